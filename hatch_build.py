@@ -18,7 +18,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "targets"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "runtime" / "native"))
-sys.path.insert(0, str(Path(__file__).resolve().parent / "runtime"))  # mlcc.machine
+sys.path.insert(0, str(Path(__file__).resolve().parent / "runtime"))  # mlcc.util.machine
 
 import build_executor
 import build_nccl
@@ -38,7 +38,7 @@ class PluginHook(BuildHookInterface[Any]):
         if self.target_name != "wheel":
             return
         reason = build_executor.build_or_explain(MACHINE)
-        build_nccl.build_or_explain(MACHINE)  # `mlcc.device.nccl` says why there is none
+        build_nccl.build_or_explain(MACHINE)  # `mlcc.device.parallel.nccl` says why there is none
         # The folder is ignored by git, and hatch leaves out what git ignores.
         build_data["artifacts"].append(BUILT)
         if reason:

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 from linear import bandwidth, compile_kernel, measure, tensor
 
-from mlcc.engine.batch import PageList, int32
-from mlcc.engine.batch_writer import BatchWriter
-from mlcc.engine.tables import CacheGroup, StepLayout
+from mlcc.engine.batch.batch import PageList, int32
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.tables import CacheGroup, StepLayout
+from mlcc_compiler.ir.layout import AttentionShape, KvLayout
 from mlcc_compiler.kernels.cpu.attention.attention import paged_attention
-from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.layout import AttentionShape, KvLayout
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_targets.cpu import host_level
 
 _PAGE = 16

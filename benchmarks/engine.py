@@ -12,7 +12,7 @@ import statistics
 import time
 
 from mlcc.engine import Capacity, Engine, Request, Result, SamplingParams
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
 
 STEPS = 300
 

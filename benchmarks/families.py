@@ -190,7 +190,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class NoTensors:
-    """`mlcc_compiler.weights.reader.Tensors` that has shapes alone."""
+    """`mlcc_compiler.checkpoint.safetensors.Tensors` that has shapes alone."""
 
     shapes: Mapping[str, tuple[int, ...]]
     schemes: Mapping[str, str] = field(default_factory=dict)

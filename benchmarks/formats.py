@@ -34,8 +34,8 @@ import numpy as np
 import numpy.typing as npt
 from linear import compile_kernel, tensor
 
-from mlcc_compiler._tvm import tvm
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.ir._tvm import tvm
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.linear.bf16 import multiplies_bf16
 from mlcc_compiler.kernels.frame import kernel_passes

@@ -92,7 +92,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 def describe(place: Any) -> str:
     """The device in words."""
-    from mlcc.device.choose import devices_of
+    from mlcc.device.select import devices_of
 
     found, _ = devices_of(place.kind)
     return found[place.index] if found else place.kind

@@ -14,12 +14,12 @@ import random_checkpoint
 from gpu_run import greedy
 
 from mlcc.artifact.records import to_plain
-from mlcc.opening import open_model
+from mlcc.loader import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.ir_dump import IrDump
+from mlcc_compiler.ir.ir_dump import IrDump
+from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.kernels import kernel_set_for
-from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.options import Options
 from mlcc_compiler.pipeline import Bounds, build, lower
 from mlcc_compiler.plan import Plan, make_plan

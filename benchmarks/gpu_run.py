@@ -21,18 +21,18 @@ from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import CacheInfo, Limits
 from mlcc.artifact.records import from_plain
 from mlcc.artifact.safetensors import TensorEntry
-from mlcc.device import webgpu
-from mlcc.device.choose import place_for
-from mlcc.device.compiled import CompiledExecutor
-from mlcc.device.place import Place
+from mlcc.device.compiled import webgpu
+from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.device.device import Place
+from mlcc.device.select import place_for
 from mlcc.device.threads import set_threads
-from mlcc.device.tvm_runtime import open_device, runtime
+from mlcc.device.tvm.runtime import open_device, runtime
 from mlcc.engine import Request, SamplingParams, TextDelta
-from mlcc.engine.batch import Capacity, Result
-from mlcc.engine.executor import Executor
-from mlcc.engine.manual import ManualSteps
+from mlcc.engine.batch.batch import Capacity, Result
+from mlcc.engine.batch.executor import Executor
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.loader import executor_of, open_model
 from mlcc.model.model import Model
-from mlcc.opening import executor_of, open_model
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,9 @@ os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 
 import numpy as np
 
-from mlcc.machine import allow_tiles
-from mlcc_compiler._tvm import B, IRBuilder, T, tvm
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc.util.machine import allow_tiles
+from mlcc_compiler.ir._tvm import B, IRBuilder, T, tvm
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.linear.bf16 import multiplies_bf16
 from mlcc_compiler.kernels.cpu.linear.many_rows import multiplies_tiles

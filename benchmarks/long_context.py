@@ -25,8 +25,8 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.pages import kept_as
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
+from mlcc.loader import open_model
 from mlcc.model.driver import Driver
-from mlcc.opening import open_model
 
 
 def bytes_of_token(manifest: Manifest) -> float:

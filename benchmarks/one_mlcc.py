@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
-from mlcc.engine.executor import Executor
-from mlcc.engine.manual import ManualSteps
-from mlcc.opening import open_executor
+from mlcc.engine.batch.executor import Executor
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.loader import open_executor
 
 PREFILL, DECODE = 512, 128
 

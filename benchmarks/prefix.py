@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mlcc.loader import open_model
 from mlcc.model.model import Model
 from mlcc.model.session import Session
-from mlcc.opening import open_model
 
 ANSWER, MORE = 16, 24
 """Tokens of the first answer, and of what the user says next."""

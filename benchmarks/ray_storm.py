@@ -33,9 +33,9 @@ from mlcc.api.errors import EngineDiedError
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.scale.options import Scale
-from mlcc.scale.routed import RoutedEngine
+from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.scale.serving import RayEngine
-from mlcc.server.adapter import Settings
+from mlcc.server.asgi import Settings
 
 TOKENS, PROMPTS, PATIENCE_S = 12, 400, 60
 PARAMS = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)

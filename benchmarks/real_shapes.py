@@ -30,7 +30,7 @@ def compile_one(shape: str, name: str, quant: str, context: int) -> dict[str, An
 
     from mlcc.artifact.experts import expert_bytes
     from mlcc.artifact.schema import WeightSpec
-    from mlcc_compiler.ir_dump import IrDump
+    from mlcc_compiler.ir.ir_dump import IrDump
     from mlcc_compiler.kernels import kernel_set_for
     from mlcc_compiler.options import Options
     from mlcc_compiler.pipeline import Bounds, build, lower

@@ -35,10 +35,10 @@ from mlcc.engine.request import Request, SamplingParams
 from mlcc.scale.messages import Ask, Piece
 from mlcc.scale.options import Scale
 from mlcc.scale.replica import Replica
-from mlcc.scale.routed import RoutedEngine
+from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.scale.routing import Prompt
 from mlcc.scale.serving import RayEngine
-from mlcc.server.adapter import Settings
+from mlcc.server.asgi import Settings
 
 KINDS, SHARED, OWN, ANSWER = 18, 256, 24, 8
 """Of the trace: prompts that are shared, their tokens, a question's and an answer's."""
@@ -92,7 +92,7 @@ async def bare_call(count: int = 60) -> float:
     refused before an engine hears of it."""
     from ray import serve  # not before `RayEngine` has said how Ray is to be
 
-    from mlcc.scale.on_ray import ENGINE
+    from mlcc.scale.deployments import ENGINE
 
     (app,) = serve.status().applications
     handle: Any = serve.get_deployment_handle(ENGINE, app).options(stream=True)

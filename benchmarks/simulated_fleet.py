@@ -3,7 +3,8 @@
 An engine is a loop of steps, as mlcc's is: a step computes a chunk of the oldest prompts and a
 token of every answer, and takes `STEP_S`, a little for each answer, and the chunk's tokens by
 `PREFILL` a second. Its prefix cache is blocks in the order of their last use; a prompt is the chain
-of its blocks' hashes, so that a beginning is one number, as in `mlcc.engine.sketch`.
+of its blocks' hashes, so that a beginning is one number, as in
+`mlcc.engine.kv_cache.prefix_digest`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from mlcc.engine.sketch import is_told
+from mlcc.engine.kv_cache.prefix_digest import is_told
 from mlcc.scale.routing import Prompt, Told
 
 BLOCK = 16

@@ -19,10 +19,10 @@ from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 
-from mlcc.device.compiled import CompiledExecutor
+from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.engine import Request, SamplingParams
+from mlcc.loader import open_model
 from mlcc.model.model import Model
-from mlcc.opening import open_model
 
 PROMPT = 8
 PARTS = ("plan", "submit", "collect", "commit", "kernels", "beyond")

@@ -18,10 +18,10 @@ from typing import Any
 import click
 
 from mlcc.engine import Request, SamplingParams
-from mlcc.engine.grammar import Structure
+from mlcc.engine.sampling.grammar import Structure
+from mlcc.loader import open_model
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
-from mlcc.opening import open_model
 
 KINDS: tuple[dict[str, Any], ...] = (
     {"type": "string", "maxLength": 24},

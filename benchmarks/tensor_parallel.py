@@ -17,11 +17,11 @@ import os
 import time
 from pathlib import Path
 
-from mlcc.device.compiled import CompiledExecutor
-from mlcc.device.ranks import RankedExecutor
+from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.device.parallel.cpu_executor import RankedExecutor
 from mlcc.engine import Request, SamplingParams
+from mlcc.loader import open_model
 from mlcc.model.model import Model
-from mlcc.opening import open_model
 
 PROMPT = 256
 

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
-from mlcc.engine.manual import ManualSteps
-from mlcc.opening import open_executor
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.loader import open_executor
 
 
 def decode(path: Path, threads: int, tokens: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from mlcc.machine import allow_tiles, cpu_features, machine, missing_features
+from mlcc.util.machine import allow_tiles, cpu_features, machine, missing_features
 from mlcc_targets.cpu import level
 from mlcc_targets.linker import run_zig
 from mlcc_targets.native_library import link_for

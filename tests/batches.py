@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.engine.manual import ManualSteps
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 
 
 class PagedSequences:

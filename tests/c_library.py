@@ -13,7 +13,7 @@ from pathlib import Path
 
 import needs
 
-from mlcc.device.executor_library import why_absent
+from mlcc.device.compiled.library import why_absent
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "mobile" / "c"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from c_host import Tokenizer
 
-from mlcc.model.tokenizer import FileTokenizer
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
 
 
 def answering(model: Path) -> Tokenizer:

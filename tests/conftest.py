@@ -76,7 +76,7 @@ def plugin() -> None:
 @pytest.fixture(scope="session")
 def vulkan(plugin: None) -> None:
     """There is a GPU for target vulkan, if only one in software."""
-    from mlcc.device import webgpu
+    from mlcc.device.compiled import webgpu
 
     if not webgpu.devices()[0]:
         needs.require("lavapipe")

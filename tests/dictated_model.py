@@ -2,7 +2,8 @@
 that answers from a script behind the real engine, service and grammars. For what no small model can
 be made to say: a call where it may also talk, reasoning, the marks of other families.
 
-The script speaks where the toy hashes (`mlcc.device.toy`): masks and biases act on it as on logits.
+The script speaks where the toy hashes (`mlcc.device.toy.executor`): masks and biases act on it as
+on logits.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlcc.api.template import ChatTemplate
-from mlcc.device.check import Span
-from mlcc.device.toy import ToyExecutor
-from mlcc.engine.batch import Batch, Capacity
-from mlcc.engine.tables import CacheGroup
+from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.device.check_batch import Span
+from mlcc.device.toy.executor import ToyExecutor
+from mlcc.engine.batch.batch import Batch, Capacity
+from mlcc.engine.batch.tables import CacheGroup
 from mlcc.model.model import Model, ModelText
-from mlcc.model.native_grammars import open_grammars
-from mlcc.model.tokenizer import FileTokenizer
+from mlcc.model.structured_output.llguidance import open_grammars
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
 
 TOKENIZER = Path(__file__).parents[1] / "examples" / "demo" / "model" / "tokenizer.json"
 END, THOUGHT = "<|im_end|>", "</think>"

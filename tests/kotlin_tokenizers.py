@@ -17,7 +17,7 @@ from tokenizers import (
     trainers,
 )
 
-from mlcc.model.tokenizer import FileTokenizer
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
 
 SCRIPTS = {
     "Latin": "Zwölf Boxkämpfer jagen Eva quer über den Sylter Deich; naïve café.",

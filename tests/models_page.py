@@ -20,7 +20,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "calls")]
 from feature_matrix import README, ROWS, TARGETS, Table, parse, section  # noqa: E402
 from model_families import FAMILIES  # noqa: E402
 
-from mlcc_compiler.models.nearest import BY_LAYERS  # noqa: E402
+from mlcc_compiler.models.closest_architecture import BY_LAYERS  # noqa: E402
 from mlcc_compiler.models.registry import ARCHITECTURES  # noqa: E402
 
 PAGE = TESTS.parent / "docs" / "models.md"

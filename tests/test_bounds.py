@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from mlcc import Engine
-from mlcc.bounds import BOUNDS, IN_OTHERS, ONLY_IN_APPS, Bound, check_all, table
 from mlcc.cli import cli
-from mlcc.commands.serve import serve_command
+from mlcc.commands.serve.command import serve_command
 from mlcc.embedded.c.options import Options
 from mlcc.errors import InvalidRequestError
-from mlcc.server.adapter import Settings
-from mlcc.service.core import ServiceBounds
+from mlcc.limits import BOUNDS, IN_OTHERS, ONLY_IN_APPS, Bound, check_all, table
+from mlcc.server.asgi import Settings
+from mlcc.service.generate import ServiceBounds
 
 ROOT = Path(__file__).parents[1]
 SERVED = [name for name in BOUNDS if name not in (*ONLY_IN_APPS, *IN_OTHERS)]

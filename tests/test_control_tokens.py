@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from mlcc.api.template import ChatTemplate
+from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.model.model import ModelText
-from mlcc.model.tokenizer import FileTokenizer
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
 
 CONTROL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
 TEMPLATE = (

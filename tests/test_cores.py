@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mlcc import cores
 from mlcc.device import threads
 from mlcc.errors import InvalidRequestError
+from mlcc.util import cores
 
 CGROUP = "sys/fs/cgroup/"
 

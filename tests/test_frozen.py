@@ -15,7 +15,7 @@ from typing import Any, ClassVar, get_type_hints
 
 import pytest
 
-from mlcc.frozen import dataclass
+from mlcc.util.frozen import dataclass
 
 Maker = Callable[..., Any]
 
@@ -228,7 +228,7 @@ def test_the_engine_has_no_other_frozen_records() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     slotted = {name for name in done.stdout.split() if not _has_slots(name)}
-    assert not slotted, f"import dataclass from mlcc.frozen for {slotted}"
+    assert not slotted, f"import dataclass from mlcc.util.frozen for {slotted}"
 
 
 def _has_slots(name: str) -> bool:

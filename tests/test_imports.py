@@ -22,7 +22,7 @@ SOURCES = {
     "mlcc_targets": ROOT / "targets" / "mlcc_targets",
 }
 TVM = {"tvm", "tvm_ffi"}
-TVM_IN_RUNTIME = "device/tvm_runtime.py"
+TVM_IN_RUNTIME = "device/tvm/runtime.py"
 OUTSIDE_WORLD = {"asyncio", "multiprocessing", "os", "random", "secrets", "select", "signal"}
 OUTSIDE_WORLD |= {"socket", "subprocess", "threading", "time"}
 
@@ -119,7 +119,9 @@ def test_kernels_know_no_passes_and_no_models() -> None:
 
 def test_engine_imports_the_standard_library_only() -> None:
     def bad(name: str) -> bool:
-        return not (is_standard(name) or within(name, "mlcc.engine", "mlcc.errors", "mlcc.frozen"))
+        return not (
+            is_standard(name) or within(name, "mlcc.engine", "mlcc.errors", "mlcc.util.frozen")
+        )
 
     assert not offenders("mlcc", "engine", bad)
 
@@ -129,20 +131,21 @@ def test_engine_touches_no_clock_device_or_socket() -> None:
 
 
 def test_api_imports_the_standard_library_and_jinja2_only() -> None:
-    ours = ("mlcc.engine", "mlcc.api", "mlcc.errors", "mlcc.frozen", "mlcc.version", "jinja2")
+    ours = ("mlcc.engine", "mlcc.api", "mlcc.errors", "mlcc.util.frozen", "mlcc.version", "jinja2")
     assert not offenders("mlcc", "api", lambda n: not (is_standard(n) or within(n, *ours)))
 
 
 _OF_MODEL = (
-    "adapter_copies", "adapter_loading", "json_schema", "marks", "memory", "model", "reasoning",
-    "speculation", "structure", "text_side", "tokenizer",
+    "adapter_copies", "lora_loader", "memory.planner", "model", "reasoning", "speculation",
+    "structured_output.backend", "structured_output.json_schema", "text", "tokenizer.special_tokens",
+    "tokenizer.tokenizer",
 )  # fmt: skip
 
 
 def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     """`service` and `embedded`, and what they import of the rest; Pyodide only in one function."""
-    ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.sizes")
-    ours += ("mlcc.adapters", "mlcc.bounds", "mlcc.frozen", "mlcc.version")
+    ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.util.sizes")
+    ours += ("mlcc.lora", "mlcc.limits", "mlcc.util.frozen", "mlcc.version")
     ours += tuple(f"mlcc.artifact.{name}" for name in ("manifest", "schema", "records", "texts"))
     ours += tuple(f"mlcc.model.{name}" for name in _OF_MODEL)
 
@@ -154,8 +157,8 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     assert not [line for line in found if "/embedded/c/" not in line and "bridge.py" not in line]
     assert "runtime/mlcc/embedded/bridge.py imports pyodide.ffi" in found
     # behind mlcc.h, models are opened as on a desktop: what that may import is held below
-    opening = ("mlcc.embedded", "mlcc.opening", "mlcc.model.driver", "mlcc.device", "_mlcc")
-    opening += ("mlcc.model.vocabulary", "mlcc.model.encoder_driver")
+    opening = ("mlcc.embedded", "mlcc.loader", "mlcc.model.driver", "mlcc.device", "_mlcc")
+    opening += ("mlcc.model.tokenizer.vocabulary", "mlcc.model.encoder_driver")
     assert not offenders("mlcc", "embedded/c", lambda n: bad(n) and not within(n, *opening))
 
 
@@ -182,7 +185,7 @@ import mlcc.embedded.entry
 plan = set(sys.modules) - before
 mlcc.embedded.entry.EmbeddedModel
 tab = set(sys.modules) - before
-import mlcc.api.jinja  # as the first conversation does
+import mlcc.api.chat_template.compile  # as the first conversation does
 print(json.dumps([sorted(plan), sorted(tab), sorted(set(sys.modules) - before)]))
 """
 
@@ -201,16 +204,16 @@ def test_a_bare_interpreter_opens_a_tab_with_nothing_superfluous() -> None:
     assert {top(name) for name in tab if not is_standard(name)} == {"mlcc"}
     assert {top(name) for name in chat if not is_standard(name)} == allowed
     assert not slow & {top(name) for name in chat}
-    for_a_plan = ("mlcc.embedded", "mlcc.engine", "mlcc.errors", "mlcc.artifact", "mlcc.sizes")
-    for_a_plan += ("mlcc.model.memory", "mlcc.bounds", "mlcc.frozen")
-    rooms = {"mlcc", "mlcc.version", "mlcc.model"}
+    for_a_plan = ("mlcc.embedded", "mlcc.engine", "mlcc.errors", "mlcc.artifact", "mlcc.util.sizes")
+    for_a_plan += ("mlcc.model.memory.planner", "mlcc.limits", "mlcc.util.frozen")
+    rooms = {"mlcc", "mlcc.version", "mlcc.model", "mlcc.model.memory", "mlcc.util"}
     ours = {name for name in plan if top(name) == "mlcc"} - rooms
     assert not [name for name in ours if not within(name, *for_a_plan)]
     assert "asyncio" not in plan
 
 
-DOORS = ("local.engine", "embedded.entry", "service.endpoints", "worker.process", "model.session")
-DOORS += ("opening", "compiled.cache", "measure.evaluation", "server.serve", "server.web", "cli")
+DOORS = ("local.engine", "embedded.entry", "service.service", "worker.process", "model.session")
+DOORS += ("loader", "model_cache.cache", "eval.evaluation", "server.serve", "server.web", "cli")
 DOORS += tuple(
     f"commands.{name}" for name in ("cache", "chat", "evaluate", "inspect", "run", "serve")
 )
@@ -252,23 +255,30 @@ def test_tvm_enters_the_compiler_through_one_module() -> None:
 
 
 def test_the_compiler_takes_formats_and_errors_from_the_runtime() -> None:
-    shared = ("mlcc.errors", "mlcc.artifact", "mlcc.cli", "mlcc.files", "mlcc.panics", "mlcc.sizes")
+    shared = (
+        "mlcc.errors",
+        "mlcc.artifact",
+        "mlcc.cli",
+        "mlcc.util.files",
+        "mlcc.util.panics",
+        "mlcc.util.sizes",
+    )
     shared += (
-        "mlcc.adapters",
-        "mlcc.extras",
-        "mlcc.machine",
+        "mlcc.lora",
+        "mlcc.util.extras",
+        "mlcc.util.machine",
         "mlcc.model_argument",
-        "mlcc.model.tokenizer",
-        "mlcc.engine.tables",
-        "mlcc.engine.adjust_tables",
-        "mlcc.engine.filters",
+        "mlcc.model.tokenizer.tokenizer",
+        "mlcc.engine.batch.tables",
+        "mlcc.engine.batch.adjust_tables",
+        "mlcc.engine.batch.filters",
     )
 
     def bad(name: str) -> bool:
         return top(name) == "mlcc" and not within(name, *shared, "mlcc.version")
 
     # `mlcc targets` also lists the devices of this machine, which only the runtime knows
-    allowed = (" mlcc", "cli.py imports mlcc.device.choose")
+    allowed = (" mlcc", "cli.py imports mlcc.device.select")
     found = [line for line in offenders("mlcc_compiler", "", bad) if not line.endswith(allowed)]
     # calibration runs a model before it is compiled, by the reference's twins
     twins = "calibration/forward.py imports mlcc."
@@ -279,10 +289,10 @@ def test_targets_import_neither_tvm_nor_the_other_packages() -> None:
     """But the file that knows the CPU of this machine, which is both targets' and the runtime's."""
     wrong = TVM | {"mlcc", "mlcc_compiler"}
     found = offenders("mlcc_targets", "", lambda name: top(name) in wrong)
-    assert found and not [line for line in found if not line.endswith(" mlcc.machine")]
+    assert found and not [line for line in found if not line.endswith(" mlcc.util.machine")]
 
 
-_ON_RAY = ("__init__", "application", "calls", "cluster", "on_ray", "router", "serving")
+_ON_RAY = ("__init__", "application", "ray_replicas", "cluster", "deployments", "router", "serving")
 
 
 def test_ray_is_known_in_one_room_and_there_not_by_what_decides() -> None:
@@ -292,12 +302,13 @@ def test_ray_is_known_in_one_room_and_there_not_by_what_decides() -> None:
 
 
 def test_a_model_knows_no_device() -> None:
-    """It knows the port, which is the engine's: how a device is reached is `mlcc.opening`'s."""
+    """It knows the port, which is the engine's: how a device is reached is `mlcc.loader`'s."""
     assert not offenders("mlcc", "model", lambda name: within(name, "mlcc.device"))
 
 
 @pytest.mark.parametrize(
-    "door", ["import mlcc_compiler._tvm", "from mlcc.device.tvm_runtime import runtime; runtime()"]
+    "door",
+    ["import mlcc_compiler.ir._tvm", "from mlcc.device.tvm.runtime import runtime; runtime()"],
 )
 def test_tvm_comes_without_torch_which_can_still_be_imported(door: str) -> None:
     find = "from importlib.util import find_spec; assert find_spec('torch')"

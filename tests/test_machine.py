@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from mlcc import machine
+from mlcc.util import machine
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlcc.sizes import apart, size
+from mlcc.util.sizes import apart, size
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from test_memory import BASE, MANIFEST, PAGE, WANTED
 
-from mlcc.engine.batch import Capacity
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import CapacityError
-from mlcc.model.memory import RESERVE_BYTES, Room, needed_bytes
-from mlcc.model.spare import MOST, SHARE, room_within, with_pages, with_spare
+from mlcc.model.memory.page_budget import MOST, SHARE, room_within, with_pages, with_spare
+from mlcc.model.memory.planner import RESERVE_BYTES, Room, needed_bytes
 
 
 @pytest.mark.parametrize("share", [None, 0.5, 1.0])

@@ -12,8 +12,8 @@ from artifact.small_artifact import manifest
 from mlcc.artifact.experts import expert_bytes, matrices_of
 from mlcc.artifact.schema import MemoryPlan, WeightsInfo, WeightSpec
 from mlcc.errors import CapacityError
-from mlcc.model.memory import Room, needed_bytes, plan_capacity
-from mlcc.model.streaming import fit_or_stream
+from mlcc.model.memory.expert_offload import fit_or_stream
+from mlcc.model.memory.planner import Room, needed_bytes, plan_capacity
 
 MB = 1 << 20
 EXPERTS = "model.layers.{}.mlp.experts.0-7.{}.weight.codes"

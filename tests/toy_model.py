@@ -12,12 +12,12 @@ from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlcc.api.template import ChatTemplate
-from mlcc.device.toy import ToyExecutor
-from mlcc.engine.adjustments import Adjustments
-from mlcc.engine.batch import Batch, Capacity
-from mlcc.engine.moving import Identity
-from mlcc.engine.tables import CacheGroup
+from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.device.toy.executor import ToyExecutor
+from mlcc.engine.batch.adjustments import Adjustments
+from mlcc.engine.batch.batch import Batch, Capacity
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.migration import Identity
 from mlcc.errors import DeviceError, OutOfMemoryError
 from mlcc.model.model import Model, ModelText
 

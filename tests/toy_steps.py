@@ -8,14 +8,14 @@ from typing import Any
 
 from toy_model import CAPACITY
 
-from mlcc.device.toy import ToyExecutor
+from mlcc.device.toy.executor import ToyExecutor
 from mlcc.embedded.executor import JsExecutor
-from mlcc.engine.adapters import AdapterMatrix
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
-from mlcc.engine.batch import Batch, Capacity, Result
-from mlcc.engine.manual import ManualSteps
-from mlcc.engine.tables import MOST_TOP_LOGPROBS
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
+from mlcc.engine.batch.batch import Batch, Capacity, Result
+from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
+from mlcc.engine.lora import AdapterMatrix
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 
 
 class ToySteps:

@@ -35,8 +35,8 @@ from mlcc.artifact.schema import (
     tables_of,
 )
 from mlcc.embedded.entry import EmbeddedModel, plan
-from mlcc.engine.batch import Capacity
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.batch.tables import CacheGroup
 
 ADAPTER = {"f16": True, "tensor_bytes": 1 << 30, "memory_bytes": None}
 JSON = {"content-type": "application/json"}

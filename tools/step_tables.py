@@ -2,7 +2,7 @@
 
     python -m tools.step_tables
 
-From `mlcc.engine.tables` and `adjust_tables` into `web/src/device/tables.ts` and
+From `mlcc.engine.batch.tables` and `adjust_tables` into `web/src/device/tables.ts` and
 `runtime/native/src/columns.h`. Offsets of tables are in neither: they are a model's, and come with
 its manifest.
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from mlcc.engine import adjust_tables
-from mlcc.engine.tables import (
+from mlcc.engine.batch import adjust_tables
+from mlcc.engine.batch.tables import (
     ADAPTED,
     ADAPTER,
     COPIES,
@@ -27,7 +27,9 @@ from mlcc.engine.tables import (
 )
 
 ROOT = Path(__file__).parents[1]
-WRITTEN = "Written by tools/step_tables.py from mlcc.engine.tables: change that and run it again."
+WRITTEN = (
+    "Written by tools/step_tables.py from mlcc.engine.batch.tables: change that and run it again."
+)
 TABLES = {
     "HEADER": HEADER,
     "TOKENS": TOKENS,
@@ -60,9 +62,8 @@ def typescript() -> str:
     text += "export const OF_GROUP = {\n"
     for kind, (tokens, sequences) in OF_GROUP.items():
         text += f"  {kind}: {{ tokens: {array(tokens)}, sequences: {array(sequences)} }},\n"
-    text += (
-        "} as const;\n/** Of the buffer of a step's adjustments (`mlcc.engine.adjust_tables`). */\n"
-    )
+    text += "} as const;\n"
+    text += "/** Of the buffer of a step's adjustments (`mlcc.engine.batch.adjust_tables`). */\n"
     text += constant("ADJUST_HEADER", adjust_tables.HEADER)
     text += "/** For which there is room in each row of what `top_logprobs` gives. */\n"
     return text + f"export const MOST_TOP_LOGPROBS = {MOST_TOP_LOGPROBS};\n"

@@ -10,14 +10,14 @@ import click
 from mlcc.artifact.pages import KV_DTYPES
 from mlcc.artifact.schema import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, MOST_RANKS
 from mlcc.errors import UnsupportedError
-from mlcc.extras import advice, is_here
 from mlcc.model_argument import model_argument
-from mlcc_compiler.display import Display
-from mlcc_compiler.toolchain import missing
+from mlcc.util.extras import advice, is_here
+from mlcc_compiler.driver.display import Display
+from mlcc_compiler.driver.toolchain import missing
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 
 if TYPE_CHECKING:
-    from mlcc_compiler.adapters import AdapterRoom
+    from mlcc_compiler.ir.lora import AdapterRoom
 
 
 @click.command("compile")
@@ -209,7 +209,7 @@ def _use(out: Path) -> str:
 
 
 def _room(rank: int | None, slots: int | None) -> AdapterRoom | None:
-    from mlcc_compiler.adapters import DEFAULT_SLOTS, AdapterRoom
+    from mlcc_compiler.ir.lora import DEFAULT_SLOTS, AdapterRoom
 
     if rank is None:
         if slots is not None:
@@ -265,7 +265,7 @@ def _devices(target: Target) -> tuple[list[str], str]:
         needs = "" if target.device != "numpy" or is_here("numpy") else advice("numpy", "reference")
         return [], target.run_missing or (needs and f"this needs {needs}")
     # Imported late: asking for devices loads TVM's runtime.
-    from mlcc.device.choose import devices_of
+    from mlcc.device.select import devices_of
 
     return devices_of(target.device)
 

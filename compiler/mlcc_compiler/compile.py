@@ -19,22 +19,22 @@ from mlcc.artifact.pages import kept_as
 from mlcc.artifact.schema import EncoderInfo, RanksInfo, WeightsInfo
 from mlcc_compiler.artifact.describe import manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
+from mlcc_compiler.artifact.rank_weights import RankWeights
 from mlcc_compiler.artifact.reuse import take_ranks, take_weights
-from mlcc_compiler.calibration.ahead import packing_ahead
-from mlcc_compiler.calibration.budget import with_measured_bits
+from mlcc_compiler.calibration.activation_stats import input_sizes
+from mlcc_compiler.calibration.bit_allocation import with_measured_bits
 from mlcc_compiler.calibration.calibrate import Calibrated, calibrate
-from mlcc_compiler.calibration.choice import rows_for, settled
-from mlcc_compiler.calibration.sizes import input_sizes
+from mlcc_compiler.calibration.dataset import rows_for, settled
+from mlcc_compiler.calibration.pipelined import packing_ahead
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.libraries import Libraries, libraries
+from mlcc_compiler.driver.checks import check_ready
+from mlcc_compiler.driver.libraries import Libraries, libraries
 from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import longest, with_defaults
 from mlcc_compiler.options import RANDOM, Options
 from mlcc_compiler.pipeline import Traced
 from mlcc_compiler.plan import Plan, make_plan
-from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
-from mlcc_compiler.ranks.weights import RankWeights
 from mlcc_compiler.weights.convert import arrays_of, packed_ahead, specs_of
 from mlcc_targets import Target
 

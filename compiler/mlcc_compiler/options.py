@@ -8,7 +8,7 @@ from typing import Any
 
 from mlcc.artifact.schema import ACTIVATION_DTYPES
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.adapters import AdapterRoom
+from mlcc_compiler.ir.lora import AdapterRoom
 from mlcc_compiler.quantization import Recipe, recipe, with_head
 from mlcc_targets import Target
 

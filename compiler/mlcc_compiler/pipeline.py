@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.artifact.schema import AdapterSite
-from mlcc.engine.tables import StepLayout
+from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
-from mlcc.sizes import apart
-from mlcc_compiler._tvm import ir, nn, relax, tirx, tvm
-from mlcc_compiler.adapters import AdapterRoom
-from mlcc_compiler.caches import Caches
+from mlcc.util.sizes import apart
 from mlcc_compiler.cuda.build import cuda_code_in
-from mlcc_compiler.graph import calls
-from mlcc_compiler.ir_dump import IrDump
+from mlcc_compiler.ir._tvm import ir, nn, relax, tirx, tvm
+from mlcc_compiler.ir.caches import Caches
+from mlcc_compiler.ir.graph import calls
+from mlcc_compiler.ir.ir_dump import IrDump
+from mlcc_compiler.ir.layout import WeightPlan
+from mlcc_compiler.ir.lora import AdapterRoom
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.passes import auxiliary

@@ -18,31 +18,26 @@ from mlcc.artifact.schema import (
     EncoderInfo,
     Limits,
 )
-from mlcc.engine.tables import StepLayout
+from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.adapters import check_room
-from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.encoder_plan import (
-    as_encoder,
-    check_caches,
-    encoder_info,
-    step_pools,
-)
+from mlcc_compiler.driver.encoder_plan import as_encoder, check_caches, encoder_info, step_pools
+from mlcc_compiler.driver.sizes import caches_for, context_of, limits_of
+from mlcc_compiler.driver.toolchain import missing
+from mlcc_compiler.ir.caches import Caches
+from mlcc_compiler.ir.lora import check_room
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
-from mlcc_compiler.models.readout import Readout
+from mlcc_compiler.models.pooling import Readout
 from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
 from mlcc_compiler.options import Options, check_options
 from mlcc_compiler.pipeline import Traced, trace
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.quantization.apply import apply_schemes, assign
-from mlcc_compiler.ranks.split import HEAD, Split, split_model
-from mlcc_compiler.sizes import caches_for, context_of, limits_of
-from mlcc_compiler.toolchain import missing
+from mlcc_compiler.tensor_parallel.split import HEAD, Split, split_model
 from mlcc_compiler.weights.check import check_layers, check_tensors
 from mlcc_compiler.weights.encoder import encoder_names
 from mlcc_compiler.weights.names import NameMap, checkpoint_names

@@ -37,9 +37,9 @@ LIBRARY, ZIP = "libmlcc.so", "mlcc.zip"
 EXECUTOR = ROOT / "runtime" / "mlcc" / "device" / "lib" / "libmlcc_executor.so"
 """As runtime/native built it."""
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
-ROOTS = ("mlcc.embedded.c.process", "mlcc.device.toy")
+ROOTS = ("mlcc.embedded.c.process", "mlcc.device.toy.executor")
 """What C++ imports, and the model of tests."""
-NEVER = ("mlcc.local", "mlcc.commands", "mlcc.server", "mlcc.device.reference")
+NEVER = ("mlcc.local", "mlcc.commands", "mlcc.server", "mlcc.device.reference.executor")
 """Other doors of the package, and numpy's executor. Of TVM's, for GPUs, it has what is mlcc's."""
 
 

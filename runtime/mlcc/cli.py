@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from mlcc.errors import MlccError, printable
-from mlcc.extras import advice, lacking
+from mlcc.util.extras import advice, lacking
 from mlcc.version import __version__
 
 INTERRUPTED = 130
@@ -35,7 +35,7 @@ _COMMANDS = {
     "pull": "mlcc.commands.store:pull_command",
     "rm": "mlcc.commands.store:rm_command",
     "run": "mlcc.commands.run:run_command",
-    "serve": "mlcc.commands.serve:serve_command",
+    "serve": "mlcc.commands.serve.command:serve_command",
     "show": "mlcc.commands.store:show_command",
     "stop": "mlcc.commands.servers:stop_command",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mlcc.machine import cpu_features, cpu_vendor, machine, missing_features
+from mlcc.util.machine import cpu_features, cpu_vendor, machine, missing_features
 from mlcc_targets.native_library import archive_for, link_for
 from mlcc_targets.target import Choices, Target, TargetError
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mlcc.machine import machine
+from mlcc.util.machine import machine
 from mlcc_targets.native_library import link_for
 from mlcc_targets.target import Choices, Target, TargetError
 

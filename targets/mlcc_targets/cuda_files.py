@@ -1,7 +1,7 @@
 """Where CUDA's files are on this machine: a toolkit, or NVIDIA's packages on PyPI.
 
 Looks and loads only; what is done with them is the compiler's (`cuda_code.py`) and the runtime's
-(`device/cuda.py`).
+(`device/tvm/cuda.py`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mlcc.machine import machine
+from mlcc.util.machine import machine
 from mlcc_targets.apple import LIMITS, MACOS, link_dylib
 from mlcc_targets.target import Choices, Target
 

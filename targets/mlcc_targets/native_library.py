@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from mlcc.machine import machine
+from mlcc.util.machine import machine
 from mlcc_targets.apple import link_dylib
 from mlcc_targets.elf import archive_model, link_model
 from mlcc_targets.target import Link, TargetError

@@ -11,8 +11,8 @@ from toy_model import CAPACITY, toy_text
 
 from adapters.folders import config_of, write_config
 from mlcc.artifact.schema import AdaptersInfo, AdapterSite
-from mlcc.device.toy import ToyExecutor
-from mlcc.engine.batch import Capacity
+from mlcc.device.toy.executor import ToyExecutor
+from mlcc.engine.batch.batch import Capacity
 from mlcc.model.model import Model
 
 SITES = tuple(

@@ -21,12 +21,12 @@ from mlcc.embedded.c.turns import TurnClient
 from mlcc.errors import ArtifactError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry, AdapterFolders
-from mlcc.service.core import Core
-from mlcc.service.endpoints import Service
-from mlcc.service.exchange import ApiRequest
-from mlcc.service.models import OneModel
-from mlcc.worker.adapting import load_first
+from mlcc.service.generate import Core
+from mlcc.service.http.types import ApiRequest
+from mlcc.service.model_port import OneModel
+from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
+from mlcc.worker.lora_client import load_first
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.thread import EngineThread
 

@@ -17,24 +17,24 @@ import numpy as np
 import pytest
 
 from adapters.folders import ALL, DEMO, merged, save
-from mlcc.adapters.fit import fitted
-from mlcc.adapters.peft import read_folder
 from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
-from mlcc.device.compiled import CompiledExecutor
-from mlcc.device.reference import ReferenceExecutor
+from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.device.reference.executor import ReferenceExecutor
 from mlcc.engine import Request, SamplingParams, TextDelta
-from mlcc.engine.adapters import NO_ADAPTER, AdapterUse
-from mlcc.engine.batch import Batch, Capacity
-from mlcc.engine.batch_writer import BatchWriter
-from mlcc.engine.caches import CachePools
-from mlcc.engine.executor import Executor
+from mlcc.engine.batch.batch import Batch, Capacity
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.executor import Executor
+from mlcc.engine.kv_cache.cache_manager import CachePools
+from mlcc.engine.lora import NO_ADAPTER, AdapterUse
 from mlcc.errors import DeviceError
+from mlcc.loader import open_executor, open_model
+from mlcc.lora.fit import fitted
+from mlcc.lora.peft import read_folder
 from mlcc.model.driver import Driver
-from mlcc.opening import open_executor, open_model
-from mlcc_compiler.adapters import AdapterRoom
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.ir.lora import AdapterRoom
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 

@@ -14,10 +14,10 @@ from adapters.rooms import save_small
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.opening import open_checkpoint
+from mlcc_compiler.checkpoint.safetensors import reads_rows
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_compiler.weights.merge_lora import with_lora
-from mlcc_compiler.weights.reader import reads_rows
 from mlcc_targets import get_target
 
 

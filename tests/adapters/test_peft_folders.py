@@ -13,12 +13,12 @@ from safetensors.numpy import load_file, save_file
 
 from adapters.folders import config_of, write_config
 from adapters.rooms import ROOM, SIZES, save_small
-from mlcc.adapters.fit import fitted
-from mlcc.adapters.peft import read_folder
-from mlcc.adapters.peft_config import read_config
-from mlcc.adapters.targets import Targets, pattern_of
-from mlcc.device.adapter_arrays import slot_arrays
+from mlcc.device.reference.lora import slot_arrays
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
+from mlcc.lora.fit import fitted
+from mlcc.lora.peft import read_folder
+from mlcc.lora.peft_config import read_config
+from mlcc.lora.targets import Targets, pattern_of
 
 Q = "base_model.model.model.layers.0.self_attn.q_proj"
 

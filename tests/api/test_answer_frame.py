@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlcc.api.answer_frame import AnswerFrame
-from mlcc.api.pieces import Content
+from mlcc.api.parsers.answer_frame import AnswerFrame
+from mlcc.api.parsers.deltas import Content
 
 MARKS = ("<answer>", "</answer>")
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from mlcc.api.fields import CHAT as OPENAI_CHAT
-from mlcc.api.fields import COMPLETION as OPENAI_COMPLETION
 from mlcc.api.ollama.answer import Durations, Lines, whole
 from mlcc.api.ollama.fields import CHAT, GENERATE, OPTIONS
 from mlcc.api.ollama.request import chat_body, generate_body, messages, model_name
-from mlcc.api.requests import parse_chat, parse_completion
-from mlcc.api.schema import Use
-from mlcc.api.unknown import unknown
+from mlcc.api.openai.requests import parse_chat, parse_completion
+from mlcc.api.schema.chat_fields import CHAT as OPENAI_CHAT
+from mlcc.api.schema.chat_fields import COMPLETION as OPENAI_COMPLETION
+from mlcc.api.schema.schema import Use
+from mlcc.api.schema.unknown_fields import unknown
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:

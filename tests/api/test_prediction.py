@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlcc.api.requests import parse_chat
-from mlcc.api.responses import usage
+from mlcc.api.openai.requests import parse_chat
+from mlcc.api.openai.responses import usage
 from mlcc.engine.events import Finished
 from mlcc.errors import MlccError
 from mlcc.model.speculation import Speculation

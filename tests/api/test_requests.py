@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcc.api.fields import CHAT, COMPLETION
-from mlcc.api.requests import parse_chat, parse_completion
-from mlcc.api.sampling import recommended, to_params, wishes
-from mlcc.api.schema import Use
-from mlcc.api.types import Either, Integer, Many, Number, Text
-from mlcc.api.unknown import header, unknown
+from mlcc.api.openai.requests import parse_chat, parse_completion
+from mlcc.api.openai.sampling_params import recommended, to_params, wishes
+from mlcc.api.schema.chat_fields import CHAT, COMPLETION
+from mlcc.api.schema.schema import Use
+from mlcc.api.schema.types import Either, Integer, Many, Number, Text
+from mlcc.api.schema.unknown_fields import header, unknown
 from mlcc.engine.request import SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcc.api.budget import MAX_WORK, Budget, OverBudget
-from mlcc.api.filters import FILTERS
-from mlcc.api.methods import METHODS
-from mlcc.api.template import ChatTemplate
+from mlcc.api.chat_template.budget import MAX_WORK, Budget, OverBudget
+from mlcc.api.chat_template.filters import FILTERS
+from mlcc.api.chat_template.methods import METHODS
+from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.errors import ArtifactError
 
 TALK = [{"role": "user", "content": "hi"}]
@@ -161,14 +161,14 @@ def test_no_way_out_of_the_sandbox(source: str) -> None:
 
 @pytest.mark.parametrize("source", BOMBS)
 def test_a_runaway_is_stopped(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlcc.api.budget.MAX_SECONDS", 0.3)
+    monkeypatch.setattr("mlcc.api.chat_template.budget.MAX_SECONDS", 0.3)
     with pytest.raises(ArtifactError):
         ChatTemplate(source).render(TALK)
 
 
 @pytest.mark.parametrize("source", MUCH)
 def test_much_is_paid_before_it_is_made(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlcc.api.budget.MAX_WORK", 16_000_000)
+    monkeypatch.setattr("mlcc.api.chat_template.budget.MAX_WORK", 16_000_000)
     template = ChatTemplate(SOME + source)
     template.check()
     tracemalloc.start()
@@ -183,7 +183,7 @@ def test_much_is_paid_before_it_is_made(source: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("source", LONG)
 def test_work_that_makes_nothing_is_paid_too(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlcc.api.budget.MAX_SECONDS", 1e9)
+    monkeypatch.setattr("mlcc.api.chat_template.budget.MAX_SECONDS", 1e9)
     with pytest.raises(ArtifactError, match=r"does too much: it (makes|nests)"):
         ChatTemplate(SOME + source).render(TALK)
 
@@ -251,7 +251,7 @@ def _spent(source: str) -> int:
         return budgets[-1]
 
     with pytest.MonkeyPatch.context() as patch, suppress(ArtifactError):
-        patch.setattr("mlcc.api.jinja.Budget", kept)
+        patch.setattr("mlcc.api.chat_template.compile.Budget", kept)
         ChatTemplate(source).render(TALK)
     return MAX_WORK - budgets[-1].left
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlcc.api.template import ChatTemplate
+from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.errors import ArtifactError, InvalidRequestError
 
 TALK = [

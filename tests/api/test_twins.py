@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_templates import CHATML, GEMMA, LLAMA3, MISTRAL, REASONER, SPECIAL, TALK
 
-from mlcc.api.template import ChatTemplate
+from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.errors import InvalidRequestError
 
 CONTROL = ("<|im_start|>", "<|im_end|>", "<|eot_id|>", "<bos>", "<eos>", "[INST]", "<end_of_turn>")

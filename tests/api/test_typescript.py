@@ -9,9 +9,9 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from mlcc.api import shapes
-from mlcc.api.fields import CHAT, COMPLETION
-from mlcc.api.types import Flag, Integer, Many, Text
+from mlcc.api.openai import shapes
+from mlcc.api.schema.chat_fields import CHAT, COMPLETION
+from mlcc.api.schema.types import Flag, Integer, Many, Text
 from tools import step_tables
 from tools.api_types import typescript
 

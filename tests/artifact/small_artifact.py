@@ -24,7 +24,7 @@ from mlcc.artifact.schema import (
     WeightsInfo,
     tables_of,
 )
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
 from mlcc_compiler.artifact.package import ArtifactWriter
 
 WEIGHTS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(5, dtype=np.uint8)}

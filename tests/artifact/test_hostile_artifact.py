@@ -16,9 +16,9 @@ from test_inspect import shown
 from mlcc.artifact.folder import CHECKPOINT_FILES, Artifact
 from mlcc.artifact.manifest import _seal as seal
 from mlcc.artifact.schema import FileEntry
-from mlcc.compiled.cache import CompileOptions, compiled
 from mlcc.errors import ArtifactError
-from mlcc.model.text_side import open_text
+from mlcc.model.text import open_text
+from mlcc.model_cache.cache import CompileOptions, compiled
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import KERNEL_INTERFACE
 from mlcc.errors import ArtifactError
-from mlcc.machine import cpu_features
+from mlcc.util.machine import cpu_features
 
 
 @pytest.fixture(scope="module")

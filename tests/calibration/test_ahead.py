@@ -13,15 +13,15 @@ from cli.tiny_checkpoint import write_checkpoint
 from models.mixed import stored
 
 from calibration.test_sizes import SOME, planned
-from mlcc_compiler.calibration.ahead import packing_ahead
-from mlcc_compiler.calibration.choice import rows_for, settled
-from mlcc_compiler.calibration.sizes import input_sizes
+from mlcc_compiler.calibration.activation_stats import input_sizes
+from mlcc_compiler.calibration.dataset import rows_for, settled
+from mlcc_compiler.calibration.pipelined import packing_ahead
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.checkpoint.safetensors import TensorFolder
+from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.weights.convert import arrays_of, packed_ahead
-from mlcc_compiler.weights.reader import TensorFolder
 from mlcc_targets import get_target
 
 

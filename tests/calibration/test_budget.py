@@ -13,12 +13,12 @@ import pytest
 
 from calibration.test_sizes import planned
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.calibration import losses as losses_module
-from mlcc_compiler.calibration.budget import allotted, rounding_error, with_measured_bits
+from mlcc_compiler.calibration import sensitivity as losses_module
+from mlcc_compiler.calibration.bit_allocation import allotted, rounding_error, with_measured_bits
 from mlcc_compiler.calibration.calibrate import Calibrated, calibrate
-from mlcc_compiler.calibration.choice import settled
+from mlcc_compiler.calibration.dataset import settled
 from mlcc_compiler.calibration.forward import forward_of
-from mlcc_compiler.calibration.losses import BEFORE, losses
+from mlcc_compiler.calibration.sensitivity import BEFORE, losses
 from mlcc_compiler.calibration.weights import Weights
 from mlcc_compiler.quantization import dequantize, scheme
 

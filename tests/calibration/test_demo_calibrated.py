@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from mlcc.commands.evaluate import eval_command
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.model.tokenizer import FileTokenizer
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
 from mlcc_compiler.calibration.text import (
     DEFAULT,
     MOST_ROWS,
@@ -179,6 +179,6 @@ def test_calibration_that_could_do_nothing_is_refused(
 
 
 def _has_matplotlib() -> bool:
-    from mlcc.extras import is_here
+    from mlcc.util.extras import is_here
 
     return is_here("matplotlib")

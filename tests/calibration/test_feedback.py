@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.calibration import feedback
+from mlcc_compiler.calibration import gptq
+from mlcc_compiler.calibration.activation_stats import power_of
 from mlcc_compiler.calibration.calibrate import round_matrix
-from mlcc_compiler.calibration.feedback import Grid, Moments, round_with_feedback
-from mlcc_compiler.calibration.sizes import power_of
+from mlcc_compiler.calibration.gptq import Grid, Moments, round_with_feedback
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 
 RNG = np.random.default_rng(5)
@@ -49,7 +49,7 @@ def test_each_time_through_the_columns_leaves_less_error(
     second = np.empty_like(moments.second)
     second[np.ix_(moments.order, moments.order)] = moments.second
     for sweeps in range(4):
-        monkeypatch.setattr(feedback, "SWEEPS", sweeps)
+        monkeypatch.setattr(gptq, "SWEEPS", sweeps)
         wrong = dequantize(round_matrix(WEIGHT, how, moments)) - WEIGHT
         left.append(float(((wrong @ second) * wrong).sum()))
     assert left == sorted(left, reverse=True)
@@ -57,7 +57,7 @@ def test_each_time_through_the_columns_leaves_less_error(
 
 
 def test_no_single_code_could_be_better_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feedback, "SWEEPS", 40)
+    monkeypatch.setattr(gptq, "SWEEPS", 40)
     scale, offset = np.full((N, K // 32), 0.3, np.float32), np.full((N, K // 32), -2, np.float32)
     x = inputs(common=0.5)
     moments = Moments.of(x.T @ x)

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from models.checkpoints import make_checkpoint
 
-from mlcc.device.reference import ReferenceExecutor
-from mlcc.engine.batch import Capacity
-from mlcc.engine.manual import ManualSteps
+from mlcc.device.reference.executor import ReferenceExecutor
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc_compiler.calibration import weights as weights_module
 from mlcc_compiler.calibration.forward import PAGE_SIZE, Forward
 from mlcc_compiler.calibration.weights import Weights
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.graph_json import graph_to_json
+from mlcc_compiler.ir.graph_json import graph_to_json
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace

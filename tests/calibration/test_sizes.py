@@ -12,10 +12,10 @@ import pytest
 from letter_tokens import letters
 from models.checkpoints import CASES, REPEATED, make_checkpoint
 
-from mlcc_compiler.calibration.choice import rows_for, sampled, settled
-from mlcc_compiler.calibration.sizes import input_sizes
+from mlcc_compiler.calibration.activation_stats import input_sizes
+from mlcc_compiler.calibration.dataset import rows_for, sampled, settled
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.graph_json import graph_to_json
+from mlcc_compiler.ir.graph_json import graph_to_json
 from mlcc_compiler.options import NOTHING, RANDOM, Options
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_targets import get_target

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mlcc import Engine
-from mlcc.api.tools.registry import FORMATS
-from mlcc.opening import open_model
+from mlcc.api.parsers.tools.registry import FORMATS
+from mlcc.loader import open_model
 
 TOOLS = [
     {

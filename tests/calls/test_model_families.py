@@ -17,11 +17,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from model_families import FAMILIES, Family
 from tools_formats import TOOLS
 
-from mlcc.api.dialect import dialect_of
-from mlcc.api.pieces import CallPiece, Content, Thought
-from mlcc.api.template import ChatTemplate
-from mlcc.api.tool_choice import Tool, ToolUse
-from mlcc.api.tools.fallback import in_words
+from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.api.parsers.deltas import CallPiece, Content, Thought
+from mlcc.api.parsers.output_format import dialect_of
+from mlcc.api.parsers.tools.prompted import in_words
+from mlcc.api.schema.tool_choice import Tool, ToolUse
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 USE = ToolUse(tuple(Tool(name, schema) for name, schema in TOOLS.items()))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlcc.api.dialect import dialect_of
-from mlcc.api.template import ChatTemplate
+from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.api.parsers.output_format import dialect_of
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"a": "é"}}}
 TURNS = [

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tools_formats import MALFORMED, SAMPLES, TOOLS, Malformed, Sample
 
-from mlcc.api.dialect import Dialect
-from mlcc.api.pieces import CallPiece, Content, Piece, Reader, Thought
-from mlcc.api.thoughts import MARKS, ThoughtReader
-from mlcc.api.tool_choice import Tool, ToolUse
-from mlcc.api.tools.registry import FORMATS
+from mlcc.api.parsers.deltas import CallPiece, Content, Piece, Reader, Thought
+from mlcc.api.parsers.output_format import Dialect
+from mlcc.api.parsers.reasoning import MARKS, ThoughtReader
+from mlcc.api.parsers.tools.registry import FORMATS
+from mlcc.api.schema.tool_choice import Tool, ToolUse
 
 USE = ToolUse(tuple(Tool(name, schema) for name, schema in TOOLS.items()))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from filelock import FileLock, Timeout
 
-from mlcc.compiled.cache import Entry, remove, sources_stamp
+from mlcc.model_cache.cache import Entry, remove, sources_stamp
 
 
 def test_an_edited_kernel_is_another_compiler(tmp_path: Path) -> None:

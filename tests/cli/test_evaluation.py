@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from toy_model import CAPACITY, VOCAB, open_toy, toy_text
 
-from mlcc.engine.batch import Batch
+from mlcc.engine.batch.batch import Batch
 from mlcc.errors import InvalidRequestError
-from mlcc.measure.evaluation import ids_of, perplexity, read_rows, score_tasks
+from mlcc.eval.evaluation import ids_of, perplexity, read_rows, score_tasks
 from mlcc.model.model import Model
-from mlcc.model.tokenizer import FileTokenizer
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
 
 HELLO = [{"role": "user", "content": "hi"}]
 

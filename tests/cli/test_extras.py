@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mlcc import extras
 from mlcc.errors import UnsupportedError
+from mlcc.util import extras
 from mlcc.version import TVM, TVM_FFI
 
 PROJECT = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")

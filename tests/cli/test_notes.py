@@ -11,8 +11,8 @@ import pytest
 from toy_model import open_toy
 
 from mlcc.commands.options import ModelOptions
+from mlcc.loader import open_model
 from mlcc.model.model import Model
-from mlcc.opening import open_model
 from mlcc.worker.process import EngineProcess
 
 NOTE = "room for 64 tokens only"
@@ -48,7 +48,7 @@ def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.Mo
         return open_toy().executor
 
     monkeypatch.setattr("mlcc.artifact.folder.Artifact.open", lambda path: Opened())
-    monkeypatch.setattr("mlcc.opening.open_executor", load)
-    monkeypatch.setattr("mlcc.opening.identity_of", lambda manifest: None)
-    monkeypatch.setattr("mlcc.opening.text_of", lambda artifact, tokenizer: open_toy().text)
+    monkeypatch.setattr("mlcc.loader.open_executor", load)
+    monkeypatch.setattr("mlcc.loader.identity_of", lambda manifest: None)
+    monkeypatch.setattr("mlcc.loader.text_of", lambda artifact, tokenizer: open_toy().text)
     assert open_model(Path("x")).text.notes == (*Opened.notes, NOTE)

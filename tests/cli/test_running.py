@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from mlcc.cli import cli
-from mlcc.commands.running import announced, servers
+from mlcc.commands.server_registry import announced, servers
 from mlcc.errors import MlccError
 
 URL = "http://127.0.0.1:1"
-ANNOUNCE = "import sys; from mlcc.commands.running import announced\n"
+ANNOUNCE = "import sys; from mlcc.commands.server_registry import announced\n"
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from toy_model import CAPACITY, open_toy
 
-from mlcc.device.toy import ToyExecutor
-from mlcc.engine.adjustments import Adjustments
-from mlcc.engine.batch import Batch, Result
+from mlcc.device.toy.executor import ToyExecutor
+from mlcc.engine.batch.adjustments import Adjustments
+from mlcc.engine.batch.batch import Batch, Result
 from mlcc.errors import DeviceError, OutOfMemoryError, UnsupportedError
+from mlcc.loader import open_executor
 from mlcc.model.session import Session
-from mlcc.opening import open_executor
 
 
 def sampled(seed: int | None) -> str:

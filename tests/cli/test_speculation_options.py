@@ -11,7 +11,7 @@ from mlcc.commands.chat import chat_command
 from mlcc.commands.evaluate import eval_command
 from mlcc.commands.profile import profile_command
 from mlcc.commands.run import run_command
-from mlcc.commands.serve import serve_command
+from mlcc.commands.serve.command import serve_command
 
 
 @pytest.mark.parametrize("command", [eval_command, profile_command], ids=lambda c: c.name)

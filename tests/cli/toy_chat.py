@@ -9,9 +9,9 @@ import click
 from toy_model import open_toy
 
 import mlcc.cli
-from mlcc.api.template import ChatTemplate
+from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.commands.chat import Chat
-from mlcc.commands.partners import LocalPartner
+from mlcc.commands.chat_backend import LocalPartner
 from mlcc.commands.terminal import Screen
 from mlcc.model.conversation import Conversation
 from mlcc.model.session import Session

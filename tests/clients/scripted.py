@@ -21,14 +21,14 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from mlcc.api.template import ChatTemplate
-from mlcc.device.toy_logits import ABOVE, adjust, choose, likeliest
-from mlcc.engine.adjustments import Adjustments
-from mlcc.engine.batch import Batch, Capacity, Result
-from mlcc.engine.tables import CacheGroup
+from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.device.toy.logits import ABOVE, adjust, choose, likeliest
+from mlcc.engine.batch.adjustments import Adjustments
+from mlcc.engine.batch.batch import Batch, Capacity, Result
+from mlcc.engine.batch.tables import CacheGroup
 from mlcc.model.model import Model, ModelText
-from mlcc.model.native_grammars import open_grammars
-from mlcc.model.tokenizer import FileTokenizer
+from mlcc.model.structured_output.llguidance import open_grammars
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
 
 PAGE = 512
 CONTEXT = 512 * PAGE

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scripted import open_scripted, scripted_text
 
-from mlcc.server.adapter import Settings
+from mlcc.server.asgi import Settings
 from mlcc.server.serve import serve
 
 NAME = "scripted"

@@ -17,13 +17,13 @@ from models.checkpoints import CASES, SMALL
 
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME
-from mlcc.engine.tables import StepLayout
+from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
-from mlcc_compiler._tvm import relax, tvm
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.graph import call_parts, dtype_of
-from mlcc_compiler.ir_dump import IrDump
+from mlcc_compiler.ir._tvm import relax, tvm
+from mlcc_compiler.ir.graph import call_parts, dtype_of
+from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.options import Options

@@ -17,9 +17,9 @@ from models.checkpoints import make_checkpoint
 
 import mlcc.artifact.host
 from mlcc.artifact.folder import Artifact
-from mlcc.device import reference_ops
-from mlcc.machine import cpu_features
-from mlcc.opening import open_executor
+from mlcc.device.reference import ops
+from mlcc.loader import open_executor
+from mlcc.util.machine import cpu_features
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
@@ -83,7 +83,7 @@ def test_models_err_no_more_than_weights_and_inputs_of_bf16(
         found = logits(library)
     assert counts.faults == 0 and counts.begun == counts.released
     assert counts.products > 100 or not counts.emulated
-    monkeypatch.setattr(reference_ops, "linear", linear_of_bf16)
+    monkeypatch.setattr(ops, "linear", linear_of_bf16)
     allowed = np.sqrt(np.mean((logits(reference) - exact) ** 2))
     assert np.sqrt(np.mean((found - exact) ** 2)) < 1.25 * allowed
     assert allowed < 0.05 * exact.std()

@@ -14,9 +14,9 @@ from executor.demo import cpu_executor
 
 import mlcc.artifact.host
 from mlcc.artifact.folder import Artifact
-from mlcc.engine.manual import ManualSteps
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import ArtifactError, UnsupportedError
-from mlcc.machine import machine
+from mlcc.util.machine import machine
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.cli import compile_command
 from mlcc_compiler.compile import Progress, compile_model

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mlcc.artifact.pages import has_scales, kept_as
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.caches import Caches
 from mlcc_compiler.compile import exact_matrices
-from mlcc_compiler.layout import INT8, INT8_WORDS
+from mlcc_compiler.ir.caches import Caches
+from mlcc_compiler.ir.layout import INT8, INT8_WORDS
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace

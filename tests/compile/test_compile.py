@@ -13,7 +13,7 @@ import needs
 import pytest
 from cli.tiny_checkpoint import write_checkpoint
 
-from mlcc_compiler.display import Display
+from mlcc_compiler.driver.display import Display
 
 PHASES = [
     "traced",

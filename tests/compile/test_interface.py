@@ -14,7 +14,7 @@ from cli.tiny_checkpoint import write_checkpoint
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import TensorSpec, tables_of
 from mlcc.errors import ArtifactError
-from mlcc.opening import open_model
+from mlcc.loader import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

@@ -11,7 +11,7 @@ from cli.tiny_checkpoint import write_checkpoint
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.libraries import Libraries
+from mlcc_compiler.driver.libraries import Libraries
 from mlcc_compiler.options import Options
 from mlcc_targets import TargetError, get_target
 

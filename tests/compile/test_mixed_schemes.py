@@ -16,12 +16,12 @@ from models.checkpoints import SMALL, make_checkpoint, save_random
 
 from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
-from mlcc.opening import open_executor
+from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.safetensors import TensorFolder
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.quantization import Quantized, Recipe, quantize, recipes, scheme
-from mlcc_compiler.weights.reader import TensorFolder
 from mlcc_targets import get_target
 
 MIXED = Recipe(

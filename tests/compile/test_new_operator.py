@@ -13,17 +13,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from mlcc.device import reference
-from mlcc.device.reference import ReferenceExecutor
-from mlcc.device.reference_caches import LayerCache, Remembers
-from mlcc.device.step_view import StepView
-from mlcc.engine.batch import Batch, Capacity, StateSlot
-from mlcc.engine.batch_writer import BatchWriter
-from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc_compiler._tvm import T, Tensor, nn, relax, tvm
-from mlcc_compiler.caches import RECORDS, CacheLayout, Caches, CacheTensor, Kept, StateRecord
-from mlcc_compiler.graph_json import graph_to_json
-from mlcc_compiler.kernels.cpu.isa import SSE2, Isa
+from mlcc.device.reference import executor
+from mlcc.device.reference.caches import LayerCache, Remembers
+from mlcc.device.reference.executor import ReferenceExecutor
+from mlcc.device.reference.step_view import StepView
+from mlcc.engine.batch.batch import Batch, Capacity, StateSlot
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.tables import CacheGroup, StepLayout
+from mlcc_compiler.ir._tvm import T, Tensor, nn, relax, tvm
+from mlcc_compiler.ir.caches import RECORDS, CacheLayout, Caches, CacheTensor, Kept, StateRecord
+from mlcc_compiler.ir.graph_json import graph_to_json
+from mlcc_compiler.kernels.cpu.isa.isa import SSE2, Isa
 from mlcc_compiler.kernels.cpu.kernel_set import cpu_kernels
 from mlcc_compiler.kernels.frame import (
     SIZE,
@@ -62,7 +62,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> StateRecord:
         def kept(self, page_size: int, dtype: str) -> Kept:
             return Kept(CacheGroup("state"), (CacheTensor("total", (1,), "float32"),))
 
-    monkeypatch.setitem(reference.OPERATORS, "mlcc.running_sum", Remembers(twin))
+    monkeypatch.setitem(executor.OPERATORS, "mlcc.running_sum", Remembers(twin))
     return SumShape(0.5)
 
 

@@ -16,8 +16,8 @@ from batches import PagedSequences
 from models.checkpoints import make_checkpoint
 
 from mlcc.artifact.folder import Artifact
-from mlcc.device import reference_ops
-from mlcc.opening import open_executor
+from mlcc.device.reference import ops
+from mlcc.loader import open_executor
 from mlcc_compiler.artifact import package
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -94,7 +94,7 @@ def test_bf16_weights_err_no_more_than_inputs_of_bf16(
 ) -> None:
     exact = logits(checkpoint, "reference", "bf16", tmp_path)
     found = logits(checkpoint, "cpu", "bf16", tmp_path)
-    monkeypatch.setattr(reference_ops, "linear", linear_of_bf16_rows)
+    monkeypatch.setattr(ops, "linear", linear_of_bf16_rows)
     rounded = logits(checkpoint, "reference", "bf16", tmp_path)
     allowed = np.sqrt(np.mean((rounded - exact) ** 2))
     assert np.sqrt(np.mean((found - exact) ** 2)) < 1.25 * allowed
@@ -108,7 +108,7 @@ def test_integer_weights_err_no_more_than_rounded_inputs(
     """Rounding is chaotic in the single logit, so the error's size is compared, not its value."""
     exact = logits(checkpoint, "reference", quant, tmp_path)
     found = logits(checkpoint, "cpu", quant, tmp_path)
-    monkeypatch.setattr(reference_ops, "linear", linear_of_rounded_rows)
+    monkeypatch.setattr(ops, "linear", linear_of_rounded_rows)
     rounded = logits(checkpoint, "reference", quant, tmp_path)
     allowed = np.sqrt(np.mean((rounded - exact) ** 2))
     assert np.sqrt(np.mean((found - exact) ** 2)) < 1.25 * allowed

@@ -15,7 +15,7 @@ from demo.equality import last_logits
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.safetensors import read_header
 from mlcc.errors import UnsupportedError
-from mlcc.opening import open_model
+from mlcc.loader import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

@@ -15,12 +15,12 @@ from models.checkpoints import make_checkpoint
 from models.mixed import capacity_of, native, run_mixed
 
 from mlcc.cli import cli
-from mlcc.engine.tables import CacheGroup, StepLayout
+from mlcc.engine.batch.tables import CacheGroup, StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.ir.layout import AttentionShape, KvLayout
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.kernels.cpu.attention.blocking import Blocking
-from mlcc_compiler.layout import AttentionShape, KvLayout
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc_compiler._tvm import relax, tirx
+from mlcc_compiler.ir._tvm import relax, tirx
 from mlcc_compiler.passes.shape_functions import order_sizes
 
 

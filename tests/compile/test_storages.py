@@ -10,7 +10,7 @@ import pytest
 from cli.tiny_checkpoint import write_checkpoint
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.ir_dump import IrDump
+from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.options import Options
 from mlcc_compiler.passes.storages import PAGE

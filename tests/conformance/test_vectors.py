@@ -11,19 +11,22 @@ import pytest
 from conformance.answers import KINDS
 from conformance.matching import Json, rule_of
 from conformance.vectors import FOLDER, expanded, layout, load, parse, read
-from mlcc.api import fields, message_fields, structure
-from mlcc.api.schema import Field, Object, Use
+from mlcc.api.schema import chat_fields, message_fields, structured_output
+from mlcc.api.schema.schema import Field, Object, Use
 
 FILES = sorted(FOLDER.glob("*.json"))
 OBJECTS = {
-    "ChatCompletionRequest": (fields.CHAT, r"^{}(\[|$)"),
-    "CompletionRequest": (fields.COMPLETION, r"^{}(\[|$)"),
+    "ChatCompletionRequest": (chat_fields.CHAT, r"^{}(\[|$)"),
+    "CompletionRequest": (chat_fields.COMPLETION, r"^{}(\[|$)"),
     "Message": (message_fields.MESSAGE, r"^messages\[\d+\]\.{}(\[|$)"),
     "TextPart": (message_fields.TEXT_PART, r"^messages\[\d+\]\.content\[\d+\]\.{}$"),
-    "StreamOptions": (fields.STREAM_OPTIONS, r"^stream_options\.{}$"),
-    "ResponseFormat": (structure.RESPONSE_FORMAT, r"^response_format\.{}$"),
-    "JsonSchemaFormat": (structure.JSON_SCHEMA_FORMAT, r"^response_format\.json_schema\.{}$"),
-    "StructuredOutputs": (structure.STRUCTURED_OUTPUTS, r"^structured_outputs\.{}$"),
+    "StreamOptions": (chat_fields.STREAM_OPTIONS, r"^stream_options\.{}$"),
+    "ResponseFormat": (structured_output.RESPONSE_FORMAT, r"^response_format\.{}$"),
+    "JsonSchemaFormat": (
+        structured_output.JSON_SCHEMA_FORMAT,
+        r"^response_format\.json_schema\.{}$",
+    ),
+    "StructuredOutputs": (structured_output.STRUCTURED_OUTPUTS, r"^structured_outputs\.{}$"),
 }
 """Each object of the API, and how an error's `param` spells one of its fields."""
 ROWS = [(name, field) for name, (table, _) in OBJECTS.items() for field in table.fields]
@@ -89,7 +92,7 @@ ACCEPTED = accepted()
 
 
 def test_the_objects_here_are_all_there_are() -> None:
-    modules = (fields, message_fields, structure)
+    modules = (chat_fields, message_fields, structured_output)
     values = [value for module in modules for value in vars(module).values()]
     tables = {value.name for value in values if isinstance(value, Object)}
     assert tables == OBJECTS.keys()

@@ -11,8 +11,8 @@ from typing import Any
 import needs
 import pytest
 
+from mlcc.loader import open_model
 from mlcc.model.model import Model
-from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.cuda import build as cuda_build

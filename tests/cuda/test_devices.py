@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mlcc.device import cuda
+from mlcc.device.tvm import cuda
 from mlcc.errors import CapacityError, DeviceError, DeviceLostError
 
 from . import emulation

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from mlcc_compiler._tvm import tvm
 from mlcc_compiler.cuda import build as cuda_build
+from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.pipeline import tvm_target_of

@@ -16,13 +16,13 @@ import pytest
 from cli.tiny_checkpoint import write_checkpoint
 from demo.equality import compare, greedy_tokens
 
-from mlcc import opening
+from mlcc import loader
 from mlcc.artifact.folder import Artifact
-from mlcc.device import followers, nccl
-from mlcc.device.place import Place
+from mlcc.device.device import Place
+from mlcc.device.parallel import nccl, rank_processes
 from mlcc.errors import ArtifactError, DeviceLostError
+from mlcc.loader import open_model
 from mlcc.model.model import Model
-from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.cuda import build as cuda_build
@@ -45,7 +45,7 @@ def stand_in(emulated: None) -> Iterator[None]:
     source = Path(emulation.__file__).with_name("nccl.cc")
     flags = ["-O2", "-shared", "-fPIC", "-std=c++17"]
     subprocess.run(["g++", *flags, "-o", str(library), str(source)], check=True)
-    real = opening._place
+    real = loader._place
 
     def place(target: Any, wanted: int | None) -> Place:
         return real(target, 0)  # each process has one
@@ -55,8 +55,8 @@ def stand_in(emulated: None) -> Iterator[None]:
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
         patch.setenv("MLCC_STAND_IN_NCCL", str(library))
         patch.setattr(cuda_files, "nccl", lambda: str(library))
-        patch.setattr(followers, "MODULE", "cuda.emulation.follower")
-        patch.setattr(opening, "_place", place)
+        patch.setattr(rank_processes, "MODULE", "cuda.emulation.follower")
+        patch.setattr(loader, "_place", place)
         nccl.load.cache_clear()
         yield
     nccl.load.cache_clear()
@@ -139,12 +139,12 @@ def test_closing_ends_the_others(stand_in: None, folders: dict[str, Path]) -> No
 def test_what_a_rank_cannot_open_is_said(
     stand_in: None, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    real = opening._weights_of_ranks
+    real = loader._weights_of_ranks
 
     def gone(artifact: Any) -> Any:
         first, second = real(artifact)
         return [first, [replace(entry, path=tmp_path / "gone.safetensors") for entry in second]]
 
-    monkeypatch.setattr(opening, "_weights_of_ranks", gone)
+    monkeypatch.setattr(loader, "_weights_of_ranks", gone)
     with pytest.raises(ArtifactError, match=r"rank 1 of 2: .*gone\.safetensors"):
         open_model(folders["cuda"])

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from demo.equality import greedy_tokens
 
-from mlcc.device.cuda_graphs import Bucket, bucket_of
-from mlcc.engine.batch import Batch, Capacity, PageList, int32
-from mlcc.engine.batch_writer import BatchWriter
-from mlcc.engine.tables import CacheGroup
+from mlcc.device.tvm.cuda_graphs import Bucket, bucket_of
+from mlcc.engine.batch.batch import Batch, Capacity, PageList, int32
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.tables import CacheGroup
 from mlcc.model.model import Model
 
 from . import emulation

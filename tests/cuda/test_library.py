@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from mlcc_compiler._tvm import tvm
 from mlcc_compiler.cuda import code as cuda_code
 from mlcc_compiler.cuda import nvrtc as cuda_nvrtc
 from mlcc_compiler.cuda.build import cuda_code_in, stand_in
+from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.gpu import elementwise, norm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.pipeline import tvm_target_of
@@ -79,7 +79,7 @@ def test_registers_are_reported(built: Path) -> None:
 LOAD = """
 import sys
 from mlcc.device import cuda
-from mlcc.device.tvm_runtime import runtime, open_device
+from mlcc.device.tvm.runtime import runtime, open_device
 found, reason = cuda.devices()
 print(found, reason, sep="|")
 module = runtime().runtime.load_module(sys.argv[1])

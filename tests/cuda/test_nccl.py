@@ -11,7 +11,7 @@ from pathlib import Path
 import needs
 import pytest
 
-from mlcc.device import nccl
+from mlcc.device.parallel import nccl
 from mlcc.errors import DeviceError
 from mlcc_targets import cuda_files
 
@@ -21,7 +21,7 @@ SCRIPT = """
 from mlcc.device import nccl
 from mlcc.errors import DeviceError
 print(nccl.load(), len(nccl.unique_id()))
-from mlcc.device.nccl import _called
+from mlcc.device.parallel.nccl import _called
 try:
     _called("join", b"0" * 128, 0, 2, 0)  # the GPU that `join` looks for first is not here
 except DeviceError as error:

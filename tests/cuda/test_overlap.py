@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlcc.engine.batch import Result
+from mlcc.engine.batch.batch import Result
 from mlcc.model.model import Model
 
 from . import emulation

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mlcc.loader import open_model
 from mlcc.model.model import Model
-from mlcc.opening import open_model
 
 Compiled = Callable[[str, str], Path]
 Opened = Callable[[str, str], Model]

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from demo.conftest import Compiled, Opened
-from mlcc.device.check import BadBatchError
-from mlcc.device.reference_logits import adjust, top_logprobs
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
-from mlcc.engine.batch import Batch, pairs_of
-from mlcc.engine.manual import ManualSteps
-from mlcc.engine.tables import MOST_TOP_LOGPROBS
-from mlcc.opening import open_model
+from mlcc.device.check_batch import BadBatchError
+from mlcc.device.reference.logits import adjust, top_logprobs
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
+from mlcc.engine.batch.batch import Batch, pairs_of
+from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.loader import open_model
 
 PROMPTS = ("How much is", "The cat and the", "1 + 1 = 2, 2 + 2 =", "a a a a")
 TOP = 7

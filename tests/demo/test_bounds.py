@@ -7,8 +7,8 @@ import pytest
 
 from demo.conftest import Compiled, Opened
 from mlcc.engine import Request, SamplingParams, TextDelta
+from mlcc.loader import open_model
 from mlcc.model.model import Model
-from mlcc.opening import open_model
 
 PROMPTS = ("How much is 2 + 2?", "Say something about the sea, please.", "1 + 1 =")
 

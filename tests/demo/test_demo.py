@@ -13,7 +13,7 @@ from demo_model import DEMO
 from demo.conftest import Compiled, Opened
 from demo.equality import compare, greedy_tokens
 from mlcc.commands.evaluate import eval_command
-from mlcc.measure.evaluation import perplexity, read_rows, score_tasks
+from mlcc.eval.evaluation import perplexity, read_rows, score_tasks
 
 LOST_POINTS = {"f32": 0.0, "q8": 1.0, "q4": 5.0}
 """Accuracy that a recipe may lose against f32, in percentage points."""

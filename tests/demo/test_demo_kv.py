@@ -19,11 +19,11 @@ from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.measure.evaluation import read_rows
+from mlcc.eval.evaluation import read_rows
+from mlcc.loader import open_model
 from mlcc.model.driver import Driver
+from mlcc.model.kv_transfer import export_request, import_request
 from mlcc.model.model import Model
-from mlcc.model.transfer import export_request, import_request
-from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

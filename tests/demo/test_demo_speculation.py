@@ -11,17 +11,17 @@ import pytest
 
 from demo.conftest import Compiled, Opened
 from demo.equality import compare
-from mlcc.engine.batch import Capacity
-from mlcc.engine.drafts import DraftModel
+from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Event, Finished
-from mlcc.engine.guesses import Speculator
 from mlcc.engine.request import Request, SamplingParams
+from mlcc.engine.spec_decode.draft_model import DraftModel
+from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.errors import UnsupportedError
-from mlcc.frozen import dataclass
+from mlcc.loader import open_model
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
 from mlcc.model.speculation import Speculation
-from mlcc.opening import open_model
+from mlcc.util.frozen import dataclass
 
 BOUNDS = {"cpu": ("q8", 0.05), "vulkan": ("q4", 2e-2), "reference": ("f32", 1e-3)}
 """Target -> (recipe, how close the candidates of a tie must be): rows that are computed together

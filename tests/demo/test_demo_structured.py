@@ -11,7 +11,7 @@ import pytest
 
 from demo.conftest import Opened
 from mlcc.engine import Finished, Request, SamplingParams, TextDelta
-from mlcc.engine.grammar import Structure
+from mlcc.engine.sampling.grammar import Structure
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
 

@@ -19,7 +19,7 @@ from web_package import bridge
 
 from demo.conftest import Compiled, Opened
 from demo.equality import compare
-from mlcc.measure.evaluation import read_rows
+from mlcc.eval.evaluation import read_rows
 from mlcc.model.session import Session
 
 FEW, MANY = 4, pytest.param(50, marks=pytest.mark.long)

@@ -16,9 +16,9 @@ from demo_model import DEMO
 
 from demo.conftest import Opened
 from demo.equality import compare, greedy_tokens, last_logits
-from mlcc.device.compiled import CompiledExecutor
+from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.engine import Request, SamplingParams
-from mlcc.measure.evaluation import read_rows
+from mlcc.eval.evaluation import read_rows
 
 PRECISIONS = {"vulkan-f32": ("f32", 1e-4, 1e-3), "vulkan": ("q4", 1e-2, 2e-2)}
 """Target -> (recipe, how far logits may err, how close the candidates of a tie must be)."""

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from mlcc.embedded.c.tokenizer import HostTokenizer
-from mlcc.engine.token_texts import TokenTexts
+from mlcc.engine.text.token_texts import TokenTexts
 from mlcc.errors import ArtifactError
-from mlcc.model.tokenizer import FileTokenizer
-from mlcc.model.vocabulary import parts_of_characters
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
+from mlcc.model.tokenizer.vocabulary import parts_of_characters
 
 FILE = Path(__file__).parents[2] / "examples/demo/model/tokenizer.json"
 VOCAB = 1280

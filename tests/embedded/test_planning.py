@@ -13,9 +13,9 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import EncoderInfo, FileEntry
 from mlcc.embedded.entry import check, plan, shrink
 from mlcc.embedded.planning import TAB_CACHE_BYTES
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.batch import Capacity
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.batch.tables import CacheGroup
 
 PAGE = 4096
 """Bytes of a page of the toy, which has one layer."""

@@ -17,7 +17,7 @@ from toy_model import CAPACITY, Letters
 from toy_steps import adjusted_steps, answers_of
 from toy_tab import JSON, JsError, JsLetters, Reply, ToyGpu, answer, ask, open_tab
 
-from mlcc.device.toy import ToyExecutor
+from mlcc.device.toy.executor import ToyExecutor
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SMALL = replace(CAPACITY, pools=(20,), context=128, max_step_tokens=16)

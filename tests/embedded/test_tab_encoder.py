@@ -20,8 +20,8 @@ from toy_tab import ADAPTER, JsError, JsLetters, answer, ask, toy_manifest
 
 from mlcc.artifact.schema import EncoderInfo
 from mlcc.embedded.entry import EmbeddedModel, plan
-from mlcc.engine.batch import Batch, Capacity
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.batch import Batch, Capacity
+from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import UnsupportedError
 
 WIDTH = 3

@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mlcc.device.toy import ToyExecutor
+from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Capacity, Engine, Event, Finished, Request, TextDelta, Tokenizer
-from mlcc.engine.adapters import Adapter, AdapterMatrix
-from mlcc.engine.drafts import DraftModel
-from mlcc.engine.executor import Executor
-from mlcc.engine.guesses import Speculator
-from mlcc.engine.logprobs import TokenLogprob
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.executor import Executor
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.lora import Adapter, AdapterMatrix
+from mlcc.engine.spec_decode.draft_model import DraftModel
+from mlcc.engine.spec_decode.speculator import Speculator
+from mlcc.engine.text.logprobs import TokenLogprob
 
 
 def small(

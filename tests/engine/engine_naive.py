@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 
-from mlcc.device.toy import RowParams, toy_token, toy_view
+from mlcc.device.toy.executor import RowParams, toy_token, toy_view
 from mlcc.engine import Capacity, Request, Tokenizer
-from mlcc.engine.adjustments import NO_PENALTIES, Penalties
-from mlcc.engine.dry import DryParams
-from mlcc.engine.filters import Filters
-from mlcc.engine.sampling import derive_seed, stream_of, uniform
+from mlcc.engine.batch.adjustments import NO_PENALTIES, Penalties
+from mlcc.engine.batch.filters import Filters
+from mlcc.engine.batch.random import derive_seed, stream_of, uniform
+from mlcc.engine.sampling.dry import DryParams
 
 PROMPT_TAIL = 5
 

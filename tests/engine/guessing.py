@@ -9,12 +9,12 @@ from collections.abc import Collection, Hashable, Sequence
 import engine_naive as naive
 from engine_tokenizers import ByteTokenizer
 
-from mlcc.device.toy import ToyExecutor
+from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Capacity, Request
-from mlcc.engine.batch import Result
-from mlcc.engine.guesses import Chances, Guess, Speculator
-from mlcc.engine.limits import token_limit
-from mlcc.engine.prefix import PrefixTree
+from mlcc.engine.batch.batch import Result
+from mlcc.engine.kv_cache.radix_tree import PrefixTree
+from mlcc.engine.scheduler.limits import token_limit
+from mlcc.engine.spec_decode.speculator import Chances, Guess, Speculator
 
 
 class Knowing:

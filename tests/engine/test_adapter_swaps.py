@@ -13,12 +13,12 @@ from engine_drive import Driver, small, toy_driver
 from guessing import Drafting, Eager
 
 from mlcc.engine import Request, SamplingParams
-from mlcc.engine.adapters import MOST_NAMES, AdapterMatrix
-from mlcc.engine.drafts import DraftModel
-from mlcc.engine.lookup import Lookup
-from mlcc.engine.moving import Identity
+from mlcc.engine.lora import MOST_NAMES, AdapterMatrix
+from mlcc.engine.migration import Identity
+from mlcc.engine.spec_decode.draft_model import DraftModel
+from mlcc.engine.spec_decode.ngram import Lookup
 from mlcc.errors import CapacityError, InvalidRequestError, UnsupportedError
-from mlcc.model.transfer import export_request, import_request
+from mlcc.model.kv_transfer import export_request, import_request
 
 IDENTITY = Identity("layout", "model", "tokenizer")
 SLOTS = 3

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from mlcc.device.check import BadBatchError, check_adjustments
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
-from mlcc.engine.batch import Batch, Capacity
-from mlcc.engine.batch_writer import BatchWriter
-from mlcc.engine.tables import CacheGroup
+from mlcc.device.check_batch import BadBatchError, check_adjustments
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
+from mlcc.engine.batch.batch import Batch, Capacity
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import CapacityError
 
 VOCAB, ROWS = 75, 6

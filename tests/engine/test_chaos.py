@@ -17,12 +17,12 @@ from guessing import Drafting
 from test_against_naive import TOKENIZER, check_answer
 
 from mlcc.engine import Capacity, Request, SamplingParams
-from mlcc.engine.guesses import Speculator
-from mlcc.engine.lookup import Lookup
-from mlcc.engine.moving import Identity
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.migration import Identity
+from mlcc.engine.spec_decode.ngram import Lookup
+from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.errors import InvalidRequestError
-from mlcc.model.transfer import export_request, import_request
+from mlcc.model.kv_transfer import export_request, import_request
 
 VOCAB = ByteTokenizer.vocab_size
 PAGED, WINDOW, STATE = CacheGroup("paged", 4), CacheGroup("window", 4, 6), CacheGroup("state")

@@ -15,8 +15,8 @@ from test_against_naive import VOCAB, Arrival, arrivals, crowds, ends, run_and_c
 from test_speculation import numbers, some, wrongs
 
 from mlcc.engine import Capacity, Request, SamplingParams
-from mlcc.engine.drafts import DraftModel, shared_group
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.spec_decode.draft_model import DraftModel, shared_group
 from mlcc.errors import UnsupportedError
 
 fewer = settings(some, max_examples=40)

@@ -6,7 +6,7 @@ from engine_naive import dry_penalties
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlcc.engine.dry import Dry, DryParams
+from mlcc.engine.sampling.dry import Dry, DryParams
 
 
 def breaks(token: int) -> bool:

@@ -8,12 +8,12 @@ from zlib import crc32
 
 import pytest
 
-from mlcc.engine.batch import Batch, Capacity
-from mlcc.engine.encoding import EncoderEngine
+from mlcc.engine.batch.batch import Batch, Capacity
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.events import Finished
-from mlcc.engine.queue import LEVEL
 from mlcc.engine.request import Request
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.scheduler.waiting_queue import LEVEL
 from mlcc.errors import DeviceError, InvalidRequestError
 
 WIDTH = 3

@@ -8,9 +8,9 @@ import pytest
 from engine_drive import SMALL, small, toy_driver
 from engine_tokenizers import ByteTokenizer
 
-from mlcc.device.toy import ToyExecutor
+from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Capacity, Engine, Finished, Request, Result, SamplingParams, TextDelta
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import DeviceError, InvalidRequestError
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from engine_drive import SMALL, small, toy_driver
 
 from mlcc.engine import Batch, Engine, Request, Result, SamplingParams
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
 
 
 def plan(engine: Engine) -> Batch:

@@ -16,10 +16,10 @@ from engine_tokenizers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlcc.engine import detokenize
-from mlcc.engine.detokenize import Detokenizer, Piece, Tokenizer, Window
-from mlcc.engine.sampling import derive_seed, mix64, stream_of, uniform
-from mlcc.engine.stop import StopChecker
+from mlcc.engine.batch.random import derive_seed, mix64, stream_of, uniform
+from mlcc.engine.text import detokenizer as module
+from mlcc.engine.text.detokenizer import Detokenizer, Piece, Tokenizer, Window
+from mlcc.engine.text.stop_strings import StopChecker
 
 fixed = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 
@@ -105,7 +105,7 @@ def test_what_answers_learn_of_each_other_changes_no_piece(answers: list[list[in
 
 
 def test_what_is_known_of_tokens_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detokenize, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(module, "_MOST_KNOWN", 3)
     known: dict[Window, Piece] = {}
     detokenizer = Detokenizer(ByteTokenizer(), known=known)
     for token in (17, 18, 19, 20) * 3:

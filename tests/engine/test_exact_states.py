@@ -14,7 +14,7 @@ from test_against_naive import TOKENIZER, check_answer
 from test_moving import move
 
 from mlcc.engine import Capacity, Request, SamplingParams
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
 
 PAGED, WINDOW, STATE = CacheGroup("paged", 4), CacheGroup("window", 4, 6), CacheGroup("state")
 KINDS = [(STATE,), (PAGED, STATE), (WINDOW, STATE), (STATE, PAGED, WINDOW)]

@@ -6,7 +6,7 @@ import pytest
 from engine_drive import Driver, small, toy_driver
 
 from mlcc.engine import Request, SamplingParams
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import InvalidRequestError
 
 PROMPT = list(range(13))

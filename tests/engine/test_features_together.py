@@ -13,14 +13,14 @@ from engine_drive import SMALL, Driver, small, toy_driver
 from guessing import Eager
 
 from mlcc.engine import Capacity, Request, SamplingParams
-from mlcc.engine.adapters import AdapterMatrix
-from mlcc.engine.guesses import Guess, Speculator
-from mlcc.engine.lookup import Lookup
-from mlcc.engine.moving import Identity
-from mlcc.engine.step_cost import StepCost
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.lora import AdapterMatrix
+from mlcc.engine.migration import Identity
+from mlcc.engine.spec_decode.ngram import Lookup
+from mlcc.engine.spec_decode.speculator import Guess, Speculator
+from mlcc.engine.spec_decode.step_cost import StepCost
 from mlcc.errors import InvalidRequestError
-from mlcc.model.transfer import export_request, import_request
+from mlcc.model.kv_transfer import export_request, import_request
 
 LONG = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
 IDENTITY = Identity("layout", "model", "tokenizer")

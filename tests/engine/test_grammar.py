@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from toy_grammar import END, ToyGrammar
 
 from mlcc.engine import Capacity, Request, SamplingParams
-from mlcc.engine.grammar import Structure
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import UnsupportedError
 
 ANY = Structure("grammar", "toy", "grammar")

@@ -11,10 +11,10 @@ from collections.abc import Callable, Hashable, Sequence
 import pytest
 
 from mlcc.engine import Batch, Capacity, Engine, Request, Result, SamplingParams
-from mlcc.engine.guess_budget import REFRESH, SHARE, START, GuessBudget
-from mlcc.engine.guesses import Guess, Speculator
-from mlcc.engine.prefix import PrefixTree
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.kv_cache.radix_tree import PrefixTree
+from mlcc.engine.spec_decode.budget import REFRESH, SHARE, START, GuessBudget
+from mlcc.engine.spec_decode.speculator import Guess, Speculator
 
 Cost = Callable[[int], float]
 """Seconds of a step of so many tokens."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from engine_drive import small, toy_driver
 from engine_tokenizers import ByteTokenizer
 
-from mlcc.device.toy import ToyExecutor
+from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Engine, Event, Request, SamplingParams, TextDelta
-from mlcc.engine.later_text import LaterText, text_decides
+from mlcc.engine.text.deferred_text import LaterText, text_decides
 
 VOCAB = 64
 

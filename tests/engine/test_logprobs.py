@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from test_against_naive import STOPS, Arrival, play
 
 from mlcc.engine import Capacity, Request, SamplingParams
-from mlcc.engine.answer import AnswerText
-from mlcc.engine.logprobs import PromptLogprobs, TokenLogprob
-from mlcc.engine.tables import CacheGroup
-from mlcc.engine.token_texts import TokenTexts, bytes_of
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.text.logprobs import PromptLogprobs, TokenLogprob
+from mlcc.engine.text.output_text import AnswerText
+from mlcc.engine.text.token_texts import TokenTexts, bytes_of
 from mlcc.errors import InvalidRequestError
 
 VOCAB = ByteTokenizer.vocab_size

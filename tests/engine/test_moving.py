@@ -18,11 +18,11 @@ from test_against_naive import TOKENIZER, capacities, check_answer, sampling
 from toy_grammar import ToyGrammar
 
 from mlcc.engine import Capacity, Request, SamplingParams
-from mlcc.engine.grammar import Grammar, Structure
-from mlcc.engine.moving import Identity
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.migration import Identity
+from mlcc.engine.sampling.grammar import Grammar, Structure
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.model.transfer import export_request, import_request
+from mlcc.model.kv_transfer import export_request, import_request
 
 IDENTITY = Identity("layout", "model", "tokenizer")
 EOS = {1}

@@ -12,9 +12,9 @@ import pytest
 from engine_drive import small, toy_driver
 
 from mlcc.engine import Capacity, Engine, Request, Result, SamplingParams, TextDelta
-from mlcc.engine.batch import Batch
-from mlcc.engine.pace import BREATH, LEAST, LEAST_OF_LONG, SHORT_BREATH, SLOWER, Pace
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.batch import Batch
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.scheduler.budgets import BREATH, LEAST, LEAST_OF_LONG, SHORT_BREATH, SLOWER, Pace
 
 Cost = Callable[[list[tuple[int, int]]], float]
 """Seconds of a step, by (tokens, tokens before them) of each sequence."""

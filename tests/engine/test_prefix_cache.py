@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_against_naive import VOCAB, Arrival, Groups, ends, fixed, groups, run_and_compare
 
-from mlcc.device.toy import ToyExecutor
+from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Capacity, Engine, Request, SamplingParams
-from mlcc.engine.caches import pages_for
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.kv_cache.cache_manager import pages_for
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
 PAGED, WINDOW, STATE = CacheGroup("paged", 4), CacheGroup("window", 4, 6), CacheGroup("state")

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from engine_drive import SMALL, Driver, small, toy_driver
 
-from mlcc.engine import Request, SamplingParams, queue
+from mlcc.engine import Request, SamplingParams
+from mlcc.engine.scheduler import waiting_queue
 
 ALONE = replace(SMALL, max_batch=1)
 
@@ -39,7 +40,7 @@ def test_lower_is_first_and_among_equals_who_came_first() -> None:
 
 
 def test_a_priority_ages_with_the_work_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "LEVEL", 10)
+    monkeypatch.setattr(waiting_queue, "LEVEL", 10)
     driver = toy_driver(ALONE)
     for name in ("a", "z"):
         driver.add(ask(name, priority=2 * (name == "z")))

@@ -9,9 +9,9 @@ from engine_drive import Driver, small, toy_driver
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcc.device.toy import ToyExecutor
+from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Engine, Request, SamplingParams
-from mlcc.engine.sketch import is_told, numbers, prefixes, sketch
+from mlcc.engine.kv_cache.prefix_digest import is_told, numbers, prefixes, sketch
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True)
 BLOCK = 4

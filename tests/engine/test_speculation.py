@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from test_against_naive import Arrival, arrivals, capacities, crowds, ends, run_and_compare
 
 from mlcc.engine import Capacity, Request, SamplingParams
-from mlcc.engine.guesses import Chances, Guesses, Speculator
-from mlcc.engine.lookup import Lookup
-from mlcc.engine.step_cost import StepCost
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.spec_decode.ngram import Lookup
+from mlcc.engine.spec_decode.speculator import Chances, Guesses, Speculator
+from mlcc.engine.spec_decode.step_cost import StepCost
 from mlcc.errors import InvalidRequestError
 
 wrongs = st.sampled_from([0.0, 0.2, 0.5, 1.0])
@@ -133,7 +133,7 @@ def test_what_is_foretold_does_not_run_into_the_prompt() -> None:
 
 
 def test_a_long_prompt_is_indexed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlcc.engine.lookup._AT_ONCE", 8)
+    monkeypatch.setattr("mlcc.engine.spec_decode.ngram._AT_ONCE", 8)
     lookup = Lookup(array("i", [*range(18), 0, 1]))
     assert [lookup.propose(1) for _ in range(2)] == [None, None]
     assert lookup.propose(1) == (array("i", [2]), "gram2")

@@ -10,12 +10,12 @@ from engine_drive import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlcc.device.toy import ToyExecutor
+from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Batch, Capacity, Engine, Request, SamplingParams
 from mlcc.engine import engine as engine_module
-from mlcc.engine.sampling import Draws, stream_of, uniform
-from mlcc.engine.steady import SteadyDecode
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.batch.random import Draws, stream_of, uniform
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.scheduler.decode_step import SteadyDecode
 
 PAGED, WINDOW, STATE = CacheGroup("paged", 4), CacheGroup("window", 2, 5), CacheGroup("state")
 ANSWER = 30

@@ -6,8 +6,8 @@ import pickle
 
 from engine_drive import SMALL
 
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.manual import ManualSteps
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 
 
 def test_a_capacity_in_use_goes_to_another_process() -> None:

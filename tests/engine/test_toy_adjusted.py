@@ -11,13 +11,13 @@ from engine_drive import SMALL, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlcc.device.check import BadBatchError
-from mlcc.device.toy import ToyExecutor
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
-from mlcc.engine.batch import Capacity
-from mlcc.engine.manual import ManualSteps
-from mlcc.engine.tables import CacheGroup
+from mlcc.device.check_batch import BadBatchError
+from mlcc.device.toy.executor import ToyExecutor
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 
 VOCAB = SMALL.vocab_size
 CAPACITIES = SMALL, small(CacheGroup("window", 4, 5), CacheGroup("state"), pools=[20, 4])

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from engine_drive import SMALL, small
 
-from mlcc.device.check import BadBatchError
-from mlcc.device.toy import ToyExecutor
+from mlcc.device.check_batch import BadBatchError
+from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Batch, Capacity, Engine, Request, SamplingParams
-from mlcc.engine.batch import PageList, StateSlot, int32
-from mlcc.engine.batch_writer import BatchWriter
-from mlcc.engine.manual import ManualSteps
-from mlcc.engine.tables import FLOATS, CacheGroup
+from mlcc.engine.batch.batch import PageList, StateSlot, int32
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.tables import FLOATS, CacheGroup
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 
 Change = Callable[[Batch], None]
 

@@ -6,7 +6,7 @@ import random
 from array import array
 from collections.abc import Sequence
 
-from mlcc.engine.adjustments import mask_of
+from mlcc.engine.batch.adjustments import mask_of
 
 END = 0
 

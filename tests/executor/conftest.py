@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.device import executor_library
+from mlcc.device.compiled import library
 
 DEMO = "MLCC_TEST_DEMO"
 """In a process that a test started: where the artifact is."""
@@ -35,7 +35,7 @@ def build() -> Any:
 @pytest.fixture(scope="session")
 def built() -> None:
     """libmlcc_executor is there; whatever this machine lacks for it is a failure."""
-    assert not executor_library.why_absent(), executor_library.why_absent()
+    assert not library.why_absent(), library.why_absent()
 
 
 @pytest.fixture(scope="session")

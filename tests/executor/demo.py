@@ -11,17 +11,17 @@ from typing import Any
 
 from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
-from mlcc.device.compiled import CompiledExecutor
-from mlcc.device.native import NativeExecutor
-from mlcc.device.place import CPU, Place
+from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.device.device import CPU, Place
+from mlcc.device.tvm.executor import NativeExecutor
 from mlcc.engine import Request, SamplingParams, TextDelta
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties
-from mlcc.engine.batch import Capacity
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties
+from mlcc.engine.batch.batch import Capacity
 from mlcc.model.driver import Driver
-from mlcc.model.memory import plan_capacity
+from mlcc.model.memory.planner import plan_capacity
 from mlcc.model.model import Model, ModelText
-from mlcc.model.text_side import open_text
+from mlcc.model.text import open_text
 
 
 def capacity_of(folder: Path, **limits: int | None) -> Capacity:

@@ -15,17 +15,17 @@ from typing import Any
 
 sys.getandroidapilevel = lambda: 35  # type: ignore[attr-defined]  # what only Android's Python has
 
-from mlcc.device import executor_library  # noqa: E402
-from mlcc.engine.manual import ManualSteps  # noqa: E402
+from mlcc.device.compiled import library  # noqa: E402
+from mlcc.engine.scheduler.manual_steps import ManualSteps  # noqa: E402
 from mlcc.errors import MlccError  # noqa: E402
 
 
 def computed(folder: str, executors: str, count: int, prompt: list[int]) -> dict[str, Any]:
     """What is printed. Raises MlccError."""
     from mlcc.artifact.folder import Artifact
-    from mlcc.opening import open_executor
+    from mlcc.loader import open_executor
 
-    executor_library.look_in(Path(executors))
+    library.look_in(Path(executors))
     artifact = Artifact.open(folder)
     executor = open_executor(artifact, threads=1, max_batch=1, context=256, memory_bytes=1 << 30)
     steps = ManualSteps(executor.capacity)

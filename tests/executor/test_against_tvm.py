@@ -10,7 +10,7 @@ import pytest
 
 from executor.demo import answers, cpu_executor, text_of, tvm_executor
 from mlcc.engine import SamplingParams
-from mlcc.engine.manual import ManualSteps
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 
 PROMPTS = ("How much is 17 + 25?", "The cat and the", "1 + 1 = 2, 2 + 2 =")
 GREEDY = SamplingParams(temperature=0.0, max_tokens=300, ignore_eos=True)

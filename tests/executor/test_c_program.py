@@ -15,7 +15,7 @@ from executor.conftest import NATIVE
 from executor.demo import capacity_of, cpu_executor
 from executor.records import source
 from mlcc.artifact.folder import Artifact
-from mlcc.engine.manual import ManualSteps
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from executor.unloaded import CAPACITY, Unloaded
-from mlcc.device.check import BadBatchError, check_batch
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
-from mlcc.engine.batch import Batch, PageList, StateSlot, int32
-from mlcc.engine.batch_writer import BatchWriter
-from mlcc.engine.tables import FILTERS, Table
+from mlcc.device.check_batch import BadBatchError, check_batch
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
+from mlcc.engine.batch.batch import Batch, PageList, StateSlot, int32
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.tables import FILTERS, Table
 
 LAYOUT = CAPACITY.layout
 ADJUST = AdjustLayout.of(LAYOUT, CAPACITY.vocab_size)

@@ -17,19 +17,19 @@ import numpy as np
 import pytest
 
 from executor.demo import answers, capacity_of, cpu_executor, text_of
-from mlcc import opening
+from mlcc import loader
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.safetensors import TensorEntry
-from mlcc.device import executor_library
-from mlcc.device.check import BadBatchError
-from mlcc.device.compiled import CompiledExecutor
-from mlcc.device.likelihood import log_likelihood
-from mlcc.device.native import NativeExecutor
+from mlcc.device.check_batch import BadBatchError
+from mlcc.device.compiled import library as executor_library
+from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.device.reference.likelihood import log_likelihood
+from mlcc.device.tvm.executor import NativeExecutor
 from mlcc.engine import SamplingParams
-from mlcc.engine.batch import Batch
-from mlcc.engine.manual import ManualSteps
+from mlcc.engine.batch.batch import Batch
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import ArtifactError, CapacityError, DeviceError
-from mlcc.opening import open_executor
+from mlcc.loader import open_executor
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 QUESTIONS = ("How much is 17 + 25?", "The cat and the", "1 + 1 = 2, 2 + 2 =", "a a a a")
@@ -167,7 +167,7 @@ def test_without_the_library_tvms_package_runs_the_model(
     assert isinstance(made, NativeExecutor)
     assert made.collect(made.submit(first_step(made))).tokens
     made.close()
-    monkeypatch.setattr(opening, "is_here", lambda package: False)
+    monkeypatch.setattr(loader, "is_here", lambda package: False)
     with pytest.raises(DeviceError, match=r"not built; run: python runtime/native"):
         open_executor(artifact, threads=None, max_batch=None, context=None)
 
@@ -175,7 +175,7 @@ def test_without_the_library_tvms_package_runs_the_model(
 ALONE = """
 import sys
 from pathlib import Path
-from mlcc.opening import open_model
+from mlcc.loader import open_model
 from mlcc.model.session import Session
 session = Session(open_model(Path(sys.argv[1])))
 print("".join(session.chat([{"role": "user", "content": sys.argv[2]}], {"temperature": 0})))

@@ -15,11 +15,11 @@ from executor.demo import capacity_of
 from executor.records import source
 from executor.test_c_program import LIMITS, TOKENS, expected
 from mlcc.artifact.folder import Artifact
-from mlcc.device import executor_library
-from mlcc.device.compiled import CompiledExecutor
-from mlcc.engine.manual import ManualSteps
+from mlcc.device.compiled import library as executor_library
+from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import UnsupportedError
-from mlcc.opening import open_model
+from mlcc.loader import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
@@ -80,8 +80,8 @@ SERVES = """
 import ctypes, sys
 from pathlib import Path
 from executor.test_c_program import LIMITS, TOKENS
-from mlcc.engine.manual import ManualSteps
-from mlcc.opening import open_model
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.loader import open_model
 
 app = ctypes.CDLL(sys.argv[2])
 executor = open_model(Path(sys.argv[1]), threads=2, max_batch=1, context=128).executor

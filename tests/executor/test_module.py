@@ -16,10 +16,10 @@ import pytest
 from executor.conftest import NATIVE
 from executor.demo import cpu_executor
 from mlcc.artifact.folder import Artifact
-from mlcc.device import executor_library
-from mlcc.engine.manual import ManualSteps
+from mlcc.device.compiled import library
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import DeviceError
-from mlcc.opening import open_executor
+from mlcc.loader import open_executor
 
 
 def declared() -> set[str]:
@@ -37,7 +37,7 @@ def test_it_takes_nothing_that_this_python_has_not() -> None:
 def test_a_program_without_python_can_load_it(built: None) -> None:
     """All of Python's symbols are weak, and are those that the header declares."""
     done = subprocess.run(
-        ["nm", "-D", str(executor_library.LIBRARY)], capture_output=True, text=True, check=True
+        ["nm", "-D", str(library.LIBRARY)], capture_output=True, text=True, check=True
     )
     found = re.findall(r" ([a-zU]) (_?Py\w+)$", done.stdout, flags=re.MULTILINE)
     assert {kind for kind, _ in found} == {"w"}
@@ -49,7 +49,7 @@ def test_ctypes_is_not_imported(demo: Path) -> None:
     script = f"""
 import sys
 from pathlib import Path
-from mlcc.opening import open_model
+from mlcc.loader import open_model
 model = open_model(Path({str(demo)!r}), threads=1)
 model.close()
 sys.exit("ctypes" in sys.modules)
@@ -80,16 +80,16 @@ def test_closing_takes_back_what_was_lent(demo: Path) -> None:
 
 
 def test_a_python_without_its_lock_is_refused(built: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor_library, "load", executor_library.load.__wrapped__)
+    monkeypatch.setattr(library, "load", library.load.__wrapped__)
     monkeypatch.setattr(sys, "abiflags", "t", raising=False)
     with pytest.raises(DeviceError, match=r"free-threaded one .*; use the usual build of Python 3"):
-        executor_library.load()
+        library.load()
 
 
 @pytest.mark.parametrize("wrong", [(), (b"x",), (b"x", None, "one")])
 def test_wrong_records_are_errors_of_python(built: None, wrong: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):
-        executor_library.load().open(*wrong)
+        library.load().open(*wrong)
 
 
 def test_what_progress_raises_is_raised(demo: Path) -> None:

@@ -17,8 +17,8 @@ from arm64_python import arm64_python
 from demo_model import DEMO
 
 from mlcc.artifact.folder import Artifact
-from mlcc.engine.manual import ManualSteps
-from mlcc.opening import open_executor
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

@@ -7,10 +7,10 @@ import random
 from pathlib import Path
 
 from executor.demo import adjusted, cpu_executor
-from mlcc.device.compiled import CompiledExecutor
-from mlcc.engine.batch import Result
-from mlcc.engine.batch_writer import BatchWriter, RowSampling
-from mlcc.engine.manual import ManualSteps
+from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.engine.batch.batch import Result
+from mlcc.engine.batch.batch_writer import BatchWriter, RowSampling
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 
 SEQUENCES, STEPS = 7, 90
 

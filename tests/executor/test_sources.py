@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from executor.conftest import DEMO, DEMO_VULKAN, NATIVE
-from mlcc.device import executor_library
+from mlcc.device.compiled import library as executor_library
 from mlcc_targets.target import TargetError
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ import pytest
 
 from executor.demo import answers, cpu_executor, text_of
 from mlcc.engine import SamplingParams
-from mlcc.engine.manual import ManualSteps
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 
 QUESTIONS = ("How much is 17 + 25?", "The cat and the", "a a a a")
 

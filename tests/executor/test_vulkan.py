@@ -26,14 +26,14 @@ from executor.demo import (
     tvm_executor,
     vulkan_executor,
 )
-from mlcc.device import webgpu
-from mlcc.device.check import BadBatchError
-from mlcc.device.compiled import CompiledExecutor
-from mlcc.device.compiled_log import CompiledKernelLog
-from mlcc.device.place import Place
+from mlcc.device.check_batch import BadBatchError
+from mlcc.device.compiled import webgpu
+from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.device.compiled.kernel_log import CompiledKernelLog
+from mlcc.device.device import Place
 from mlcc.engine import SamplingParams
-from mlcc.engine.batch import Result
-from mlcc.engine.manual import ManualSteps
+from mlcc.engine.batch.batch import Result
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import CapacityError, DeviceError, OutOfMemoryError
 
 PROMPTS = ("How much is 17 + 25?", "The cat and the")
@@ -225,9 +225,9 @@ ALONE = """
 import sys
 from pathlib import Path
 from mlcc.device import webgpu
-from mlcc.engine.manual import ManualSteps
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import DeviceError
-from mlcc.opening import open_model
+from mlcc.loader import open_model
 executor = open_model(Path(sys.argv[1]), context=256).executor
 print(type(executor).__name__, sorted({"tvm", "tvm_ffi", "numpy", "wgpu"} & set(sys.modules)))
 batches = [ManualSteps(executor.capacity).step({0: [token]}) for token in (5, 6)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from executor.demo import cpu_executor
 from executor.test_replay import adjusted
 from mlcc.artifact.folder import Artifact
-from mlcc.engine.manual import ManualSteps
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 
 SEQUENCES = 8
 SHARED = 4 * 4096

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.schema import CacheInfo
-from mlcc.device.compiled import CompiledExecutor
-from mlcc.engine.adjustments import Adjustments
-from mlcc.engine.batch import Batch, Capacity
-from mlcc.engine.tables import CacheGroup
+from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.engine.batch.adjustments import Adjustments
+from mlcc.engine.batch.batch import Batch, Capacity
+from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import UnsupportedError
 
 GROUPS = (CacheGroup("paged", 4), CacheGroup("window", 2, 5), CacheGroup("state"))

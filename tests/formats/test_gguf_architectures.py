@@ -21,10 +21,10 @@ from models.mixed import capacity_of, reference, run_mixed
 from formats.gguf_of import architecture_of, write_gguf
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.gguf.families.table import FAMILIES
+from mlcc_compiler.checkpoint.gguf.names import places
+from mlcc_compiler.checkpoint.gguf.orders import rotary
 from mlcc_compiler.checkpoint.opening import open_checkpoint
-from mlcc_compiler.gguf.families.table import FAMILIES
-from mlcc_compiler.gguf.names import places
-from mlcc_compiler.gguf.orders import rotary
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.pipeline import trace

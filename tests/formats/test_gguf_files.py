@@ -16,11 +16,11 @@ from models.mixed import capacity_of, native, reference, run_mixed
 from formats.gguf_of import write_gguf
 from formats.gguf_tokenizers import metadata_of
 from mlcc.cli import cli
-from mlcc.device.place import Place
+from mlcc.device.device import Place
 from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.checkpoint.gguf.files import chosen, quantization_of
 from mlcc_compiler.checkpoint.opening import open_checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.gguf.files import chosen, quantization_of
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target

@@ -18,10 +18,10 @@ from cli.tiny_checkpoint import write_checkpoint
 from formats.gguf_of import write_gguf
 from formats.gguf_tokenizers import metadata_of
 from mlcc.errors import CheckpointError, MlccError
+from mlcc_compiler.checkpoint.gguf.config import generation_config_of
+from mlcc_compiler.checkpoint.gguf.header import read_header
+from mlcc_compiler.checkpoint.gguf.names import places
 from mlcc_compiler.checkpoint.opening import open_checkpoint
-from mlcc_compiler.gguf.config import generation_config_of
-from mlcc_compiler.gguf.header import read_header
-from mlcc_compiler.gguf.names import places
 
 HEAD = struct.Struct("<4sIQQ")
 
@@ -117,7 +117,7 @@ def test_values_of_another_type_are_refused(
     """Arrays most of all: nothing is compared with one as if it were a number."""
     sound = read_header(whole)
     other = replace(sound, metadata={**sound.metadata, key: value})
-    monkeypatch.setattr("mlcc_compiler.gguf.files.read_header", lambda path: other)
+    monkeypatch.setattr("mlcc_compiler.checkpoint.gguf.files.read_header", lambda path: other)
     with pytest.raises(MlccError):
         read_all(whole)
 

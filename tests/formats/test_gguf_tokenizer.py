@@ -12,9 +12,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from formats.gguf_tokenizers import SCRIPTS, bpe_keys
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.gguf.tokenizer.build import tokenizer_of
-from mlcc_compiler.gguf.tokenizer.pre_tokenizers import PRE_TOKENIZERS
-from mlcc_compiler.gguf.tokenizer.vocabulary import Vocabulary
+from mlcc_compiler.checkpoint.gguf.tokenizer.build import tokenizer_of
+from mlcc_compiler.checkpoint.gguf.tokenizer.pre_tokenizers import PRE_TOKENIZERS
+from mlcc_compiler.checkpoint.gguf.tokenizer.vocabulary import Vocabulary
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"
 KEY = "tokenizer.ggml."

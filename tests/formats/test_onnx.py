@@ -18,9 +18,9 @@ from models.test_encoders import BOUND, compiled, rows_of, texts_of
 
 from formats.onnx_exports import change, export, halved
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
-from mlcc.opening import open_model
-from mlcc_compiler.weights.formats.onnx import OnnxTensors
-from mlcc_compiler.weights.reader import TensorFolder
+from mlcc.loader import open_model
+from mlcc_compiler.checkpoint.formats.onnx import OnnxTensors
+from mlcc_compiler.checkpoint.safetensors import TensorFolder
 
 
 def oracle(path: Path, case: str, texts: list[list[int]]) -> list[Any]:
@@ -309,7 +309,7 @@ def test_an_export_of_another_model_is_named(tmp_path: Path) -> None:
 def test_other_exports_alone(folder: Path) -> None:
     (folder / "model.onnx").rename(folder / "model_quantized.onnx")
     (folder / "config.json").write_text('{"model_type": "bert"}')
-    from mlcc_compiler.weights.formats.open import open_tensors
+    from mlcc_compiler.checkpoint.formats.open import open_tensors
 
     with pytest.raises(CheckpointError, match=r"no model\.onnx"):
         open_tensors(folder, {})

@@ -15,7 +15,7 @@ from models.mixed import capacity_of, native, reference, run_mixed
 from safetensors.numpy import load_file, save_file
 
 from formats.test_quantized_safetensors import packed
-from mlcc.device.place import Place
+from mlcc.device.device import Place
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.options import Options

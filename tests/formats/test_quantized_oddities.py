@@ -11,7 +11,7 @@ import pytest
 
 from formats.test_quantized_safetensors import NAME, K, N, four_bits, mxfp4, opened, w4a16
 from mlcc.errors import CheckpointError
-from mlcc_compiler.weights.formats.open import quantization_of
+from mlcc_compiler.checkpoint.formats.open import quantization_of
 
 
 def test_of_mlx_under_both_names() -> None:

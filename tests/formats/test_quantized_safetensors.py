@@ -17,10 +17,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.checkpoint.formats.open import METHODS, check_method, packed_tensors
+from mlcc_compiler.checkpoint.safetensors import TensorFolder
 from mlcc_compiler.quantization import dequantize
 from mlcc_compiler.quantization.schemes import E2M1, NF4
-from mlcc_compiler.weights.formats.open import METHODS, check_method, packed_tensors
-from mlcc_compiler.weights.reader import TensorFolder
 
 N, K, G = 64, 128, 32
 NAME = "model.layers.0.mlp.up_proj"

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from step_cases import LAYOUTS, words_of, writer_of
 
-from mlcc.device.adapter_arrays import low_rank
-from mlcc.engine.adapters import NO_ADAPTER, AdapterUse
-from mlcc.engine.batch import PageList, StateSlot, int32
-from mlcc_compiler.adapters import AdaptShape
+from mlcc.device.reference.lora import low_rank
+from mlcc.engine.batch.batch import PageList, StateSlot, int32
+from mlcc.engine.lora import NO_ADAPTER, AdapterUse
+from mlcc_compiler.ir.lora import AdaptShape
 
 Array = Any
 Run = Callable[[Any, Sequence[Any], Sequence[Array], Sequence[Any]], list[Array]]

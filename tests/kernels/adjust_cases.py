@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from step_cases import GARBAGE, words_of, writer_of
 
-from mlcc.device.reference_logits import adjust
-from mlcc.device.reference_sampling import log_softmax
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
-from mlcc.engine.batch import int32
-from mlcc.engine.tables import StepLayout
+from mlcc.device.reference.logits import adjust
+from mlcc.device.reference.sampling import log_softmax
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
+from mlcc.engine.batch.batch import int32
+from mlcc.engine.batch.tables import StepLayout
 
 Array = Any
 LAST = np.array([5, 7, 9], np.int32)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from step_cases import BOUNDS, GARBAGE, layout_of
 
-from mlcc.device import reference_attention as twin
-from mlcc.device.step_view import StepView
-from mlcc.engine.batch import Batch, Cache, PageList, StateSlot, int32
-from mlcc.engine.batch_writer import BatchWriter
-from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc_compiler.layout import INT8_WORDS, SCALED, AttentionShape, KvLayout
+from mlcc.device.reference import attention as twin
+from mlcc.device.reference.step_view import StepView
+from mlcc.engine.batch.batch import Batch, Cache, PageList, StateSlot, int32
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.tables import CacheGroup, StepLayout
+from mlcc_compiler.ir.layout import INT8_WORDS, SCALED, AttentionShape, KvLayout
 
 MIXED = ((1, 1), (1, 16), (5, 5), (1, 17), (1, 200), (40, 130), (64, 64), (3, 300))
 """(queries, keys) of each sequence."""

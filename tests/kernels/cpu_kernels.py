@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.machine import cpu_features, machine
-from mlcc_compiler._tvm import tvm
-from mlcc_compiler.kernels.cpu import isa
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc.util.machine import cpu_features, machine
+from mlcc_compiler.ir._tvm import tvm
+from mlcc_compiler.kernels.cpu.isa import isa
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.frame import kernel_passes
 
 Array = Any

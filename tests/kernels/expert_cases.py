@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.device import reference_experts as twin
+from mlcc.device.reference import moe as twin
 
 Array = Any
 Run = Callable[..., list[Array]]

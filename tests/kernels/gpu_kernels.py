@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc_compiler._tvm import tvm
+from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
 

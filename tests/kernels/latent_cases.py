@@ -8,11 +8,11 @@ from typing import Any
 import attention_cases
 import numpy as np
 
-from mlcc.device import reference_latent as twin
-from mlcc.device.step_view import StepView
-from mlcc.engine.batch import Batch
-from mlcc.engine.tables import CacheGroup
-from mlcc_compiler.latent import LatentLayout, LatentShape
+from mlcc.device.reference import mla as twin
+from mlcc.device.reference.step_view import StepView
+from mlcc.engine.batch.batch import Batch
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc_compiler.ir.mla import LatentLayout, LatentShape
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc_compiler._tvm import tvm
-from mlcc_compiler.kernels.cpu import embedding, isa
+from mlcc_compiler.ir._tvm import tvm
+from mlcc_compiler.kernels.cpu.elementwise import embedding
+from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.quantization import Scheme

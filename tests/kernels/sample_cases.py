@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from step_cases import LAYOUTS, sample_step
 
-from mlcc.device.reference_sampling import SAMPLED, filtered
-from mlcc.device.step_view import StepView
-from mlcc.engine.filters import Filters
-from mlcc.engine.tables import StepLayout
+from mlcc.device.reference.sampling import SAMPLED, filtered
+from mlcc.device.reference.step_view import StepView
+from mlcc.engine.batch.filters import Filters
+from mlcc.engine.batch.tables import StepLayout
 
 Array = Any
 Row = tuple[float, ...]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from step_cases import layout_of, words_of, writer_of
 
-from mlcc.device import reference_states as twin
-from mlcc.device.reference_caches import LayerCache, Remembers
-from mlcc.device.step_view import StepView
-from mlcc.engine.batch import Batch, PageList, StateSlot, int32
-from mlcc.engine.tables import CacheGroup
-from mlcc_compiler.caches import CacheLayout, LayerRecord
-from mlcc_compiler.states import ConvShape, DeltaShape, ScanShape
+from mlcc.device.reference import ssm as twin
+from mlcc.device.reference.caches import LayerCache, Remembers
+from mlcc.device.reference.step_view import StepView
+from mlcc.engine.batch.batch import Batch, PageList, StateSlot, int32
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc_compiler.ir.caches import CacheLayout, LayerRecord
+from mlcc_compiler.ir.states import ConvShape, DeltaShape, ScanShape
 
 GROUP, SLOTS = 1, 7
 LAYOUT = layout_of((CacheGroup("paged", 16), CacheGroup("state")))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.engine.batch import Batch, PageList, StateSlot, int32
-from mlcc.engine.batch_writer import BatchWriter, RowSampling
-from mlcc.engine.filters import Filters
-from mlcc.engine.tables import CacheGroup, StepLayout
+from mlcc.engine.batch.batch import Batch, PageList, StateSlot, int32
+from mlcc.engine.batch.batch_writer import BatchWriter, RowSampling
+from mlcc.engine.batch.filters import Filters
+from mlcc.engine.batch.tables import CacheGroup, StepLayout
 
 GARBAGE = 0x3FFFFFFF
 """What lies in a step's buffer beyond its counts: no index of anything."""

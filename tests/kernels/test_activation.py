@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from cpu_kernels import BEST, CPUS, Cpu, normal, run
 
-from mlcc.device import reference_ops as twin
-from mlcc_compiler.kernels.cpu import activation, vector_math
-from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.vector_math import each, span
+from mlcc.device.reference import ops as twin
+from mlcc_compiler.kernels.cpu.elementwise import activation
+from mlcc_compiler.kernels.cpu.isa import vector_math
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import each, span
 from mlcc_compiler.kernels.frame import f32, kernel, store
 
 SIZE = 4099

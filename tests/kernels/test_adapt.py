@@ -8,9 +8,9 @@ import pytest
 from adapt_cases import SITES, Factories, check
 from cpu_kernels import CPUS, Cpu, run
 
-from mlcc_compiler.kernels.cpu import adapt
+from mlcc_compiler.kernels.cpu.elementwise import lora
 
-FACTORIES = Factories(adapt.adapt_shrink, adapt.adapt_expand)
+FACTORIES = Factories(lora.adapt_shrink, lora.adapt_expand)
 
 
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)

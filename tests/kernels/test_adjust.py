@@ -21,11 +21,11 @@ from adjust_cases import (
 from cpu_kernels import BEST, CPUS, Cpu, call, normal, run
 from step_cases import LAYOUTS
 
-from mlcc.device.reference_logits import top_logprobs as twin
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import Penalties, mask_of
-from mlcc.engine.tables import MOST_TOP_LOGPROBS
-from mlcc_compiler.kernels.cpu import adjust, top_logprobs
+from mlcc.device.reference.logits import top_logprobs as twin
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Penalties, mask_of
+from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
+from mlcc_compiler.kernels.cpu.sampling import adjust, top_logprobs
 
 Array = Any
 

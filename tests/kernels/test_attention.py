@@ -14,9 +14,11 @@ from attention_cases import MIXED, OTHERS, Case, Inputs, alone, inputs
 from cpu_kernels import BEST, CPUS, NEON, Cpu, compiled, run
 from step_cases import BOUNDS, LAYOUTS, OTHER_BOUNDS
 
-from mlcc_compiler.caches import CacheTensor
-from mlcc_compiler.kernels.cpu import activation, kv, norm, rope, sample
+from mlcc_compiler.ir.caches import CacheTensor
 from mlcc_compiler.kernels.cpu.attention import attention
+from mlcc_compiler.kernels.cpu.elementwise import activation, norm, rope
+from mlcc_compiler.kernels.cpu.kv_cache import append
+from mlcc_compiler.kernels.cpu.sampling import sample
 
 
 def attend(given: Inputs, cpu: Cpu = BEST) -> Any:
@@ -147,14 +149,14 @@ def test_neon_compiles() -> None:
 def test_neon_compiles_every_other_kernel() -> None:
     case = Case(dtype="float16")
     kinds: list[tuple[Any, tuple[Any, ...]]] = [
-        (kv.append_kv, (case.layout,)),
-        (kv.copy_pages, (CacheTensor("", (2, 3, 16, 48), "float16"), LAYOUTS[0], 0)),
+        (append.append_kv, (case.layout,)),
+        (append.copy_pages, (CacheTensor("", (2, 3, 16, 48), "float16"), LAYOUTS[0], 0)),
         (rope.rope, ((9, 64), (64,), 0)),
         (rope.rope_table, ((), (32,), 1.0)),
         (activation.gated, ((1536,), (1536,), "gelu")),
         (activation.softcap, ((1000,), 30.0)),
         (sample.sample, (1000, LAYOUTS[0])),
-        (kv.read_step, (LAYOUTS[0],)),
+        (append.read_step, (LAYOUTS[0],)),
         (norm.add_rms_norm, ((576,), (576,), (576,), 1e-5, 0.0)),
     ]
     for factory, arguments in kinds:

@@ -20,11 +20,11 @@ from cpu_kernels import AVX512, AVX512_BF16, compiled, run
 from test_kv_int8 import bound as bound_of_few
 from test_linear_bf16 import floats, nearest
 
-from mlcc.device.step_view import StepView
-from mlcc.machine import cpu_features
-from mlcc_compiler.kernels.cpu import bf16_pairs, isa
+from mlcc.device.reference.step_view import StepView
+from mlcc.util.machine import cpu_features
 from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.attention.blocking import FEW, Blocking
+from mlcc_compiler.kernels.cpu.isa import bf16_pairs, isa
 
 CPU = AVX512_BF16
 WHOLE = ((1, 1), (16, 16), (5, 5), (130, 130), (64, 64), (3, 3), (333, 333))

@@ -24,10 +24,10 @@ from expert_cases import (
 )
 from test_linear import HERE, best, host_runs
 
-from mlcc.device import reference_experts as twin
-from mlcc_compiler.kernels.cpu.experts import biased, corrected, order, route
-from mlcc_compiler.kernels.cpu.experts.experts import expert_linear, stored
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc.device.reference import moe as twin
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.moe import biased_router, expert_bias, order, router
+from mlcc_compiler.kernels.cpu.moe.experts import expert_linear, stored
 from mlcc_compiler.quantization import scheme
 
 BEST = best()
@@ -35,36 +35,36 @@ BEST = best()
 
 @pytest.mark.parametrize("case", ROUTERS, ids=str)
 def test_route(case: tuple[int, int, str, int, float]) -> None:
-    check_route(run, route.route, case)
+    check_route(run, router.route, case)
 
 
 def test_any_logits_choose_different_experts() -> None:
-    check_strange_logits(run, route.route)
+    check_strange_logits(run, router.route)
 
 
 @pytest.mark.parametrize("case", CORRECTED, ids=str)
 def test_route_corrected(case: tuple[Any, ...]) -> None:
-    check_corrected(run, corrected.route_corrected, case)
+    check_corrected(run, biased_router.route_corrected, case)
 
 
 def test_any_corrected_logits_choose_different_experts() -> None:
-    check_strange_corrected(run, corrected.route_corrected)
+    check_strange_corrected(run, biased_router.route_corrected)
 
 
 def test_biases() -> None:
-    check_biases(run, biased.add_expert_bias)
+    check_biases(run, expert_bias.add_expert_bias)
 
 
 def test_factors() -> None:
-    check_factors(run, biased.scale_chosen)
+    check_factors(run, expert_bias.scale_chosen)
 
 
 def test_clamped_swiglu() -> None:
-    check_clamped_swiglu(run, biased.clamped_swiglu)
+    check_clamped_swiglu(run, expert_bias.clamped_swiglu)
 
 
 def test_combine() -> None:
-    check_combine(run, route.combine)
+    check_combine(run, router.combine)
 
 
 def test_order() -> None:

@@ -8,11 +8,11 @@ import pytest
 from adapt_cases import SITES, Factories, check
 from gpu_kernels import F16, SMALL, run
 
-from mlcc_compiler.kernels.gpu import adapt
+from mlcc_compiler.kernels.gpu import lora
 from mlcc_compiler.kernels.gpu.device import Gpu
 
 pytestmark = pytest.mark.usefixtures("vulkan")
-FACTORIES = Factories(adapt.adapt_shrink, adapt.adapt_expand)
+FACTORIES = Factories(lora.adapt_shrink, lora.adapt_expand)
 
 
 @pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])

@@ -18,12 +18,12 @@ from adjust_cases import (
 from gpu_kernels import F16, SMALL, barriers, call, normal, run, source
 from step_cases import LAYOUTS
 
-from mlcc.device.reference_logits import top_logprobs as twin
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.tables import MOST_TOP_LOGPROBS
+from mlcc.device.reference.logits import top_logprobs as twin
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.sample import adjust, top_logprobs
-from mlcc_compiler.kernels.gpu.sample.slices import Slices
+from mlcc_compiler.kernels.gpu.sampling import adjust, top_logprobs
+from mlcc_compiler.kernels.gpu.sampling.partial import Slices
 
 pytestmark = pytest.mark.usefixtures("vulkan")
 

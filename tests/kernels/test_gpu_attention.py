@@ -17,8 +17,8 @@ from attention_cases import MIXED, OTHERS, Case, Inputs, alone, inputs
 from gpu_kernels import F16, GPUS, SMALL, device, run
 from step_cases import OTHER_BOUNDS
 
-from mlcc_compiler._tvm import relax, tvm
-from mlcc_compiler.graph import Graph, tensor
+from mlcc_compiler.ir._tvm import relax, tvm
+from mlcc_compiler.ir.graph import Graph, tensor
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges

@@ -9,15 +9,15 @@ import pytest
 from gpu_kernels import F16, GPUS, SMALL, call, normal, run
 from step_cases import LAYOUTS, copy_step, token_step, words_of
 
-from mlcc.device import reference_ops as twin
-from mlcc.device.reference_attention import append_kv
-from mlcc.device.reference_caches import copy_pages
-from mlcc.device.step_view import StepView
-from mlcc.engine.tables import StepLayout
-from mlcc_compiler.caches import CacheTensor
+from mlcc.device.reference import ops as twin
+from mlcc.device.reference.attention import append_kv
+from mlcc.device.reference.caches import copy_pages
+from mlcc.device.reference.step_view import StepView
+from mlcc.engine.batch.tables import StepLayout
+from mlcc_compiler.ir.caches import CacheTensor
+from mlcc_compiler.ir.layout import KvLayout
 from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.layout import KvLayout
 
 pytestmark = pytest.mark.usefixtures("vulkan")
 

@@ -22,11 +22,11 @@ from expert_cases import (
 )
 from gpu_kernels import F16, F32, SMALL, call, normal, run
 
-from mlcc.device import reference_experts as twin
+from mlcc.device.reference import moe as twin
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.experts import biased, corrected, order, route
-from mlcc_compiler.kernels.gpu.experts import experts as kernels
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.kernels.gpu.moe import biased_router, expert_bias, order, router
+from mlcc_compiler.kernels.gpu.moe import experts as kernels
 from mlcc_compiler.quantization import scheme
 
 pytestmark = pytest.mark.usefixtures("vulkan")
@@ -36,37 +36,37 @@ WHOLE = 128 << 20
 @pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
 @pytest.mark.parametrize("case", ROUTERS, ids=str)
 def test_route(gpu: Gpu, case: tuple[int, int, str, int, float]) -> None:
-    check_route(partial(run, gpu=gpu), route.route, case)
+    check_route(partial(run, gpu=gpu), router.route, case)
 
 
 def test_any_logits_choose_different_experts() -> None:
-    check_strange_logits(run, route.route)
+    check_strange_logits(run, router.route)
 
 
 @pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
 @pytest.mark.parametrize("case", CORRECTED, ids=str)
 def test_route_corrected(gpu: Gpu, case: tuple[Any, ...]) -> None:
-    check_corrected(partial(run, gpu=gpu), corrected.route_corrected, case)
+    check_corrected(partial(run, gpu=gpu), biased_router.route_corrected, case)
 
 
 def test_any_corrected_logits_choose_different_experts() -> None:
-    check_strange_corrected(run, corrected.route_corrected)
+    check_strange_corrected(run, biased_router.route_corrected)
 
 
 def test_biases() -> None:
-    check_biases(run, biased.add_expert_bias)
+    check_biases(run, expert_bias.add_expert_bias)
 
 
 def test_factors() -> None:
-    check_factors(run, biased.scale_chosen)
+    check_factors(run, expert_bias.scale_chosen)
 
 
 def test_clamped_swiglu() -> None:
-    check_clamped_swiglu(run, biased.clamped_swiglu)
+    check_clamped_swiglu(run, expert_bias.clamped_swiglu)
 
 
 def test_combine() -> None:
-    check_combine(run, route.combine)
+    check_combine(run, router.combine)
 
 
 def ordered(gpu: Gpu, choice: Any, experts: int) -> list[Any]:

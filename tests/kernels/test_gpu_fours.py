@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from gpu_kernels import F16, normal, run, source
 
-from mlcc_compiler._tvm import T
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.fours import FOUR, Fours, fours_where_useful
 from mlcc_compiler.kernels.gpu.linear.linear import linear_part
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.kernels.gpu.vec4 import FOUR, Fours, fours_where_useful
 from mlcc_compiler.kernels.gpu.workgroup import Local, int32, launch
 from mlcc_compiler.quantization import scheme
 

@@ -13,12 +13,12 @@ from step_cases import LAYOUTS
 from test_gpu_attention import check
 from test_kv_int8 import awkward
 
-from mlcc.device import reference_ops as twin
-from mlcc.device.reference_attention import append_kv
+from mlcc.device.reference import ops as twin
+from mlcc.device.reference.attention import append_kv
+from mlcc_compiler.ir.layout import INT8_WORDS, KvLayout
 from mlcc_compiler.kernels.gpu import kv
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.layout import INT8_WORDS, KvLayout
 
 pytestmark = pytest.mark.usefixtures("vulkan")
 

@@ -14,9 +14,9 @@ from attention_cases import MIXED, OTHERS
 from gpu_kernels import F16, F32, SMALL, call, normal, run
 from latent_cases import Case, Inputs, alone, inputs
 
-from mlcc.device import reference_latent as twin
+from mlcc.device.reference import mla as twin
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.kernels.gpu import latent
+from mlcc_compiler.kernels.gpu import mla
 from mlcc_compiler.kernels.gpu.attention.latent import attend_latent_ranges, attend_latents
 from mlcc_compiler.kernels.gpu.attention.latent_tile import LatentPlan
 from mlcc_compiler.kernels.gpu.attention.plan import range_items
@@ -101,12 +101,12 @@ def test_products_with_a_head_s_weights(case: Case) -> None:
         table = normal(4, count, shape.rope)
         weight = normal(3, *shape.weight, scale=case.nope**-0.5)
         out = [((count, shape.heads, shape.width), "float32")]
-        (found,) = run(latent.latent_query, (shape,), [q, weight, table], out)
+        (found,) = run(mla.latent_query, (shape,), [q, weight, table], out)
         np.testing.assert_allclose(found, twin.latent_query(q, weight, table), rtol=0, atol=2e-5)
 
         weight = normal(5, *shape.weight, scale=case.rank**-0.5)
         expected = twin.latent_value(x, weight, shape.value)
-        (found,) = run(latent.latent_value, (shape,), [x, weight], [(expected.shape, "float32")])
+        (found,) = run(mla.latent_value, (shape,), [x, weight], [(expected.shape, "float32")])
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
 
 
@@ -118,7 +118,7 @@ def test_append() -> None:
     x[3, 45] = 1e6
     slots = np.random.default_rng(5).permutation(72)[:20].astype(np.int32)
     slots[[2, 11]] = -1
-    *_, out = call(latent.append_latent, (case.layout,), [x, norm, table, slots, pages])
+    *_, out = call(mla.append_latent, (case.layout,), [x, norm, table, slots, pages])
     held = np.clip(twin.latent_key(x, norm, table, 1e-6), -65504, 65504)
     expected = twin.append_latent(held, slots, pages.copy())
     np.testing.assert_allclose(out, expected, rtol=2e-3, atol=1e-6)

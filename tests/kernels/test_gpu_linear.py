@@ -12,9 +12,10 @@ import pytest
 from gpu_kernels import F16, F32, SMALL, device, normal, run
 from scheme_cases import KERNELS
 
-from mlcc.device import reference_ops as twin
-from mlcc_compiler._tvm import relax, tvm
-from mlcc_compiler.graph import Graph, Weight, tensor
+from mlcc.device.reference import ops as twin
+from mlcc_compiler.ir._tvm import relax, tvm
+from mlcc_compiler.ir.graph import Graph, Weight, tensor
+from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.kernels.frame import f32, kernel, kernel_passes, store
 from mlcc_compiler.kernels.gpu import embedding
 from mlcc_compiler.kernels.gpu.device import Gpu
@@ -24,10 +25,9 @@ from mlcc_compiler.kernels.gpu.linear import linear
 from mlcc_compiler.kernels.gpu.linear import tensor_tile as linear_tensor_tile
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
-from mlcc_compiler.kernels.gpu.linear.job import Whole
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
-from mlcc_compiler.kernels.gpu.linear.weight import WeightReader, weight_arguments
-from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
+from mlcc_compiler.kernels.gpu.linear.work_item import Whole
 from mlcc_compiler.quantization import Scheme, dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 

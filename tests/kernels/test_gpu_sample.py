@@ -29,13 +29,13 @@ from sample_cases import (
 )
 from step_cases import LAYOUTS, sample_step, words_of
 
-from mlcc.device import reference_sampling as twin
-from mlcc.engine.adjuster import BANNED
-from mlcc.engine.filters import NO_FILTERS
-from mlcc.engine.tables import StepLayout
+from mlcc.device.reference import sampling as twin
+from mlcc.engine.batch.filters import NO_FILTERS
+from mlcc.engine.batch.tables import StepLayout
+from mlcc.engine.sampling.logits_processor import BANNED
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.sample import sample
-from mlcc_compiler.kernels.gpu.sample.slices import Slices
+from mlcc_compiler.kernels.gpu.sampling import sample
+from mlcc_compiler.kernels.gpu.sampling.partial import Slices
 
 pytestmark = pytest.mark.usefixtures("vulkan")
 

@@ -10,11 +10,11 @@ from sample_cases import FILTERS, chi_square, columns, filter_rows, near, with_u
 from step_cases import LAYOUTS
 from test_gpu_sample import FILTER_BOUND, draw, near_ties, normal_rows
 
-from mlcc.device import reference_sampling as twin
-from mlcc.engine.adjuster import BANNED
+from mlcc.device.reference import sampling as twin
+from mlcc.engine.sampling.logits_processor import BANNED
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.sample import sample
-from mlcc_compiler.kernels.gpu.sample.slices import Slices
+from mlcc_compiler.kernels.gpu.sampling import sample
+from mlcc_compiler.kernels.gpu.sampling.partial import Slices
 from mlcc_targets import Choices, get_target
 
 pytestmark = pytest.mark.usefixtures("vulkan")

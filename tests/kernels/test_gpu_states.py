@@ -20,12 +20,12 @@ from state_cases import (
     check_side_by_side,
 )
 
-from mlcc_compiler.caches import CacheLayout, LayerRecord
+from mlcc_compiler.ir.caches import CacheLayout, LayerRecord
+from mlcc_compiler.kernels.gpu.concat import side_by_side, take_parts
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.parts import side_by_side, take_parts
-from mlcc_compiler.kernels.gpu.state.conv import causal_conv
-from mlcc_compiler.kernels.gpu.state.delta import delta_rule
-from mlcc_compiler.kernels.gpu.state.scan import selective_scan
+from mlcc_compiler.kernels.gpu.ssm.conv import causal_conv
+from mlcc_compiler.kernels.gpu.ssm.delta_rule import delta_rule
+from mlcc_compiler.kernels.gpu.ssm.selective_scan import selective_scan
 
 KERNELS = {k.__name__: k for k in (causal_conv, delta_rule, selective_scan)}
 pytestmark = pytest.mark.usefixtures("vulkan")

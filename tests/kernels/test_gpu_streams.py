@@ -6,21 +6,21 @@ import pytest
 from gpu_kernels import run
 from stream_cases import check_above, check_growth, check_match_magnitude, check_mix
 
-from mlcc_compiler.kernels.gpu import rope, streams
+from mlcc_compiler.kernels.gpu import altup, rope
 
 pytestmark = pytest.mark.usefixtures("vulkan")
 
 
 def test_mix() -> None:
-    check_mix(run, streams.mix)
+    check_mix(run, altup.mix)
 
 
 def test_match_magnitude() -> None:
-    check_match_magnitude(run, streams.match_magnitude)
+    check_match_magnitude(run, altup.match_magnitude)
 
 
 def test_above() -> None:
-    check_above(run, streams.above)
+    check_above(run, altup.above)
 
 
 def test_growth() -> None:

@@ -12,10 +12,10 @@ from attention_cases import MIXED, Case, inputs
 from cpu_kernels import normal
 from test_linear import best
 
-from mlcc_compiler._tvm import tvm
-from mlcc_compiler.kernels.cpu import activation, norm
+from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.cpu.attention.attention import paged_attention
-from mlcc_compiler.kernels.cpu.isa import AVX512_BF16
+from mlcc_compiler.kernels.cpu.elementwise import activation, norm
+from mlcc_compiler.kernels.cpu.isa.isa import AVX512_BF16
 from mlcc_compiler.kernels.cpu.linear import bf16, linear
 from mlcc_compiler.kernels.joined import joined
 

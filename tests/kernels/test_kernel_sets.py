@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from cpu_kernels import BEST, normal
 
-from mlcc.device import reference
-from mlcc.device.reference_caches import Remembers
+from mlcc.device.reference import executor
+from mlcc.device.reference.caches import Remembers
 from mlcc.errors import UnsupportedError
-from mlcc_compiler._tvm import T, Tensor, nn, relax, tvm
-from mlcc_compiler.caches import RECORDS, LayerRecord, PagedRecord, StateRecord
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.ir._tvm import T, Tensor, nn, relax, tvm
+from mlcc_compiler.ir.caches import RECORDS, LayerRecord, PagedRecord, StateRecord
+from mlcc_compiler.ir.layout import AttentionShape
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.kernel_set import cpu_kernels
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.models import ops
 from mlcc_compiler.passes.lower import LowerOperators
 
@@ -40,7 +40,7 @@ def test_every_operator_has_a_row(kernels: KernelSet, operator: str) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_operator_has_a_twin(operator: str) -> None:
-    remembers = isinstance(reference.OPERATORS[f"mlcc.{operator}"], Remembers)
+    remembers = isinstance(executor.OPERATORS[f"mlcc.{operator}"], Remembers)
     assert remembers == (operator in RECORDS)
 
 

@@ -8,14 +8,14 @@ from attention_cases import key_columns
 from cpu_kernels import CPUS, Cpu, call, normal, run
 from step_cases import LAYOUTS, copy_step, token_step, words_of
 
-from mlcc.device import reference_ops as twin
-from mlcc.device.reference_attention import append_kv
-from mlcc.device.reference_caches import copy_pages
-from mlcc.device.step_view import StepView
-from mlcc.engine.tables import StepLayout
-from mlcc_compiler.caches import CacheTensor
-from mlcc_compiler.kernels.cpu import kv
-from mlcc_compiler.layout import KvLayout
+from mlcc.device.reference import ops as twin
+from mlcc.device.reference.attention import append_kv
+from mlcc.device.reference.caches import copy_pages
+from mlcc.device.reference.step_view import StepView
+from mlcc.engine.batch.tables import StepLayout
+from mlcc_compiler.ir.caches import CacheTensor
+from mlcc_compiler.ir.layout import KvLayout
+from mlcc_compiler.kernels.cpu.kv_cache import append
 
 
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
@@ -29,7 +29,7 @@ def test_append(cpu: Cpu, dtype: str, heads: int, dim: int, page: int, count: in
     slots[rng.random(count) < 0.2] = -1
     k, v = normal(1, count, heads, dim), normal(2, count, heads, dim)
     layout = KvLayout(page, dtype, heads, dim, LAYOUTS[0], 0)
-    *_, out = call(kv.append_kv, (layout,), [k, v, slots, key_columns(pages)], cpu)
+    *_, out = call(append.append_kv, (layout,), [k, v, slots, key_columns(pages)], cpu)
     expected = key_columns(append_kv(k, v, slots, pages.copy()))
     np.testing.assert_array_equal(out, expected)
 
@@ -45,7 +45,7 @@ def test_copy_pages(dtype: str, group: int, layout: StepLayout, shape: tuple[int
     step = words_of(copy_step(layout, copies))
     arguments = (CacheTensor("", shape, dtype), layout, group)
     for count in (0, 1, 4, 5):
-        read, out, _ = call(kv.copy_pages, arguments, [step, pages, count])
+        read, out, _ = call(append.copy_pages, arguments, [step, pages, count])
         own = [copy[1:] for copy in copies[:count] if copy[0] == group]
         source, to = np.array(own, np.int32).reshape(-1, 2).T
         np.testing.assert_array_equal(out, copy_pages(source, to, pages.copy()))
@@ -55,7 +55,7 @@ def test_copy_pages(dtype: str, group: int, layout: StepLayout, shape: tuple[int
 @pytest.mark.parametrize("rows", [[], [0], [4, 4, 1]])
 def test_take_rows(rows: list[int]) -> None:
     x, index = normal(1, 5, 100), np.array(rows, np.int32)
-    (y,) = run(kv.take_rows, ((100,), ()), [x, index], [((len(rows), 100), "float32")])
+    (y,) = run(append.take_rows, ((100,), ()), [x, index], [((len(rows), 100), "float32")])
     np.testing.assert_array_equal(y, twin.take_rows(x, index))
 
 
@@ -69,7 +69,7 @@ def test_read_step(layout: StepLayout) -> None:
             n, r = batch.num_tokens + more, batch.num_rows + 2 * more
             expected = twin.read_step(StepView(batch), last, n, r)
             outputs = [(column.shape, "int32") for column in expected]
-            found = run(kv.read_step, (layout,), [words_of(batch), last], outputs)
+            found = run(append.read_step, (layout,), [words_of(batch), last], outputs)
             assert len(found) == len(expected)
             for column, wanted in zip(found, expected, strict=True):
                 np.testing.assert_array_equal(column, wanted)

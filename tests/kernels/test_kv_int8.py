@@ -12,11 +12,11 @@ from attention_cases import MIXED, Case, inputs, laid_out
 from cpu_kernels import BEST, CPUS, NEON, NEON_DOTPROD, Cpu, call, compiled, normal, run
 from step_cases import LAYOUTS
 
-from mlcc.device.reference_attention import append_kv, round_heads
-from mlcc_compiler.kernels.cpu import kv
+from mlcc.device.reference.attention import append_kv, round_heads
+from mlcc_compiler.ir.layout import KvLayout
 from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.attention.blocking import Blocking
-from mlcc_compiler.layout import KvLayout
+from mlcc_compiler.kernels.cpu.kv_cache import append
 
 
 def awkward(heads: int, dim: int) -> Any:
@@ -48,7 +48,7 @@ def test_append(cpu: Cpu, heads: int, dim: int, page: int) -> None:
     expected, own = pages.copy(), scales.copy()
     append_kv(k, v, slots, expected, own)
     layout = KvLayout(page, "int8", heads, dim, LAYOUTS[0], 0)
-    *_, out, kept = call(kv.append_kv, (layout,), [k, v, slots, laid_out(pages), scales], cpu)
+    *_, out, kept = call(append.append_kv, (layout,), [k, v, slots, laid_out(pages), scales], cpu)
     np.testing.assert_array_equal(out, laid_out(expected))
     np.testing.assert_array_equal(kept, own)
 
@@ -168,4 +168,4 @@ def test_neon_compiles() -> None:
     for cpu in (NEON, NEON_DOTPROD):
         module = compiled(attention.paged_attention, case.arguments, cpu)
         assert ("sdot\tv" in module.mod.inspect_source("asm")) == (cpu is NEON_DOTPROD)
-        compiled(kv.append_kv, (case.layout,), cpu)
+        compiled(append.append_kv, (case.layout,), cpu)

@@ -15,8 +15,8 @@ from attention_cases import MIXED, OTHERS
 from cpu_kernels import BEST, CPUS, Cpu, call, normal, run
 from latent_cases import Case, Inputs, alone, inputs
 
-from mlcc.device import reference_latent as twin
-from mlcc_compiler.kernels.cpu import latent
+from mlcc.device.reference import mla as twin
+from mlcc_compiler.kernels.cpu.attention import mla_cache
 from mlcc_compiler.kernels.cpu.attention.latent import attend_latents
 
 
@@ -79,13 +79,13 @@ def test_products_with_a_head_s_weights(case: Case, cpu: Cpu) -> None:
         table = normal(4, count, shape.rope)
         weight = normal(3, *shape.weight, scale=case.nope**-0.5)
         out = [((count, shape.heads, shape.width), "float32")]
-        (found,) = run(latent.latent_query, (shape,), [q, weight, table], out, cpu)
+        (found,) = run(mla_cache.latent_query, (shape,), [q, weight, table], out, cpu)
         np.testing.assert_allclose(found, twin.latent_query(q, weight, table), rtol=0, atol=2e-5)
 
         weight = normal(5, *shape.weight, scale=case.rank**-0.5)
         expected = twin.latent_value(x, weight, shape.value)
         out = [(expected.shape, "float32")]
-        (found,) = run(latent.latent_value, (shape,), [x, weight], out, cpu)
+        (found,) = run(mla_cache.latent_value, (shape,), [x, weight], out, cpu)
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
 
 
@@ -99,7 +99,7 @@ def test_append(case: Case, dtype: str) -> None:
     norm, table = normal(3, case.rank), normal(4, 20, case.rope)
     slots = np.random.default_rng(5).permutation(9 * page)[:20].astype(np.int32)
     slots[[2, 11]] = -1
-    *_, out = call(latent.append_latent, (layout,), [x, norm, table, slots, pages])
+    *_, out = call(mla_cache.append_latent, (layout,), [x, norm, table, slots, pages])
     expected = twin.append_latent(twin.latent_key(x, norm, table, 1e-6), slots, pages.copy())
     np.testing.assert_allclose(out, expected, rtol=2e-3 if dtype == "float16" else 1e-5, atol=1e-6)
     rest = np.setdiff1d(np.arange(9 * page), slots)

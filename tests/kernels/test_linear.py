@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scheme_cases import AFFINE, KERNELS, TABLES, TWO_LEVEL, extreme
 
-from mlcc_compiler.kernels.cpu import isa
+from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.quantization import Scheme, dequantize, scheme
 from mlcc_targets.cpu import STORED
@@ -20,7 +20,7 @@ FOREIGN = [isa.NEON_I8MM, isa.NEON_DOTPROD, isa.NEON]
 
 
 def host_runs(cpu: isa.Isa) -> bool:
-    from mlcc.machine import cpu_features
+    from mlcc.util.machine import cpu_features
 
     vnni = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni"}
     names = {

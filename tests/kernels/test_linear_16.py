@@ -11,7 +11,7 @@ from scheme_cases import KERNELS
 from test_experts import check as check_experts
 from test_linear import HERE, best, host_runs
 
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.quantization import scheme
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scheme_cases import AFFINE, TABLES, TWO_LEVEL, extreme
 
-from mlcc_compiler._tvm import B, IRBuilder, T
-from mlcc_compiler.kernels.cpu import amx, isa
+from mlcc_compiler.ir._tvm import B, IRBuilder, T
+from mlcc_compiler.kernels.cpu.isa import amx, isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.linear.bf16 import round_rows
 from mlcc_compiler.kernels.cpu.linear.many_rows import (

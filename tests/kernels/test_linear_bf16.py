@@ -9,8 +9,8 @@ import linear_twin as lt
 import numpy as np
 import pytest
 
-from mlcc.machine import cpu_features
-from mlcc_compiler.kernels.cpu import bf16_pairs, isa
+from mlcc.util.machine import cpu_features
+from mlcc_compiler.kernels.cpu.isa import bf16_pairs, isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.linear.bf16 import multiplies_bf16, round_rows
 from mlcc_compiler.quantization import scheme

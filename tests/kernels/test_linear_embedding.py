@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from test_linear import HERE, best, host_runs, wide
 
-from mlcc_compiler.kernels.cpu import isa
-from mlcc_compiler.kernels.cpu.embedding import table_tensor
+from mlcc_compiler.kernels.cpu.elementwise.embedding import table_tensor
+from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage

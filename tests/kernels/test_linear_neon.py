@@ -14,7 +14,8 @@ import linear_twin as lt
 import numpy as np
 import pytest
 
-from mlcc_compiler.kernels.cpu import embedding, isa
+from mlcc_compiler.kernels.cpu.elementwise import embedding
+from mlcc_compiler.kernels.cpu.isa import isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.quantization import scheme
 

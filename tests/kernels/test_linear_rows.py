@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_linear import HERE, best, host_runs
 
-from mlcc_compiler.kernels.cpu import isa
+from mlcc_compiler.kernels.cpu.isa import isa
 
 
 @pytest.mark.parametrize(

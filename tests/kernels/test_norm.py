@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cpu_kernels import CPUS, Cpu, normal, run
 
-from mlcc.device import reference_ops as twin
-from mlcc_compiler.kernels.cpu import norm
+from mlcc.device.reference import ops as twin
+from mlcc_compiler.kernels.cpu.elementwise import norm
 
 EPS = 1e-5
 

@@ -11,10 +11,10 @@ from attention_cases import key_columns, key_rows
 from cpu_kernels import CPUS, Cpu, call, normal
 from step_cases import LAYOUTS
 
-from mlcc.device import reference_ops as twin
-from mlcc.device.reference_attention import append_kv
-from mlcc_compiler.kernels.cpu import kv, rotate
-from mlcc_compiler.layout import KvLayout
+from mlcc.device.reference import ops as twin
+from mlcc.device.reference.attention import append_kv
+from mlcc_compiler.ir.layout import KvLayout
+from mlcc_compiler.kernels.cpu.kv_cache import append, rope_and_append
 
 SLOTS = np.array([3, 7, -1, 19, 18, 4], np.int32)
 
@@ -39,11 +39,15 @@ def test_rotate_and_append(cpu: Cpu, norm: Any, dtype: str, dim: int, rotary: in
     pages = [normal(5, 5, 2, kv_heads, page, dim).astype(dtype)]
     if dtype == "int8":
         pages.append(normal(6, 5, 2, kv_heads, page))
-        kept = call(kv.append_kv, (layout,), [k, np.ascontiguousarray(v), SLOTS, *pages], cpu)[3:]
+        kept = call(append.append_kv, (layout,), [k, np.ascontiguousarray(v), SLOTS, *pages], cpu)[
+            3:
+        ]
     else:
         kept = [key_columns(append_kv(k, v, SLOTS, key_rows(pages[0])))]
     given = [qkv, table, *weights, SLOTS, *pages, np.zeros((6, heads, dim), np.float32)]
-    *_, out = found = call(rotate.rotate_and_append, (layout, heads, rotary, norm), given, cpu)
+    *_, out = found = call(
+        rope_and_append.rotate_and_append, (layout, heads, rotary, norm), given, cpu
+    )
     np.testing.assert_allclose(out, q, rtol=0, atol=1e-5)
     bounds = {"float32": 1e-5, "float16": 4e-3, "int8": 1}
     for array, expected in zip(found[-1 - len(pages) : -1], kept, strict=True):
@@ -59,7 +63,7 @@ def test_a_head_that_is_not_finite_is_kept_as_such() -> None:
     qkv[0, 20], qkv[0, 40] = np.nan, np.inf
     pages = np.zeros((1, 2, 1, 4, 16), np.float32)
     given = [qkv, table, np.zeros(1, np.int32), pages, np.zeros((1, 1, 16), np.float32)]
-    *_, kept, q = call(rotate.rotate_and_append, (layout, 1, 16, None), given)
+    *_, kept, q = call(rope_and_append.rotate_and_append, (layout, 1, 16, None), given)
     kept = key_rows(kept)
     assert np.isfinite(q).all() and np.isnan(kept[0, 0, 0, 0]).any()
     assert np.isinf(kept[0, 1, 0, 0]).sum() == 1 and not kept[0, :, :, 1:].any()

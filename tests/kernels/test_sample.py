@@ -21,9 +21,9 @@ from sample_cases import (
 )
 from step_cases import LAYOUTS, sample_step, words_of
 
-from mlcc.device import reference_sampling as twin
-from mlcc.engine.adjuster import BANNED
-from mlcc_compiler.kernels.cpu import sample
+from mlcc.device.reference import sampling as twin
+from mlcc.engine.sampling.logits_processor import BANNED
+from mlcc_compiler.kernels.cpu.sampling import sample
 
 BOUND = 1e-5
 

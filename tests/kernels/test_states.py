@@ -21,12 +21,12 @@ from state_cases import (
     check_side_by_side,
 )
 
-from mlcc.device import reference_states as twin
-from mlcc_compiler.caches import CacheLayout, LayerRecord
-from mlcc_compiler.kernels.cpu.parts import side_by_side, take_parts
-from mlcc_compiler.kernels.cpu.state.conv import causal_conv
-from mlcc_compiler.kernels.cpu.state.delta import delta_rule
-from mlcc_compiler.kernels.cpu.state.scan import selective_scan
+from mlcc.device.reference import ssm as twin
+from mlcc_compiler.ir.caches import CacheLayout, LayerRecord
+from mlcc_compiler.kernels.cpu.elementwise.concat import side_by_side, take_parts
+from mlcc_compiler.kernels.cpu.ssm.conv import causal_conv
+from mlcc_compiler.kernels.cpu.ssm.delta_rule import delta_rule
+from mlcc_compiler.kernels.cpu.ssm.selective_scan import selective_scan
 
 KERNELS = {k.__name__: k for k in (causal_conv, delta_rule, selective_scan)}
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from step_cases import LAYOUTS, sample_step, token_step, words_of
 
-from mlcc.engine.batch import Batch
-from mlcc.engine.batch_writer import BatchWriter
-from mlcc.engine.tables import FLOATS, ROWS, StepLayout
-from mlcc_compiler._tvm import T
+from mlcc.engine.batch.batch import Batch
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.tables import FLOATS, ROWS, StepLayout
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.workgroup import launch
 from mlcc_compiler.kernels.step import Step, step_argument

@@ -19,8 +19,8 @@ from toy_model import CAPACITY, SlowToy, open_toy, toy_text
 import mlcc
 from mlcc import AsyncEngine, Engine
 from mlcc.api.errors import EngineDiedError, NotFoundError
-from mlcc.engine.adjustments import Adjustments
-from mlcc.engine.batch import Batch
+from mlcc.engine.batch.adjustments import Adjustments
+from mlcc.engine.batch.batch import Batch
 from mlcc.errors import DeviceLostError, InvalidRequestError, MlccError, OutOfMemoryError
 from mlcc.model.model import Model
 

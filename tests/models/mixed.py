@@ -12,15 +12,15 @@ from batches import PagedSequences
 from safetensors.numpy import save_file
 
 from mlcc.artifact.safetensors import TensorEntry, read_header
-from mlcc.device.compiled import CompiledExecutor
-from mlcc.device.place import CPU, Place
-from mlcc.device.reference import ReferenceExecutor
-from mlcc.engine.batch import Capacity
+from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.device.device import CPU, Place
+from mlcc.device.reference.executor import ReferenceExecutor
+from mlcc.engine.batch.batch import Capacity
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.graph_json import graph_to_json
-from mlcc_compiler.ir_dump import IrDump
+from mlcc_compiler.ir.graph_json import graph_to_json
+from mlcc_compiler.ir.ir_dump import IrDump
+from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.kernels import kernel_set_for
-from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.options import Options
 from mlcc_compiler.pipeline import Bounds, build, lower
 from mlcc_compiler.plan import Plan, make_plan

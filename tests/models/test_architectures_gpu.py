@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.device.place import Place
+from mlcc.device.device import Place
 from mlcc_targets import Choices, get_target
 from models.checkpoints import REPEATED, long_if_repeated, proves
 from models.mixed import capacity_of, native, planned, run_mixed

@@ -12,7 +12,7 @@ import pytest
 import transformers
 
 from mlcc.errors import MlccError
-from mlcc.opening import open_model
+from mlcc.loader import open_model
 from models.encoder_checkpoints import CASES, SIZES, expected, make_encoder
 from models.test_config_flips import NO_ARITHMETIC, flipped
 from models.test_encoders import compiled, rows_of, texts_of

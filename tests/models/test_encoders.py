@@ -19,9 +19,9 @@ from feature_matrix import PARTS
 
 from mlcc.engine.request import Request
 from mlcc.errors import MlccError
+from mlcc.loader import open_model
 from mlcc.model.encoder_driver import EncoderDriver
 from mlcc.model.model import Model
-from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.cli import compile_command
 from mlcc_compiler.compile import Progress, compile_model

@@ -16,8 +16,8 @@ import pytest
 
 from mlcc.artifact.folder import Artifact
 from mlcc.engine import Engine, Request, SamplingParams, TextDelta
-from mlcc.engine.batch import Batch
-from mlcc.opening import open_executor
+from mlcc.engine.batch.batch import Batch
+from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.layout import WeightLayout, WeightPlan
+from mlcc_compiler.ir.layout import WeightLayout, WeightPlan
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan

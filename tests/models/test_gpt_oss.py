@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mlcc.device.place import Place
+from mlcc.device.device import Place
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import Plan, make_plan

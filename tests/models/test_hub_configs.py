@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from mlcc_compiler.models import deepseek_v2, glm4_moe, gpt_oss, minimax_m2, qwen3_moe, qwen3_next
+from mlcc_compiler.models.architectures import (
+    deepseek_v2,
+    glm4_moe,
+    gpt_oss,
+    minimax_m2,
+    qwen3_moe,
+    qwen3_next,
+)
 from mlcc_compiler.models.registry import with_defaults
 
 QWEN = {

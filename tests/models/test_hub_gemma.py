@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
-from mlcc_compiler.models import gemma3n, gemma4
-from mlcc_compiler.models.layer_inputs import LayerInputs
+from mlcc_compiler.models.architectures import gemma3n, gemma4
+from mlcc_compiler.models.per_layer_embedding import LayerInputs
 from mlcc_compiler.models.registry import build_model, with_defaults
 
 PERIOD = ["sliding_attention"] * 4 + ["full_attention"]

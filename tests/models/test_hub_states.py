@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.models import (
+from mlcc_compiler.models.architectures import (
     deepseek_v3,
     granitemoehybrid,
     kimi_linear,

@@ -19,7 +19,7 @@ import torch
 import transformers
 from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
 
-from mlcc.device import reference_ops as twin
+from mlcc.device.reference import ops as twin
 from mlcc_compiler.models.registry import build_model, goes_on, with_defaults
 from mlcc_compiler.models.rope import Rope
 

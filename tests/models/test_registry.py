@@ -15,8 +15,8 @@ import needs
 import pytest
 import tvm_ffi
 
-from mlcc_compiler._tvm import ir, tirx
-from mlcc_compiler.ir_dump import IrDump
+from mlcc_compiler.ir._tvm import ir, tirx
+from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.models.registry import ARCHITECTURES
 from mlcc_compiler.pipeline import build, lower

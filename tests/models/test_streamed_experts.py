@@ -13,8 +13,8 @@ import pytest
 import transformers
 
 from mlcc.artifact.folder import Artifact
-from mlcc.engine.manual import ManualSteps
-from mlcc.opening import open_executor
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

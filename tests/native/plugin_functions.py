@@ -10,7 +10,7 @@ from typing import Any
 
 import tvm
 
-from mlcc.device.webgpu import WebGpuDevice
+from mlcc.device.compiled.webgpu import WebGpuDevice
 
 
 @dataclass(frozen=True)

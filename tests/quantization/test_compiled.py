@@ -81,9 +81,9 @@ def test_a_large_matrix_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 NARROW = """
 import sys
-import mlcc.machine
-have = mlcc.machine.cpu_features() - {"avx512f"}
-mlcc.machine.cpu_features = lambda: have
+import mlcc.util.machine
+have = mlcc.util.machine.cpu_features() - {"avx512f"}
+mlcc.util.machine.cpu_features = lambda: have
 import pytest
 from mlcc_compiler.kernels import host
 from mlcc_compiler.quantization import compiled

@@ -9,7 +9,7 @@ import transformers
 from models.checkpoints import CASES, SMALL, save_random
 
 from mlcc.artifact.folder import Artifact
-from mlcc.opening import open_executor
+from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from mlcc.artifact.folder import Artifact
-from mlcc.device.compiled import CompiledExecutor
-from mlcc.engine.manual import ManualSteps
+from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import ArtifactError, DeviceLostError, UnsupportedError
-from mlcc.model.memory import plan_capacity
+from mlcc.model.memory.planner import plan_capacity
 from ranks.split_models import opened
 
 PATIENCE = 60.0
@@ -86,7 +86,7 @@ def test_ranks_end_with_rank_0(artifact: Path) -> None:
         "import os, sys\n"
         "from pathlib import Path\n"
         "from mlcc.artifact.folder import Artifact\n"
-        "from mlcc.opening import open_executor\n"
+        "from mlcc.loader import open_executor\n"
         "artifact = Artifact.open(sys.argv[1])\n"
         "found = open_executor(artifact, threads=1, max_batch=None, context=None)\n"
         "print(found.processes[0], flush=True)\n"
@@ -146,7 +146,7 @@ def test_ranks_that_were_opened_otherwise_are_refused(artifact: Path) -> None:
 
 def test_what_a_rank_cannot_open_is_said(artifact: Path, tmp_path: Path) -> None:
     """Rank 1's weights are gone by the time that its process wants them."""
-    from mlcc.device.ranks import RankedExecutor
+    from mlcc.device.parallel.cpu_executor import RankedExecutor
 
     found = Artifact.open(artifact)
     manifest = found.manifest

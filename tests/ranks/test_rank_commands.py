@@ -21,7 +21,7 @@ from processes import below, command_of
 from ranks.split_models import compiled
 
 MLCC = [sys.executable, "-m", "mlcc"]
-FOLLOWER = b"mlcc.device.follower"
+FOLLOWER = b"mlcc.device.parallel.rank_main"
 LONG = 8000
 """Tokens of an answer that takes a second: what is done behind its first is not too late."""
 

@@ -16,14 +16,14 @@ from mlcc.artifact.rules import check_consistency
 from mlcc.cli import cli
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc_compiler.artifact.package import ArtifactWriter
-from mlcc_compiler.calibration.choice import rows_for, settled
-from mlcc_compiler.calibration.sizes import input_sizes
+from mlcc_compiler.artifact.rank_weights import RankWeights
+from mlcc_compiler.calibration.activation_stats import input_sizes
+from mlcc_compiler.calibration.dataset import rows_for, settled
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.options import RANDOM, Options, check_options
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
-from mlcc_compiler.ranks.parts import COLUMNS, ROWS, Part, rank_tensors
-from mlcc_compiler.ranks.weights import RankWeights
+from mlcc_compiler.tensor_parallel.parts import COLUMNS, ROWS, Part, rank_tensors
 from mlcc_targets import get_target
 from ranks.split_models import checkpoint
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from mlcc.engine.events import Finished, TextDelta
 from mlcc.scale.messages import Ask, Piece
-from mlcc.scale.routed import ReplicaLostError
+from mlcc.scale.routed_engine import ReplicaLostError
 from mlcc.scale.routing import Fleet
 from mlcc.worker.messages import Accepted, Events
 

@@ -16,16 +16,16 @@ from toy_model import CAPACITY, Letters, open_toy
 
 from mlcc.cli import cli
 from mlcc.commands.options import Devices
-from mlcc.commands.scaling import Replicated
-from mlcc.engine.prefix import PrefixTree
+from mlcc.commands.serve.replicas import Replicated
+from mlcc.engine.kv_cache.prefix_digest import prefixes
+from mlcc.engine.kv_cache.radix_tree import PrefixTree
 from mlcc.engine.request import Request, SamplingParams
-from mlcc.engine.sketch import prefixes
 from mlcc.errors import DeviceError, UnsupportedError
 from mlcc.model.model import Model
 from mlcc.scale.devices import DeviceEngines
 from mlcc.scale.routing import Told
-from mlcc.server.adapter import Settings
-from mlcc.service.engine import EngineClient
+from mlcc.server.asgi import Settings
+from mlcc.service.jobs.engine_client import EngineClient
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 LONG = SamplingParams(temperature=0, max_tokens=300, ignore_eos=True)

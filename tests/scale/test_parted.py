@@ -12,16 +12,11 @@ from toy_model import CAPACITY, Letters, open_moving_toy
 
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
-from mlcc.model.transfer import without_pages
+from mlcc.model.kv_transfer import without_pages
+from mlcc.scale.disaggregated import PartedEngine
 from mlcc.scale.messages import Ask, Handed, Piece
-from mlcc.scale.parted import PartedEngine
 from mlcc.scale.replica import Replica
-from mlcc.scale.routed import (
-    MOST_LOST,
-    ReplicaLostError,
-    RoutedEngine,
-    StartingReplicaError,
-)
+from mlcc.scale.routed_engine import MOST_LOST, ReplicaLostError, RoutedEngine, StartingReplicaError
 from mlcc.scale.routing import Prompt
 from mlcc.worker.messages import Events
 
@@ -156,7 +151,7 @@ def test_where_the_object_store_is_full_what_was_computed_is_computed_again(
 ) -> None:
     """Ray spills to the disk before it says so; where that is full too, the note goes alone."""
     ray = pytest.importorskip("ray")
-    from mlcc.scale.on_ray import _stored
+    from mlcc.scale.deployments import _stored
 
     def full(_: object) -> None:
         raise ray.exceptions.ObjectStoreFullError("no room")

@@ -15,7 +15,7 @@ from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.scale.messages import Ask, Piece
 from mlcc.scale.replica import Replica
-from mlcc.scale.routed import RoutedEngine
+from mlcc.scale.routed_engine import RoutedEngine
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 PROMPT = Letters().encode("the same beginning of each prompt, ", add_special_tokens=False)

@@ -15,7 +15,7 @@ from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError
 from mlcc.scale.messages import Ask, Piece
-from mlcc.scale.routed import (
+from mlcc.scale.routed_engine import (
     MOST_LOST,
     ForeignReplicaError,
     ReplicaLostError,
@@ -237,7 +237,7 @@ def test_while_an_engine_is_being_started_another_answers(
     refusals: int, pause_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once; and where each refuses, it asks until one does not, as nothing is lost by that."""
-    monkeypatch.setattr("mlcc.scale.routed.AGAIN_S", pause_s)
+    monkeypatch.setattr("mlcc.scale.routed_engine.AGAIN_S", pause_s)
 
     class Restarting(ScriptedReplicas):
         async def ask(self, ask: Ask) -> AsyncIterator[Piece]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from mlcc.cli import main
-from mlcc.commands.scaling import Replicated
+from mlcc.commands.serve.replicas import Replicated
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.scale.cluster import check_token
-from mlcc.server.adapter import Settings
+from mlcc.server.asgi import Settings
 
 
 def given(ray: bool = True, **more: object) -> Replicated:
@@ -33,7 +33,7 @@ def test_what_contradicts_itself() -> None:
 
 
 def test_what_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlcc.extras.is_here", lambda package: True)
+    monkeypatch.setattr("mlcc.util.extras.is_here", lambda package: True)
     with pytest.raises(UnsupportedError, match="for one model"):
         given().check(Settings(), alone=False)
     with pytest.raises(UnsupportedError, match="--lora"):

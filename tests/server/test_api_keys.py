@@ -13,8 +13,8 @@ from server_process import RunningServer, running
 
 from mlcc.api.errors import RateLimitError
 from mlcc.errors import InvalidRequestError
-from mlcc.server.key_file import ApiKey, KeyFile, read_keys
-from mlcc.server.rates import Rates
+from mlcc.server.auth.key_file import ApiKey, KeyFile, read_keys
+from mlcc.server.auth.rate_limit import Rates
 from mlcc.service.observer import Done
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "ignore_eos": True}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mlcc.errors import CapacityError
-from mlcc.server.budget import Evict, Grant, Holding, Wait, decide
-from mlcc.server.sources import Needs, Source
+from mlcc.server.models.memory_budget import Evict, Grant, Holding, Wait, decide
+from mlcc.server.models.sources import Needs, Source
 
 LEAST = 20
 """What the model must have: weights, and pages for a short request."""

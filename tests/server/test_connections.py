@@ -14,7 +14,7 @@ import httpx
 import pytest
 from server_process import RunningServer, eventually, idle, running
 
-from mlcc.server.adapter import headers_of
+from mlcc.server.asgi import headers_of
 from mlcc.server.serve import bind
 
 HELLO = [{"role": "user", "content": "hi"}]

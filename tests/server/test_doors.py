@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 from server_process import RunningServer, running
 
-from mlcc.commands.serve import serve_command
+from mlcc.commands.serve.command import serve_command
 from mlcc.errors import InvalidRequestError
-from mlcc.server.hosts import allowed_hosts
-from mlcc.server.key_file import check_new_key
+from mlcc.server.auth.allowed_hosts import allowed_hosts
+from mlcc.server.auth.key_file import check_new_key
 
 KEY = "schlüssel"
 

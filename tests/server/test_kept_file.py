@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mlcc.errors import MlccError
-from mlcc.server.kept_file import MOST_SECONDS, KeptInFile
-from mlcc.service.kept import Kept, KeptInMemory, Share
+from mlcc.server.response_store import MOST_SECONDS, KeptInFile
+from mlcc.service.response_store.store import Kept, KeptInMemory, Share
 
 BOTH: dict[str, Callable[[Path, Share], Kept]] = {
     "memory": lambda folder, share: KeptInMemory(share),

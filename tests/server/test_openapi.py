@@ -11,11 +11,12 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 from server_process import RunningServer, running
 
-from mlcc.api import fields, shapes
-from mlcc.api.schema import Object, Use
-from mlcc.service.addresses import ADDRESSES
+from mlcc.api.openai import shapes
+from mlcc.api.schema import chat_fields
+from mlcc.api.schema.schema import Object, Use
+from mlcc.service.http.routes import ADDRESSES
 
-TABLES = [table for table in vars(fields).values() if isinstance(table, Object)]
+TABLES = [table for table in vars(chat_fields).values() if isinstance(table, Object)]
 TABLES += [one.takes for one in ADDRESSES if one.takes and one.takes not in TABLES]
 
 

@@ -23,11 +23,11 @@ from toy_model import open_watched_toy, toy_text
 from mlcc.api.errors import BusyError, NotFoundError
 from mlcc.errors import CapacityError, DeviceError
 from mlcc.model.model import Model
-from mlcc.server.pool import ModelPool
-from mlcc.server.sources import Needs, Source
-from mlcc.service.core import ServiceBounds
-from mlcc.service.endpoints import Service
-from mlcc.service.exchange import ApiRequest, ApiResponse
+from mlcc.server.models.pool import ModelPool
+from mlcc.server.models.sources import Needs, Source
+from mlcc.service.generate import ServiceBounds
+from mlcc.service.http.types import ApiRequest, ApiResponse
+from mlcc.service.service import Service
 
 BYTES = 10
 """What a toy needs."""

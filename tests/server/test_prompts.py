@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from toy_model import Letters, toy_text
 
+from mlcc.api.chat_template.template import ChatTemplate, ChatText
 from mlcc.api.errors import RequestTimeoutError
-from mlcc.api.template import ChatTemplate, ChatText
 from mlcc.errors import ArtifactError, CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import ModelText
-from mlcc.server.prompt_worker import PromptJob
-from mlcc.server.prompts import LARGE, PromptWorker, WorkerPrompts
+from mlcc.server.prompts.prompt_pool import LARGE, PromptWorker, WorkerPrompts
+from mlcc.server.prompts.prompt_worker import PromptJob
 
 CONTEXT = 512
 

@@ -20,7 +20,7 @@ import trustme
 from click.testing import CliRunner
 from server_process import RunningServer, running
 
-from mlcc.commands.serve import serve_command
+from mlcc.commands.serve.command import serve_command
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 ORIGIN = "https://app.example"

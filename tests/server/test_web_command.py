@@ -14,7 +14,7 @@ from cli.tiny_checkpoint import write_checkpoint
 from click.testing import CliRunner
 from small_site import make_model, make_page
 
-from mlcc.commands.serve import serve_command
+from mlcc.commands.serve.command import serve_command
 from mlcc.errors import MlccError
 from mlcc.server import web
 from mlcc_targets.wasm.build import cache_folder

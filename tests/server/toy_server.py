@@ -12,10 +12,10 @@ from pathlib import Path
 from toy_model import open_toy, open_watched_toy, toy_text
 
 from mlcc.model.model import ModelText
-from mlcc.server.adapter import Settings
-from mlcc.server.connection import ConnectionLimits
-from mlcc.server.hosts import allowed_hosts
-from mlcc.server.logs import configure
+from mlcc.server.asgi import Settings
+from mlcc.server.auth.allowed_hosts import allowed_hosts
+from mlcc.server.http.connection import ConnectionLimits
+from mlcc.server.observability.logs import configure
 from mlcc.server.serve import Tls, serve
 from mlcc.server.web import no_web_routes, page_routes
 from mlcc.worker.worker import OpenModel

@@ -8,8 +8,8 @@ from importlib import import_module
 
 import pytest
 
-from mlcc.service.addresses import ADDRESSES
-from mlcc.service.handlers import MODULES, handler, place_handler
+from mlcc.service.http.handlers import MODULES, handler, place_handler
+from mlcc.service.http.routes import ADDRESSES
 
 
 def test_each_address_is_answered_once() -> None:
@@ -28,8 +28,9 @@ def test_a_file_answers_what_the_table_says(module: str) -> None:
 
 def test_no_protocol_is_imported_before_it_is_spoken() -> None:
     script = (
-        "import sys, mlcc.service.endpoints\n"
-        "late = ('mlcc.service.protocols.', 'mlcc.api.tools.kimi', 'mlcc.api.tools.glm')\n"
+        "import sys, mlcc.service.service\n"
+        "tools = 'mlcc.api.parsers.tools.'\n"
+        "late = ('mlcc.service.protocols.', tools + 'kimi', tools + 'glm')\n"
         "print([name for name in sys.modules if name.startswith(late)])"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -11,13 +11,13 @@ import pytest
 from toy_model import open_toy, toy_text
 
 from mlcc.errors import InvalidRequestError
-from mlcc.service.conversations import Conversations
-from mlcc.service.core import Core
-from mlcc.service.endpoints import Service
-from mlcc.service.exchange import JSON_TYPE, ApiRequest
-from mlcc.service.kept import KeptInMemory
-from mlcc.service.models import OneModel
+from mlcc.service.generate import Core
+from mlcc.service.http.types import JSON_TYPE, ApiRequest
+from mlcc.service.model_port import OneModel
 from mlcc.service.protocols.responses import input_items
+from mlcc.service.response_store.conversations import Conversations
+from mlcc.service.response_store.store import KeptInMemory
+from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread
 

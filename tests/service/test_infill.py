@@ -15,12 +15,12 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import BPE
 from toy_model import Letters, open_toy, toy_text
 
-from mlcc.api.infill import FAMILIES, Infill, family_of
+from mlcc.api.openai.infill import FAMILIES, Infill, family_of
 from mlcc.model.model import Model, ModelText
-from mlcc.service.core import Core
-from mlcc.service.endpoints import Service
-from mlcc.service.exchange import JSON_TYPE, ApiRequest
-from mlcc.service.models import OneModel
+from mlcc.service.generate import Core
+from mlcc.service.http.types import JSON_TYPE, ApiRequest
+from mlcc.service.model_port import OneModel
+from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from toy_model import open_toy, toy_text
 
-from mlcc.service.core import Core
-from mlcc.service.endpoints import Service
-from mlcc.service.exchange import JSON_TYPE, ApiRequest, ApiResponse
-from mlcc.service.models import OneModel
+from mlcc.service.generate import Core
+from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
+from mlcc.service.model_port import OneModel
+from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread
 

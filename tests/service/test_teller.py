@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from mlcc.engine import Finished, Request, SamplingParams, TextDelta
-from mlcc.engine.later_text import LaterText
+from mlcc.engine.text.deferred_text import LaterText
 from mlcc.errors import ArtifactError, MlccError
 from mlcc.worker.messages import Accepted, Dropped, Events, Reply
-from mlcc.worker.teller import MOST_WAITING, Teller
+from mlcc.worker.output_thread import MOST_WAITING, Teller
 
 END = Finished("a", "length", 1, 2)
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from mlcc.model.tokenizer import FileTokenizer
-from mlcc.model.tokenizer_bound import longest_text
+from mlcc.model.tokenizer.longest_token import longest_text
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model" / "tokenizer.json"
 BYTES = {letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}

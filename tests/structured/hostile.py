@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mlcc.engine.grammar import Structure
+from mlcc.engine.sampling.grammar import Structure
 
 
 def hostile() -> Iterator[tuple[str, Structure]]:

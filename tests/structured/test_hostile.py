@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from hostile import hostile
 
-from mlcc.api.template import ChatTemplate
-from mlcc.engine.grammar import Structure
+from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.model import ModelText
-from mlcc.model.native_grammars import native_grammars
-from mlcc.model.tokenizer import FileTokenizer
-from mlcc.server.prompt_worker import PromptJob
-from mlcc.server.prompts import MEMORY_BYTES, PromptWorker
+from mlcc.model.structured_output.llguidance import native_grammars
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
+from mlcc.server.prompts.prompt_pool import MEMORY_BYTES, PromptWorker
+from mlcc.server.prompts.prompt_worker import PromptJob
 
 pytest.importorskip("llguidance")
 

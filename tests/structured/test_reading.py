@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from threading import Event
 
 from mlcc.engine import Request
-from mlcc.engine.grammar import Grammar, Structure
+from mlcc.engine.sampling.grammar import Grammar, Structure
 from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.worker.grammars import GrammarThread
+from mlcc.worker.grammar_thread import GrammarThread
 
 
 class Anything:

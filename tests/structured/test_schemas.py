@@ -12,10 +12,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from mlcc.engine.grammar import Structure
+from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.model.native_grammars import native_grammars
-from mlcc.model.tokenizer import FileTokenizer
+from mlcc.model.structured_output.llguidance import native_grammars
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
 
 pytest.importorskip("llguidance")
 

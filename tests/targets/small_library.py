@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcc_compiler import pipeline
-from mlcc_compiler._tvm import relax, tirx, tvm
+from mlcc_compiler.ir._tvm import relax, tirx, tvm
 from mlcc_compiler.kernels.gpu import elementwise
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_targets import Target

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from small_library import WIDTH, find, inspect, lowered
 
-from mlcc.machine import machine
+from mlcc.util.machine import machine
 from mlcc_compiler import pipeline
-from mlcc_compiler._tvm import T
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr, f32, kernel, store
 from mlcc_targets import Choices, get_target
 

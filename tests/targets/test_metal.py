@@ -15,7 +15,7 @@ import pytest
 from small_library import WIDTH, build, inspect, lowered
 
 from mlcc_compiler import pipeline
-from mlcc_compiler._tvm import T, tvm
+from mlcc_compiler.ir._tvm import T, tvm
 from mlcc_compiler.kernels.frame import Expr, f32, kernel, store
 from mlcc_targets import Target, TargetError, get_target, static
 from mlcc_targets.linker import run_zig

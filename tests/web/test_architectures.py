@@ -20,7 +20,7 @@ from models.checkpoints import RECIPES, SMALL, long_if_repeated, make_checkpoint
 from models.hybrid_cases import HYBRIDS
 from web_package import bridge
 
-from mlcc.opening import open_model
+from mlcc.loader import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

@@ -20,9 +20,9 @@ from letter_tokens import letters, tokens_of
 from models.checkpoints import SMALL, make_checkpoint
 from web_package import bridge
 
-from mlcc_compiler.adapters import AdapterRoom
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.ir.lora import AdapterRoom
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 

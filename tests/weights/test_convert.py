@@ -12,15 +12,15 @@ from safetensors.numpy import load_file, save_file
 
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.safetensors import TensorFolder
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.ir.layout import WeightPlan
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.linear import packing
-from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.options import Options
 from mlcc_compiler.quantization import quantize, schemes
 from mlcc_compiler.weights import convert
 from mlcc_compiler.weights.convert import check_finite
-from mlcc_compiler.weights.reader import TensorFolder
 from mlcc_targets import get_target
 
 ROWS = {"first": 50, "second": 3, "third": 44}

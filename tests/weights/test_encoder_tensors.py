@@ -13,9 +13,9 @@ from safetensors.numpy import save_file
 
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.safetensors import reads_rows
 from mlcc_compiler.checkpoint.tokenizer_files import token_ids
 from mlcc_compiler.weights.encoder import LABELS, with_answers, with_dense
-from mlcc_compiler.weights.reader import reads_rows
 
 NORM = "model.norm.weight"
 EMBED = "model.embed_tokens.weight"

@@ -15,13 +15,13 @@ import pytest
 from cli.tiny_checkpoint import write_checkpoint
 from hf_folder import hf_folder, raw_safetensors, sharded
 
-from mlcc.api.sampling import recommended
+from mlcc.api.openai.sampling_params import recommended
 from mlcc.artifact.safetensors import SafetensorsError, read_header
 from mlcc.errors import CheckpointError, MlccError
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.driver.checks import check_ready
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
-from mlcc_compiler.preflight import check_ready
 from mlcc_targets import get_target
 
 

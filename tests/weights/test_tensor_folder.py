@@ -11,8 +11,8 @@ from hf_folder import TENSORS, hf_folder, raw_safetensors, sharded
 from safetensors.numpy import save_file
 
 from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.checkpoint.safetensors import TensorFolder
 from mlcc_compiler.weights.check import check_tensors
-from mlcc_compiler.weights.reader import TensorFolder
 
 ONE = {"x": np.ones(2, np.float32)}
 TWO = {"y": np.full(3, 2, np.float32)}

@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.weights.forms import FORMS
-from mlcc_compiler.weights.reader import TensorFolder
-from mlcc_compiler.weights.view import Form, viewed
+from mlcc_compiler.checkpoint.name_maps import FORMS
+from mlcc_compiler.checkpoint.safetensors import TensorFolder
+from mlcc_compiler.checkpoint.view import Form, viewed
 
 Array = Any
 random = np.random.default_rng(0)

@@ -19,15 +19,16 @@ from pathlib import Path
 
 import pytest
 
-from mlcc.device import executor_library, nccl
-from mlcc.machine import machine
+from mlcc.device.compiled import library
+from mlcc.device.parallel import nccl
+from mlcc.util.machine import machine
 from mlcc_targets.native import manylinux
 from mlcc_targets.wasm import build as wasm
 
 pytestmark = [
     pytest.mark.long,  # installs half a gigabyte
     pytest.mark.skipif(sys.platform != "linux", reason="builds a wheel for Linux"),
-    pytest.mark.skipif(bool(executor_library.why_absent()), reason=executor_library.why_absent()),
+    pytest.mark.skipif(bool(library.why_absent()), reason=library.why_absent()),
 ]
 ROOT = Path(__file__).parents[2]
 LIBRARIES = {
@@ -112,7 +113,7 @@ def bare(dist: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 
 def test_what_was_built_is_inside_and_the_tag_is_its_libraries(dist: Path, wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    executor = executor_library.LIBRARY
+    executor = library.LIBRARY
     built = {executor.name, f"nccl/{nccl.LIBRARY.name}"}
     assert {f"mlcc/device/lib/{name}" for name in built} <= {*names}
     assert not any("libmlcc_webgpu" in name for name in names)  # it is inside that

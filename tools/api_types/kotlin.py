@@ -11,8 +11,18 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mlcc.api.schema import Field, Object, Use
-from mlcc.api.types import Anything, ByToken, Custom, Either, Flag, Integer, Many, Number, Text
+from mlcc.api.schema.schema import Field, Object, Use
+from mlcc.api.schema.types import (
+    Anything,
+    ByToken,
+    Custom,
+    Either,
+    Flag,
+    Integer,
+    Many,
+    Number,
+    Text,
+)
 from tools.api_types.schema import (
     BODIES,
     PARTS,

@@ -1,7 +1,7 @@
 """What every language's types are printed from, and how their comments are written.
 
-Requests are the tables of `mlcc.api.fields`; answers are the classes of `mlcc.api.shapes`, read
-from their source, because the comments there are those of the types.
+Requests are the tables of `mlcc.api.schema.chat_fields`; answers are the classes of
+`mlcc.api.openai.shapes`, read from their source, because the comments there are those of the types.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from mlcc.api import shapes
-from mlcc.api.encoders import EMBEDDING, RERANK, RERANK_DOCUMENT, SCORE
-from mlcc.api.fields import CHAT, COMPLETION, STREAM_OPTIONS
-from mlcc.api.message_fields import MESSAGE, TEXT_PART
-from mlcc.api.prediction import PREDICTION
-from mlcc.api.schema import Field, Use
-from mlcc.api.structure import JSON_SCHEMA_FORMAT, RESPONSE_FORMAT, STRUCTURED_OUTPUTS
-from mlcc.api.thinking_fields import THINKING_SWITCH
-from mlcc.api.tool_fields import (
+from mlcc.api.openai import shapes
+from mlcc.api.openai.embeddings import EMBEDDING, RERANK, RERANK_DOCUMENT, SCORE
+from mlcc.api.schema.chat_fields import CHAT, COMPLETION, STREAM_OPTIONS
+from mlcc.api.schema.message_fields import MESSAGE, TEXT_PART
+from mlcc.api.schema.prediction import PREDICTION
+from mlcc.api.schema.reasoning_fields import THINKING_SWITCH
+from mlcc.api.schema.schema import Field, Use
+from mlcc.api.schema.structured_output import (
+    JSON_SCHEMA_FORMAT,
+    RESPONSE_FORMAT,
+    STRUCTURED_OUTPUTS,
+)
+from mlcc.api.schema.tool_fields import (
     ALLOWED,
     ALLOWED_TOOLS,
     CALLED_FUNCTION,
@@ -32,7 +36,7 @@ from mlcc.api.tool_fields import (
     TOOL_CALL,
     TOOL_FUNCTION,
 )
-from mlcc.api.types import Integer, Number
+from mlcc.api.schema.types import Integer, Number
 
 ROOT = Path(__file__).parents[2]
 BODIES = (

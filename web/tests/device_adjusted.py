@@ -16,11 +16,11 @@ from typing import Any
 from device_expected import prompts_of, reference
 
 from mlcc.artifact.manifest import Manifest
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
-from mlcc.engine.batch import Batch, Result
-from mlcc.engine.manual import ManualSteps
-from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
+from mlcc.engine.batch.batch import Batch, Result
+from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS, StepLayout
+from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.model.model import Model
 
 ORDER = (1, 2, 0)

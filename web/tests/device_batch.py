@@ -12,9 +12,9 @@ from typing import Any
 
 from mlcc.artifact.records import to_plain
 from mlcc.artifact.schema import tables_of
-from mlcc.engine.batch import PageList, int32
-from mlcc.engine.batch_writer import BatchWriter, RowSampling
-from mlcc.engine.tables import CacheGroup, StepLayout
+from mlcc.engine.batch.batch import PageList, int32
+from mlcc.engine.batch.batch_writer import BatchWriter, RowSampling
+from mlcc.engine.batch.tables import CacheGroup, StepLayout
 
 PAGE_SIZE = 16
 LAYOUT = StepLayout.of(

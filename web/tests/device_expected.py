@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlcc.engine.batch_writer import BatchWriter
-from mlcc.engine.caches import CachePools
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.kv_cache.cache_manager import CachePools
+from mlcc.loader import open_model
 from mlcc.model.model import Model
-from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

@@ -27,13 +27,13 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import TensorSpec, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc_compiler.artifact.package import ArtifactWriter
-from mlcc_compiler.calibration.ahead import packing_ahead
-from mlcc_compiler.calibration.choice import sampled
-from mlcc_compiler.calibration.sizes import input_sizes
-from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.artifact.rank_weights import RankWeights
+from mlcc_compiler.calibration.activation_stats import input_sizes
+from mlcc_compiler.calibration.dataset import sampled
+from mlcc_compiler.calibration.pipelined import packing_ahead
+from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.options import RANDOM
 from mlcc_compiler.plan import Plan
-from mlcc_compiler.ranks.weights import RankWeights
 from mlcc_compiler.weights.convert import arrays_of, packed_ahead, specs_of
 from mlcc_compiler.weights.shards import plan_shards
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mlcc_compiler.calibration.feedback import Grid, Moments, round_with_feedback
 from mlcc_compiler.calibration.forward import (
     UNTIL_HEAD,
     Forward,
@@ -26,12 +25,13 @@ from mlcc_compiler.calibration.forward import (
     layer_by_layer,
     runnable,
 )
+from mlcc_compiler.calibration.gptq import Grid, Moments, round_with_feedback
 from mlcc_compiler.calibration.weights import LayerWeights, one_core, product
+from mlcc_compiler.checkpoint.safetensors import Tensors
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization import Quantized, Scheme, quantize, scheme
 from mlcc_compiler.quantization.codec import cores
 from mlcc_compiler.quantization.quantized import PARTS, group_minima, group_scales
-from mlcc_compiler.weights.reader import Tensors
 
 Floats = npt.NDArray[np.float32]
 

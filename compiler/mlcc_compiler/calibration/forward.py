@@ -20,14 +20,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.device import reference_ops as ops
-from mlcc.device.reference import OPERATORS
-from mlcc.device.reference_caches import LayerCache, ReadsStep, Remembers, layer_caches
-from mlcc.device.step_view import StepView
-from mlcc.engine.batch import Batch, Capacity
-from mlcc.engine.manual import ManualSteps
-from mlcc_compiler.caches import Caches
-from mlcc_compiler.graph_json import graph_to_json
+from mlcc.device.reference import ops
+from mlcc.device.reference.caches import LayerCache, ReadsStep, Remembers, layer_caches
+from mlcc.device.reference.executor import OPERATORS
+from mlcc.device.reference.step_view import StepView
+from mlcc.engine.batch.batch import Batch, Capacity
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc_compiler.ir.caches import Caches
+from mlcc_compiler.ir.graph_json import graph_to_json
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace

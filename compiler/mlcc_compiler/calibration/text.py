@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from mlcc.errors import UnsupportedError
-from mlcc.files import read_regular
-from mlcc.model.tokenizer import FileTokenizer, beginning
+from mlcc.model.tokenizer.tokenizer import FileTokenizer, beginning
+from mlcc.util.files import read_regular
 
 DEFAULT = "default"
 RANDOM_ROWS, RANDOM_TOKENS = 2, 64

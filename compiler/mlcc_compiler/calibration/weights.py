@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from mlcc_compiler.checkpoint.safetensors import reads_rows
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization.codec import cores
 from mlcc_compiler.weights.convert import ROWS_AT_A_TIME, check_finite, rows_ahead
-from mlcc_compiler.weights.reader import reads_rows
 
 Floats = npt.NDArray[np.float32]
 

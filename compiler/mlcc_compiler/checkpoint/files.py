@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import CheckpointError
-from mlcc.files import FileError, is_within, read_regular, real
+from mlcc.util.files import FileError, is_within, read_regular, real
 
 MAX_JSON_BYTES = 32 << 20
 """The index of a model of 100,000 tensors takes 9 MB."""

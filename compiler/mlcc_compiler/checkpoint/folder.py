@@ -1,7 +1,7 @@
 """A Hugging Face model folder, opened: config, tokenizer, chat templates, tensors.
 
 Answers what the folder says, whichever of HF's places says it; decides nothing about models.
-Downloading is `hub.py`, tensor files are `weights/reader.py`.
+Downloading is `hub.py`, tensor files are `checkpoint/safetensors.py`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import CheckpointError
-from mlcc.files import real
+from mlcc.util.files import real
 from mlcc_compiler.checkpoint.chat_templates import DEFAULT, read_chat_templates
 from mlcc_compiler.checkpoint.files import find, read, read_object
+from mlcc_compiler.checkpoint.formats.open import check_method, open_tensors
+from mlcc_compiler.checkpoint.name_maps import FORMS
+from mlcc_compiler.checkpoint.safetensors import Tensors
 from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, token_ids, tokenizer_json
-from mlcc_compiler.weights.formats.open import check_method, open_tensors
-from mlcc_compiler.weights.forms import FORMS
-from mlcc_compiler.weights.reader import Tensors
-from mlcc_compiler.weights.view import viewed
+from mlcc_compiler.checkpoint.view import viewed
 
 LICENCE_NAMES = ("LICENSE", "LICENCE", "LICENSE.txt", "LICENSE.md", "LICENCE.txt", "LICENCE.md")
 MAX_LICENCE_BYTES = 4 << 20

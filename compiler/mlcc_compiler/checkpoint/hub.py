@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcc.errors import CapacityError, CheckpointError, MlccError
+from mlcc_compiler.checkpoint.gguf.files import chosen, quantization_of
 from mlcc_compiler.checkpoint.hub_cancel import cancellable
-from mlcc_compiler.gguf.files import chosen, quantization_of
 
 PREFIX = "hf://"
 WANTED = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.gguf.checkpoint import GgufCheckpoint
-from mlcc_compiler.gguf.files import chosen, is_gguf
+from mlcc_compiler.checkpoint.gguf.checkpoint import GgufCheckpoint
+from mlcc_compiler.checkpoint.gguf.files import chosen, is_gguf
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

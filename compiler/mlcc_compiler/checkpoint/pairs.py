@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcc.errors import CheckpointError
-from mlcc.panics import muted
+from mlcc.util.panics import muted
 
 Pair = tuple[tuple[int, ...], ...]
 

@@ -1,7 +1,7 @@
 """What a checkpoint is read for, where it is an encoder: sentence-transformers' files beside the
 weights (modules.json and the folders that it names), or the head that config.json names.
 
-Decides no sizes and reads no tensor; the record is `models/readout.py`.
+Decides no sizes and reads no tensor; the record is `models/pooling.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.files import MAX_JSON_BYTES, read, read_object
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.models import modernbert
+from mlcc_compiler.models.architectures import modernbert
 from mlcc_compiler.models.fields import refuse, require
-from mlcc_compiler.models.readout import DenseShape, Readout
+from mlcc_compiler.models.pooling import DenseShape, Readout
 from mlcc_compiler.models.registry import ENCODERS, with_defaults
 
 _MODES = {

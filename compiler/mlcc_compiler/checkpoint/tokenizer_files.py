@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 
 from mlcc.errors import ArtifactError, CheckpointError, UnsupportedError
-from mlcc.model.tokenizer import MAX_TOKENIZER_BYTES, FileTokenizer
-from mlcc.panics import muted
+from mlcc.model.tokenizer.tokenizer import MAX_TOKENIZER_BYTES, FileTokenizer
+from mlcc.util.panics import muted
 from mlcc_compiler.checkpoint.files import read
 from mlcc_compiler.checkpoint.tiktoken import tokenizer_of
 

@@ -12,9 +12,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlcc.machine import machine
-from mlcc_compiler._tvm import tvm
+from mlcc.util.machine import machine
 from mlcc_compiler.cuda.code import DeviceCode, compile_cuda, table
+from mlcc_compiler.ir._tvm import tvm
 from mlcc_targets import Target, TargetError
 from mlcc_targets.cuda_files import has_driver, load_tvm_runtime
 from mlcc_targets.elf import link_elf

@@ -1,9 +1,9 @@
 """What the kernels of low-rank adapters take and give, whatever they run on; their twin in numpy is
-`mlcc.device.adapter_arrays.low_rank`."""
+`mlcc.device.reference.lora.low_rank`."""
 
 from __future__ import annotations
 
-from mlcc_compiler.adapters import AdaptShape
+from mlcc_compiler.ir.lora import AdaptShape
 from mlcc_compiler.kernels.frame import Argument, Device, activations, f32
 from mlcc_compiler.kernels.step import step_argument
 

@@ -1,12 +1,12 @@
-"""How kernels read adjustments: the columns of `mlcc.engine.adjust_tables` as expressions.
+"""How kernels read adjustments: the columns of `mlcc.engine.batch.adjust_tables` as expressions.
 
 Of no device, as `step.py`; so is the arithmetic, which the sets must not do differently.
 """
 
 from __future__ import annotations
 
-from mlcc.engine.adjust_tables import BIASES, FLOATS, HISTORY, MASK_BITS, AdjustLayout
-from mlcc_compiler._tvm import T
+from mlcc.engine.batch.adjust_tables import BIASES, FLOATS, HISTORY, MASK_BITS, AdjustLayout
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Argument, Expr, i32
 
 MINUS_INFINITY = 0xFF800000

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mlcc_compiler._tvm import B, IRBuilder, T, tirx, tvm
-from mlcc_compiler.caches import CacheTensor
-from mlcc_compiler.layout import KvLayout
+from mlcc_compiler.ir._tvm import B, IRBuilder, T, tirx, tvm
+from mlcc_compiler.ir.caches import CacheTensor
+from mlcc_compiler.ir.layout import KvLayout
 
 PrimFunc = Any
 Expr = Any

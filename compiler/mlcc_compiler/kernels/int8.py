@@ -1,5 +1,5 @@
 """Numbers of 8-bit keys and values, whatever the kernel runs on; the rule is told in
-`cpu/kv_int8.py`, its twin is `mlcc.device.reference_attention.round_heads`."""
+`cpu/kv_cache/int8.py`, its twin is `mlcc.device.reference.attention.round_heads`."""
 
 LARGEST_INT8 = 127.0
 """What the largest magnitude of a token's head becomes; -128 is never used."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc_compiler._tvm import tirx
+from mlcc_compiler.ir._tvm import tirx
 
 READS_LAST = "mlcc.reads_last"
 """Attribute of a kernel that has one input, and may be joined to the kernel that makes it."""

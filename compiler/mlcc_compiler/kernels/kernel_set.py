@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.graph import Graph
+from mlcc_compiler.ir.graph import Graph
+from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.frame import PrimFunc
-from mlcc_compiler.layout import WeightLayout
 
 Factory = Callable[..., PrimFunc]
 Emitter = Callable[..., Any]

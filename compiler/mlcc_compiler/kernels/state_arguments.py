@@ -4,10 +4,10 @@ share, the step, the states, which are written in place, and for how many sequen
 
 from __future__ import annotations
 
-from mlcc_compiler.caches import CacheLayout
+from mlcc_compiler.ir.caches import CacheLayout
+from mlcc_compiler.ir.states import ConvShape, DeltaShape, ScanShape
 from mlcc_compiler.kernels.frame import SIZE, Argument, Device, activations, f32, tensor_argument
 from mlcc_compiler.kernels.step import step_argument
-from mlcc_compiler.states import ConvShape, DeltaShape, ScanShape
 
 
 def conv_arguments(device: Device, layout: CacheLayout, shape: ConvShape) -> dict[str, Argument]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlcc_compiler._tvm import T
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr
 
 

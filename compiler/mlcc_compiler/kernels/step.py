@@ -1,12 +1,12 @@
-"""How kernels read a step: the columns of `mlcc.engine.tables` as expressions over its words.
+"""How kernels read a step: the columns of `mlcc.engine.batch.tables` as expressions over its words.
 
 Of no device: both sets of kernels use it. It says where a value lies, not what is done with it.
 """
 
 from __future__ import annotations
 
-from mlcc.engine.tables import FLOATS, StepLayout, Table
-from mlcc_compiler._tvm import T
+from mlcc.engine.batch.tables import FLOATS, StepLayout, Table
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Argument, Expr, i32
 
 

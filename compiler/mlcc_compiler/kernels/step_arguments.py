@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
+from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS, StepLayout
+from mlcc_compiler.ir.layout import KvLayout
 from mlcc_compiler.kernels.frame import Argument, activations, f32, i32, page_arguments
 from mlcc_compiler.kernels.step import step_argument
-from mlcc_compiler.layout import KvLayout
 
 
 def read_step_arguments(layout: StepLayout) -> dict[str, Argument]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mlcc_compiler._tvm import Tensor, nn
+from mlcc_compiler.ir._tvm import Tensor, nn
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.layers import Embedding, Linear, hidden_norm

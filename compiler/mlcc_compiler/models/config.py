@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.layout import AttentionShape
+from mlcc_compiler.ir.layout import AttentionShape
 from mlcc_compiler.models.fields import HfConfig, optional, positive, refuse, require, window_of
 from mlcc_compiler.models.rope import Rope, RopeConfig, build_rope
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from mlcc_compiler._tvm import Tensor, nn
+from mlcc_compiler.ir._tvm import Tensor, nn
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.causal_lm import Decoder, LayerFactory
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.layers import Linear
-from mlcc_compiler.models.readout import DenseShape, Readout
+from mlcc_compiler.models.pooling import DenseShape, Readout
 
 EncoderFactory = Callable[[DecoderConfig, Readout], "Encoder"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mlcc_compiler._tvm import Tensor, nn, relax
-from mlcc_compiler.graph import PREFIX, tensor
+from mlcc_compiler.ir._tvm import Tensor, nn, relax
+from mlcc_compiler.ir.graph import PREFIX, tensor
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
 

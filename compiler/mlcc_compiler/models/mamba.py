@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from mlcc_compiler._tvm import Tensor, nn, relax
+from mlcc_compiler.ir._tvm import Tensor, nn, relax
+from mlcc_compiler.ir.states import ConvShape, ScanShape
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.layers import Convolution, Linear
-from mlcc_compiler.states import ConvShape, ScanShape
 
 _MOST_TAPS = 64
 """Kernels unroll them."""

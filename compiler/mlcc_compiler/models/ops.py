@@ -2,7 +2,7 @@
 
 A call is `relax.call_pure_packed("mlcc.<name>", tensors..., attributes...)`. It says what is
 computed, never how: quantization, paging and targets are the passes' business. The numpy meaning
-of each operator is in `mlcc.device.reference`.
+of each operator is in `mlcc.device.reference.executor`.
 
 A result is of its first input's dtype: what the embedding begins with, all layers hand on. In the
 docstrings that is `a`; f32 is float32 whatever the activations are.
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from mlcc_compiler._tvm import Tensor, nn, relax
-from mlcc_compiler.graph import PREFIX, attribute
-from mlcc_compiler.latent import LatentShape
-from mlcc_compiler.layout import AttentionShape
+from mlcc_compiler.ir._tvm import Tensor, nn, relax
+from mlcc_compiler.ir.graph import PREFIX, attribute
+from mlcc_compiler.ir.layout import AttentionShape
+from mlcc_compiler.ir.mla import LatentShape
+from mlcc_compiler.ir.states import ConvShape, DeltaShape, ScanShape
 from mlcc_compiler.models.rope import Rope
-from mlcc_compiler.states import ConvShape, DeltaShape, ScanShape
 
 FLOAT32 = "float32"
 """Of what is float32 whatever the activations are."""
@@ -111,7 +111,7 @@ def latent_attention(
     shape: LatentShape,
 ) -> Tensor:
     """Causal attention of each token over its own sequence, whose keys and values are made of
-    latents (`mlcc_compiler.latent`).
+    latents (`mlcc_compiler.ir.mla`).
 
     q a[n, heads, nope + rope], latent a[n, rank + rope] -> a[n, heads, value]. The latent's
     first part is normalised with `norm` f32[rank]; the rest of it and of each query is rotated, by

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.models import (
+from mlcc_compiler.models.architectures import (
     bert,
     cohere2,
     deepseek_v2,
@@ -60,11 +60,11 @@ from mlcc_compiler.models import (
     starcoder2,
 )
 from mlcc_compiler.models.causal_lm import CausalLM, Decoder
+from mlcc_compiler.models.closest_architecture import nearest
 from mlcc_compiler.models.config import DecoderConfig, rope_parameters
 from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
 from mlcc_compiler.models.fields import HfConfig, require
-from mlcc_compiler.models.nearest import nearest
-from mlcc_compiler.models.readout import Readout
+from mlcc_compiler.models.pooling import Readout
 
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlcc.artifact.schema import AdapterSite
-from mlcc.engine.tables import StepLayout
-from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.adapters import AdapterRoom, AdaptShape
-from mlcc_compiler.caches import Caches
-from mlcc_compiler.graph import attribute, call_parts, dims, literal, tensor
+from mlcc.engine.batch.tables import StepLayout
+from mlcc_compiler.ir._tvm import ir, relax
+from mlcc_compiler.ir.caches import Caches
+from mlcc_compiler.ir.graph import attribute, call_parts, dims, literal, tensor
+from mlcc_compiler.ir.layout import WeightPlan
+from mlcc_compiler.ir.lora import AdapterRoom, AdaptShape
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.paged_kv import PagedKV
 from mlcc_compiler.passes.rewrite import Rewriter

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.tables import StepLayout
-from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.caches import Caches
-from mlcc_compiler.graph import Graph, tensor
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.tables import StepLayout
+from mlcc_compiler.ir._tvm import ir, relax
+from mlcc_compiler.ir.caches import Caches
+from mlcc_compiler.ir.graph import Graph, tensor
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.variables import UPDATES, cache_variable, size_variable, step_variable
 

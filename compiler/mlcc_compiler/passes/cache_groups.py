@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.caches import RECORDS, CachePlan, Caches, Kept, LayerRecord, PagedRecord
-from mlcc_compiler.graph import PREFIX, call_parts, literal
+from mlcc_compiler.ir._tvm import ir, relax
+from mlcc_compiler.ir.caches import RECORDS, CachePlan, Caches, Kept, LayerRecord, PagedRecord
+from mlcc_compiler.ir.graph import PREFIX, call_parts, literal
 
 _ORDER = ("paged", "window", "state")
 

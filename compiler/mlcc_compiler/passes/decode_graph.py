@@ -5,13 +5,13 @@ launch. TVM captures a function's kernels at its first call with some sizes and 
 later calls with the same sizes, from storage that stays. `forward` gets the same storage, which is
 sound as one stream runs both in order and nothing in it outlives a call. What is captured are
 addresses: the caller passes the same tensors again, with new contents; in the runtime,
-`mlcc/device/cuda_graphs.py` does.
+`mlcc/device/tvm/cuda_graphs.py` does.
 """
 
 from __future__ import annotations
 
-from mlcc.engine.tables import StepLayout
-from mlcc_compiler._tvm import ir, relax, tvm
+from mlcc.engine.batch.tables import StepLayout
+from mlcc_compiler.ir._tvm import ir, relax, tvm
 
 NAME = "decode"
 

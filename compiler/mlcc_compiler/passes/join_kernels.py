@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.graph import is_call
+from mlcc_compiler.ir._tvm import ir, relax
+from mlcc_compiler.ir.graph import is_call
 from mlcc_compiler.kernels.joined import READS_LAST, joined
 from mlcc_compiler.passes.rewrite import Rewriter
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.graph import (
+from mlcc_compiler.ir._tvm import ir, relax
+from mlcc_compiler.ir.graph import (
     PREFIX,
     Merged,
     Weight,
@@ -24,8 +24,8 @@ from mlcc_compiler.graph import (
     sizes,
     tensor,
 )
+from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.ops import READS
 from mlcc_compiler.passes.rewrite import Rewriter
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.graph import attribute, call_parts, dims, dtype_of, is_call, literal, tensor
+from mlcc_compiler.ir._tvm import ir, relax
+from mlcc_compiler.ir.graph import attribute, call_parts, dims, dtype_of, is_call, literal, tensor
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.rewrite import Rewriter
 from mlcc_compiler.passes.unused import DropUnused

@@ -1,11 +1,12 @@
 """Pass: lower operators that remember to kernels over the caches, which they write in place.
 
 `mlcc.attention` becomes "append keys and values to the pages, then attend over them"; an operator's
-record says what becomes of it (`caches`). After it, `forward` takes a step (`mlcc.engine.tables`),
-its sizes, and the tensors of all caches. Three rules keep in-place updates honest, each seen to
-fail silently otherwise: the updated tensor is a new variable and the old one is never used again;
-the kernel is opaque to fusion (op_pattern 8); and no pass that merges or reorders equal calls runs
-afterwards. `check_updates` counts that each tensor is still updated once in the final module.
+record says what becomes of it (`caches`). After it, `forward` takes a step
+(`mlcc.engine.batch.tables`), its sizes, and the tensors of all caches. Three rules keep in-place
+updates honest, each seen to fail silently otherwise: the updated tensor is a new variable and the
+old one is never used again; the kernel is opaque to fusion (op_pattern 8); and no pass that merges
+or reorders equal calls runs afterwards. `check_updates` counts that each tensor is still updated
+once in the final module.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc.engine.tables import StepLayout
-from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.caches import RECORDS, CacheLayout, Caches, LayerRecord, PagedRecord
-from mlcc_compiler.graph import PREFIX, call_parts, calls, check_dtypes, dims, literal, tensor
+from mlcc.engine.batch.tables import StepLayout
+from mlcc_compiler.ir._tvm import ir, relax
+from mlcc_compiler.ir.caches import RECORDS, CacheLayout, Caches, LayerRecord, PagedRecord
+from mlcc_compiler.ir.graph import PREFIX, call_parts, calls, check_dtypes, dims, literal, tensor
+from mlcc_compiler.ir.layout import AttentionShape
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.passes.rewrite import Rewriter
 from mlcc_compiler.passes.variables import UPDATES, cache_variable, size_variable, step_variable
 

@@ -7,7 +7,7 @@ another store computes: any order is right.
 
 from __future__ import annotations
 
-from mlcc_compiler._tvm import ir, tirx
+from mlcc_compiler.ir._tvm import ir, tirx
 
 _NAME = "shape_func"
 """What VMShapeLower calls them, with a number behind."""

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from mlcc_compiler._tvm import ir, relax, tirx, tvm
-from mlcc_compiler.graph import calls, is_call
+from mlcc_compiler.ir._tvm import ir, relax, tirx, tvm
+from mlcc_compiler.ir.graph import calls, is_call
 
 PAGE = 4096
 """What TVM's pools round to."""

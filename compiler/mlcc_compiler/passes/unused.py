@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mlcc_compiler._tvm import relax
+from mlcc_compiler.ir._tvm import relax
 from mlcc_compiler.passes.rewrite import Rewriter
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mlcc.engine.tables import StepLayout
-from mlcc_compiler._tvm import relax, tirx
-from mlcc_compiler.caches import Caches
-from mlcc_compiler.graph import tensor
+from mlcc.engine.batch.tables import StepLayout
+from mlcc_compiler.ir._tvm import relax, tirx
+from mlcc_compiler.ir.caches import Caches
+from mlcc_compiler.ir.graph import tensor
 
 UPDATES = "mlcc.updates"
 """An attribute of kernels: which of its arguments are tensors of caches that it writes in place."""

@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 from mlcc.artifact.schema import TensorSpec
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.layout import PhysicalTensor, WeightLayout, WeightPlan
+from mlcc_compiler.checkpoint.safetensors import ReadsRows, Tensors, reads_rows
+from mlcc_compiler.ir.layout import PhysicalTensor, WeightLayout, WeightPlan
 from mlcc_compiler.quantization import Quantized, dequantize, quantize, scheme, stack
 from mlcc_compiler.quantization.floats import from_storage, to_storage
-from mlcc_compiler.weights.reader import ReadsRows, Tensors, reads_rows
 
 Floats = npt.NDArray[np.float32]
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.adapters.peft import LoraFolder, LoraPair, read_folder
-from mlcc.adapters.targets import ALL_LINEAR
 from mlcc.errors import CheckpointError
+from mlcc.lora.peft import LoraFolder, LoraPair, read_folder
+from mlcc.lora.targets import ALL_LINEAR
 from mlcc_compiler.checkpoint.folder import Checkpoint
 
 Floats = npt.NDArray[np.float32]

@@ -6,7 +6,7 @@ is a bug, and its text stays in the log.
 
 from __future__ import annotations
 
-from mlcc.api.shapes import ErrorBody
+from mlcc.api.openai.shapes import ErrorBody
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 
 INTERNAL = "this is a bug in mlcc; its log (in a browser: the console) says which. Please report it"

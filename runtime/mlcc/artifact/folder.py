@@ -21,8 +21,8 @@ from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, WeightSpec
 from mlcc.artifact.texts import TOKENIZER, chat_templates, generation_config
 from mlcc.artifact.verified import check_once
 from mlcc.errors import ArtifactError
-from mlcc.files import FileError, read_regular
-from mlcc.frozen import dataclass
+from mlcc.util.files import FileError, read_regular
+from mlcc.util.frozen import dataclass
 
 MAX_TEXT_BYTES = 16 << 20
 CHECKPOINT_FILES = ("config.json", "model.safetensors", "model.safetensors.index.json")

@@ -13,15 +13,8 @@ from collections.abc import Iterable
 from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.schema import TargetInfo
 from mlcc.errors import ArtifactError
-from mlcc.extras import OF_DEVICE, advice
-from mlcc.machine import (
-    ABIS,
-    allow_tiles,
-    cpu_features,
-    machine,
-    missing_features,
-    system,
-)
+from mlcc.util.extras import OF_DEVICE, advice
+from mlcc.util.machine import ABIS, allow_tiles, cpu_features, machine, missing_features, system
 from mlcc.version import TVM, TVM_FFI
 
 _SYSTEMS = {  # a word of a triple -> the system; Android's triples have "linux" too

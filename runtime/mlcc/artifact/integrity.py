@@ -15,7 +15,7 @@ from mlcc.artifact.manifest import MAX_MANIFEST_BYTES, Manifest
 from mlcc.artifact.rules import check_relative
 from mlcc.artifact.schema import CHUNK_BYTES, MANIFEST_NAME, FileEntry
 from mlcc.errors import ArtifactError
-from mlcc.files import FileError, is_within, read_regular
+from mlcc.util.files import FileError, is_within, read_regular
 
 _AGAIN = "copy the folder again or compile the model again"
 

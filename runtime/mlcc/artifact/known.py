@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mlcc.artifact.manifest import MAX_MANIFEST_BYTES
 from mlcc.artifact.schema import MANIFEST_NAME
-from mlcc.files import FileError, read_regular
+from mlcc.util.files import FileError, read_regular
 
 
 def remember(folder: Path) -> None:

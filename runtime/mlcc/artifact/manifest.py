@@ -28,11 +28,12 @@ from mlcc.artifact.schema import (
     WeightSpec,
 )
 from mlcc.errors import ArtifactError
-from mlcc.frozen import dataclass
+from mlcc.util.frozen import dataclass
 
 KERNEL_INTERFACE = 5
 """Of the library's functions: bump when an argument of `forward`, `sample`, ... or a column of a
-step's tables changes. 2: a step is one buffer (`mlcc.engine.tables`). 3: rows have more filters.
+step's tables changes. 2: a step is one buffer (`mlcc.engine.batch.tables`). 3: rows have more
+filters.
 
 It is one number for all targets, so not of what one target's libraries ask of their loader: a
 library for Linux of before `raise_parts.c` is refused there, and all others go on running."""

@@ -13,7 +13,7 @@ import json
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.records import to_plain
 from mlcc.artifact.schema import CacheInfo
-from mlcc.engine.moving import Identity
+from mlcc.engine.migration import Identity
 from mlcc.errors import UnsupportedError
 
 KV_DTYPES = {"f16": "float16", "f32": "float32", "int8": "int8"}

@@ -1,7 +1,7 @@
 """Frozen dataclasses to plain JSON values and back, strictly: every surprise names its path.
 
 Standard library only. Knows nothing of manifests or files; `manifest.py` and
-`mlcc.model.transfer` are its users.
+`mlcc.model.kv_transfer` are its users.
 """
 
 from __future__ import annotations

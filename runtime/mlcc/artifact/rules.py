@@ -2,7 +2,8 @@
 allocated or handed to machine code.
 
 The seal shows damage, but whoever edits a manifest can seal it again; what passes here reaches no
-crash. What the code of a library was compiled for is asked of the library (`device/native.py`).
+crash. What the code of a library was compiled for is asked of the library
+(`device/tvm/executor.py`).
 """
 
 from __future__ import annotations

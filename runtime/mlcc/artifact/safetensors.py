@@ -15,7 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from mlcc.frozen import dataclass
+from mlcc.util.frozen import dataclass
 
 MAX_HEADER_BYTES = 16 << 20
 """About 100,000 tensors; the largest shards in use hold a few thousand."""

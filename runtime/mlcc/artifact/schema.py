@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc.frozen import dataclass
+from mlcc.engine.batch.tables import CacheGroup, StepLayout
+from mlcc.util.frozen import dataclass
 
 MANIFEST_NAME = "mlcc.json"
 SCHEMA_VERSION, OLDEST_SCHEMA = 4, 3
@@ -113,7 +113,7 @@ class CacheInfo:
     """
 
     kind: str
-    """paged, window or state: `mlcc.engine.tables.CacheGroup`."""
+    """paged, window or state: `mlcc.engine.batch.tables.CacheGroup`."""
     page_size: int
     """Tokens per page; 1 for states."""
     window: int | None
@@ -140,7 +140,7 @@ class CacheInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class TableInfo:
-    """A table of the step's buffer, in 32-bit words: `mlcc.engine.tables.Table`."""
+    """A table of the step's buffer, in 32-bit words: `mlcc.engine.batch.tables.Table`."""
 
     name: str
     columns: tuple[str, ...]

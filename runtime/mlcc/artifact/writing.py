@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from mlcc.errors import CapacityError, MlccError
-from mlcc.sizes import apart
+from mlcc.util.sizes import apart
 
 
 def check_space(out: Path, needed: int, where: str) -> None:

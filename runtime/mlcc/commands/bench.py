@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlcc.commands.options import ModelOptions, note, several_answering_options
-from mlcc.commands.running import Server, checked_url, events, opened
+from mlcc.commands.server_registry import Server, checked_url, events, opened
 from mlcc.errors import InvalidRequestError, MlccError, printable
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def _of_model(
 ) -> Iterator[Measured]:
     from dataclasses import replace
 
-    from mlcc.api.fields import COMPLETION
-    from mlcc.api.sampling import wishes
+    from mlcc.api.openai.sampling_params import wishes
+    from mlcc.api.schema.chat_fields import COMPLETION
     from mlcc.model.session import Session
 
     session = Session(replace(options, model=model).open())

@@ -17,7 +17,7 @@ from mlcc.errors import printable
 from mlcc_targets.wasm.build import kept as runtimes
 
 if TYPE_CHECKING:
-    from mlcc.compiled.cache import Entry
+    from mlcc.model_cache.cache import Entry
 
 
 @click.group("cache")
@@ -28,7 +28,7 @@ def cache_command() -> None:
 @cache_command.command("list")
 def list_command() -> None:
     """Name, size and origin of every kept model."""
-    from mlcc.compiled.cache import cache_folder, entries, remove
+    from mlcc.model_cache.cache import cache_folder, entries, remove
 
     # What a killed compile left is of no use; of one that runs somebody holds the lock.
     found = [entry for entry in entries() if entry.complete or not remove(entry)]
@@ -47,8 +47,8 @@ def clean_command(names: tuple[str, ...]) -> None:
     """Delete the kept models called NAMES, or all of them, the runtime for browsers, and the notes
     on which compiled models were hashed."""
     from mlcc.artifact import verified
-    from mlcc.compiled.cache import entries, remove
     from mlcc.errors import InvalidRequestError
+    from mlcc.model_cache.cache import entries, remove
 
     found = {entry.folder.name: entry for entry in entries()}
     for name in names:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from mlcc.commands.chat_backend import LocalPartner, Partner, RemotePartner
+from mlcc.commands.conversation_file import load, save, with_setting
 from mlcc.commands.options import (
     SPECIAL_OPTION,
     ModelOptions,
@@ -18,9 +20,7 @@ from mlcc.commands.options import (
     reasoning_options,
     sampling_options,
 )
-from mlcc.commands.partners import LocalPartner, Partner, RemotePartner
-from mlcc.commands.running import state_folder
-from mlcc.commands.talks import load, save, with_setting
+from mlcc.commands.server_registry import state_folder
 from mlcc.commands.terminal import (
     Interrupts,
     Screen,
@@ -33,7 +33,7 @@ from mlcc.errors import DeviceError, InvalidRequestError, MlccError, printable
 from mlcc.model_argument import HUB
 
 if TYPE_CHECKING:
-    from mlcc.api.sampling import Wishes
+    from mlcc.api.openai.sampling_params import Wishes
     from mlcc.model.conversation import Conversation
 
 HELP = """\

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from mlcc.errors import MlccError, printable
-from mlcc.sizes import size
+from mlcc.util.sizes import size
 from mlcc.version import __version__
 
 LEAST_FREE = 5 << 30
@@ -65,10 +65,10 @@ def _python() -> Iterator[Finding]:
 
 
 def _executor() -> Iterator[Finding]:
-    from mlcc.device import executor_library
-    from mlcc.extras import is_here
+    from mlcc.device.compiled import library
+    from mlcc.util.extras import is_here
 
-    absent = executor_library.why_absent()
+    absent = library.why_absent()
     if not absent:
         yield Finding("CPU", True, "libmlcc_executor is here")
     elif is_here("tvm"):
@@ -78,14 +78,14 @@ def _executor() -> Iterator[Finding]:
 
 
 def _memory() -> Iterator[Finding]:
-    from mlcc.model.memory import available_bytes
+    from mlcc.model.memory.planner import available_bytes
 
     free = available_bytes()
     yield Finding("memory", True, "unknown" if free is None else f"{size(free)} are free")
 
 
 def _disk() -> Iterator[Finding]:
-    from mlcc.compiled.cache import cache_folder
+    from mlcc.model_cache.cache import cache_folder
 
     folder = cache_folder()
     place = next(each for each in (folder, *folder.parents) if each.exists())
@@ -95,7 +95,7 @@ def _disk() -> Iterator[Finding]:
 
 
 def _extras() -> Iterator[Finding]:
-    from mlcc.extras import lacking
+    from mlcc.util.extras import lacking
 
     for command, what in (("compile", "compiling, pull, hf://"), ("serve", "the server")):
         extra = lacking(command)
@@ -107,7 +107,7 @@ def _extras() -> Iterator[Finding]:
 
 
 def _gpus() -> Iterator[Finding]:
-    from mlcc.device.choose import devices_of
+    from mlcc.device.select import devices_of
 
     for kind, target in (("webgpu", "vulkan"), ("cuda", "cuda"), ("metal", "metal")):
         found, reason = devices_of(kind)

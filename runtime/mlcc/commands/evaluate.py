@@ -16,9 +16,9 @@ from mlcc.commands.options import ModelOptions, note, several_models_options
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from mlcc.measure.comparison import Compared
-    from mlcc.measure.divergence import Divergence
-    from mlcc.measure.evaluation import Score
+    from mlcc.eval.comparison import Compared
+    from mlcc.eval.divergence import Divergence
+    from mlcc.eval.evaluation import Score
     from mlcc.model.model import Model
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -50,7 +50,7 @@ def eval_command(
     --against an artifact of the same checkpoint, --quant f32 say, tells how far the model's
     probabilities are from its. --compare does that for several and adds what they weigh.
     """
-    from mlcc.measure.evaluation import perplexity, read_rows, score_tasks
+    from mlcc.eval.evaluation import perplexity, read_rows, score_tasks
 
     if plot is not None and not compare:
         raise InvalidRequestError("--plot draws what --compare finds; give both")
@@ -82,7 +82,7 @@ def eval_command(
 
 
 def _against(options: ModelOptions, model: Model, against: str, lines: list[str]) -> Divergence:
-    from mlcc.measure.divergence import diverge
+    from mlcc.eval.divergence import diverge
 
     reference = replace(options, model=against).open()
     try:
@@ -101,8 +101,8 @@ def _compare(
 ) -> None:
     """Each model by itself, so that memory holds two at most."""
     from mlcc.commands.evaluate_table import draw, table
-    from mlcc.extras import require
-    from mlcc.measure.evaluation import read_rows
+    from mlcc.eval.evaluation import read_rows
+    from mlcc.util.extras import require
 
     if plot is not None:
         require("matplotlib", "plot", "--plot")
@@ -118,8 +118,8 @@ def _compare(
 
 def _compared(options: ModelOptions, name: str, lines: list[str], against: str | None) -> Compared:
     from mlcc.artifact.folder import Artifact
-    from mlcc.measure.comparison import Compared, bits_of, speed
-    from mlcc.measure.evaluation import perplexity
+    from mlcc.eval.comparison import Compared, bits_of, speed
+    from mlcc.eval.evaluation import perplexity
 
     options = replace(options, model=name)
     manifest = Artifact.open(options.artifact(), verify=False).manifest

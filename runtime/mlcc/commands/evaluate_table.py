@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcc.errors import InvalidRequestError
-from mlcc.measure.comparison import Compared
-from mlcc.sizes import size
+from mlcc.eval.comparison import Compared
+from mlcc.util.sizes import size
 
 HEADINGS = (
     "model",

@@ -17,7 +17,7 @@ from mlcc.artifact.pages import kept_as
 from mlcc.artifact.schema import MANIFEST_NAME, EncoderInfo
 from mlcc.errors import ArtifactError, printable
 from mlcc.model_argument import HUB
-from mlcc.sizes import size
+from mlcc.util.sizes import size
 
 
 def _local(_context: click.Context, _parameter: click.Parameter, text: str) -> Path:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import click
 
-from mlcc.commands.running import KEY_VARIABLE, Server, servers
+from mlcc.commands.server_registry import KEY_VARIABLE, Server, servers
 from mlcc.errors import InvalidRequestError, printable
 
 

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from mlcc.sizes import size
+from mlcc.util.sizes import size
 
 
 class LoadingBar:

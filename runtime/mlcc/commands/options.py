@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlcc.artifact.pages import KV_DTYPES
-from mlcc.bounds import BOUNDS
 from mlcc.commands.loading_bar import LoadingBar
 from mlcc.errors import printable
+from mlcc.limits import BOUNDS
 from mlcc.model_argument import model_argument, model_arguments
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class ModelOptions:
     def artifact(self, *, runs_here: bool = True) -> Path:
         """The compiled model's folder; a checkpoint is compiled first, for a device of this machine
         if it `runs_here`. A name of `mlcc list` is what is kept."""
-        from mlcc.compiled.cache import CompileOptions, compiled, is_compiled
-        from mlcc.compiled.store import kept
+        from mlcc.model_cache.cache import CompileOptions, compiled, is_compiled
+        from mlcc.model_cache.store import kept
 
         if (found := kept(self.model, self.target, self.quant)) is not None:
             return found
@@ -81,17 +81,17 @@ class ModelOptions:
 
     def _asked_by_device(self) -> tuple[str, ...]:
         """How to compile for the device that will run it. Raises DeviceError if there is none."""
-        from mlcc.compiled.cache import TARGET
-        from mlcc.device.choose import compile_choices
+        from mlcc.device.select import compile_choices
         from mlcc.device.threads import set_threads
+        from mlcc.model_cache.cache import TARGET
 
         set_threads(self.threads)
         return compile_choices(self.target or TARGET, self.device)
 
     def opener(self, path: Path) -> Callable[..., Model]:
         """Opens the model, in this process or another."""
+        from mlcc.loader import open_model
         from mlcc.model.speculation import Speculation
-        from mlcc.opening import open_model
 
         return partial(
             open_model,
@@ -112,8 +112,8 @@ class ModelOptions:
 
     def check(self) -> None:
         """Raises CheckpointError if there is no such model, before time is spent on it."""
-        from mlcc.compiled.cache import check_exists
-        from mlcc.compiled.store import kept
+        from mlcc.model_cache.cache import check_exists
+        from mlcc.model_cache.store import kept
 
         if kept(self.model, self.target, self.quant) is None:
             check_exists(self.model)
@@ -129,7 +129,7 @@ class ModelOptions:
 
 
 def bound_option(name: str) -> Callable[[Command], Command]:
-    """The option of a row of mlcc.bounds."""
+    """The option of a row of mlcc.limits."""
     bound = BOUNDS[name]
     kind: click.ParamType[int] | click.ParamType[float]
     most = None if bound.most == math.inf else bound.most
@@ -289,8 +289,8 @@ def sampling_options(function: Command) -> Command:
 
     @wraps(function)
     def wrapped(**given: Any) -> None:
-        from mlcc.api.fields import CHAT
-        from mlcc.api.sampling import wishes
+        from mlcc.api.openai.sampling_params import wishes
+        from mlcc.api.schema.chat_fields import CHAT
 
         names = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens")
         fields = {name: given.pop(name) for name in names}

@@ -12,7 +12,7 @@ import click
 from mlcc.artifact.asset_pack import write_asset_pack
 from mlcc.artifact.folder import Artifact
 from mlcc.errors import InvalidRequestError
-from mlcc.sizes import size
+from mlcc.util.sizes import size
 
 SHOWN_AFTER_S = 2.0
 

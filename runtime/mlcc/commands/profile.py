@@ -11,12 +11,12 @@ import click
 
 from mlcc.commands.options import ModelOptions, model_options, note
 from mlcc.errors import UnsupportedError
-from mlcc.extras import is_here
+from mlcc.util.extras import is_here
 
 if TYPE_CHECKING:
-    from mlcc.device.kernel_use import KernelLog
-    from mlcc.engine.executor import Executor
-    from mlcc.measure.profiling import Phase, Profile
+    from mlcc.device.kernel_log import KernelLog
+    from mlcc.engine.batch.executor import Executor
+    from mlcc.eval.profiling import Phase, Profile
 
 _BAR = 30
 
@@ -32,7 +32,7 @@ def profile_command(
 ) -> None:
     """Where a model's time goes: prefill LENGTH tokens, then decode BATCH sequences from there."""
     model = options.open()
-    from mlcc.measure.profiling import profile
+    from mlcc.eval.profiling import profile
 
     try:
         found = profile(
@@ -53,15 +53,15 @@ def profile_command(
 
 def _log_of(executor: Executor) -> KernelLog:
     """What watches its kernels. Raises UnsupportedError if it has none."""
-    from mlcc.device.compiled import CompiledExecutor
+    from mlcc.device.compiled.executor import CompiledExecutor
 
     if isinstance(executor, CompiledExecutor):
-        from mlcc.device.compiled_log import CompiledKernelLog
+        from mlcc.device.compiled.kernel_log import CompiledKernelLog
 
         return CompiledKernelLog(executor)
     if is_here("tvm"):
-        from mlcc.device.native import NativeExecutor
-        from mlcc.device.tvm_log import TvmKernelLog
+        from mlcc.device.tvm.executor import NativeExecutor
+        from mlcc.device.tvm.kernel_log import TvmKernelLog
 
         if isinstance(executor, NativeExecutor):
             return TvmKernelLog(executor)

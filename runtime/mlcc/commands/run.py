@@ -17,11 +17,11 @@ from mlcc.commands.options import (
     sampling_options,
 )
 from mlcc.commands.terminal import Screen, cut_off, read_stdin, thinks
-from mlcc.engine.grammar import Structure
+from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from mlcc.api.sampling import Wishes
+    from mlcc.api.openai.sampling_params import Wishes
 
 
 @click.command("run")

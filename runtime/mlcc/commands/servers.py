@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from mlcc.commands.running import Server, ask, servers
+from mlcc.commands.server_registry import Server, ask, servers
 from mlcc.commands.store import JSON_OPTION
 from mlcc.errors import InvalidRequestError, MlccError, printable
-from mlcc.sizes import size
+from mlcc.util.sizes import size
 
 URL_OPTION = click.option("--url", metavar="URL", help="A server elsewhere.  [all of yours here]")
 

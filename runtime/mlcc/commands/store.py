@@ -12,10 +12,10 @@ import click
 from mlcc.commands.options import ModelOptions, note
 from mlcc.errors import InvalidRequestError, printable
 from mlcc.model_argument import model_argument
-from mlcc.sizes import size
+from mlcc.util.sizes import size
 
 if TYPE_CHECKING:
-    from mlcc.compiled.store import Stored
+    from mlcc.model_cache.store import Stored
 
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -45,7 +45,7 @@ def pull_command(model: str, target: str | None, quant: str | None, device: int 
 @JSON_OPTION
 def list_command(as_json: bool) -> None:
     """List the models that are kept ready to run."""
-    from mlcc.compiled.store import stored
+    from mlcc.model_cache.store import stored
 
     rows = [_row(model) for model in stored()]
     if as_json:
@@ -94,8 +94,8 @@ def show_command(model: str, as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="Each kind of a model that has several.")
 def rm_command(names: tuple[str, ...], everything: bool) -> None:
     """Delete models that are kept; what was downloaded for them stays in the hub's cache."""
-    from mlcc.compiled.cache import remove
-    from mlcc.compiled.store import named
+    from mlcc.model_cache.cache import remove
+    from mlcc.model_cache.store import named
 
     chosen = [each for name in names for each in (named(name) if everything else [_one(name)])]
     freed = 0
@@ -111,7 +111,7 @@ def rm_command(names: tuple[str, ...], everything: bool) -> None:
 
 def _one(name: str) -> Stored:
     """Raises InvalidRequestError if a name is several models'."""
-    from mlcc.compiled.store import named
+    from mlcc.model_cache.store import named
 
     found = named(name)
     if len(found) > 1:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from mlcc.api.pieces import CallPiece, Piece, Thought
+from mlcc.api.parsers.deltas import CallPiece, Piece, Thought
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:

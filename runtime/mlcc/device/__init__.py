@@ -1,1 +1,2 @@
-"""Executors: what runs the engine's batches on a device. The port is `mlcc.engine.executor`."""
+"""Executors: what runs the engine's batches on a device. The port is
+`mlcc.engine.batch.executor`."""

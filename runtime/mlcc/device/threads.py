@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from mlcc.cores import usable_cores, usable_threads
 from mlcc.errors import InvalidRequestError
+from mlcc.util.cores import usable_cores, usable_threads
 
 _TVM, _OMP = "TVM_NUM_THREADS", "OMP_NUM_THREADS"
 _written: str | None = None

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from mlcc.api.errors import CancelledError, internal_error
 from mlcc.errors import MlccError
-from mlcc.service.endpoints import Service
-from mlcc.service.exchange import ApiRequest, ApiResponse
+from mlcc.service.http.types import ApiRequest, ApiResponse
+from mlcc.service.service import Service
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from mlcc.embedded.pump import Pump
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
 from mlcc.errors import MlccError
-from mlcc.model.adapter_loading import AdapterLoader
+from mlcc.model.lora_loader import AdapterLoader
 
 
 class LoopDriver(Pump):

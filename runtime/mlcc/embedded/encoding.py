@@ -13,7 +13,7 @@ from time import perf_counter
 
 from mlcc.embedded.executor import JsExecutor, Ticket
 from mlcc.embedded.pump import Pump
-from mlcc.engine.encoding import EncoderEngine
+from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.events import Event
 from mlcc.errors import MlccError
 

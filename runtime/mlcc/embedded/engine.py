@@ -13,16 +13,16 @@ from mlcc.embedded.driver import LoopDriver
 from mlcc.embedded.encoding import LoopEncoder
 from mlcc.embedded.executor import JsExecutor
 from mlcc.embedded.pump import Pump
-from mlcc.engine.adapters import no_adapters
-from mlcc.engine.batch import Capacity
-from mlcc.engine.encoding import EncoderEngine
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
-from mlcc.engine.grammar import Grammar, Grammars
+from mlcc.engine.lora import no_adapters
 from mlcc.engine.request import Request
+from mlcc.engine.sampling.grammar import Grammar, Grammars
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
-from mlcc.model.adapter_loading import AdapterLoader
+from mlcc.model.lora_loader import AdapterLoader
 from mlcc.service.adapters import AdapterEntry
-from mlcc.service.engine import EngineClient
+from mlcc.service.jobs.engine_client import EngineClient
 
 TAB_MEMORY = 1 << 30
 """Bytes that Python in a tab is taken to have: copies of adapters get a share. Nothing tells how

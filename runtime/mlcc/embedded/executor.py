@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.embedded.bridge import to_python, typed_array
-from mlcc.engine.adapters import AdapterMatrix
-from mlcc.engine.adjustments import Adjustments
-from mlcc.engine.batch import Batch, Result, int32, pairs_of
+from mlcc.engine.batch.adjustments import Adjustments
+from mlcc.engine.batch.batch import Batch, Result, int32, pairs_of
+from mlcc.engine.lora import AdapterMatrix
 from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
 
 _ERRORS = {kind.__name__: kind for kind in (DeviceError, DeviceLostError, OutOfMemoryError)}

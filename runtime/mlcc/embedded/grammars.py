@@ -1,4 +1,5 @@
-"""llguidance in the page's memory, as wasm, behind `mlcc.model.structure`: the tab's grammars.
+"""llguidance in the page's memory, as wasm, behind `mlcc.model.structured_output.backend`: the
+tab's grammars.
 
 JavaScript's part is `web/src/grammar.ts`. The module is fetched when the first request asks for a
 grammar: that alone is awaited, a grammar is read and its masks are made in calls that return. What
@@ -13,12 +14,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from mlcc.embedded.bridge import to_bytes, typed_array
-from mlcc.engine.adjust_tables import MASK_BITS
-from mlcc.engine.grammar import Structure
-from mlcc.engine.tables import WORD
+from mlcc.engine.batch.adjust_tables import MASK_BITS
+from mlcc.engine.batch.tables import WORD
+from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
-from mlcc.model.structure import (
+from mlcc.model.structured_output.backend import (
     GRAMMAR_SYMBOLS,
     LEXER_STATES,
     SETTINGS,

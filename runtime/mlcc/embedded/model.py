@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlcc.adapters.peft import WEIGHTS_NAME
-from mlcc.adapters.peft_config import CONFIG_NAME
 from mlcc.artifact.manifest import Manifest
 from mlcc.embedded.bridge import failed, to_bytes, to_python
 from mlcc.embedded.calls import Call, Calls
@@ -17,16 +15,18 @@ from mlcc.embedded.executor import JsExecutor
 from mlcc.embedded.grammars import TabPrompts, tab_grammars
 from mlcc.embedded.planning import capacity_of
 from mlcc.embedded.tokenizer import JsTokenizer
-from mlcc.engine.encoding import EncoderEngine
+from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
+from mlcc.lora.peft import WEIGHTS_NAME
+from mlcc.lora.peft_config import CONFIG_NAME
 from mlcc.model.model import ModelText
 from mlcc.model.speculation import Speculation
-from mlcc.model.text_side import read_text
+from mlcc.model.text import read_text
 from mlcc.service.adapters import AdapterEntry, AdapterFolders, check_name
-from mlcc.service.core import Core, ServiceBounds
-from mlcc.service.endpoints import Service
-from mlcc.service.models import OneModel
+from mlcc.service.generate import Core, ServiceBounds
+from mlcc.service.model_port import OneModel
+from mlcc.service.service import Service
 
 MAX_QUEUE = 64
 """Requests that may wait, as on the server."""

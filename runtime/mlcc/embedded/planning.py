@@ -15,12 +15,12 @@ from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.records import to_plain
 from mlcc.artifact.schema import page_shape
 from mlcc.artifact.texts import text_files
-from mlcc.bounds import check_all
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.batch import Capacity
-from mlcc.engine.caches import pages_for
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.kv_cache.cache_manager import pages_for
 from mlcc.errors import ArtifactError, CapacityError, DeviceError
-from mlcc.model.memory import (
+from mlcc.limits import check_all
+from mlcc.model.memory.planner import (
     SMALLEST_CONTEXT,
     Room,
     cache_bytes,
@@ -30,7 +30,7 @@ from mlcc.model.memory import (
     plan_capacity,
     room_text,
 )
-from mlcc.sizes import apart
+from mlcc.util.sizes import apart
 
 TAB_BATCH = 4
 """Requests answered at once in a tab, unless the page wants another number."""

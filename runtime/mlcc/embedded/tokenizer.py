@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlcc.embedded.bridge import to_python, typed_array
-from mlcc.model.tokenizer import check_unicode
+from mlcc.model.tokenizer.tokenizer import check_unicode
 
 
 class JsTokenizer:

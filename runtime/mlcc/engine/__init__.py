@@ -3,12 +3,12 @@
 Standard library only, so that the same files run in CPython, in Pyodide and inside a phone app.
 """
 
-from mlcc.engine.batch import Batch, Capacity, Result
-from mlcc.engine.detokenize import Tokenizer
+from mlcc.engine.batch.batch import Batch, Capacity, Result
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.request import FinishReason, Request, SamplingParams
 from mlcc.engine.stats import Stats
+from mlcc.engine.text.detokenizer import Tokenizer
 
 __all__ = [
     "Batch",

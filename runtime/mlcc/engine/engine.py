@@ -15,30 +15,30 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from mlcc.engine.adapters import Adapter, AdapterSlots
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import Adjustments
-from mlcc.engine.batch import Batch, Capacity, Result
-from mlcc.engine.caches import CachePools
-from mlcc.engine.detokenize import Tokenizer
-from mlcc.engine.drafts import DraftModel, Drafts
+from mlcc.engine.admission import NewSequences
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Adjustments
+from mlcc.engine.batch.batch import Batch, Capacity, Result
+from mlcc.engine.batch.random import derive_seed, stream_of
 from mlcc.engine.events import Event
-from mlcc.engine.family import Families
-from mlcc.engine.grammar import Grammar
-from mlcc.engine.guesses import Speculator
-from mlcc.engine.limits import check_capacity, check_result
-from mlcc.engine.moving import Moves
-from mlcc.engine.new_sequence import NewSequences
-from mlcc.engine.pace import Pace
-from mlcc.engine.packing import AdjustedSequence, adjust, pack
+from mlcc.engine.kv_cache.cache_manager import CachePools
+from mlcc.engine.lora import Adapter, AdapterSlots
+from mlcc.engine.migration import Moves
+from mlcc.engine.output_processor import Results
 from mlcc.engine.request import Request
-from mlcc.engine.results import Results
-from mlcc.engine.sampling import derive_seed, stream_of
-from mlcc.engine.scheduler import Scheduler
+from mlcc.engine.sampling.grammar import Grammar
+from mlcc.engine.sampling_group import Families
+from mlcc.engine.scheduler.budgets import Pace
+from mlcc.engine.scheduler.decode_step import SteadyDecode
+from mlcc.engine.scheduler.limits import check_capacity, check_result
+from mlcc.engine.scheduler.packing import AdjustedSequence, adjust, pack
+from mlcc.engine.scheduler.scheduler import Scheduler
+from mlcc.engine.scheduler.verifier import Step
 from mlcc.engine.sequence import TokenSequence
+from mlcc.engine.spec_decode.draft_model import DraftModel, Drafts
+from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.engine.stats import Stats
-from mlcc.engine.steady import SteadyDecode
-from mlcc.engine.verify import Step
+from mlcc.engine.text.detokenizer import Tokenizer
 from mlcc.errors import InvalidRequestError
 
 
@@ -237,7 +237,7 @@ class Engine:
 
     def sketch(self) -> bytes:
         """What the prefix cache has, for who chooses among engines (`sketch.py`)."""
-        from mlcc.engine.sketch import sketch  # no tab or phone needs it
+        from mlcc.engine.kv_cache.prefix_digest import sketch  # no tab or phone needs it
 
         return sketch(self._pools.tree)
 

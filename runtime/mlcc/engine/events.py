@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mlcc.engine.logprobs import TokenLogprob
 from mlcc.engine.request import FinishReason
+from mlcc.engine.text.logprobs import TokenLogprob
 
 
 class TextDelta(NamedTuple):

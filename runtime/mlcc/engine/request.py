@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mlcc.engine.dry import DryParams
-from mlcc.engine.grammar import Structure
-from mlcc.engine.tables import MOST_TOP_LOGPROBS
-from mlcc.engine.thinking import Reasoning
+from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
+from mlcc.engine.sampling.dry import DryParams
+from mlcc.engine.sampling.grammar import Structure
+from mlcc.engine.sampling.reasoning_grammar import Reasoning
 from mlcc.errors import InvalidRequestError
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -225,8 +225,8 @@ class Request:
     was computed with one is found by its own requests only."""
 
     shown: tuple[tuple[int, str], ...] = ()
-    """Control tokens that are text in this answer, for who reads it (`mlcc.api.dialect`), and how
-    they are written. The others are hidden."""
+    """Control tokens that are text in this answer, for who reads it
+    (`mlcc.api.parsers.output_format`), and how they are written. The others are hidden."""
 
     reasoning: Reasoning | None = None
     """How the model thinks before `structure` holds, and for how long; None = it does not."""

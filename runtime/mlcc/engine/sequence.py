@@ -5,16 +5,16 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-from mlcc.engine.adapters import NO_ADAPTER, Adapter, AdapterUse
-from mlcc.engine.adjuster import Adjuster
-from mlcc.engine.answer import AnswerText
-from mlcc.engine.batch import Cache
-from mlcc.engine.choices import Choices
-from mlcc.engine.family import Family
-from mlcc.engine.grammar import Grammar
-from mlcc.engine.guesses import Guesses
-from mlcc.engine.logprobs import PromptLogprobs
+from mlcc.engine.batch.batch import Cache
+from mlcc.engine.lora import NO_ADAPTER, Adapter, AdapterUse
 from mlcc.engine.request import Request
+from mlcc.engine.sampling.filter_state import Choices
+from mlcc.engine.sampling.grammar import Grammar
+from mlcc.engine.sampling.logits_processor import Adjuster
+from mlcc.engine.sampling_group import Family
+from mlcc.engine.spec_decode.speculator import Guesses
+from mlcc.engine.text.logprobs import PromptLogprobs
+from mlcc.engine.text.output_text import AnswerText
 
 
 @dataclass(eq=False, slots=True)

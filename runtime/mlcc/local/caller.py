@@ -19,10 +19,10 @@ from mlcc.api.errors import EngineDiedError
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.local.view import View
 from mlcc.service.adapters import AdapterEntry, check_name
-from mlcc.service.core import Core, ServiceBounds
-from mlcc.service.endpoints import Service
-from mlcc.service.exchange import JSON_TYPE, ApiRequest, ApiResponse
-from mlcc.service.models import OneModel
+from mlcc.service.generate import Core, ServiceBounds
+from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
+from mlcc.service.model_port import OneModel
+from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread
 from mlcc.worker.worker import OpenModel

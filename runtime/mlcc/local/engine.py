@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from mlcc.bounds import check_all
+from mlcc.limits import check_all
 from mlcc.local.caller import Caller, Chunks
 from mlcc.local.view import View
 from mlcc.worker.worker import OpenModel

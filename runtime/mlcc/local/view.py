@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, is_typeddict
 
-from mlcc.api import shapes
+from mlcc.api.openai import shapes
 
 _FIELDS = frozenset(
     name for shape in vars(shapes).values() if is_typeddict(shape) for name in shape.__annotations__

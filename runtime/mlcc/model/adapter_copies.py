@@ -1,5 +1,5 @@
 """The matrices of adapters, kept in this process's memory: from here they come back to a slot of a
-device. It knows no slots (`mlcc.engine.adapters` does) and reads no files.
+device. It knows no slots (`mlcc.engine.lora` does) and reads no files.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mlcc.engine.adapters import Adapter, AdapterMatrix
+from mlcc.engine.lora import Adapter, AdapterMatrix
 
 SHARE = 4
 """Copies take no more than one part in so many of the memory that is free when one is added."""

@@ -7,17 +7,17 @@ from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 
-from mlcc.engine.batch import Result
+from mlcc.engine.batch.batch import Result
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
-from mlcc.model.adapter_loading import AdapterLoader
+from mlcc.model.lora_loader import AdapterLoader
 from mlcc.model.model import Model
 
 
 class Driver:
     """Keeps `depth` steps in flight. A step that fails ends all requests, without events.
 
-    text_later: events are without text where it decides nothing (`mlcc.engine.later_text`).
+    text_later: events are without text where it decides nothing (`mlcc.engine.text.deferred_text`).
     """
 
     def __init__(self, model: Model, text_later: bool = False) -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlcc.engine.adapters import no_adapters
-from mlcc.engine.encoding import EncoderEngine
+from mlcc.engine.batch.executor import Encodes
+from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.events import Event
-from mlcc.engine.executor import Encodes
+from mlcc.engine.lora import no_adapters
 from mlcc.errors import UnsupportedError
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model

@@ -1,7 +1,7 @@
 """An opened model: its text side, which needs no device, and the executor that runs it.
 
 The seam between artifacts and drivers: the server's HTTP process opens only the text side, the
-engine's process both. Neither how an artifact is read (`text_side.py`, `mlcc.opening`) nor a driver
+engine's process both. Neither how an artifact is read (`text_side.py`, `mlcc.loader`) nor a driver
 (`driver.py`).
 """
 
@@ -14,25 +14,25 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
-from mlcc.api.about import About
-from mlcc.api.dialect import REASONING_PARSERS, TOOL_PARSERS, Dialect, dialect_of
-from mlcc.api.infill import Infill, family_of
-from mlcc.api.sampling import Wishes
-from mlcc.api.template import ChatTemplate, ChatText, without_double_bos
+from mlcc.api.chat_template.template import ChatTemplate, ChatText, without_double_bos
+from mlcc.api.openai.infill import Infill, family_of
+from mlcc.api.openai.model_info import About
+from mlcc.api.openai.sampling_params import Wishes
+from mlcc.api.parsers.output_format import REASONING_PARSERS, TOOL_PARSERS, Dialect, dialect_of
 from mlcc.artifact.schema import AdaptersInfo, EncoderInfo
-from mlcc.engine.batch import Capacity
-from mlcc.engine.drafts import DraftModel
-from mlcc.engine.encoding import EncoderEngine
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.batch.executor import Executor
+from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
-from mlcc.engine.executor import Executor
-from mlcc.engine.grammar import Grammars
-from mlcc.engine.limits import too_long
-from mlcc.engine.moving import Identity
+from mlcc.engine.migration import Identity
+from mlcc.engine.sampling.grammar import Grammars
+from mlcc.engine.scheduler.limits import too_long
+from mlcc.engine.spec_decode.draft_model import DraftModel
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.frozen import dataclass
-from mlcc.model.marks import ending_of, grammar_marks, hidden_marks
 from mlcc.model.speculation import Speculation
-from mlcc.model.tokenizer import TextTokenizer
+from mlcc.model.tokenizer.special_tokens import ending_of, grammar_marks, hidden_marks
+from mlcc.model.tokenizer.tokenizer import TextTokenizer
+from mlcc.util.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from mlcc.engine.thinking import Reasoning
+from mlcc.engine.sampling.reasoning_grammar import Reasoning
 from mlcc.model.model import ModelText
 
 

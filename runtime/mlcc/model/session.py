@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc.api.pieces import Content, Piece
-from mlcc.api.sampling import Wishes, to_params
-from mlcc.api.tool_choice import NO_TOOLS
+from mlcc.api.openai.sampling_params import Wishes, to_params
+from mlcc.api.parsers.deltas import Content, Piece
+from mlcc.api.schema.tool_choice import NO_TOOLS
 from mlcc.engine.events import Event, Finished
-from mlcc.engine.grammar import Structure
 from mlcc.engine.request import Request
+from mlcc.engine.sampling.grammar import Structure
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
 from mlcc.model.reasoning import reasoning_of

@@ -1,17 +1,17 @@
 """Whether and how a model's answers are guessed ahead: what `--speculate` says, and who guesses.
 
-The engine knows guesses alone (`mlcc.engine.guesses`); here they get their names.
+The engine knows guesses alone (`mlcc.engine.spec_decode.speculator`); here they get their names.
 """
 
 from __future__ import annotations
 
-from mlcc.bounds import BOUNDS
-from mlcc.engine.batch import Capacity
-from mlcc.engine.drafts import DraftModel
-from mlcc.engine.guesses import LONGEST, OpenProposer, Speculator
-from mlcc.engine.lookup import Lookup
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.spec_decode.draft_model import DraftModel
+from mlcc.engine.spec_decode.ngram import Lookup
+from mlcc.engine.spec_decode.speculator import LONGEST, OpenProposer, Speculator
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.frozen import dataclass
+from mlcc.limits import BOUNDS
+from mlcc.util.frozen import dataclass
 
 LOOKUP, DRAFT, OFF = "lookup", "draft", "off"
 

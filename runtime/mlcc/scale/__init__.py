@@ -2,8 +2,8 @@
 that one dies, and how a half-computed one goes from one to another.
 
 Replicas, their starting, restarting and scaling are Ray's. Here is what only mlcc knows: what each
-engine's prefix cache has (`mlcc.engine.sketch`), which of them would answer first (`routing`), and
-what its answers are (`routed`, `replica`). Ray is imported by
+engine's prefix cache has (`mlcc.engine.kv_cache.prefix_digest`), which of them would answer first
+(`routing`), and what its answers are (`routed`, `replica`). Ray is imported by
 `on_ray`, `router`, `calls` and `cluster` alone; the extra `ray` brings it.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlcc.extras import require
+from mlcc.util.extras import require
 
 if TYPE_CHECKING:
     from ray.serve import Application

@@ -20,22 +20,22 @@ from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 
 from mlcc.artifact.folder import Artifact
-from mlcc.engine.batch import Capacity
+from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.model.memory import plan_capacity
+from mlcc.loader import open_model
+from mlcc.model.memory.planner import plan_capacity
 from mlcc.model.model import ModelText
-from mlcc.model.text_side import open_text
-from mlcc.opening import open_model
-from mlcc.scale.calls import ServeReplicas
+from mlcc.model.text import open_text
 from mlcc.scale.cluster import check_token, serve_status
-from mlcc.scale.on_ray import ENGINE, engines
+from mlcc.scale.deployments import ENGINE, engines
 from mlcc.scale.options import Scale, read_autoscale
-from mlcc.scale.routed import RoutedEngine
-from mlcc.server.adapter import Settings
+from mlcc.scale.ray_replicas import ServeReplicas
+from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.server.app import create_app
-from mlcc.server.key_file import read_keys
-from mlcc.server.places import OnePlace
-from mlcc.server.prompts import WorkerPrompts
+from mlcc.server.asgi import Settings
+from mlcc.server.auth.key_file import read_keys
+from mlcc.server.models.backends import OnePlace
+from mlcc.server.prompts.prompt_pool import WorkerPrompts
 
 _LOADING = ("threads", "context", "max_batch", "max_step_tokens", "kv_pages", "prefix_cache")
 """What of `open_model` may be given."""

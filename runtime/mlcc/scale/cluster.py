@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mlcc.errors import DeviceError, UnsupportedError
-from mlcc.extras import require
+from mlcc.util.extras import require
 
 STORE_BYTES = 256 << 20
 """Of the object store of a cluster of our own: requests that move go through it."""

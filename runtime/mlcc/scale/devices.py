@@ -13,15 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
-from mlcc.engine.batch import Capacity
+from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import DeviceError
 from mlcc.model.model import Model
-from mlcc.scale.heard import Heard, told_by
 from mlcc.scale.messages import Ask, Piece
 from mlcc.scale.replica import Replica
-from mlcc.scale.routed import RoutedEngine
+from mlcc.scale.replica_stats import Heard, told_by
+from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.scale.routing import Fleet
-from mlcc.server.adapter import Settings
+from mlcc.server.asgi import Settings
 
 log = logging.getLogger("mlcc.scale")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc.engine.batch import Capacity
+from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.request import Request
 from mlcc.engine.stats import Stats
 from mlcc.scale.routing import Prompt
@@ -14,7 +14,8 @@ from mlcc.worker.messages import Accepted, Dropped, Events, Refused
 
 @dataclass(frozen=True)
 class Handed:
-    """A request whose first token is out, as bytes for another replica (`mlcc.model.transfer`)."""
+    """A request whose first token is out, as bytes for another replica
+    (`mlcc.model.kv_transfer`)."""
 
     moved: Any
     """The bytes, or a list with Ray's reference to them."""
@@ -64,4 +65,4 @@ class Look:
     stats: Stats | None
     """None = its engine has told nothing yet."""
     hashes: bytes = b""
-    """`mlcc.engine.sketch.sketch`."""
+    """`mlcc.engine.kv_cache.prefix_digest.sketch`."""

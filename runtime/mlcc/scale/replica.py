@@ -17,9 +17,9 @@ from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.events import Event, TextDelta
 from mlcc.engine.request import Request
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.model.transfer import without_pages
+from mlcc.model.kv_transfer import without_pages
 from mlcc.scale.messages import Ask, Described, Handed, Look, Piece, Said
-from mlcc.scale.routed import ForeignReplicaError, ReplicaLostError, StartingReplicaError
+from mlcc.scale.routed_engine import ForeignReplicaError, ReplicaLostError, StartingReplicaError
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.messages import (
     Accepted,

@@ -16,8 +16,8 @@ from ray.serve.request_router import (
     RunningReplica,
 )
 
-from mlcc.scale.heard import heard, told_by
 from mlcc.scale.messages import Ask
+from mlcc.scale.replica_stats import heard, told_by
 from mlcc.scale.routing import Fleet
 
 LOOK = "mlcc"

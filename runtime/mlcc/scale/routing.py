@@ -2,9 +2,10 @@
 
 What a request costs on an engine is counted in tokens to compute before its first token: those of
 its prompt that the engine has not, and a share for each request that is there already. Hits are
-looked for in what engines told of their prefix caches (`mlcc.engine.sketch`) and in what was sent
-to them since. As the queue counts without bound and a hit only as much as the prompt is long, no
-engine is loved to death, and as each request is sent at once, none waits for a better one.
+looked for in what engines told of their prefix caches (`mlcc.engine.kv_cache.prefix_digest`) and
+in what was sent to them since. As the queue counts without bound and a hit only as much as the
+prompt is long, no engine is loved to death, and as each request is sent at once, none waits for a
+better one.
 
 Not considered is every engine, but a few that have the most of the prompt, the one with the fewest
 requests, and two at random (Mitzenmacher, 2001: of two, the less loaded), which alone remain where
@@ -39,7 +40,7 @@ class Prompt:
 
     tokens: int
     beginnings: Sequence[tuple[int, int]] = ()
-    """(tokens, hash), the longest last (`mlcc.engine.sketch.prefixes`)."""
+    """(tokens, hash), the longest last (`mlcc.engine.kv_cache.prefix_digest.prefixes`)."""
     session: str = ""
     """Requests of one name had better stay together."""
 

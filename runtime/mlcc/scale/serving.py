@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import Any
 
 from mlcc.scale.cluster import in_use, joined, serve_status
+from mlcc.scale.disaggregated import PartedEngine
 from mlcc.scale.options import Scale
-from mlcc.scale.parted import PartedEngine
-from mlcc.scale.routed import RoutedEngine
-from mlcc.server.adapter import Settings
+from mlcc.scale.routed_engine import RoutedEngine
+from mlcc.server.asgi import Settings
 from mlcc.worker.worker import OpenModel
 
 
@@ -50,8 +50,8 @@ class RayEngine:
         from ray import serve
         from ray.serve.handle import DeploymentHandle
 
-        from mlcc.scale.calls import ServeReplicas, described
-        from mlcc.scale.on_ray import ENGINE, PREFILL, engines
+        from mlcc.scale.deployments import ENGINE, PREFILL, engines
+        from mlcc.scale.ray_replicas import ServeReplicas, described
 
         ours = secrets.token_hex(4)  # another server's on this cluster has others of these names
 

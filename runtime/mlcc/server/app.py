@@ -1,7 +1,7 @@
 """The FastAPI application: the API's addresses, its description, and the life of its engine's
 client.
 
-Addresses and their description are printed from tables (`mlcc.service.addresses`, `openapi.py`);
+Addresses and their description are printed from tables (`mlcc.service.http.routes`, `openapi.py`);
 what they answer is `mlcc.service`'s, and FastAPI checks no body a second time.
 """
 
@@ -24,23 +24,23 @@ from starlette.websockets import WebSocketClose
 
 from mlcc import __version__
 from mlcc.errors import MlccError
-from mlcc.server.adapter import Adapter, Answering, Settings
-from mlcc.server.hosts import AllowedHosts
-from mlcc.server.key_file import KeyFile
-from mlcc.server.keys import Key, Keyring
-from mlcc.server.metrics import Metrics
+from mlcc.server.asgi import Adapter, Answering, Settings
+from mlcc.server.auth.allowed_hosts import AllowedHosts
+from mlcc.server.auth.key_file import KeyFile
+from mlcc.server.auth.keyring import Key, Keyring
+from mlcc.server.auth.rate_limit import Rates
+from mlcc.server.docs_page import reference_page
+from mlcc.server.http.drain import Gate, Traffic
+from mlcc.server.http.errors import path_of, refusal
+from mlcc.server.observability.metrics import Metrics
+from mlcc.server.observability.request_log import RequestLog
+from mlcc.server.observability.traces import Traces
 from mlcc.server.openapi import components, operation
-from mlcc.server.rates import Rates
-from mlcc.server.reference import reference_page
-from mlcc.server.refusals import path_of, refusal
-from mlcc.server.request_log import RequestLog
-from mlcc.server.traces import Traces
-from mlcc.server.traffic import Gate, Traffic
-from mlcc.service.addresses import ADDRESSES, HEALTH, READY, Address
-from mlcc.service.endpoints import Service
-from mlcc.service.engine import EngineClient
-from mlcc.service.models import Models
+from mlcc.service.http.routes import ADDRESSES, HEALTH, READY, Address
+from mlcc.service.jobs.engine_client import EngineClient
+from mlcc.service.model_port import Models
 from mlcc.service.observer import Observer, Several
+from mlcc.service.service import Service
 
 OPEN = (HEALTH, READY)
 """Need no key, so that whatever watches the server can ask. The description needs none either: it

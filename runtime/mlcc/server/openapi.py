@@ -1,5 +1,5 @@
-"""The OpenAPI document, printed from the one schema: requests from `mlcc.api.fields`, answers from
-the classes of `mlcc.api.shapes`, addresses from `mlcc.service.addresses`.
+"""The OpenAPI document, printed from the one schema: requests from `mlcc.api.schema.chat_fields`,
+answers from the classes of `mlcc.api.openai.shapes`, addresses from `mlcc.service.http.routes`.
 
 It describes and checks nothing: what is refused, and with which words, is those tables' own.
 """
@@ -12,17 +12,27 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from mlcc.api import shapes
 from mlcc.api.anthropic import shapes as anthropic_shapes
 from mlcc.api.llamacpp import shapes as llamacpp_shapes
 from mlcc.api.ollama import shapes as ollama_shapes
+from mlcc.api.openai import shapes
 from mlcc.api.openai_responses import shapes as responses_shapes
-from mlcc.api.schema import Field, Object, Use
-from mlcc.api.tagged import Tagged
-from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, JsonType, Many, Number, Text
+from mlcc.api.schema.schema import Field, Object, Use
+from mlcc.api.schema.tagged_union import Tagged
+from mlcc.api.schema.types import (
+    ByToken,
+    Custom,
+    Either,
+    Flag,
+    Integer,
+    JsonType,
+    Many,
+    Number,
+    Text,
+)
 from mlcc.errors import MlccError
-from mlcc.service.addresses import Address
-from mlcc.service.exchange import (
+from mlcc.service.http.routes import Address
+from mlcc.service.http.types import (
     LINES_TYPE,
     ApiResponse,
     anthropic_error_response,

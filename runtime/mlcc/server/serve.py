@@ -20,18 +20,18 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
-from mlcc.engine.batch import Capacity
+from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import MlccError
-from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
-from mlcc.server.connection import Config, ConnectionLimits, note_accept_errors
-from mlcc.server.descriptors import BACKLOG, affordable
-from mlcc.server.kept_file import KeptInFile
-from mlcc.server.places import Begun, ManyPlace, OnePlace, OwnEngine
-from mlcc.server.prompt_worker import OpenText
-from mlcc.server.prompts import WorkerPrompts
-from mlcc.server.sources import Source
-from mlcc.server.traffic import Traffic
+from mlcc.server.asgi import Settings
+from mlcc.server.http.connection import Config, ConnectionLimits, note_accept_errors
+from mlcc.server.http.descriptors import BACKLOG, affordable
+from mlcc.server.http.drain import Traffic
+from mlcc.server.models.backends import Begun, ManyPlace, OnePlace, OwnEngine
+from mlcc.server.models.sources import Source
+from mlcc.server.prompts.prompt_pool import WorkerPrompts
+from mlcc.server.prompts.prompt_worker import OpenText
+from mlcc.server.response_store import KeptInFile
 from mlcc.server.web import create_page_app
 from mlcc.worker.worker import OpenModel
 

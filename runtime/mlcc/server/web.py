@@ -23,10 +23,10 @@ from mlcc.artifact.folder import Artifact
 from mlcc.artifact.integrity import resolve_inside
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME
-from mlcc.compiled.cache import is_compiled
 from mlcc.errors import ArtifactError, UnsupportedError
-from mlcc.server.hosts import AllowedHosts
-from mlcc.server.listed import INDEX, SECURITY, Listed, headers, not_found
+from mlcc.model_cache.cache import is_compiled
+from mlcc.server.auth.allowed_hosts import AllowedHosts
+from mlcc.server.http.static_files import INDEX, SECURITY, Listed, headers, not_found
 
 TARGET = "webgpu"
 PAGE_URL = "/web/"

@@ -1,5 +1,5 @@
 """Which adapters a service has, and which folders it may load more from. Reads no adapter: the
-engine does (`mlcc.adapters`).
+engine does (`mlcc.lora`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import field
 from pathlib import Path
 
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.frozen import dataclass
+from mlcc.util.frozen import dataclass
 
 LONGEST_NAME = 200
 _FILES = ("adapter_config.json", "adapter_model.safetensors")

@@ -1,5 +1,5 @@
 """Where requests become token ids: a port, for a template is a stranger's program and a long text
-takes long. A place with processes does it in one of them (`mlcc.server.prompts`).
+takes long. A place with processes does it in one of them (`mlcc.server.prompts.prompt_pool`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from mlcc.engine.grammar import Structure
+from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
 

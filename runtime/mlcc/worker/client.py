@@ -1,4 +1,5 @@
-"""The engine's process as seen from asyncio. Who waits for what is `mlcc.service.engine`'s.
+"""The engine's process as seen from asyncio. Who waits for what is
+`mlcc.service.jobs.engine_client`'s.
 
 Two threads move messages, so that neither a busy engine nor a long prompt holds up the event loop.
 """
@@ -15,13 +16,13 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from mlcc.api.errors import BusyError, EngineDiedError
-from mlcc.engine.batch import Capacity
+from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.request import Request
 from mlcc.engine.stats import Stats
 from mlcc.errors import DeviceError, MlccError
 from mlcc.service.adapters import AdapterEntry
-from mlcc.service.engine import EngineClient
-from mlcc.worker.adapting import Adapting
+from mlcc.service.jobs.engine_client import EngineClient
+from mlcc.worker.lora_client import Adapting
 from mlcc.worker.messages import (
     Accepted,
     AdapterDone,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlcc.engine.batch import Capacity
+from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Event
 from mlcc.engine.request import Request
 from mlcc.engine.stats import Stats
@@ -23,7 +23,7 @@ class Add:
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a request that left another engine (`mlcc.model.transfer`); answered as Add."""
+    """Go on with a request that left another engine (`mlcc.model.kv_transfer`); answered as Add."""
 
     request_id: str
     data: bytes
@@ -119,7 +119,7 @@ class Events:
 
 @dataclass(frozen=True)
 class Sketch:
-    """A look at the engine for who chooses among several (`mlcc.engine.sketch`)."""
+    """A look at the engine for who chooses among several (`mlcc.engine.kv_cache.prefix_digest`)."""
 
     stats: Stats
     hashes: bytes

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from threading import Event, Lock
 
-from mlcc.engine.batch import Capacity
+from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import DeviceError, MlccError
 from mlcc.worker.backoff import Backoff
 from mlcc.worker.messages import Command, Failed, Ready, Reply, Stop

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Protocol
 
-from mlcc.engine.grammar import Grammar
-from mlcc.engine.later_text import LaterText
 from mlcc.engine.request import Request
+from mlcc.engine.sampling.grammar import Grammar
+from mlcc.engine.text.deferred_text import LaterText
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.encoder_driver import driver_of
 from mlcc.model.model import Model
-from mlcc.worker.grammars import GrammarThread
+from mlcc.worker.grammar_thread import GrammarThread
 from mlcc.worker.messages import (
     Accepted,
     AdapterDone,
@@ -39,8 +39,8 @@ from mlcc.worker.messages import (
     Stop,
     UnloadAdapter,
 )
-from mlcc.worker.moving import Movers
-from mlcc.worker.teller import Teller
+from mlcc.worker.migration import Movers
+from mlcc.worker.output_thread import Teller
 
 OpenModel = Callable[[], Model]
 """Opens the model in the engine's process; must survive pickling."""

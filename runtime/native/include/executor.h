@@ -2,7 +2,7 @@
 // wants, with requests and text, stands on it (mlcc.h).
 //
 // It reads no manifest: whoever calls has read and checked it, and says in records what to load, map and
-// allocate. A step's words are laid out by `mlcc.engine.tables`; they are checked here before any kernel
+// allocate. A step's words are laid out by `mlcc.engine.batch.tables`; they are checked here before any kernel
 // reads them, so that no words, whatever they are, make a kernel read out of bounds.
 //
 // Any thread may call. Calls for one executor wait for each other; so do the computations of several,
@@ -91,7 +91,7 @@ typedef struct {
   int32_t vocabulary;
   int32_t context;  // tokens of the longest sequence
   int32_t tokens, sequences, rows;  // of one step; at most the layout's
-  int32_t adjust_rows, adjust_words;  // `mlcc.engine.adjust_tables`: room for rows, words in all
+  int32_t adjust_rows, adjust_words;  // `mlcc.engine.batch.adjust_tables`: room for rows, words in all
 } mlcc_bounds;
 
 // A tensor of what low-rank adapters (LoRA) add: float32[slots, rows, columns].

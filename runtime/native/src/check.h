@@ -1,7 +1,7 @@
 // Whether a step's numbers keep within what is there, so that no kernel reads or writes out of bounds.
 //
 // Not whether they make sense together: that no page that is written belongs to two sequences, that a
-// token lies where its position says. That is the engine's, and `mlcc.device.check` checks it.
+// token lies where its position says. That is the engine's, and `mlcc.device.check_batch` checks it.
 #ifndef MLCC_CHECK_H_
 #define MLCC_CHECK_H_
 

@@ -1,4 +1,4 @@
-// Written by tools/step_tables.py from mlcc.engine.tables: change that and run it again.
+// Written by tools/step_tables.py from mlcc.engine.batch.tables: change that and run it again.
 //
 // The columns of a step's tables and of its adjustments, a word each, and the width of an entry.
 // Those that a cache group adds are counted from the group's first column.

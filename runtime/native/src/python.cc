@@ -1,5 +1,5 @@
 // The C API as a Python module, `libmlcc_executor`: its records are tuples, its failures one exception,
-// `Failed(status, text)`. What it offers is typed in mlcc/device/executor_library.py, and used by compiled.py.
+// `Failed(status, text)`. What it offers is typed in mlcc/device/compiled/library.py, and used by compiled.py.
 //
 // The interpreter's lock is given up while the C API is called. For one interpreter in a process.
 #include "python.h"

@@ -5,7 +5,7 @@
 // All symbols are weak. In a program without Python they are null, which hurts nobody: what calls them is reached
 // through `PyInit_libmlcc_executor` alone, and only an interpreter calls that.
 //
-// Not of interpreters without a GIL, whose objects are laid out otherwise: mlcc.device.executor_library refuses those.
+// Not of interpreters without a GIL, whose objects are laid out otherwise: mlcc.device.compiled.library refuses those.
 #ifndef MLCC_PYTHON_ABI_H_
 #define MLCC_PYTHON_ABI_H_
 

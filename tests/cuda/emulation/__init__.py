@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mlcc_compiler._tvm import tvm
 from mlcc_compiler.cuda.code import DeviceCode
+from mlcc_compiler.ir._tvm import tvm
 from mlcc_targets.cuda_files import include_folders
 from tools import packages
 

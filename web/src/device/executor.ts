@@ -1,5 +1,5 @@
 /**
- * Runs steps of a compiled model on the GPU: the browser's twin of `mlcc.device.native`.
+ * Runs steps of a compiled model on the GPU: the browser's twin of `mlcc.device.tvm.executor`.
  *
  * Knows functions and tensors, not requests or pages. A step is queued whole by `submit`; only its
  * tokens and their log-probabilities come back.

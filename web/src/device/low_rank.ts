@@ -1,14 +1,14 @@
 /**
  * An adapter's matrices as the kernels read them: the twin of runtime/native/src/low_rank.cc.
  *
- * Where each goes was decided, and checked against the model, by `mlcc.adapters.fit`; here the
+ * Where each goes was decided, and checked against the model, by `mlcc.lora.fit`; here the
  * numbers are laid out. Knows no files and no GPU.
  */
 
 import { DeviceError } from '../errors.js';
 import type { TensorSpec } from '../plan.js';
 
-/** `mlcc.engine.adapters.AdapterMatrix`, but for its data, which lie one behind the other. */
+/** `mlcc.engine.lora.AdapterMatrix`, but for its data, which lie one behind the other. */
 export interface Placed {
   /** Of the slot's tensors; `row` and `column` are where it begins there. */
   readonly tensor: number;

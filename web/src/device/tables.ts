@@ -1,4 +1,4 @@
-// Written by tools/step_tables.py from mlcc.engine.tables: change that and run it again.
+// Written by tools/step_tables.py from mlcc.engine.batch.tables: change that and run it again.
 
 /** The columns of a step's tables, in their order; a word each. What they mean is said there. */
 
@@ -15,7 +15,7 @@ export const OF_GROUP = {
   window: { tokens: ['slot'], sequences: ['first_page', 'page_number'] },
   state: { tokens: [], sequences: ['slot_in', 'slot_out'] },
 } as const;
-/** Of the buffer of a step's adjustments (`mlcc.engine.adjust_tables`). */
+/** Of the buffer of a step's adjustments (`mlcc.engine.batch.adjust_tables`). */
 export const ADJUST_HEADER = ['rows', 'words'] as const;
 /** For which there is room in each row of what `top_logprobs` gives. */
 export const MOST_TOP_LOGPROBS = 20;

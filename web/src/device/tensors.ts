@@ -1,7 +1,7 @@
 /**
  * Caches and weights: lists of tensors that are allocated together, or not at all.
  *
- * Whether they fit is the GPU's word, not an estimate; see `mlcc.model.memory` for the plan.
+ * Whether they fit is the GPU's word, not an estimate; see `mlcc.model.memory.planner` for the plan.
  */
 
 import { OutOfMemoryError } from '../errors.js';

@@ -1,7 +1,7 @@
 /**
  * The two files of an adapter (LoRA) as PEFT saves them, from an address or from the page.
  *
- * Only fetched here, up to a bound: what is in them is for `mlcc.adapters` to judge.
+ * Only fetched here, up to a bound: what is in them is for `mlcc.lora` to judge.
  */
 
 import { ArtifactError, CapacityError, DownloadError } from '../errors.js';

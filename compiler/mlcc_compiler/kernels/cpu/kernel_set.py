@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlcc_compiler.kernels.cpu import (
+from mlcc_compiler.kernels.cpu.attention import attention, mla_cache
+from mlcc_compiler.kernels.cpu.attention import latent as attend_latents
+from mlcc_compiler.kernels.cpu.elementwise import (
     activation,
-    adapt,
-    adjust,
+    altup,
+    concat,
     embedding,
-    kv,
-    latent,
+    lora,
     norm,
-    parts,
     pooling,
     rope,
-    rotate,
-    streams,
-    top_logprobs,
 )
-from mlcc_compiler.kernels.cpu import sample as sampling
-from mlcc_compiler.kernels.cpu.attention import attention
-from mlcc_compiler.kernels.cpu.attention import latent as attend_latents
-from mlcc_compiler.kernels.cpu.experts import biased, corrected, experts, route
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.kv_cache import append, rope_and_append
 from mlcc_compiler.kernels.cpu.linear import linear
-from mlcc_compiler.kernels.cpu.state import conv, delta, scan
+from mlcc_compiler.kernels.cpu.moe import biased_router, expert_bias, experts, router
+from mlcc_compiler.kernels.cpu.sampling import adjust, top_logprobs
+from mlcc_compiler.kernels.cpu.sampling import sample as sampling
+from mlcc_compiler.kernels.cpu.ssm import conv, delta_rule, selective_scan
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet, Layout
 from mlcc_targets import Target
 
@@ -40,33 +37,33 @@ FACTORIES: dict[str, Factory] = {
     "gated": activation.gated,
     "gated_fused": activation.gated_fused,
     "softcap": activation.softcap,
-    "route": route.route,
-    "route_corrected": corrected.route_corrected,
-    "combine": route.combine,
-    "add_expert_bias": biased.add_expert_bias,
-    "scale_chosen": biased.scale_chosen,
-    "clamped_swiglu": biased.clamped_swiglu,
+    "route": router.route,
+    "route_corrected": biased_router.route_corrected,
+    "combine": router.combine,
+    "add_expert_bias": expert_bias.add_expert_bias,
+    "scale_chosen": expert_bias.scale_chosen,
+    "clamped_swiglu": expert_bias.clamped_swiglu,
     "add": activation.add,
     "scale": activation.scale,
-    "mix": streams.mix,
-    "match_magnitude": streams.match_magnitude,
-    "above": streams.above,
+    "mix": altup.mix,
+    "match_magnitude": altup.match_magnitude,
+    "above": altup.above,
     "scale_columns": activation.scale_columns,
-    "take_parts": parts.take_parts,
-    "side_by_side": parts.side_by_side,
-    "take_rows": kv.take_rows,
+    "take_parts": concat.take_parts,
+    "side_by_side": concat.side_by_side,
+    "take_rows": append.take_rows,
     "mean_rows": pooling.mean_rows,
     "remap": pooling.remap,
-    "read_step": kv.read_step,
-    "append_kv": kv.append_kv,
-    "rotate_and_append": rotate.rotate_and_append,
-    "append_latent": latent.append_latent,
-    "copy_pages": kv.copy_pages,
-    "adapt_shrink": adapt.adapt_shrink,
-    "adapt_expand": adapt.adapt_expand,
+    "read_step": append.read_step,
+    "append_kv": append.append_kv,
+    "rotate_and_append": rope_and_append.rotate_and_append,
+    "append_latent": mla_cache.append_latent,
+    "copy_pages": append.copy_pages,
+    "adapt_shrink": lora.adapt_shrink,
+    "adapt_expand": lora.adapt_expand,
     "causal_conv": conv.causal_conv,
-    "delta_rule": delta.delta_rule,
-    "selective_scan": scan.selective_scan,
+    "delta_rule": delta_rule.delta_rule,
+    "selective_scan": selective_scan.selective_scan,
     "adjust": adjust.adjust,
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlcc.engine.tables import StepLayout
-from mlcc_compiler._tvm import T, tirx
+from mlcc.engine.batch.tables import StepLayout
+from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, real, when

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc_compiler._tvm import tirx
-from mlcc_compiler.graph import Graph, Weight
+from mlcc_compiler.ir._tvm import tirx
+from mlcc_compiler.ir.graph import Graph, Weight
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
-from mlcc_compiler.kernels.gpu.linear.codes import UNIT
+from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
-from mlcc_compiler.kernels.gpu.linear.parts import call_parts, packing
-from mlcc_compiler.kernels.gpu.linear.weight import WeightReader, weight_arguments
+from mlcc_compiler.kernels.gpu.linear.split_weights import call_parts, packing
+from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, when
 from mlcc_compiler.kernels.kernel_set import KernelSet
 

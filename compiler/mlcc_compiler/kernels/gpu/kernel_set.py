@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from mlcc_compiler.kernels.gpu import (
-    adapt,
+    altup,
+    concat,
     elementwise,
     embedding,
     kv,
-    latent,
+    lora,
+    mla,
     norm,
-    parts,
     pooling,
     rope,
-    streams,
 )
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.experts import biased, corrected, experts, route
 from mlcc_compiler.kernels.gpu.linear import linear
-from mlcc_compiler.kernels.gpu.linear.parts import layout
-from mlcc_compiler.kernels.gpu.sample import adjust, top_logprobs
-from mlcc_compiler.kernels.gpu.sample import sample as sampling
-from mlcc_compiler.kernels.gpu.state import conv, delta, scan
+from mlcc_compiler.kernels.gpu.linear.split_weights import layout
+from mlcc_compiler.kernels.gpu.moe import biased_router, expert_bias, experts, router
+from mlcc_compiler.kernels.gpu.sampling import adjust, top_logprobs
+from mlcc_compiler.kernels.gpu.sampling import sample as sampling
+from mlcc_compiler.kernels.gpu.ssm import conv, delta_rule, selective_scan
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet, Layout
 from mlcc_targets import Target
 
@@ -37,33 +37,33 @@ FACTORIES: dict[str, Factory] = {
     "gated": elementwise.gated,
     "gated_fused": elementwise.gated_fused,
     "softcap": elementwise.softcap,
-    "route": route.route,
-    "route_corrected": corrected.route_corrected,
-    "combine": route.combine,
-    "add_expert_bias": biased.add_expert_bias,
-    "scale_chosen": biased.scale_chosen,
-    "clamped_swiglu": biased.clamped_swiglu,
+    "route": router.route,
+    "route_corrected": biased_router.route_corrected,
+    "combine": router.combine,
+    "add_expert_bias": expert_bias.add_expert_bias,
+    "scale_chosen": expert_bias.scale_chosen,
+    "clamped_swiglu": expert_bias.clamped_swiglu,
     "add": elementwise.add,
     "scale": elementwise.scale,
-    "mix": streams.mix,
-    "match_magnitude": streams.match_magnitude,
-    "above": streams.above,
+    "mix": altup.mix,
+    "match_magnitude": altup.match_magnitude,
+    "above": altup.above,
     "scale_columns": elementwise.scale_columns,
-    "take_parts": parts.take_parts,
-    "side_by_side": parts.side_by_side,
+    "take_parts": concat.take_parts,
+    "side_by_side": concat.side_by_side,
     "take_rows": elementwise.take_rows,
     "mean_rows": pooling.mean_rows,
     "remap": pooling.remap,
     "read_step": elementwise.read_step,
     "append_kv": kv.append_kv,
     "rotate_and_append": kv.rotate_and_append,
-    "append_latent": latent.append_latent,
+    "append_latent": mla.append_latent,
     "copy_pages": kv.copy_pages,
-    "adapt_shrink": adapt.adapt_shrink,
-    "adapt_expand": adapt.adapt_expand,
+    "adapt_shrink": lora.adapt_shrink,
+    "adapt_expand": lora.adapt_expand,
     "causal_conv": conv.causal_conv,
-    "delta_rule": delta.delta_rule,
-    "selective_scan": scan.selective_scan,
+    "delta_rule": delta_rule.delta_rule,
+    "selective_scan": selective_scan.selective_scan,
     "adjust": adjust.adjust,
 }
 

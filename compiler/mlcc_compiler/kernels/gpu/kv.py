@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from math import prod
 
-from mlcc.engine.tables import StepLayout
-from mlcc_compiler._tvm import T
-from mlcc_compiler.caches import CacheTensor
+from mlcc.engine.batch.tables import StepLayout
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.ir.caches import CacheTensor
+from mlcc_compiler.ir.layout import KvLayout
 from mlcc_compiler.kernels.frame import (
     SIZE,
     Expr,
@@ -31,7 +32,6 @@ from mlcc_compiler.kernels.gpu.rope import turned
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, clamp_f16, int32, launch, real, when
 from mlcc_compiler.kernels.step import Step, step_argument
 from mlcc_compiler.kernels.step_arguments import rotated_arguments
-from mlcc_compiler.layout import KvLayout
 
 
 def stored(value: Expr, kv_dtype: str) -> Expr:

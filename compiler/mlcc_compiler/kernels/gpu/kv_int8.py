@@ -1,15 +1,16 @@
 """8-bit keys and values on the GPU: how a team of threads rounds a head of a token, and how words
 of four numbers are taken apart.
 
-The rule and its exceptions are the CPU's (`cpu/kv_int8.py`), to within a unit where a product lies
-between two whole numbers: drivers may divide and fuse as they like.
+The rule and its exceptions are the CPU's (`cpu/kv_cache/int8.py`), to within a unit where a
+product lies between two whole numbers: drivers may divide and fuse as they like.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.ir._tvm import T, tirx
+from mlcc_compiler.ir.layout import KvLayout
 from mlcc_compiler.kernels.frame import (
     Expr,
     PrimFunc,
@@ -32,7 +33,6 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     when,
 )
 from mlcc_compiler.kernels.int8 import INFINITE, LARGEST_INT8, MAGNITUDE, ROUNDING, SMALLEST
-from mlcc_compiler.layout import KvLayout
 
 LANES = 32
 """Threads of a team."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mlcc.engine.tables import StepLayout
-from mlcc_compiler._tvm import T, tirx
+from mlcc.engine.batch.tables import StepLayout
+from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, i32, kernel, store
 from mlcc_compiler.kernels.gpu.attention.sequences import zeros
 from mlcc_compiler.kernels.gpu.device import Gpu

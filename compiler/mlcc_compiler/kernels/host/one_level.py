@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mlcc_compiler._tvm import B, IRBuilder, T
+from mlcc_compiler.ir._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.frame import Expr, PrimFunc
 from mlcc_compiler.kernels.host.vectors import (
     ANY,

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.machine import cpu_features, machine
-from mlcc_compiler._tvm import B, IRBuilder, T, tvm, tvm_ffi
+from mlcc.util.machine import cpu_features, machine
+from mlcc_compiler.ir._tvm import B, IRBuilder, T, tvm, tvm_ffi
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel_passes
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")

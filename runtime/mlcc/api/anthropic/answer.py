@@ -12,7 +12,7 @@ from typing import Any
 from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.anthropic.request import MessagesRequest
 from mlcc.api.anthropic.shapes import AnthropicAnswer, AnthropicUsage, StopReason
-from mlcc.api.carried import packed
+from mlcc.api.parsers.opaque_reasoning import packed
 from mlcc.errors import MlccError
 
 Event = dict[str, Any]

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES
-from mlcc.api.carried import unpacked
-from mlcc.api.fields import SAMPLING
-from mlcc.api.turns import Turns, joined_parts
-from mlcc.api.types import Json
+from mlcc.api.openai.message_merging import Turns, joined_parts
+from mlcc.api.parsers.opaque_reasoning import unpacked
+from mlcc.api.schema.chat_fields import SAMPLING
+from mlcc.api.schema.types import Json
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.frozen import dataclass
+from mlcc.util.frozen import dataclass
 
 BILLING = "x-anthropic-billing-header:"
 """Claude Code puts this line for its maker before the system's text. It differs from request to

@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlcc.api.encoders import INPUT
-from mlcc.api.fields import COMMON as OPENAI_COMMON
-from mlcc.api.fields import PROMPT, SAMPLING, TOKEN
-from mlcc.api.message_fields import MESSAGE
-from mlcc.api.schema import Object, honoured, metadata, not_built
-from mlcc.api.structure import STRUCTURE
-from mlcc.api.tool_fields import TOOL
-from mlcc.api.types import ANYTHING, Custom, Flag, Integer, Json, Many, Number, Text, refuse
+from mlcc.api.openai.embeddings import INPUT
+from mlcc.api.schema.chat_fields import COMMON as OPENAI_COMMON
+from mlcc.api.schema.chat_fields import PROMPT, SAMPLING, TOKEN
+from mlcc.api.schema.message_fields import MESSAGE
+from mlcc.api.schema.schema import Object, honoured, metadata, not_built
+from mlcc.api.schema.structured_output import STRUCTURE
+from mlcc.api.schema.tool_fields import TOOL
+from mlcc.api.schema.types import ANYTHING, Custom, Flag, Integer, Json, Many, Number, Text, refuse
+from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
 from mlcc.engine.request import MOST_TOKENS
-from mlcc.engine.tables import MOST_TOP_LOGPROBS
 
 NOT_EMPTY = Text(allow_empty=False)
 OTHER_NAMES = {

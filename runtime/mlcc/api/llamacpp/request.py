@@ -1,5 +1,5 @@
-"""What llama.cpp's requests ask, in OpenAI's words: bodies as `mlcc.service.core` takes them, from
-fields that `fields.py` has checked. Pure translation.
+"""What llama.cpp's requests ask, in OpenAI's words: bodies as `mlcc.service.generate` takes them,
+from fields that `fields.py` has checked. Pure translation.
 """
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcc.api.infill import Infill
 from mlcc.api.llamacpp.fields import OTHER_NAMES
 from mlcc.api.ollama.request import STREAMED, plain_sampling
+from mlcc.api.openai.infill import Infill
 from mlcc.errors import InvalidRequestError
 
 NOT_OURS = ("stream", "cache_prompt", "response_fields", "n_probs", "prompt", "input_prefix",

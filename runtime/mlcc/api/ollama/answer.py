@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mlcc.errors import MlccError
-from mlcc.frozen import dataclass
+from mlcc.util.frozen import dataclass
 
 Line = dict[str, Any]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlcc.api.encoders import MOST_TEXTS
-from mlcc.api.fields import SAMPLING
-from mlcc.api.schema import Object, honoured, metadata, not_built
-from mlcc.api.types import (
+from mlcc.api.openai.embeddings import MOST_TEXTS
+from mlcc.api.schema.chat_fields import SAMPLING
+from mlcc.api.schema.schema import Object, honoured, metadata, not_built
+from mlcc.api.schema.types import (
     ANYTHING,
     Custom,
     Either,

@@ -1,4 +1,4 @@
-"""What Ollama's requests ask, in OpenAI's words: bodies as `mlcc.service.core` takes them, from
+"""What Ollama's requests ask, in OpenAI's words: bodies as `mlcc.service.generate` takes them, from
 fields that `fields.py` has checked. Pure translation.
 """
 

@@ -4,9 +4,9 @@ reasoning.
 
 from __future__ import annotations
 
-from mlcc.api.schema import Object, honoured, metadata
-from mlcc.api.tagged import Tagged
-from mlcc.api.types import Either, Many, Text
+from mlcc.api.schema.schema import Object, honoured, metadata
+from mlcc.api.schema.tagged_union import Tagged
+from mlcc.api.schema.types import Either, Many, Text
 
 NOT_EMPTY = Text(allow_empty=False)
 IMAGES = "this model reads text only: leave images out, or say in words what they show"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mlcc.api.carried import packed
 from mlcc.api.openai_responses.tools import ToolNames, custom_input
-from mlcc.frozen import dataclass
+from mlcc.api.parsers.opaque_reasoning import packed
+from mlcc.util.frozen import dataclass
 
 Event = dict[str, Any]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcc.api.carried import unpacked
-from mlcc.api.fields import SAMPLING
+from mlcc.api.openai.message_merging import Turns, joined_parts
 from mlcc.api.openai_responses.fields import COUNT_INPUT, OWN_NAMES, RESPONSES
 from mlcc.api.openai_responses.item_fields import ITEM
 from mlcc.api.openai_responses.tools import (
@@ -16,11 +15,12 @@ from mlcc.api.openai_responses.tools import (
     flat_name,
     tool_names,
 )
-from mlcc.api.sendable import check_sendable
-from mlcc.api.turns import Turns, joined_parts
-from mlcc.api.types import Json
+from mlcc.api.parsers.opaque_reasoning import unpacked
+from mlcc.api.schema.chat_fields import SAMPLING
+from mlcc.api.schema.sendable import check_sendable
+from mlcc.api.schema.types import Json
 from mlcc.errors import InvalidRequestError
-from mlcc.frozen import dataclass
+from mlcc.util.frozen import dataclass
 
 Item = dict[str, Any]
 ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
-from mlcc.api.schema import Object, honoured, metadata
-from mlcc.api.tagged import Tagged
-from mlcc.api.types import ANYTHING, Custom, Flag, Json, Many, Text, refuse
+from mlcc.api.schema.schema import Object, honoured, metadata
+from mlcc.api.schema.tagged_union import Tagged
+from mlcc.api.schema.types import ANYTHING, Custom, Flag, Json, Many, Text, refuse
 from mlcc.errors import InvalidRequestError
-from mlcc.frozen import dataclass
+from mlcc.util.frozen import dataclass
 
 MOST_TOOLS = 512
 BETWEEN = "__"

@@ -21,11 +21,11 @@ from mlcc.embedded.c.turns import TurnClient
 from mlcc.embedded.calls import Calls
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
-from mlcc.model.tokenizer import TextTokenizer
+from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.service.adapters import AdapterFolders
-from mlcc.service.core import Core, ServiceBounds
-from mlcc.service.endpoints import Service
-from mlcc.service.models import OneModel
+from mlcc.service.generate import Core, ServiceBounds
+from mlcc.service.model_port import OneModel
+from mlcc.service.service import Service
 
 BOUNDS = ServiceBounds(timeout_s=None)
 """The app that asks can also stop."""

@@ -6,18 +6,18 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
-from mlcc.bounds import BOUNDS, default
 from mlcc.errors import InvalidRequestError
-from mlcc.frozen import dataclass
+from mlcc.limits import BOUNDS, default
+from mlcc.loader import Progress, open_model
 from mlcc.model.model import Model
 from mlcc.model.speculation import Speculation
-from mlcc.model.tokenizer import TextTokenizer
-from mlcc.opening import Progress, open_model
+from mlcc.model.tokenizer.tokenizer import TextTokenizer
+from mlcc.util.frozen import dataclass
 
 
 @dataclass(frozen=True)
 class Options:
-    """All of them; None = what suits. Numbers are within their rows of mlcc.bounds."""
+    """All of them; None = what suits. Numbers are within their rows of mlcc.limits."""
 
     model: str | None = None
     open: str | None = None

@@ -9,7 +9,7 @@ from mlcc.api.errors import CancelledError, error_body, internal_error
 from mlcc.embedded.c.codes import Code, Kind, code_of
 from mlcc.embedded.calls import Call
 from mlcc.errors import MlccError
-from mlcc.service.exchange import error_response
+from mlcc.service.http.types import error_response
 
 
 class Events(Protocol):

@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from mlcc.device import executor_library
+from mlcc.device.compiled import library
 from mlcc.embedded.c.codes import Code, Kind, Trim
 from mlcc.embedded.c.hosted import Hosted
 
@@ -118,5 +118,5 @@ def run() -> None:
     import _mlcc  # type: ignore[import-not-found]
 
     sys.stderr = sys.stdout = _Log(_mlcc)
-    executor_library.look_in(Path(_mlcc.folder()))
+    library.look_in(Path(_mlcc.folder()))
     asyncio.run(_serve(_mlcc))

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import ArtifactError, InvalidRequestError
-from mlcc.model.tokenizer import check_unicode
-from mlcc.model.vocabulary import parts_of_characters
+from mlcc.model.tokenizer.tokenizer import check_unicode
+from mlcc.model.tokenizer.vocabulary import parts_of_characters
 
 
 class HostTokenizer:

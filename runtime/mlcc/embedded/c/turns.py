@@ -13,14 +13,14 @@ from dataclasses import asdict
 from typing import Any
 
 from mlcc.api.errors import internal_error
-from mlcc.engine.batch import Capacity
-from mlcc.engine.grammar import Grammar, Grammars, Structure
+from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.request import Request
+from mlcc.engine.sampling.grammar import Grammar, Grammars, Structure
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.encoder_driver import driver_of
 from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry
-from mlcc.service.engine import EngineClient
+from mlcc.service.jobs.engine_client import EngineClient
 
 
 class TurnClient(EngineClient):

@@ -7,10 +7,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from mlcc.api.encoders import EMBEDDING, RERANK, SCORE, embeddings, ranking, scores
-from mlcc.api.schema import Object
+from mlcc.api.openai.embeddings import EMBEDDING, RERANK, SCORE, embeddings, ranking, scores
+from mlcc.api.schema.schema import Object
 from mlcc.errors import InvalidRequestError
-from mlcc.service.addresses import (
+from mlcc.service.embeddings import Encoding, encoder_of
+from mlcc.service.generate import Core
+from mlcc.service.http.router import Handlers
+from mlcc.service.http.routes import (
     EMBEDDINGS,
     RERANK_PLAIN,
     RERANK_V1,
@@ -18,10 +21,7 @@ from mlcc.service.addresses import (
     SCORE_PLAIN,
     SCORE_V1,
 )
-from mlcc.service.core import Core
-from mlcc.service.encoding import Encoding, encoder_of
-from mlcc.service.exchange import ApiRequest, ApiResponse, json_response
-from mlcc.service.routes import Handlers
+from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
 
 
 async def embed(core: Core, request: ApiRequest) -> ApiResponse:

@@ -10,13 +10,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from mlcc.api.errors import error_body
-from mlcc.api.infill import no_infill
 from mlcc.api.llamacpp.answer import Pieces, Said, only
 from mlcc.api.llamacpp.fields import COMPLETION, EMBEDDING, INFILL
 from mlcc.api.llamacpp.request import NOT_OURS, completion_body, infill_texts, one_prompt
-from mlcc.api.schema import Object
+from mlcc.api.openai.infill import no_infill
+from mlcc.api.schema.schema import Object
 from mlcc.errors import MlccError, UnsupportedError
-from mlcc.service.addresses import (
+from mlcc.service.embeddings import Encoding, encoder_of
+from mlcc.service.generate import Asked, Core
+from mlcc.service.http.router import Handlers
+from mlcc.service.http.routes import (
     LLAMACPP_COMPLETION,
     LLAMACPP_COMPLETIONS,
     LLAMACPP_EMBEDDING,
@@ -24,10 +27,7 @@ from mlcc.service.addresses import (
     LLAMACPP_PROPS,
     LLAMACPP_SLOTS,
 )
-from mlcc.service.core import Asked, Core
-from mlcc.service.encoding import Encoding, encoder_of
-from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response, to_json
-from mlcc.service.routes import Handlers
+from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response, to_json
 from mlcc.version import __version__
 
 

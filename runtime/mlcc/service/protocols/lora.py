@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc.api.lora import LOAD_LORA, UNLOAD_LORA
+from mlcc.api.schema.admin_fields import LOAD_LORA, UNLOAD_LORA
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.service.adapters import AdapterEntry, check_name
-from mlcc.service.addresses import LORA_LOAD, LORA_UNLOAD
-from mlcc.service.body import read_json
-from mlcc.service.core import Core
-from mlcc.service.exchange import ApiRequest, ApiResponse
-from mlcc.service.models import Models
-from mlcc.service.routes import PlaceHandlers
+from mlcc.service.generate import Core
+from mlcc.service.http.body import read_json
+from mlcc.service.http.router import PlaceHandlers
+from mlcc.service.http.routes import LORA_LOAD, LORA_UNLOAD
+from mlcc.service.http.types import ApiRequest, ApiResponse
+from mlcc.service.model_port import Models
 
 _MOST = 64 << 10
 """Bytes of a body."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mlcc.api.management import NAMED_MODEL
-from mlcc.service.addresses import LOAD, UNLOAD
-from mlcc.service.body import read_json
-from mlcc.service.exchange import ApiRequest, ApiResponse, json_response
-from mlcc.service.models import Models
+from mlcc.api.schema.management import NAMED_MODEL
+from mlcc.service.http.body import read_json
+from mlcc.service.http.router import PlaceHandlers
+from mlcc.service.http.routes import LOAD, UNLOAD
+from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
+from mlcc.service.model_port import Models
 from mlcc.service.protocols.openai import shown
-from mlcc.service.routes import PlaceHandlers
 
 _MOST = 64 << 10
 """Bytes of a body that holds a name."""

@@ -6,11 +6,11 @@ from __future__ import annotations
 from mlcc.api.anthropic.answer import MessageEvents
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
 from mlcc.api.anthropic.request import parse_count, parse_messages
-from mlcc.service.addresses import ANTHROPIC_COUNT, ANTHROPIC_MESSAGES
-from mlcc.service.core import Core
-from mlcc.service.events import event_lines, run_through
-from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response
-from mlcc.service.routes import Handlers
+from mlcc.service.generate import Core
+from mlcc.service.http.router import Handlers
+from mlcc.service.http.routes import ANTHROPIC_COUNT, ANTHROPIC_MESSAGES
+from mlcc.service.http.sse import event_lines, run_through
+from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
 
 
 async def create(core: Core, request: ApiRequest) -> ApiResponse:

@@ -18,11 +18,11 @@ from mlcc.api.ollama.request import (
     model_name,
 )
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.service.addresses import OLLAMA_CHAT, OLLAMA_GENERATE
-from mlcc.service.core import Asked, Core
-from mlcc.service.exchange import ApiRequest, ApiResponse, json_response, lines_response, to_json
+from mlcc.service.generate import Asked, Core
+from mlcc.service.http.router import Handlers
+from mlcc.service.http.routes import OLLAMA_CHAT, OLLAMA_GENERATE
+from mlcc.service.http.types import ApiRequest, ApiResponse, json_response, lines_response, to_json
 from mlcc.service.protocols.ollama_models import abilities, since
-from mlcc.service.routes import Handlers
 
 
 async def chat(core: Core, request: ApiRequest) -> ApiResponse:

@@ -7,13 +7,16 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from mlcc.api.encoders import MOST_TEXTS
 from mlcc.api.ollama.fields import EMBED, NAMED
 from mlcc.api.ollama.models import VERSION, capabilities, entry, loaded, show
 from mlcc.api.ollama.request import model_name
+from mlcc.api.openai.embeddings import MOST_TEXTS
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.model import ModelText
-from mlcc.service.addresses import (
+from mlcc.service.embeddings import Encoding, Rows
+from mlcc.service.generate import Core
+from mlcc.service.http.router import Handlers, PlaceHandlers
+from mlcc.service.http.routes import (
     OLLAMA_EMBED,
     OLLAMA_EMBEDDINGS,
     OLLAMA_HEAD,
@@ -24,11 +27,8 @@ from mlcc.service.addresses import (
     OLLAMA_TAGS,
     OLLAMA_VERSION,
 )
-from mlcc.service.core import Core
-from mlcc.service.encoding import Encoding, Rows
-from mlcc.service.exchange import ApiRequest, ApiResponse, json_response, lines_response, to_json
-from mlcc.service.models import Models
-from mlcc.service.routes import Handlers, PlaceHandlers
+from mlcc.service.http.types import ApiRequest, ApiResponse, json_response, lines_response, to_json
+from mlcc.service.model_port import Models
 from mlcc.version import __version__
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from mlcc.api.errors import EngineDiedError
-from mlcc.api.responses import model
-from mlcc.api.shapes import Model
+from mlcc.api.openai.responses import model
+from mlcc.api.openai.shapes import Model
 from mlcc.errors import MlccError
-from mlcc.service.addresses import CHAT_COMPLETIONS, COMPLETIONS, HEALTH, MODEL, MODELS, READY
-from mlcc.service.core import Asked, Core
-from mlcc.service.events import lines
-from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response
-from mlcc.service.models import ModelEntry, Models
-from mlcc.service.routes import Handlers, PlaceHandlers
+from mlcc.service.generate import Asked, Core
+from mlcc.service.http.router import Handlers, PlaceHandlers
+from mlcc.service.http.routes import CHAT_COMPLETIONS, COMPLETIONS, HEALTH, MODEL, MODELS, READY
+from mlcc.service.http.sse import lines
+from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
+from mlcc.service.model_port import ModelEntry, Models
 
 
 async def health(models: Models, request: ApiRequest) -> ApiResponse:

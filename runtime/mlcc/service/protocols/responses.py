@@ -12,7 +12,9 @@ from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
 from mlcc.api.openai_responses.request import parse_responses
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.service.addresses import (
+from mlcc.service.generate import Asked, Core
+from mlcc.service.http.router import Handlers, PlaceHandlers
+from mlcc.service.http.routes import (
     RESPONSE,
     RESPONSE_CANCEL,
     RESPONSE_CREATE,
@@ -20,11 +22,9 @@ from mlcc.service.addresses import (
     RESPONSE_INPUT,
     RESPONSE_TOKENS,
 )
-from mlcc.service.core import Asked, Core
-from mlcc.service.events import event_lines, run_through
-from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response
-from mlcc.service.models import Models
-from mlcc.service.routes import Handlers, PlaceHandlers
+from mlcc.service.http.sse import event_lines, run_through
+from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
+from mlcc.service.model_port import Models
 
 _NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
 """Fields of a chat's request, as they are called here."""

@@ -8,17 +8,17 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from mlcc.api.fields import CHAT
 from mlcc.api.llamacpp.fields import DETOKENIZE, TOKENIZE
-from mlcc.api.requests import parse_chat
+from mlcc.api.openai.requests import parse_chat
+from mlcc.api.schema.chat_fields import CHAT
 from mlcc.errors import InvalidRequestError
-from mlcc.service.addresses import APPLY_TEMPLATE
-from mlcc.service.addresses import DETOKENIZE as DETOKENIZE_AT
-from mlcc.service.addresses import TOKENIZE as TOKENIZE_AT
-from mlcc.service.core import MOST_COUNTED, Core
-from mlcc.service.exchange import ApiRequest, ApiResponse, json_response
-from mlcc.service.routes import Handlers
-from mlcc.service.talk import Talk
+from mlcc.service.chat import Talk
+from mlcc.service.generate import MOST_COUNTED, Core
+from mlcc.service.http.router import Handlers
+from mlcc.service.http.routes import APPLY_TEMPLATE
+from mlcc.service.http.routes import DETOKENIZE as DETOKENIZE_AT
+from mlcc.service.http.routes import TOKENIZE as TOKENIZE_AT
+from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
 
 WORDS = ("content", "prompt", "messages")
 

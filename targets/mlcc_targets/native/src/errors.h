@@ -19,7 +19,7 @@ enum class Fault {
   kDevice,       // anything else the device reports
 };
 
-// "mlcc.webgpu.DeviceLost" and so on: the prefix of an error's text. mlcc.device.webgpu maps these
+// "mlcc.webgpu.DeviceLost" and so on: the prefix of an error's text. mlcc.device.compiled.webgpu maps these
 // to its own exceptions, so they are part of the interface.
 std::string_view fault_name(Fault fault);
 

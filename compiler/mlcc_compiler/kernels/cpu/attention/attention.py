@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc_compiler._tvm import T
-from mlcc_compiler.graph import Graph, dims, dtype_of, tensor
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.ir.graph import Graph, dims, dtype_of, tensor
+from mlcc_compiler.ir.layout import AttentionShape, KvLayout
 from mlcc_compiler.kernels.cpu.attention.blocking import Blocking, Cache, Scratch, Tile
 from mlcc_compiler.kernels.cpu.attention.tile import TileKernel
-from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, exp, span, spread
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import Registers, bind, exp, span, spread
 from mlcc_compiler.kernels.frame import (
     SIZE,
     Expr,
@@ -29,7 +30,6 @@ from mlcc_compiler.kernels.frame import (
 )
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.kernels.step import Step, step_argument
-from mlcc_compiler.layout import AttentionShape, KvLayout
 
 _RANGE = 128  # keys worth a task of their own; half, if the tasks are few
 _FEW_RANGES = 4

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import e as euler
 from math import log, log2
 
-from mlcc_compiler._tvm import T
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.cpu.attention.blocking import (
     KEYS,
     NO_SCORE,
@@ -27,9 +27,9 @@ from mlcc_compiler.kernels.cpu.attention.blocking import (
     Scratch,
     Tile,
 )
-from mlcc_compiler.kernels.cpu.bf16_pairs import DOT2_IR, PAIR_IR, dot2, halves, imported, pair
-from mlcc_compiler.kernels.cpu.register_tile import Step, product, row_tiles, split
-from mlcc_compiler.kernels.cpu.vector_math import (
+from mlcc_compiler.kernels.cpu.isa.bf16_pairs import DOT2_IR, PAIR_IR, dot2, halves, imported, pair
+from mlcc_compiler.kernels.cpu.isa.register_tile import Step, product, row_tiles, split
+from mlcc_compiler.kernels.cpu.isa.vector_math import (
     Registers,
     bind,
     exp2_falling,

@@ -10,9 +10,10 @@ from copy import copy
 from dataclasses import dataclass
 
 from mlcc.artifact.schema import DTYPE_BYTES
-from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.vector_math import (
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.ir.layout import INT8, AttentionShape, KvLayout
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import (
     Registers,
     bind,
     cast,
@@ -24,7 +25,6 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     vector,
 )
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.layout import INT8, AttentionShape, KvLayout
 
 _BLOCK = 64  # keys per block, unless a page holds more
 _PAIR_BLOCK = 128  # likewise, of bf16

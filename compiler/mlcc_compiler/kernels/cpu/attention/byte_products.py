@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from mlcc_compiler._tvm import T
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.cpu.attention.blocking import (
     KEYS,
     LINE,
@@ -27,9 +27,9 @@ from mlcc_compiler.kernels.cpu.attention.blocking import (
     Tile,
 )
 from mlcc_compiler.kernels.cpu.attention.columns import ColumnScores
-from mlcc_compiler.kernels.cpu.isa import Isa, dot4
-from mlcc_compiler.kernels.cpu.register_tile import row_tiles, split
-from mlcc_compiler.kernels.cpu.vector_math import (
+from mlcc_compiler.kernels.cpu.isa.isa import Isa, dot4
+from mlcc_compiler.kernels.cpu.isa.register_tile import row_tiles, split
+from mlcc_compiler.kernels.cpu.isa.vector_math import (
     Registers,
     bind,
     cast,

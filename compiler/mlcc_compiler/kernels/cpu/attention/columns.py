@@ -8,7 +8,7 @@ rows (prefill) a block of keys is converted once into scratch.
 from __future__ import annotations
 
 from mlcc.artifact.schema import DTYPE_BYTES
-from mlcc_compiler._tvm import T
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.cpu.attention.blocking import (
     KEYS,
     LINE,
@@ -17,8 +17,8 @@ from mlcc_compiler.kernels.cpu.attention.blocking import (
     Tile,
 )
 from mlcc_compiler.kernels.cpu.attention.scores import Scores
-from mlcc_compiler.kernels.cpu.register_tile import Step, product, row_tiles, tile_shape
-from mlcc_compiler.kernels.cpu.vector_math import bind, fit_lanes, span, spread
+from mlcc_compiler.kernels.cpu.isa.register_tile import Step, product, row_tiles, tile_shape
+from mlcc_compiler.kernels.cpu.isa.vector_math import bind, fit_lanes, span, spread
 from mlcc_compiler.kernels.frame import Expr, store
 
 _FIRST_KEYS = 64  # asked for when a task begins

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-from mlcc_compiler.graph import Graph, dims, dtype_of, tensor
+from mlcc_compiler.ir.graph import Graph, dims, dtype_of, tensor
+from mlcc_compiler.ir.layout import AttentionShape, KvLayout
+from mlcc_compiler.ir.mla import LatentLayout, LatentShape
 from mlcc_compiler.kernels.cpu.attention.attention import attend
 from mlcc_compiler.kernels.cpu.attention.blocking import Blocking, Cache
-from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.latent import latent_query, latent_value
-from mlcc_compiler.kernels.cpu.vector_math import fit_lanes
+from mlcc_compiler.kernels.cpu.attention.mla_cache import latent_query, latent_value
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import fit_lanes
 from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, activations, kernel, tensor_argument
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.kernels.step import step_argument
-from mlcc_compiler.latent import LatentLayout, LatentShape
-from mlcc_compiler.layout import AttentionShape, KvLayout
 
 
 def emit_latent_attention(

@@ -8,7 +8,7 @@ after another, as values do (latents); `columns.py` is for pages of keys.
 from collections.abc import Callable
 from functools import partial
 
-from mlcc_compiler._tvm import T
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.cpu.attention.blocking import (
     KEYS,
     VALUES,
@@ -17,7 +17,7 @@ from mlcc_compiler.kernels.cpu.attention.blocking import (
     Scratch,
     Tile,
 )
-from mlcc_compiler.kernels.cpu.register_tile import (
+from mlcc_compiler.kernels.cpu.isa.register_tile import (
     Step,
     lane_sums,
     product,
@@ -25,7 +25,7 @@ from mlcc_compiler.kernels.cpu.register_tile import (
     tile_shape,
     transpose,
 )
-from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, span, spread
+from mlcc_compiler.kernels.cpu.isa.vector_math import Registers, bind, span, spread
 from mlcc_compiler.kernels.frame import Expr, store
 
 _UNROLL = 8  # vectors of a key that are unrolled

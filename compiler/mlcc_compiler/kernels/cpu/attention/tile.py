@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mlcc.artifact.schema import DTYPE_BYTES
-from mlcc_compiler._tvm import T
+from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.cpu.attention.bf16_tile import Bf16Tile
 from mlcc_compiler.kernels.cpu.attention.blocking import (
     FEW,
@@ -25,7 +25,7 @@ from mlcc_compiler.kernels.cpu.attention.blocking import (
 from mlcc_compiler.kernels.cpu.attention.byte_products import ByteScores, ByteValues
 from mlcc_compiler.kernels.cpu.attention.columns import ColumnScores
 from mlcc_compiler.kernels.cpu.attention.scores import Scores
-from mlcc_compiler.kernels.cpu.register_tile import (
+from mlcc_compiler.kernels.cpu.isa.register_tile import (
     Step,
     TileShape,
     product,
@@ -33,7 +33,7 @@ from mlcc_compiler.kernels.cpu.register_tile import (
     split,
     tile_shape,
 )
-from mlcc_compiler.kernels.cpu.vector_math import (
+from mlcc_compiler.kernels.cpu.isa.vector_math import (
     Registers,
     bind,
     exp_falling,

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc_compiler._tvm import B, IRBuilder, T
-from mlcc_compiler.kernels.cpu.bf16_pairs import DOT2_IR, dot2, imported
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.ir._tvm import B, IRBuilder, T
+from mlcc_compiler.kernels.cpu.isa.bf16_pairs import DOT2_IR, dot2, imported
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import fit_lanes
 from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_product
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
 from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile
@@ -26,7 +27,6 @@ from mlcc_compiler.kernels.cpu.linear.tile import (
     prefetch,
     rows_ahead,
 )
-from mlcc_compiler.kernels.cpu.vector_math import fit_lanes
 from mlcc_compiler.kernels.joined import READS_LAST
 from mlcc_compiler.quantization import Scheme
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler._tvm import B, T
+from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
-from mlcc_compiler.kernels.cpu import amx, bf16_pairs
+from mlcc_compiler.kernels.cpu.isa import amx, bf16_pairs
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, STRETCH, CpuPacking
 from mlcc_compiler.kernels.cpu.linear.stored import Stored
 from mlcc_compiler.kernels.cpu.linear.tile import Strip

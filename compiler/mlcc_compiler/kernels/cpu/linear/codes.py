@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlcc_compiler._tvm import B, T
+from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
-from mlcc_compiler.kernels.cpu.isa import Isa, byte_shuffle
+from mlcc_compiler.kernels.cpu.isa.isa import Isa, byte_shuffle
+from mlcc_compiler.kernels.cpu.isa.vector_math import lanes_of
 from mlcc_compiler.kernels.cpu.linear.permuted import Permuted
-from mlcc_compiler.kernels.cpu.vector_math import lanes_of
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any

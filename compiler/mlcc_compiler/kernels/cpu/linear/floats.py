@@ -7,8 +7,8 @@ of the weights in memory (`packing.py`).
 from collections.abc import Callable
 from typing import Any
 
-from mlcc_compiler._tvm import B, IRBuilder, T
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.ir._tvm import B, IRBuilder, T
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile
 from mlcc_compiler.kernels.cpu.linear.tile import (

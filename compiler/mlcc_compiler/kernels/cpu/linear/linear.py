@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mlcc_compiler.graph import Graph, Merged, Weight, dims, tensor
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.ir.graph import Graph, Merged, Weight, dims, tensor
+from mlcc_compiler.ir.layout import WeightLayout
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.bf16 import linear_bf16, multiplies_bf16, round_rows
 from mlcc_compiler.kernels.cpu.linear.floats import linear_float
 from mlcc_compiler.kernels.cpu.linear.many_rows import (
@@ -27,7 +28,6 @@ from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking, row_form
 from mlcc_compiler.kernels.cpu.linear.quantized import linear_merged, linear_quantized
 from mlcc_compiler.kernels.cpu.linear.rows import quantize_rows
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.layout import WeightLayout
 from mlcc_compiler.quantization import Scheme, scheme
 
 __all__ = [

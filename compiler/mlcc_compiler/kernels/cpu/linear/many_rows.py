@@ -24,9 +24,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler._tvm import B, IRBuilder, T, tirx
-from mlcc_compiler.kernels.cpu import amx
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.ir._tvm import B, IRBuilder, T, tirx
+from mlcc_compiler.kernels.cpu.isa import amx
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.bf16 import linear_bf16, round_rows
 from mlcc_compiler.kernels.cpu.linear.bf16_panel import fits, write_panel
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking

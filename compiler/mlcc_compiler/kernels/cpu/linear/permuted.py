@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mlcc_compiler._tvm import B, T
-from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.vector_math import lanes_of
+from mlcc_compiler.ir._tvm import B, T
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import lanes_of
 
 Expr = Any
 

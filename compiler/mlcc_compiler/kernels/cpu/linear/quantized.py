@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc_compiler._tvm import B, IRBuilder, T
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.ir._tvm import B, IRBuilder, T
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.quantized_tile import AllRows
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile

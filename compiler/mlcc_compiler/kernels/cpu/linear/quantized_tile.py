@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
 
-from mlcc_compiler._tvm import B, T
+from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
-from mlcc_compiler.kernels.cpu.isa import dot4
+from mlcc_compiler.kernels.cpu.isa.isa import dot4
 from mlcc_compiler.kernels.cpu.linear.codes import HALF, dot_bits
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.panel import Codes, Panel, middle_of

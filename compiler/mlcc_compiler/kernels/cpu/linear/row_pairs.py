@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler._tvm import B, T
+from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
-from mlcc_compiler.kernels.cpu.isa import matrix_dot
+from mlcc_compiler.kernels.cpu.isa.isa import matrix_dot
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.panel import Codes
 from mlcc_compiler.kernels.cpu.linear.quantized_tile import QuantizedTile

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlcc_compiler._tvm import B, T
+from mlcc_compiler.ir._tvm import B, T
+from mlcc_compiler.kernels.cpu.isa.vector_math import spread, vector
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.tile import for_rows
-from mlcc_compiler.kernels.cpu.vector_math import spread, vector
 
 Expr = Any
 At = Callable[[Any, Expr, Expr, Expr], tuple[Expr, Expr]]

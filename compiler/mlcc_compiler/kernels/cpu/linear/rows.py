@@ -11,10 +11,10 @@ parts are the codes of all of the row, and behind them those of what they leave:
 from functools import partial
 from typing import Any
 
-from mlcc_compiler._tvm import B, IRBuilder, T
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.ir._tvm import B, IRBuilder, T
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import fit_lanes
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Registers, for_rows
-from mlcc_compiler.kernels.cpu.vector_math import fit_lanes
 from mlcc_compiler.kernels.joined import READS_LAST
 
 Expr = Any

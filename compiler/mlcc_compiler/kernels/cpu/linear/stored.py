@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from mlcc_compiler._tvm import B
+from mlcc_compiler.ir._tvm import B
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.linear.codes import StepCodes
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking

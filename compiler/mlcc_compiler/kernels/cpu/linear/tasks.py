@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc_compiler._tvm import B, T
+from mlcc_compiler.ir._tvm import B, T
 
 Expr = Any
 """A TVM expression; TVM ships no types for them."""

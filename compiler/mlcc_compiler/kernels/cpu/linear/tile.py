@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc_compiler._tvm import B, T
+from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 
 Expr = Any

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.vector_math import vector
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import vector
 
 Expr = Any
 

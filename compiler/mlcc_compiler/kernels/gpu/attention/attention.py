@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler.graph import Graph, dims, dtype_of, tensor
+from mlcc_compiler.ir.graph import Graph, dims, dtype_of, tensor
+from mlcc_compiler.ir.layout import AttentionShape, KvLayout
 from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, activations, f32, kernel
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.attention.merge import merge_ranges
@@ -21,7 +22,6 @@ from mlcc_compiler.kernels.gpu.attention.sequences import PagedSequences, argume
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import when
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.layout import AttentionShape, KvLayout
 
 
 def emit_attention(

@@ -13,7 +13,8 @@ several keys in flight; neighbouring threads read neighbouring vectors of a row.
 
 from __future__ import annotations
 
-from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.ir._tvm import T, tirx
+from mlcc_compiler.ir.layout import AttentionShape, KvLayout
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
 from mlcc_compiler.kernels.gpu.attention.plan import RangePlan, pages_per_range
 from mlcc_compiler.kernels.gpu.attention.rows import Rows, scaled
@@ -44,7 +45,6 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     shared,
     when,
 )
-from mlcc_compiler.layout import AttentionShape, KvLayout
 
 
 def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:

@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.graph import Graph, dims, dtype_of, tensor
+from mlcc_compiler.ir._tvm import T, tirx
+from mlcc_compiler.ir.graph import Graph, dims, dtype_of, tensor
+from mlcc_compiler.ir.layout import AttentionShape, KvLayout
+from mlcc_compiler.ir.mla import LatentLayout, LatentShape
 from mlcc_compiler.kernels.frame import (
     SIZE,
     Argument,
@@ -34,7 +36,7 @@ from mlcc_compiler.kernels.gpu.attention.plan import pages_per_range, range_item
 from mlcc_compiler.kernels.gpu.attention.sequences import PagedSequence, PagedSequences
 from mlcc_compiler.kernels.gpu.attention.tiles import each_tile
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.latent import latent_query, latent_value
+from mlcc_compiler.kernels.gpu.mla import latent_query, latent_value
 from mlcc_compiler.kernels.gpu.workgroup import (
     bind,
     launch,
@@ -42,8 +44,6 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 )
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.kernels.step import step_argument
-from mlcc_compiler.latent import LatentLayout, LatentShape
-from mlcc_compiler.layout import AttentionShape, KvLayout
 
 
 def emit_latent_attention(

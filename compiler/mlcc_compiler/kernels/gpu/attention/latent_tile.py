@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcc.errors import UnsupportedError
-from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.ir._tvm import T, tirx
+from mlcc_compiler.ir.mla import LatentShape
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention.plan import PAD, ROWS
 from mlcc_compiler.kernels.gpu.attention.sequences import (
@@ -32,7 +33,6 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     shared,
     when,
 )
-from mlcc_compiler.latent import LatentShape
 
 _KEYS = 32  # of a block
 _DEPTH = 32  # numbers of queries and keys that lie in workgroup memory at once

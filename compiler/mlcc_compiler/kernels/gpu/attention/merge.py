@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention.decode import first_item
 from mlcc_compiler.kernels.gpu.attention.plan import pages_per_range

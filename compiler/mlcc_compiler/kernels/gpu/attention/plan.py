@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlcc_compiler._tvm import tirx
+from mlcc_compiler.ir._tvm import tirx
+from mlcc_compiler.ir.layout import AttentionShape
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.attention.sequences import VECTOR, heads_together
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.layout import AttentionShape
 
 _RANGE = 128
 _THREADS = 128  # of a workgroup

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.ir._tvm import T, tirx
+from mlcc_compiler.ir.layout import AttentionShape
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention.plan import (
     COLUMN_THREADS,
@@ -47,7 +48,6 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     shared,
     when,
 )
-from mlcc_compiler.layout import AttentionShape
 
 _FAR = 1 << 30
 """A key that no query is near to."""

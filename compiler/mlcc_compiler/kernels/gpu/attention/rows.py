@@ -3,13 +3,13 @@ GPU read them, floats or 8-bit numbers with a scale a row. Where a row is, `sequ
 
 from __future__ import annotations
 
-from mlcc_compiler._tvm import T
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.ir.layout import KvLayout
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.attention.sequences import VECTOR, load_vector
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kv_int8 import signed_bytes
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind
-from mlcc_compiler.layout import KvLayout
 
 
 class Rows:

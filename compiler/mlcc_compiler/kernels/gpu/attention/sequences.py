@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.ir._tvm import T, tirx
+from mlcc_compiler.ir.layout import AttentionShape, KvLayout
 from mlcc_compiler.kernels.frame import Argument, Device, Expr, activations, page_arguments, store
 from mlcc_compiler.kernels.gpu.elementwise import tanh
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, int32, real, when
 from mlcc_compiler.kernels.step import Step, step_argument
-from mlcc_compiler.layout import AttentionShape, KvLayout
 
 VECTOR = 4
 """Neighbouring dimensions that a thread loads at once; every head_dim is a multiple."""

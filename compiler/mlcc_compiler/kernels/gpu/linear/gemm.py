@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.codes import UNIT, keep, load
-from mlcc_compiler.kernels.gpu.linear.job import Job
-from mlcc_compiler.kernels.gpu.linear.weight import WeightReader
+from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, keep, load
+from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
+from mlcc_compiler.kernels.gpu.linear.work_item import Job
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,

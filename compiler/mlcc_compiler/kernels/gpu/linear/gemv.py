@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.fours import fours_where_useful
-from mlcc_compiler.kernels.gpu.linear.codes import UNIT, load
-from mlcc_compiler.kernels.gpu.linear.job import Job
-from mlcc_compiler.kernels.gpu.linear.steps import Held, each_unit, step_units
-from mlcc_compiler.kernels.gpu.linear.weight import Block, WeightReader
+from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
+from mlcc_compiler.kernels.gpu.linear.load_units import Held, each_unit, step_units
+from mlcc_compiler.kernels.gpu.linear.weight_reader import Block, WeightReader
+from mlcc_compiler.kernels.gpu.linear.work_item import Job
+from mlcc_compiler.kernels.gpu.vec4 import fours_where_useful
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,

@@ -14,18 +14,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from mlcc_compiler._tvm import T
-from mlcc_compiler.graph import Graph, Merged, Weight
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.ir.graph import Graph, Merged, Weight
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, activations, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
-from mlcc_compiler.kernels.gpu.linear.job import Whole
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
-from mlcc_compiler.kernels.gpu.linear.parts import call_parts, packing
+from mlcc_compiler.kernels.gpu.linear.split_weights import call_parts, packing
 from mlcc_compiler.kernels.gpu.linear.tensor_core import tensor_core_gemm
 from mlcc_compiler.kernels.gpu.linear.tensor_tile import ROWS
-from mlcc_compiler.kernels.gpu.linear.weight import WeightReader, weight_arguments
+from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
+from mlcc_compiler.kernels.gpu.linear.work_item import Whole
 from mlcc_compiler.kernels.kernel_set import KernelSet
 
 _FEW = (1, 2, 4, 8)

@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc_compiler.ir.layout import PhysicalTensor, WeightLayout
 from mlcc_compiler.kernels import planes
-from mlcc_compiler.layout import PhysicalTensor, WeightLayout
 from mlcc_compiler.quantization import Quantized, Scheme, dequantize, quantize
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 from mlcc_compiler.quantization.schemes import MINIMA, ZEROS

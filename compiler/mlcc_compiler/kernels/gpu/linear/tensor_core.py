@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.codes import UNIT, load
-from mlcc_compiler.kernels.gpu.linear.job import Job, TileRows
+from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.tensor_tile import EDGE, Tile, tile_for
-from mlcc_compiler.kernels.gpu.linear.weight import WeightReader, weights_of
+from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weights_of
+from mlcc_compiler.kernels.gpu.linear.work_item import Job, TileRows
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,

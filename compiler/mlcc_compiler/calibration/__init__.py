@@ -1,0 +1,1 @@
+"""Calibration: what a text shows about a model's inputs, and how weights are rounded for it."""

@@ -1,0 +1,92 @@
+"""On what a compile rounds weights: what `--calibrate` asks for, and else random tokens, where the
+model can be run on some before it is compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mlcc.artifact.folder import Artifact
+from mlcc.errors import UnsupportedError
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
+from mlcc_compiler.calibration.text import calibration_text, random_rows, rows_of
+from mlcc_compiler.options import NOTHING, RANDOM
+from mlcc_compiler.plan import Plan
+from mlcc_compiler.quantization import scheme
+
+
+def settled(plan: Plan) -> Plan:
+    """The plan, whose `calibrate` is what is done: a text, RANDOM, or None.
+
+    Raises UnsupportedError if what was asked for could do nothing.
+    """
+    asked, earlier = plan.options.calibrate, plan.options.reuse_weights
+    if plan.options.bits is not None and asked in (None, RANDOM, NOTHING):
+        raise UnsupportedError(
+            f"--bits {plan.options.bits:g}: a text says where bits are worth most; give one with "
+            "--calibrate FILE, or --calibrate default"
+        )
+    if asked is not None and asked != NOTHING:
+        _check(plan, asked)
+        return plan
+    if earlier is not None:
+        how = Artifact.open(earlier, host=False).manifest.quantization
+        return _with(plan, how.options.get("calibrated"))
+    if asked == NOTHING or plan.readout is not None or not _by_sizes(plan):
+        return _with(plan, None)
+    if any(".experts." in name for name in plan.traced.names):
+        why = "weights are rounded without the sizes of their inputs, as experts are too many"
+        note = f"{why} to be run ahead; --calibrate random runs them"
+        return _with(replace(plan, notes=(*plan.notes, note)), None)
+    return _with(plan, RANDOM)
+
+
+def rows_for(plan: Plan) -> list[list[int]]:
+    """What a settled plan's weights are rounded on, as rows of tokens; none if they are not.
+
+    Raises UnsupportedError for what is no text.
+    """
+    source = plan.options.calibrate
+    if source is None or plan.options.reuse_weights is not None:
+        return []
+    return sampled(plan, source)
+
+
+def sampled(plan: Plan, source: str) -> list[list[int]]:
+    """Rows of a text, or random ones."""
+    tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json", plan.checkpoint.tokenizer)
+    if source == RANDOM:
+        return random_rows(plan.config.vocab_size, tokenizer, plan.limits.context)
+    return rows_of(calibration_text(source), tokenizer, plan.limits.context)
+
+
+def _with(plan: Plan, calibrate: str | None) -> Plan:
+    return replace(plan, options=replace(plan.options, calibrate=calibrate))
+
+
+def _by_sizes(plan: Plan) -> bool:
+    """Whether the recipe's search asks what errors weigh: of two-level schemes it does."""
+    how = scheme(plan.options.recipe.linear)
+    return how.block > 0 and (how.curve is not None or not how.table)
+
+
+def _check(plan: Plan, asked: str) -> None:
+    options, how = plan.options, scheme(plan.options.recipe.linear)
+    if options.reuse_weights is not None:
+        option = "--bits" if options.bits is not None else "--calibrate"
+        raise UnsupportedError(f"{option} rounds weights, --reuse-weights takes them as they are")
+    if options.bits is not None and not (options.recipe.rules and how.block):
+        raise UnsupportedError(
+            f"--bits {options.bits:g} has nothing to give for --quant {options.quant}, all "
+            f"of whose linears are {how.name}; use it with q3, q4, q5 or q6, or leave it out"
+        )
+    if how.bits >= 8 or (how.table and not how.block):
+        raise UnsupportedError(
+            f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
+            f"{how.name}; use it with q3, q4, q5 or q6, or leave it out"
+        )
+    if asked == RANDOM and not _by_sizes(plan):
+        raise UnsupportedError(
+            f"--calibrate random has nothing to do for --quant {options.quant}: the sizes of "
+            f"inputs decide nothing in {how.name}; use q3, q4, q5 or q6, or --calibrate default"
+        )

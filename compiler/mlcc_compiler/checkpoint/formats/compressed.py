@@ -1,0 +1,101 @@
+"""compressed-tensors, the format of vLLM's llm-compressor: packed integers (w4a16, w8a16), int8
+(w8a8) and fp8 with scales by row, group, tensor or block, and packed MXFP4.
+
+How activations are quantized is for others' kernels, and not done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc_compiler.checkpoint.formats import scaled
+from mlcc_compiler.checkpoint.formats.packed import Floats, Packed, Parts, bits_of, unpack
+from mlcc_compiler.quantization.quantized import Quantized
+from mlcc_compiler.quantization.schemes import MIDDLE, SCHEMES, ZEROS, affine
+
+_FLOATS = ("float16", "bfloat16", "float32")
+_FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "dense",
+            "mixed-precision", "mxfp4-pack-quantized")  # fmt: skip
+
+
+def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
+    """The matrices of a folder, by the model's names."""
+    how = str(config.get("format", "dense"))
+    if how not in _FORMATS:
+        raise parts.unsupported(f"format {how[:40]!r}")
+    for stem, entry in parts.named(".weight_packed"):
+        if entry.dtype == "uint8":
+            yield f"{stem}.weight", _mxfp4(parts, stem, entry.name)
+        else:
+            yield f"{stem}.weight", _integers(parts, stem, entry.name)
+    for stem, _ in parts.named(".weight_scale"):
+        if parts.has(f"{stem}.weight"):
+            yield f"{stem}.weight", _whole(parts, stem)
+
+
+def _whole(parts: Parts, stem: str) -> Packed:
+    if parts.has(f"{stem}.weight_zero_point"):
+        raise parts.unsupported("a zero point of int8 or fp8")
+    return scaled.matrix(parts, f"{stem}.weight", f"{stem}.weight_scale")
+
+
+def _integers(parts: Parts, stem: str, name: str) -> Packed:
+    n, words = parts.shape(name, ("int32",))
+    scales, zeros, order = (f"{stem}.weight_{p}" for p in ("scale", "zero_point", "g_idx"))
+    said = f"{stem}.weight_shape"
+    if parts.shape(said, ("int64", "int32"), 1) != (2,):
+        raise parts.refuse(said, "is no shape")
+    rows, k = (int(each) for each in parts.load(said))
+    rows_of_scales, groups = parts.shape(scales, _FLOATS)
+    bits = next((b for b in (4, 8) if -(-k * b // 32) == words), None)
+    if rows != n or rows_of_scales != n or bits is None or k < 1 or k % groups:
+        raise parts.refuse(name, f"does not fit its shape, {rows} x {k}, and scales")
+    if parts.has(order):
+        said_of = parts.shape(order, ("int32", "int64"), 1)
+        index = parts.load(order).astype(np.int64)
+        if said_of != (k,) or (index != np.arange(k) // (k // groups)).any():
+            raise parts.unsupported(f"tensor {order!r}, groups that are not neighbours,")
+    has_zeros = parts.has(zeros)
+    if has_zeros and bits_of(parts.shape(zeros, ("int32",))[0], n) != bits:
+        raise parts.refuse(zeros, "does not fit its weight")
+    how = affine(bits, k // groups, ZEROS if has_zeros else MIDDLE)
+
+    def load() -> Quantized:
+        return Quantized(
+            how,
+            codes=unpack(parts.load(name), bits, k),
+            scales=parts.load(scales).astype(np.float16),
+            zeros=_zeros() if has_zeros else None,
+        )
+
+    def floats() -> Floats:
+        codes = unpack(parts.load(name), bits, k).astype(np.float32)
+        less = _zeros().astype(np.float32) if has_zeros else np.full((1, 1), how.middle, np.float32)
+        less, by = np.broadcast_to(less, (n, groups)), parts.load(scales).astype(np.float32)
+        return (codes - np.repeat(less, k // groups, 1)) * np.repeat(by, k // groups, 1)
+
+    def _zeros() -> npt.NDArray[np.uint8]:
+        """Packed along rows: i32 [N bits / 32, G]."""
+        return np.ascontiguousarray(unpack(parts.load(zeros).T, bits, n).T)
+
+    used = tuple(p for p in (name, scales, zeros, order, said) if parts.has(p))
+    whole = how.fits(k) and parts.halves(scales)
+    why = "" if whole else f"{how.name} with {parts.dtype(scales)} scales"
+    return Packed((n, k), used, load if whole else floats, how.name if whole else "", why=why)
+
+
+def _mxfp4(parts: Parts, stem: str, name: str) -> Packed:
+    n, half = parts.shape(name, ("uint8",))
+    scales = f"{stem}.weight_scale"
+    if parts.shape(scales, ("uint8",)) != (n, half // 16) or half % 16:
+        raise parts.refuse(name, "does not fit its scales, as MXFP4")
+
+    def load() -> Quantized:
+        codes = unpack(parts.load(name), 4, 2 * half)
+        return Quantized(SCHEMES["mxfp4"], codes, parts.load(scales))
+
+    return Packed((n, 2 * half), (name, scales), load, "mxfp4")

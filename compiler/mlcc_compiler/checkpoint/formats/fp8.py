@@ -1,0 +1,29 @@
+"""fp8 as DeepSeek-V3 and Qwen publish it: e4m3 weights with a scale a block of 128 x 128, or one
+a row or tensor (`fbgemm_fp8`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mlcc_compiler.checkpoint.formats import scaled
+from mlcc_compiler.checkpoint.formats.packed import Packed, Parts
+
+
+def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
+    """The matrices of a folder, by the model's names."""
+    block = _block(parts, config)
+    for suffix in ("_scale_inv", "_scale"):
+        for stem, _ in parts.named(suffix):
+            if stem.endswith(".weight") and parts.has(stem):
+                found = block if suffix == "_scale_inv" else None
+                yield stem, scaled.matrix(parts, stem, stem + suffix, block=found)
+
+
+def _block(parts: Parts, config: Mapping[str, Any]) -> tuple[int, int] | None:
+    given = config.get("weight_block_size")
+    if given is None:
+        return None
+    if isinstance(given, list) and len(given) == 2 and all(type(x) is int and x > 0 for x in given):
+        return given[0], given[1]
+    raise parts.unsupported(f"weight_block_size {str(given)[:40]}")

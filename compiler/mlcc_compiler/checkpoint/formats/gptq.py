@@ -1,0 +1,90 @@
+"""GPTQ (Frantar et al., 2022) as AutoGPTQ and GPTQModel write it.
+
+`qweight` i32 [K bits / 32, N], `qzeros` i32 [G, N bits / 32], `scales` [G, N], and `g_idx` i32 [K],
+the group of each input. With `desc_act` groups are not neighbours: no scheme holds that, such
+matrices are quantized anew. Stored zero points are one less, but in the format "gptq_v2".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc_compiler.checkpoint.formats.packed import (
+    Floats,
+    Packed,
+    Parts,
+    bits_of,
+    check_group,
+    unpack,
+)
+from mlcc_compiler.quantization.quantized import Quantized
+from mlcc_compiler.quantization.schemes import ZEROS, affine
+
+
+def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
+    """The matrices of a folder, by the model's names."""
+    bits = config.get("bits")
+    if type(bits) is not int or not 2 <= bits <= 8:
+        raise parts.unsupported(f"a width of {str(bits)[:20]} bits")
+    less = 0 if config.get("checkpoint_format") == "gptq_v2" else 1
+    group = config.get("group_size")
+    for stem, entry in parts.named(".qweight"):
+        matrix = _matrix(parts, stem, entry.name, bits, less)
+        k = matrix.shape[1]
+        check_group(parts, entry.name, k // parts.folder.shapes[f"{stem}.scales"][0], group, k)
+        yield f"{stem}.weight", matrix
+
+
+def _matrix(parts: Parts, stem: str, name: str, bits: int, less: int) -> Packed:
+    words, n = parts.shape(name, ("int32",))
+    zeros, scales, order = f"{stem}.qzeros", f"{stem}.scales", f"{stem}.g_idx"
+    groups, columns = parts.shape(scales, ("float16", "bfloat16", "float32"))
+    k = words * 32 // bits
+    zero_shape = parts.shape(zeros, ("int32",))
+    if columns != n or k % groups or bits_of(words, k) != bits or zero_shape[0] != groups:
+        raise parts.refuse(name, f"does not fit its scales, as {bits} bits")
+    if bits_of(zero_shape[1], n) != bits:
+        raise parts.refuse(zeros, f"does not fit its weight, as {bits} bits")
+    group = k // groups
+    index = _groups(parts, order, k, groups) if parts.has(order) else None
+    how = affine(bits, group, ZEROS)
+
+    def load() -> Quantized:
+        return Quantized(
+            how,
+            codes=unpack(parts.load(name).T, bits, k),
+            scales=np.ascontiguousarray(parts.load(scales).T.astype(np.float16)),
+            zeros=np.ascontiguousarray(_zeros().T),
+        )
+
+    def floats() -> Floats:
+        codes = unpack(parts.load(name).T, bits, k).astype(np.float32)
+        of = np.arange(k) // group if index is None else index
+        codes -= _zeros().T.astype(np.float32)[:, of]
+        codes *= parts.load(scales).T.astype(np.float32)[:, of]
+        return codes
+
+    def _zeros() -> npt.NDArray[np.uint8]:
+        """One less than 0 is stored as the largest."""
+        return (unpack(parts.load(zeros), bits, n) + np.uint8(less)) & np.uint8((1 << bits) - 1)
+
+    used = (name, zeros, scales) + ((order,) if parts.has(order) else ())
+    if index is not None and (index != np.arange(k) // group).any():
+        return Packed((n, k), used, floats, why="GPTQ whose groups are not neighbours (desc_act)")
+    whole = how.fits(k) and parts.halves(scales)
+    why = "" if whole else f"GPTQ with {parts.dtype(scales)} scales in groups of {group}"
+    return Packed((n, k), used, load if whole else floats, how.name if whole else "", why=why)
+
+
+def _groups(parts: Parts, name: str, k: int, groups: int) -> npt.NDArray[np.int64]:
+    """The group of each input. Raises CheckpointError."""
+    if parts.shape(name, ("int32", "int64"), 1) != (k,):
+        raise parts.refuse(name, f"is not of {k} inputs")
+    index = parts.load(name).astype(np.int64)
+    if index.min() < 0 or index.max() >= groups:
+        raise parts.refuse(name, f"names a group beyond {groups}")
+    return index

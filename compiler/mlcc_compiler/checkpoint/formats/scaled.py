@@ -1,0 +1,88 @@
+"""Matrices of one byte a weight with scales by row, tensor or block: int8 and fp8 (e4m3).
+
+For compressed-tensors, DeepSeek's fp8 blocks and bitsandbytes' int8.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlcc_compiler.checkpoint.formats.packed import Array, Floats, Packed, Parts
+from mlcc_compiler.quantization.quantized import Quantized
+from mlcc_compiler.quantization.schemes import affine
+
+_FLOATS = ("float16", "bfloat16", "float32")
+
+
+def matrix(
+    parts: Parts,
+    name: str,
+    scale: str,
+    *,
+    block: tuple[int, int] | None = None,
+    divisor: float = 1.0,
+) -> Packed:
+    """weight * scale / divisor; `block` rows and columns share a scale, if there is such."""
+    n, k = parts.shape(name, ("int8", "float8_e4m3fn"))
+    shape = parts.shape(scale, _FLOATS, 0)
+    _check(parts, name, scale, (n, k), shape, block)
+    groups = _groups(shape, n, k) if block is None else None
+    integers = parts.dtype(name) == "int8" and groups is not None and divisor == 1
+    how = affine(8, k // groups if groups and groups > 1 else 0)
+
+    def load() -> Quantized:
+        codes = parts.load(name).view(np.uint8) ^ np.uint8(128)
+        scales = np.broadcast_to(_two(parts.load(scale)), (n, groups or 1))
+        return Quantized(how, codes, np.ascontiguousarray(scales.astype(np.float16)))
+
+    def floats() -> Floats:
+        weight = parts.load(name).astype(np.float32)
+        weight *= _spread(parts.load(scale).astype(np.float32), (n, k), block)
+        return weight if divisor == 1 else weight / np.float32(divisor)
+
+    if integers and how.fits(k) and parts.halves(scale):
+        return Packed((n, k), (name, scale), load, how.name)
+    dtype = "fp8" if parts.dtype(name) != "int8" else f"int8 with {parts.dtype(scale)} scales"
+    nearest: dict[str, Any] = {} if dtype == "fp8" else {"nearest": how.name}
+    return Packed((n, k), (name, scale), floats, why=dtype, **nearest)
+
+
+def _check(
+    parts: Parts,
+    name: str,
+    scale: str,
+    shape: tuple[int, ...],
+    found: tuple[int, ...],
+    block: tuple[int, int] | None,
+) -> None:
+    n, k = shape
+    if block is not None:
+        wanted = (-(-n // block[0]), -(-k // block[1]))
+        if found != wanted:
+            raise parts.refuse(
+                scale, f"is {found}, not {wanted}, for blocks of {block} in {name!r}"
+            )
+    elif _groups(found, n, k) is None:
+        raise parts.refuse(scale, f"is {found}, which fits no weight of {n} x {k}")
+
+
+def _groups(shape: tuple[int, ...], n: int, k: int) -> int | None:
+    """Scales a row, one where a tensor or a row has one; None if they fit nothing."""
+    if shape in ((), (1,), (n,), (n, 1), (1, 1)):
+        return 1
+    return shape[1] if len(shape) == 2 and shape[0] == n and k % shape[1] == 0 else None
+
+
+def _two(scale: Array) -> Array:
+    return scale.reshape(-1, 1) if scale.ndim < 2 else scale
+
+
+def _spread(scale: Floats, shape: tuple[int, int], block: tuple[int, int] | None) -> Floats:
+    """The scale of each weight, or what broadcasts to it."""
+    if block is not None:
+        rows = np.repeat(scale, block[0], axis=0)[: shape[0]]
+        return np.repeat(rows, block[1], axis=1)[:, : shape[1]]
+    two = _two(scale)
+    return np.repeat(two, shape[1] // two.shape[1], axis=1) if two.shape[1] > 1 else two

@@ -1,0 +1,122 @@
+"""A model in GGUF files as a checkpoint: what `checkpoint.folder` says of a Hugging Face folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from mlcc.errors import CheckpointError
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.gguf.blocks import to_float
+from mlcc_compiler.checkpoint.gguf.config import architecture_of, config_of, generation_config_of
+from mlcc_compiler.checkpoint.gguf.files import all_parts
+from mlcc_compiler.checkpoint.gguf.header import GgufTensor, Value
+from mlcc_compiler.checkpoint.gguf.names import places
+from mlcc_compiler.checkpoint.gguf.tensors import GgufTensors, blocks_of
+from mlcc_compiler.checkpoint.gguf.tokenizer.build import tokenizer_of
+from mlcc_compiler.checkpoint.gguf.tokenizer.vocabulary import Vocabulary
+
+_TEMPLATE = "tokenizer.chat_template"
+_MOST_FREQUENCIES = 4096
+
+
+@dataclass(frozen=True)
+class GgufCheckpoint(Checkpoint):
+    """`folder` is the file, the first of its parts."""
+
+    metadata: Mapping[str, Value] = field(repr=False, default_factory=dict)
+    source: GgufTensors = field(repr=False, default_factory=lambda: GgufTensors({}, {}))
+
+    @classmethod
+    def open(cls, path: str | Path) -> GgufCheckpoint:
+        """Read the headers of a file and of those that it was split into."""
+        metadata, found = all_parts(Path(path))
+        architecture = architecture_of(metadata, path)
+        table = found.get("token_embd.weight")
+        if table is None or len(table.shape) != 2:
+            raise CheckpointError(f"{path}: has no matrix 'token_embd.weight'; fetch it again")
+        shapes = {name: tensor.shape for name, tensor in found.items()}
+        config, notes = config_of(
+            metadata, architecture, shapes, lambda name: _frequencies(found, name)
+        )
+        where = places(architecture, shapes, config)
+        return cls(
+            folder=Path(path),
+            config=config,
+            outer_config=config,
+            generation_config=generation_config_of(metadata),
+            tokenizer_config={},
+            chat_templates=_templates(metadata),
+            notes=tuple(f"the file's key '{key}' is not used" for key in notes),
+            metadata=metadata,
+            source=GgufTensors(found, where),
+        )
+
+    @property
+    def name(self) -> str:
+        """`general.name`, or the file's."""
+        said = self.metadata.get("general.name")
+        text = said if isinstance(said, str) and said.isprintable() else ""
+        text = "-".join(text.replace("/", " ").split())[:100]
+        return text or self.folder.stem
+
+    @cached_property
+    def tensors(self) -> GgufTensors:
+        return self.source
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Raises CheckpointError."""
+        found, rows = Vocabulary.of(self.metadata), self.config["vocab_size"]
+        if len(found.tokens) > rows:
+            raise CheckpointError(
+                f"{self.folder}: has {len(found.tokens)} tokens and embeddings of {rows}; fetch "
+                "the file again"
+            )
+        return found
+
+    @cached_property
+    def tokenizer(self) -> bytes:
+        """tokenizer.json, made of the file's vocabulary."""
+        return tokenizer_of(self.vocabulary)
+
+    @cached_property
+    def special_tokens(self) -> dict[str, str]:
+        return self.vocabulary.special_tokens
+
+    @cached_property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        return self.vocabulary.end_ids
+
+    @cached_property
+    def licence(self) -> tuple[str, bytes] | None:
+        """A GGUF file has the name of its licence, not the text."""
+        return None
+
+
+def _frequencies(found: Mapping[str, GgufTensor], name: str) -> list[float] | None:
+    """The numbers of a small tensor. Raises CheckpointError."""
+    tensor = found.get(name)
+    if tensor is None:
+        return None
+    if len(tensor.shape) != 1 or tensor.shape[0] > _MOST_FREQUENCIES:
+        raise CheckpointError(f"{tensor.path}: tensor {name!r} is no list of frequencies")
+    values: list[float] = to_float(blocks_of(tensor), tensor)[0].astype(float).tolist()
+    if not np.isfinite(values).all():
+        raise CheckpointError(f"{tensor.path}: tensor {name!r} holds NaN or infinity")
+    return values
+
+
+def _templates(metadata: Mapping[str, Value]) -> dict[str, str]:
+    """Chat templates by name."""
+    found = {}
+    for key, value in metadata.items():
+        if isinstance(value, str) and key == _TEMPLATE:
+            found["default"] = value
+        elif isinstance(value, str) and key.startswith(_TEMPLATE + "."):
+            found[key.removeprefix(_TEMPLATE + ".")] = value
+    return found

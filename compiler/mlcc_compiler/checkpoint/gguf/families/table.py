@@ -1,0 +1,13 @@
+"""All families of GGUF files that are read, by `general.architecture`."""
+
+from __future__ import annotations
+
+from mlcc_compiler.checkpoint.gguf.families import delta, hybrids, latent, llamas, others
+
+FAMILIES = {
+    **llamas.FAMILIES,
+    **others.FAMILIES,
+    **latent.FAMILIES,
+    **hybrids.FAMILIES,
+    **delta.FAMILIES,
+}

@@ -1,0 +1,207 @@
+"""The name map of GGUF: which tensors of a file are which of the model, by its family's row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from mlcc.errors import CheckpointError
+from mlcc_compiler.checkpoint.gguf.families.table import FAMILIES
+from mlcc_compiler.checkpoint.gguf.family import Family, Join
+from mlcc_compiler.checkpoint.gguf.orders import Order
+
+Shape = tuple[int, ...]
+
+_OF_EXPERTS = {
+    "ffn_gate_exps": "gate_proj",
+    "ffn_up_exps": "up_proj",
+    "ffn_down_exps": "down_proj",
+}
+_MOST_EXPERTS = 4096
+"""Of a layer."""
+
+FREQUENCIES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+"""Tensors that are numbers of the config: `config.py` reads them."""
+_MADE_BY_CONVERTERS = re.compile(r"blk\.\d+\.(attn_rot_embd|rope_freqs|rope_factors_\w+)\.weight")
+"""Of old files: copies of what the config says."""
+_OF_LAYER = re.compile(r"blk\.(\d+)\.(\w+(?:\.[a-z]\w*)??)(\.weight|\.bias)?")
+_ONE_EXPERT = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down)\.(\d+)\.weight")
+"""Of files of 2023 and of early 2024, where each expert is a tensor."""
+
+_FLAT = ("ssm_a", "ssm_d", "ssm_norm.weight")
+"""Vectors that llama.cpp writes as matrices, to broadcast them."""
+_TAPS = ("ssm_conv1d.weight", "shortconv.conv.weight")
+"""Filters [channels, taps] of what Hugging Face has as [channels, 1, taps]."""
+_GATES = ("ffn_gate_inp_shexp.weight",)
+"""A row, which some files have as a vector."""
+_LOGARITHMS = ("ssm_a",)
+"""Of -exp(x) the model has x."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tensor of the file, or one of the matrices in it."""
+
+    name: str
+    expert: int | None = None
+    turned: bool = False
+    """Its matrices are the other way round."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one of the model's tensors is, and what was done to it."""
+
+    sources: tuple[Source, ...]
+    """One below the other."""
+    shape: Shape
+    rows: Order | None = None
+    columns: tuple[int, Order] | None = None
+    """Of runs of so many."""
+    offset: float = 0.0
+    """What was added to the values."""
+    logarithm: bool = False
+    """The values are -exp of the model's."""
+
+    @property
+    def name(self) -> str:
+        """The tensor of the file, or the first of them."""
+        return self.sources[0].name
+
+
+def places(
+    architecture: str, shapes: Mapping[str, Shape], config: Mapping[str, Any]
+) -> dict[str, Place]:
+    """Model's name -> place. A tensor that no map knows keeps its name, to be refused by it.
+
+    shapes: of the file's tensors. Raises CheckpointError.
+    """
+    return _Map(FAMILIES[architecture], shapes, dict(config)).read()
+
+
+class _Map:
+    """The places of one file, as they are found."""
+
+    def __init__(self, family: Family, shapes: Mapping[str, Shape], config: dict[str, Any]) -> None:
+        self.family, self.shapes, self.config = family, shapes, config
+        self.found: dict[str, Place] = {}
+        self.layers: int = config.get("num_hidden_layers", 0)
+        self.rows = family.orders(config) if self.layers else {}
+        self.columns = family.columns(config) if self.layers else {}
+        self.joined = {part: join for join in family.joins for part in join.parts}
+
+    def read(self) -> dict[str, Place]:
+        for name in self.shapes:
+            if name in FREQUENCIES or _MADE_BY_CONVERTERS.fullmatch(name):
+                continue
+            for target, place in self._of(name):
+                self._put(target, place)
+        return self.found
+
+    def _put(self, target: str, place: Place) -> None:
+        if target in self.found:
+            raise CheckpointError(
+                f"the GGUF file's tensors {self.found[target].name!r} and {place.name!r} are both "
+                f"the model's {target!r}; fetch it again"
+            )
+        self.found[target] = place
+
+    def _of(self, name: str) -> Iterable[tuple[str, Place]]:
+        """What a tensor of the file is: nothing, one of the model's, or an expert's each."""
+        if (one := _ONE_EXPERT.fullmatch(name)) is not None and self._routes:
+            mlp = f"model.layers.{one[1]}.{self.family.experts}.{one[3]}"
+            return [(f"{mlp}.{one[2]}_proj.weight", self._place(name))]
+        if (match := _OF_LAYER.fullmatch(name)) is None:
+            return [self._outer(name)]
+        number, part, kind = match[1], match[2], match[3] or ""
+        drafts = self.config.get("num_nextn_predict_layers", 0)
+        if self.layers <= int(number) < self.layers + drafts:
+            return []
+        if part in _OF_EXPERTS and kind == ".weight" and self._routes:
+            return self._experts(name, f"model.layers.{number}", _OF_EXPERTS[part])
+        if (join := self.joined.get(part + kind)) is not None:
+            return self._join(join, number, part + kind)
+        target = self.family.layer.get(part + kind)
+        if target is None and part in self.family.layer:
+            target = self.family.layer[part] + kind
+        if target is None:
+            return [(name, self._place(name))]
+        return [(f"model.layers.{number}.{target}", self._place(name, part, kind))]
+
+    @property
+    def _routes(self) -> bool:
+        return "ffn_gate_inp" in self.family.layer
+
+    def _outer(self, name: str) -> tuple[str, Place]:
+        stem, _, kind = name.rpartition(".")
+        if stem not in self.family.outer:
+            return name, self._place(name)
+        is_norm = stem.endswith("_norm") and kind == "weight"
+        place = self._place(name, offset=self.family.norm_offset if is_norm else 0.0)
+        return f"{self.family.outer[stem]}.{kind}", place
+
+    def _place(self, name: str, part: str = "", kind: str = "", offset: float = 0.0) -> Place:
+        whole, shape = part + kind, self.shapes[name]
+        if part.endswith("_norm") and kind == ".weight" and part not in self.family.plain_norms:
+            offset = self.family.norm_offset
+        if whole in _FLAT:
+            shape = (prod(shape),)
+        elif whole in _TAPS and len(shape) == 2:
+            shape = (shape[0], 1, shape[1])
+        elif whole in _GATES and len(shape) == 1:
+            shape = (1, *shape)
+        return Place(
+            (Source(name),),
+            shape,
+            rows=self.rows.get(part, self.rows.get(whole)),
+            columns=self.columns.get(part),
+            offset=offset,
+            logarithm=whole in _LOGARITHMS,
+        )
+
+    def _experts(self, name: str, layer: str, proj: str) -> Iterable[tuple[str, Place]]:
+        count, *shape = self.shapes[name]
+        if count > _MOST_EXPERTS:
+            raise CheckpointError(
+                f"the GGUF file's tensor {name!r} is of {count} experts, and at most "
+                f"{_MOST_EXPERTS} are read; fetch it again"
+            )
+        for i in range(count):
+            target = f"{layer}.{self.family.experts}.{i}.{proj}.weight"
+            yield target, Place((Source(name, i),), tuple(shape))
+
+    def _join(self, join: Join, number: str, part: str) -> Iterable[tuple[str, Place]]:
+        """With the first of its parts; those of a join that is not whole keep their names."""
+        names = [f"blk.{number}.{each}" for each in join.parts]
+        shapes = [self.shapes.get(name) for name in names]
+        if None in shapes:
+            name = f"blk.{number}.{part}"
+            return [(name, self._place(name))]
+        if part != join.parts[0]:
+            return []
+        sources = tuple(
+            Source(name, turned=each in join.turned)
+            for name, each in zip(names, join.parts, strict=True)
+        )
+        matrices = [
+            _stacked(s, source.turned) for s, source in zip(shapes, sources, strict=True) if s
+        ]
+        shape: Shape = (sum(rows for rows, _ in matrices), matrices[0][1])
+        if len({width for _, width in matrices}) > 1:
+            raise CheckpointError(
+                f"the GGUF file's tensors {names[0]!r} and {names[1]!r} are of different widths; "
+                "fetch it again"
+            )
+        rows = None if join.order is None else join.order(self.config)
+        shape = (prod(shape),) if join.flat else shape
+        return [(f"model.layers.{number}.{join.target}", Place(sources, shape, rows))]
+
+
+def _stacked(shape: Shape, turned: bool) -> tuple[int, int]:
+    """Rows and columns of all its matrices, one below the other."""
+    if turned and len(shape) > 1:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    return prod(shape[:-1]), shape[-1]

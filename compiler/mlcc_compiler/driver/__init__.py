@@ -1,0 +1,1 @@
+"""What the command line does around a compile: checks, progress, libraries in threads."""

@@ -1,0 +1,162 @@
+"""The libraries of a compile: what is lowered first, and built beside the weights.
+
+Lowering says how weights are stored, so it comes before them, one library after the other in the
+caller's thread: passes and kernels are Python. Building one is TVM's and LLVM's own code, which
+leave Python alone, so it goes to threads, as many as there are cores, while the caller converts
+weights. Nothing of a library depends on what else runs: the same bytes come of it.
+
+Not here: the phases of one library (`pipeline.py`), weights, the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from mlcc.artifact.manifest import interface_hash
+from mlcc.artifact.schema import AdapterSite
+from mlcc.errors import UnsupportedError
+from mlcc_compiler.artifact.describe import library_abi
+from mlcc_compiler.artifact.package import ArtifactWriter
+from mlcc_compiler.ir.graph_json import graph_to_json
+from mlcc_compiler.ir.ir_dump import IrDump
+from mlcc_compiler.ir.layout import WeightPlan
+from mlcc_compiler.kernels import kernel_set_for
+from mlcc_compiler.passes.adapters import sites_of
+from mlcc_compiler.passes.auxiliary import add_interface
+from mlcc_compiler.pipeline import Bounds, Lowered, build, lower
+from mlcc_compiler.plan import Plan
+from mlcc_compiler.quantization.codec import cores
+from mlcc_compiler.weights.convert import plain_layout, specs_of
+from mlcc_targets import Target
+from mlcc_targets.static import HEADER
+
+Item = TypeVar("Item")
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A plan, whose library is written or being written, and what its weights and steps need."""
+
+    plan: Plan
+    weights: list[WeightPlan]
+    functions: tuple[str, ...]
+    workspace_bytes: int
+    sites: tuple[AdapterSite, ...] = ()
+
+
+@dataclass
+class Libraries:
+    """Those of one artifact, the first the manifest's own. They are whole after `wait`."""
+
+    built: list[Built] = field(default_factory=list)
+    _running: list[Future[None]] = field(default_factory=list)
+
+    def beside(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The items, as long as no build has failed. Raises what a build raised."""
+        for item in items:
+            for future in self._running:
+                if future.done():
+                    future.result()
+            yield item
+
+    def wait(self, report: Report) -> None:
+        """Until all are written. Raises mlcc_targets.TargetError."""
+        if not all(future.done() for future in self._running):
+            report("libraries")
+        for future in self._running:
+            future.result()
+
+
+@contextmanager
+def libraries(plans: Iterable[Plan], writer: ArtifactWriter, report: Report) -> Iterator[Libraries]:
+    """Lower every plan, and begin to build. At the end, and after an error, nothing runs any more.
+
+    Raises UnsupportedError.
+    """
+    with ThreadPoolExecutor(cores(), "mlcc-library") as pool:
+        found = Libraries()
+        try:
+            for plan in plans:
+                built, work = _lowered(plan, writer, report)
+                found.built.append(built)
+                _check_shared(found.built[0], built)
+                if work is not None:
+                    found._running.append(pool.submit(work))
+            yield found
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _lowered(
+    plan: Plan, writer: ArtifactWriter, report: Report
+) -> tuple[Built, Callable[[], None] | None]:
+    """What is known of a library before it is built, and what builds it, if anything is left."""
+    library = writer.path(plan.target.library)
+    for name in plan.target.extra_files:
+        writer.path(name)
+    if plan.target.device == "numpy":
+        sites = sites_of(plan.traced.module, plan.traced.names) if plan.options.adapters else ()
+        return Built(plan, _reference_library(plan, library), (), 0, sites), None
+    lowered = _lower(plan, report)
+    outputs = [(plan.target, library)]
+    if static := plan.static_row:
+        writer.path(HEADER)
+        outputs.append((static, writer.path(static.library)))
+    functions, workspace = lowered.functions, lowered.workspace_bytes
+    built = Built(plan, lowered.plans, functions, workspace, lowered.sites)
+    report("code")
+    return built, lambda: _write(lowered, outputs, plan.options.dump_ir)
+
+
+def _lower(plan: Plan, report: Report) -> Lowered:
+    lowered = lower(
+        plan.traced,
+        kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows),
+        plan.caches,
+        Bounds(plan.layout, plan.limits.context),
+        plan.vocab_size,
+        plan.target,
+        IrDump(plan.options.dump_ir),
+        report,
+        plan.options.adapters,
+        plan.encoder is None,
+    )
+    caches, vocab = plan.caches.infos(plan.pools), plan.vocab_size
+    adapters, specs = plan.adapters(lowered.sites), specs_of(lowered.plans)
+    interface = interface_hash(caches, plan.limits, vocab, specs, adapters)
+    return replace(lowered, module=add_interface(lowered.module, interface))
+
+
+def _write(lowered: Lowered, outputs: list[tuple[Target, Path]], dump: Path | None) -> None:
+    """The library of the row itself, marked, and those that programs link."""
+    for i, (target, path) in enumerate(outputs):
+        build(lowered, target, path, dump)
+        if i == 0:
+            target.mark(path, library_abi())
+
+
+def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
+    """The graph itself; its weights are f32, rounded through their scheme."""
+    IrDump(plan.options.dump_ir)("traced", plan.traced.module)
+    library.write_text(graph_to_json(plan.traced), encoding="utf-8")
+    schemes = plan.schemes
+    return [
+        WeightPlan((name,), shape, "", schemes[name], plain_layout(shape, schemes[name]))
+        for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True)
+    ]
+
+
+def _check_shared(first: Built, other: Built) -> None:
+    """Libraries of one artifact read the same weights. Raises UnsupportedError."""
+    if specs_of(first.weights) != specs_of(other.weights):
+        raise UnsupportedError(
+            f"{first.plan.target.library} and {other.plan.target.library} would read "
+            "different weights; compile them apart, with --f16 and with --no-f16"
+        )

@@ -1,0 +1,1 @@
+"""The graph between models and kernels: nodes, cache groups, weight layouts, and TVM's one door."""

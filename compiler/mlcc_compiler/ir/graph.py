@@ -1,0 +1,154 @@
+"""Reading the graph's calls and emitting new ones: what passes and kernels share.
+
+A graph is straight: one dataflow block, no control flow. Which operator becomes which kernel is the
+passes' business (`passes/`), what a kernel computes is `kernels/`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc_compiler.ir._tvm import ir, relax, tirx
+from mlcc_compiler.ir.layout import WeightPlan
+
+PREFIX = "mlcc."
+"""Of the names of our operators (`models/ops.py`), beside TVM's own."""
+
+
+class Graph:
+    """A graph being emitted."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+        self.memo: dict[Any, Any] = {}
+        """What a kernel set emitted for an input and uses again for its other readers."""
+        self._added: dict[Any, Any] = {}
+
+    def add(self, kernel: Any, name: str) -> Any:
+        """A kernel's global variable; equal kernels are kept once in the module. The builder looks
+        for an equal one through the whole text of the kernel, so the same object is asked once."""
+        if kernel not in self._added:
+            self._added[kernel] = self.builder.add_func(kernel, name)
+        return self._added[kernel]
+
+    def call_tir(self, kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> relax.Var:
+        """Emit a call of a kernel. Raises TypeError."""
+        check_dtypes(kernel, name, arguments, out)
+        function = self.add(kernel, name)
+        return self.builder.emit(relax.call_tir(function, list(arguments), out))
+
+    def items(self, value: relax.Var, count: int) -> list[relax.Var]:
+        """The members of a tuple."""
+        return [self.builder.emit(relax.TupleGetItem(value, i)) for i in range(count)]
+
+
+def check_dtypes(kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> None:
+    """Raises TypeError unless a kernel was made for tensors of the graph's dtypes: TVM does not ask
+    before the kernel runs."""
+    tensors = [a.ty for a in arguments if isinstance(a.ty, relax.TensorType)]
+    given = [str(t.dtype) for t in (*tensors, *(out if isinstance(out, list) else [out]))]
+    taken = [str(p.ty.dtype) for p in kernel.params if isinstance(p.ty, tirx.buffer.BufferType)]
+    if given != taken:
+        raise TypeError(f"kernel '{name}' is made for {taken}, and the graph has {given}")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight in the graph: its plan and the variables of its physical tensors."""
+
+    plan: WeightPlan
+    parts: list[relax.Var]
+
+    @property
+    def vector(self) -> relax.Var:
+        """The only tensor of an unquantized vector."""
+        (part,) = self.parts
+        return part
+
+    @property
+    def members(self) -> tuple[Weight, ...]:
+        """Itself; see `Merged`."""
+        return (self,)
+
+    @property
+    def tensors(self) -> list[relax.Var]:
+        """Those of all members, one after the other."""
+        return self.parts
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Weights of one input whose rows make one output, each stored in a scheme of its own."""
+
+    members: tuple[Weight, ...]
+
+    @property
+    def tensors(self) -> list[relax.Var]:
+        """Those of all members, one after the other."""
+        return [part for member in self.members for part in member.parts]
+
+
+def call_parts(call: relax.Call) -> tuple[str, list[Any]]:
+    """('mlcc.linear', arguments) or ('relax.add', arguments)."""
+    if isinstance(call.op, ir.Op) and call.op.name == "relax.call_pure_packed":
+        return str(call.args[0].global_symbol), list(call.args[1:])
+    name = call.op.name if isinstance(call.op, ir.Op) else ""
+    return name, list(call.args)
+
+
+def calls(function: relax.Function) -> Iterator[relax.Call]:
+    """The calls of a straight function, in order: values of bindings. TVM's own visitor would walk
+    the types of all weights again for each."""
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.Call):
+                yield binding.value
+
+
+def is_call(node: Any, name: str) -> bool:
+    """A call of one of TVM's own operators."""
+    return isinstance(node, relax.Call) and isinstance(node.op, ir.Op) and node.op.name == name
+
+
+def is_attribute(expr: Any) -> bool:
+    """Whether an argument is a number or a text, known while compiling."""
+    return isinstance(expr, (tirx.IntImm, tirx.FloatImm, ir.StringImm))
+
+
+def literal(expr: Any) -> int | float | str:
+    """The Python value of an attribute that was passed as an argument."""
+    value = expr.value
+    if isinstance(expr, tirx.IntImm):
+        return int(value)
+    return float(value) if isinstance(expr, tirx.FloatImm) else str(value)
+
+
+def attribute(value: int | float | str) -> Any:
+    """A Python value as an argument of a call."""
+    if isinstance(value, str):
+        return ir.StringImm(value)
+    if isinstance(value, float):
+        return tirx.FloatImm("float64", value)
+    return tirx.IntImm("int64", value)
+
+
+def dims(expr: Any) -> list[Any]:
+    """The shape of a tensor expression: ints where static, symbolic expressions elsewhere."""
+    return [int(d) if isinstance(d, tirx.IntImm) else d for d in expr.ty.shape.values]
+
+
+def dtype_of(expr: Any) -> str:
+    """The dtype of a tensor expression."""
+    return str(expr.ty.dtype)
+
+
+def sizes(expr: Any) -> tuple[int, ...]:
+    """The static dimensions of a tensor, without its number of rows."""
+    return tuple(d for d in dims(expr) if isinstance(d, int))
+
+
+def tensor(shape: Sequence[Any], dtype: str = "float32") -> Any:
+    """The type of a tensor."""
+    return relax.TensorType(list(shape), dtype)

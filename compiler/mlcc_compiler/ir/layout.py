@@ -1,0 +1,198 @@
+"""What models, passes, kernels and the writer of weights agree on: how a weight is stored, how
+pages hold keys and values, and the numbers of a layer's attention.
+
+Low in the compiler: data, no TVM, and nothing imported but what layers keep (`caches`) and what a
+quantized matrix is (`quantization.quantized`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.engine.batch.tables import CacheGroup, StepLayout
+from mlcc_compiler.ir.caches import CacheLayout, CacheTensor, Kept, PagedRecord
+from mlcc_compiler.quantization.quantized import Quantized
+
+Array = npt.NDArray[Any]
+
+INT8, INT8_WORDS = "int8", "int8x4"
+"""Pages of 8-bit numbers, as a kernel set reads them: bytes, or four in a word, the first lowest
+(WGSL has 32-bit types only). In memory they are the same on every device that runs here."""
+SCALED = frozenset({INT8, INT8_WORDS})
+"""How pages are kept whose numbers stand for themselves times the scale of their token and head:
+the largest magnitude divided by 127 (absmax; LLM.int8(), Dettmers et al., 2022)."""
+
+
+@dataclass(frozen=True)
+class AttentionShape(PagedRecord):
+    """The numbers of one layer's attention, from the model to the kernel."""
+
+    operator: ClassVar = "attention"
+    append: ClassVar = "append_kv"
+    tensors: ClassVar = ("kv", "kv_scale")
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+    """What q . k is multiplied with."""
+    window: int | None = None
+    """Keys that a query sees, itself included; None = all before it."""
+    softcap: float | None = None
+    """Scores become cap * tanh(score / cap); None = they stay."""
+    sinks: bool = False
+    """A head's softmax has a score more, that of a sink (Xiao et al., 2024), learned and of no
+    value: what attends to it is lost."""
+    causal: bool = True
+    """Whether a query sees nothing behind it. If not it sees all of its sequence, which is one
+    step's; of a window those less than `window` away on both sides."""
+    shared: bool = False
+    """Whether it brings no keys and values, but asks those that the layer's own attention keeps:
+    another layer's queries (cross-layer attention; Brandon et al., 2024)."""
+
+    @property
+    def asks_only(self) -> bool:
+        return self.shared
+
+    @property
+    def asking(self) -> int:
+        """The queries, and the sinks."""
+        return 2 if self.sinks else 1
+
+    @property
+    def slides(self) -> bool:
+        """Whether pages slide out of the window: a window group."""
+        return self.causal and self.window is not None
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a KV head."""
+        return self.heads // self.kv_heads
+
+    def kept(self, page_size: int, dtype: str) -> Kept:
+        """Pages of keys and values; of a window, if there is one. 8-bit ones have their scales."""
+        kind = "window" if self.slides else "paged"
+        rows, dim = (2, self.kv_heads, page_size), self.head_dim
+        name, scale = self.tensors
+        if dtype == INT8:
+            tensors = [CacheTensor(name, (*rows, dim), "int8")]
+        elif dtype == INT8_WORDS:
+            tensors = [CacheTensor(name, (*rows, dim // 4), "uint32")]
+        else:
+            tensors = [CacheTensor(name, (*rows, dim), dtype)]
+        if dtype in SCALED:
+            tensors.append(CacheTensor(scale, rows, "float32"))
+        window = self.window if self.slides else None
+        return Kept(CacheGroup(kind, page_size, window), tuple(tensors))
+
+    def layout(self, layout: CacheLayout) -> KvLayout:
+        return KvLayout.of(layout)
+
+
+@dataclass(frozen=True)
+class KvLayout:
+    """The page tensor of a layer, [num_pages, 2, kv_heads, page_size, head_dim], and which of the
+    step's page lists names its pages.
+
+    8-bit pages have a second tensor, the scales f32[num_pages, 2, kv_heads, page_size].
+    """
+
+    page_size: int
+    dtype: str
+    """Of what is kept: a float, `INT8` or `INT8_WORDS`."""
+    kv_heads: int
+    head_dim: int
+    step: StepLayout
+    group: int
+
+    @property
+    def scaled(self) -> bool:
+        """Whether there are scales."""
+        return self.dtype in SCALED
+
+    @property
+    def tensors(self) -> tuple[CacheTensor, ...]:
+        """The pages, and their scales."""
+        shape = AttentionShape(self.kv_heads, self.kv_heads, self.head_dim, 1.0)
+        return shape.kept(self.page_size, self.dtype).tensors
+
+    @classmethod
+    def of(cls, layout: CacheLayout) -> KvLayout:
+        """Of a layer that keeps keys and values."""
+        pages, *scales = layout.tensors
+        _, kv_heads, page_size, width = pages.shape
+        dtype = pages.dtype
+        if scales and dtype == "uint32":
+            dtype, width = INT8_WORDS, 4 * width
+        return cls(page_size, dtype, kv_heads, width, layout.step, layout.group)
+
+
+@dataclass(frozen=True)
+class PhysicalTensor:
+    """One tensor of a packed weight; `suffix` is added to the checkpoint's name."""
+
+    suffix: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class WeightLayout:
+    """How one weight is stored, and the functions that make it so."""
+
+    tensors: tuple[PhysicalTensor, ...]
+    pack: Callable[[npt.NDArray[np.float32]], list[Array]]
+    """From f32."""
+    pack_quantized: Callable[[Quantized], list[Array]] | None = None
+    """From codes that are of the scheme already: they are stored as they are. None: there are no
+    codes in this layout, pack what they stand for."""
+    tile: int = 0
+    """Rows that lie together: both take any whole number of tiles at a time, and the last rows,
+    and what they make of them follows, along the first axis. 0 = they take all rows only."""
+
+    @classmethod
+    def vector(cls, shape: tuple[int, ...]) -> WeightLayout:
+        """As it is, in float32."""
+        part = PhysicalTensor("", shape, "float32")
+        return cls((part,), lambda weight: [weight.astype(np.float32)])
+
+
+@dataclass(frozen=True)
+class WeightPlan:
+    """One weight: logical `shape`, quantized by `scheme`, stored as `layout`."""
+
+    sources: tuple[str, ...]
+    """Names of the model's tensors whose rows, one below the other, are this weight."""
+    shape: tuple[int, ...]
+    use: str
+    """'matrix' (a linear reads it), 'table' (only looked up), 'experts' (several matrices, of
+    which each row picks some) or 'vector'."""
+    scheme: str
+    layout: WeightLayout
+
+    @property
+    def name(self) -> str:
+        """In the artifact: the sources' own, or what they share with their differences joined."""
+        if len(self.sources) == 1:
+            return self.sources[0]
+        parts = [name.split(".") for name in self.sources]
+        columns = [list(dict.fromkeys(column)) for column in zip(*parts, strict=True)]
+        return ".".join(_joined(column) for column in columns)
+
+    def names(self) -> list[str]:
+        """Names of the physical tensors in the artifact."""
+        return [f"{self.name}{part.suffix}" for part in self.layout.tensors]
+
+
+def _joined(differences: list[str]) -> str:
+    """ "q_proj+k_proj", and of numbers that follow one another "0-127"."""
+    first = differences[0]
+    if len(differences) > 2 and first.isdecimal():
+        numbers = [str(int(first) + i) for i in range(len(differences))]
+        if numbers == differences:
+            return f"{first}-{differences[-1]}"
+    return "+".join(differences)

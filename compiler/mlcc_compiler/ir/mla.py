@@ -1,0 +1,86 @@
+"""Multi-head latent attention (DeepSeek-AI, 2024): its numbers, and the pages that it keeps.
+
+A token is kept as one latent of `rank` numbers, of which each head's key and value are linear
+functions, and one rotated key of `rope` numbers that all heads share. Kernels apply those functions
+to the query and to the result instead (the absorbed form), so that attention reads latents as they
+are kept: one key of rank + rope numbers for all heads, whose first `rank` are the value. Rotation
+is of neighbouring pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mlcc.engine.batch.tables import CacheGroup, StepLayout
+from mlcc.errors import UnsupportedError
+from mlcc_compiler.ir.caches import CacheLayout, CacheTensor, Kept, PagedRecord
+from mlcc_compiler.ir.layout import SCALED
+
+
+@dataclass(frozen=True)
+class LatentShape(PagedRecord):
+    """The numbers of one layer's latent attention, from the model to the kernel."""
+
+    operator: ClassVar = "latent_attention"
+    append: ClassVar = "append_latent"
+    queries: ClassVar = 3
+    tensors: ClassVar = ("latent",)
+    heads: int
+    nope: int
+    """Numbers of a head's query and key that are not rotated."""
+    rope: int
+    """Those that are."""
+    rank: int
+    """Numbers of the latent."""
+    value: int
+    """Numbers of a head's value."""
+    scale: float
+    """What q . k is multiplied with."""
+    eps: float
+    """Of the latent's norm."""
+
+    @property
+    def width(self) -> int:
+        """Numbers that a token keeps."""
+        return self.rank + self.rope
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """The shape of kv_b_proj: of each head the rows that make a key of a latent, then those
+        that make a value."""
+        return self.heads * (self.nope + self.value), self.rank
+
+    def kept(self, page_size: int, dtype: str) -> Kept:
+        """Pages of latents, one tensor a layer. Raises UnsupportedError for 8-bit ones."""
+        if dtype in SCALED:
+            raise UnsupportedError(
+                "--kv int8: pages of latents (multi-head latent attention) have no 8-bit form, as "
+                "a latent is all heads' keys and values at once; leave --kv out"
+            )
+        shape = (page_size, self.width)
+        tensors = tuple(CacheTensor(name, shape, dtype) for name in self.tensors)
+        return Kept(CacheGroup("paged", page_size), tensors)
+
+    def layout(self, layout: CacheLayout) -> LatentLayout:
+        (pages,) = layout.tensors
+        return LatentLayout(self, pages, layout.step, layout.group)
+
+
+@dataclass(frozen=True)
+class LatentLayout:
+    """The page tensor of a layer, [num_pages, page_size, rank + rope], and which of the step's page
+    lists names its pages."""
+
+    shape: LatentShape
+    pages: CacheTensor
+    step: StepLayout
+    group: int
+
+    @property
+    def page_size(self) -> int:
+        return self.pages.shape[0]
+
+    @property
+    def dtype(self) -> str:
+        return self.pages.dtype

@@ -1,0 +1,1 @@
+"""CPU kernels that compute each row by itself: activations, norms, embeddings, rope."""

@@ -1,0 +1,171 @@
+"""Elementwise CPU kernels: activations, gated ones, logit softcap, sum, scale. f32 in, f32 out."""
+
+from collections.abc import Callable
+
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.parallel import SERIAL_ELEMENTS
+from mlcc_compiler.kernels.cpu.isa.vector_math import (
+    bind,
+    each,
+    gauss_tail,
+    lanes_of,
+    maximum,
+    prefetch,
+    sigmoid,
+    span,
+    spread,
+    tanh,
+)
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, kernel, store
+
+_CHUNK = 2048  # elements of a row that one task takes
+
+
+def silu(x: Expr) -> Expr:
+    """x * sigmoid(x)."""
+    return x * sigmoid(x)
+
+
+def gelu(x: Expr) -> Expr:
+    """x * Phi(x) with the normal distribution's own Phi."""
+    lanes = lanes_of(x)
+    tail = bind(x * gauss_tail(x) * spread(0.5, lanes))
+    return T.Select(x > spread(0.0, lanes), x - tail, tail)
+
+
+def gelu_tanh(x: Expr) -> Expr:
+    """The tanh approximation of GELU (Hendrycks & Gimpel, 2016)."""
+    lanes = lanes_of(x)
+    inner = (x + x * x * x * spread(0.044715, lanes)) * spread(0.7978845608028654, lanes)
+    return x * spread(0.5, lanes) * (spread(1.0, lanes) + tanh(inner))
+
+
+def relu2(x: Expr) -> Expr:
+    """The square of what is above 0 (So et al., 2021)."""
+    above = bind(maximum(x, spread(0.0, lanes_of(x))))
+    return above * above
+
+
+def identity(x: Expr) -> Expr:
+    """x: what is gated is a product."""
+    return x
+
+
+ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "sigmoid": sigmoid,
+    "relu2": relu2,
+    "identity": identity,
+}
+
+
+def _chunks(y: Expr, lanes: int, value: Callable[[Expr, Expr, int], Expr]) -> None:
+    """Emit y[i, j : j + k] = value(i, j, k) over all of y, in parallel by chunks if worth it."""
+    n, row = y.shape[0], int(y.shape[1])
+    shares = -(-row // _CHUNK)
+    chunk = -(-row // (shares * lanes)) * lanes
+    tasks = -(-row // chunk)
+
+    def part(i: Expr, start: Expr, size: int) -> None:
+        each(size, lanes, lambda j, k: store(y, value(i, j, k), i, span(j, k)), start)
+
+    with T.If(n * row <= SERIAL_ELEMENTS):
+        with T.Then(), T.serial(n) as i:
+            part(i, 0, row)
+        with T.Else(), T.parallel(n * tasks) as task:
+            i, c = bind(T.floordiv(task, tasks)), bind(T.floormod(task, tasks))
+            with T.If(c < tasks - 1):
+                with T.Then():
+                    part(i, c * chunk, chunk)
+                with T.Else():
+                    part(i, (tasks - 1) * chunk, row - (tasks - 1) * chunk)
+
+
+def activated(isa: Isa, row: Sizes, kind: str) -> PrimFunc:
+    """(x f32[n, width]) -> kind(x); kind: of ACTIVATIONS."""
+    activation = ACTIVATIONS[kind]
+
+    def body(x: Expr, y: Expr) -> None:
+        _chunks(y, isa.lanes, lambda i, j, k: activation(bind(x[i, span(j, k)])))
+
+    rows = activations(isa, "n", *row)
+    return kernel(body, x=rows, y=rows)
+
+
+def gated(isa: Isa, row: Sizes, other: Sizes, kind: str) -> PrimFunc:
+    """(gate f32[n, inner], up f32[n, inner]) -> kind(gate) * up; kind: of ACTIVATIONS."""
+    activation = ACTIVATIONS[kind]
+
+    def body(gate: Expr, up: Expr, y: Expr) -> None:
+        def value(i: Expr, j: Expr, k: int) -> Expr:
+            return activation(bind(gate[i, span(j, k)])) * up[i, span(j, k)]
+
+        _chunks(y, isa.lanes, value)
+
+    rows = activations(isa, "n", *row)
+    return kernel(body, gate=rows, up=rows, y=rows)
+
+
+def gated_fused(isa: Isa, row: Sizes, kind: str) -> PrimFunc:
+    """(x f32[n, 2 * inner], gate in the first half of a row, up in the second) -> f32[n, inner]."""
+    activation, inner = ACTIVATIONS[kind], row[0] // 2
+
+    def body(x: Expr, y: Expr) -> None:
+        def value(i: Expr, j: Expr, k: int) -> Expr:
+            if k == isa.lanes:  # two streams, of which hardware foresees neither's next row
+                for part in (j, inner + j):
+                    T.evaluate(prefetch(T.address_of(x[i + 1, part])))
+            return activation(bind(x[i, span(j, k)])) * x[i, span(inner + j, k)]
+
+        _chunks(y, isa.lanes, value)
+
+    return kernel(body, x=activations(isa, "n", 2 * inner), y=activations(isa, "n", inner))
+
+
+def softcap(isa: Isa, row: Sizes, cap: float) -> PrimFunc:
+    """(x f32[n, width]) -> cap * tanh(x / cap)."""
+
+    def body(x: Expr, y: Expr) -> None:
+        def value(i: Expr, j: Expr, k: int) -> Expr:
+            return tanh(x[i, span(j, k)] * spread(1.0 / cap, k)) * spread(cap, k)
+
+        _chunks(y, isa.lanes, value)
+
+    rows = f32("n", *row)
+    return kernel(body, x=rows, y=rows)
+
+
+def add(isa: Isa, row: Sizes, other: Sizes) -> PrimFunc:
+    """(x f32[n, width], y f32[n, width]) -> x + y."""
+
+    def body(x: Expr, y: Expr, out: Expr) -> None:
+        _chunks(out, isa.lanes, lambda i, j, k: x[i, span(j, k)] + y[i, span(j, k)])
+
+    rows = activations(isa, "n", *row)
+    return kernel(body, x=rows, y=rows, out=rows)
+
+
+def scale(isa: Isa, row: Sizes, factor: float) -> PrimFunc:
+    """(x f32[n, width]) -> factor * x."""
+
+    def body(x: Expr, y: Expr) -> None:
+        _chunks(y, isa.lanes, lambda i, j, k: x[i, span(j, k)] * spread(factor, k))
+
+    rows = activations(isa, "n", *row)
+    return kernel(body, x=rows, y=rows)
+
+
+def scale_columns(isa: Isa, row: Sizes, columns: Sizes) -> PrimFunc:
+    """(x f32[n, width], factors f32[width] or f32[1]) -> x * factors."""
+
+    def body(x: Expr, factors: Expr, y: Expr) -> None:
+        def of(j: Expr, k: int) -> Expr:
+            return spread(factors[0], k) if columns == (1,) else factors[span(j, k)]
+
+        _chunks(y, isa.lanes, lambda i, j, k: x[i, span(j, k)] * of(j, k))
+
+    rows = activations(isa, "n", *row)
+    return kernel(body, x=rows, factors=f32(*columns), y=rows)

@@ -1,0 +1,130 @@
+"""AMX: registers of 16 rows of 64 bytes, and products of two of bf16 added to one of float32.
+
+LLVM's text of what kernels call, as TVM has no words for it; each call is written out where it
+stands. The eight registers are used in one way: a square of sums, 32 rows by 32 columns, is in 0 to
+3, row by row; 32 numbers of each row are in 4 and 5, of each column in 6 and 7, two of a column in
+each 32 bits. LLVM takes all of it for reads and writes of memory, so nothing moves past it.
+
+A thread says the shape of its registers first and gives them up last (`tiles`); that the process
+may have them is `mlcc.util.machine`'s. Source: Intel's Architecture Instruction Set Extensions
+Programming Reference, "Intel AMX". Knows nothing of how matrices lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mlcc_compiler.ir._tvm import B, T
+from mlcc_compiler.kernels.cpu.isa.bf16_pairs import PAIR_IR
+
+Expr = Any
+
+SIDE = 32
+"""Rows and columns of the square of sums."""
+DEPTH = 32
+"""Products that a step adds to each of them."""
+STEP_WORDS = DEPTH * SIDE // 2
+"""Of 32 bits, that the columns of a step take: [2, 16 pairs, 16 columns]."""
+
+_SHAPE = "\\01" + "\\00" * 15 + "\\40\\00" * 8 + "\\00" * 16 + "\\10" * 8 + "\\00" * 8
+"""Palette 1, eight times 64 bytes, eight times 16 rows."""
+
+_IR = f"""
+@mlcc_tile_shape = linkonce_odr hidden constant [64 x i8] c"{_SHAPE}", align 64
+define linkonce_odr hidden void @mlcc_tiles_begin() alwaysinline {{
+  call void @llvm.x86.ldtilecfg(ptr @mlcc_tile_shape)
+  ret void
+}}
+define linkonce_odr hidden void @mlcc_tiles_end() alwaysinline {{
+  call void @llvm.x86.tilerelease()
+  ret void
+}}
+define linkonce_odr hidden void @mlcc_tiles_zero() alwaysinline {{
+  call void @llvm.x86.tilezero(i8 0)
+  call void @llvm.x86.tilezero(i8 1)
+  call void @llvm.x86.tilezero(i8 2)
+  call void @llvm.x86.tilezero(i8 3)
+  ret void
+}}
+define linkonce_odr hidden void @mlcc_tiles_load(ptr %sums) alwaysinline {{
+  %right = getelementptr i8, ptr %sums, i64 64
+  %lower = getelementptr i8, ptr %sums, i64 2048
+  %last = getelementptr i8, ptr %sums, i64 2112
+  call void @llvm.x86.tileloadd64(i8 0, ptr %sums, i64 128)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %right, i64 128)
+  call void @llvm.x86.tileloadd64(i8 2, ptr %lower, i64 128)
+  call void @llvm.x86.tileloadd64(i8 3, ptr %last, i64 128)
+  ret void
+}}
+define linkonce_odr hidden void @mlcc_tiles_store(ptr %sums) alwaysinline {{
+  %right = getelementptr i8, ptr %sums, i64 64
+  %lower = getelementptr i8, ptr %sums, i64 2048
+  %last = getelementptr i8, ptr %sums, i64 2112
+  call void @llvm.x86.tilestored64(i8 0, ptr %sums, i64 128)
+  call void @llvm.x86.tilestored64(i8 1, ptr %right, i64 128)
+  call void @llvm.x86.tilestored64(i8 2, ptr %lower, i64 128)
+  call void @llvm.x86.tilestored64(i8 3, ptr %last, i64 128)
+  ret void
+}}
+define linkonce_odr hidden void @mlcc_tiles_add(ptr %rows, i64 %pitch, ptr %columns) alwaysinline {{
+  %half = mul i64 %pitch, 16
+  %lower = getelementptr i8, ptr %rows, i64 %half
+  %right = getelementptr i8, ptr %columns, i64 1024
+  call void @llvm.x86.tileloadd64(i8 6, ptr %columns, i64 64)
+  call void @llvm.x86.tileloadd64(i8 4, ptr %rows, i64 %pitch)
+  call void @llvm.x86.tileloadd64(i8 7, ptr %right, i64 64)
+  call void @llvm.x86.tileloadd64(i8 5, ptr %lower, i64 %pitch)
+  call void @llvm.x86.tdpbf16ps(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbf16ps(i8 1, i8 4, i8 7)
+  call void @llvm.x86.tdpbf16ps(i8 2, i8 5, i8 6)
+  call void @llvm.x86.tdpbf16ps(i8 3, i8 5, i8 7)
+  ret void
+}}
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8 immarg)
+declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
+"""
+
+
+@contextmanager
+def imported() -> Iterator[None]:
+    """Within it all that follows may be emitted."""
+    with B.attr(T.int32(0), "pragma_import_llvm", _IR + PAIR_IR):
+        yield
+
+
+@contextmanager
+def tiles() -> Iterator[None]:
+    """A task, or part of one, whose thread has the registers."""
+    _call("mlcc_tiles_begin")
+    yield
+    _call("mlcc_tiles_end")
+
+
+def zero() -> None:
+    """Emit: all sums are zero."""
+    _call("mlcc_tiles_zero")
+
+
+def load(sums: Expr) -> None:
+    """Emit: the sums are those at an address, f32[32, 32]."""
+    _call("mlcc_tiles_load", sums)
+
+
+def store(sums: Expr) -> None:
+    """Emit: they go there."""
+    _call("mlcc_tiles_store", sums)
+
+
+def add(rows: Expr, pitch: int, columns: Expr) -> None:
+    """Emit a step: 32 rows of 32 bf16, `pitch` bytes apart, times the columns at an address."""
+    _call("mlcc_tiles_add", rows, T.int64(pitch), columns)
+
+
+def _call(name: str, *arguments: Expr) -> None:
+    B.evaluate(T.call_extern("void", name, *arguments))

@@ -1,0 +1,53 @@
+"""Where the numbers of a key or value lie in a CPU's pages.
+
+A page has of each head its keys, then its values: [num_pages, 2, kv_heads, page_size * head_dim].
+Values lie one after another, [page_size, head_dim]; keys dimension after dimension, [head_dim,
+page_size], so that neighbouring keys are the lanes of a vector (a column) and no product is ever
+summed over its lanes. 8-bit numbers lie in fours, which an instruction multiplies and adds: keys as
+[head_dim / 4, page_size, 4], values as [page_size / 4, head_dim, 4]. The tensor's shape says
+[.., page_size, head_dim] of all, as elsewhere.
+"""
+
+from collections.abc import Callable
+
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.ir.layout import KvLayout
+from mlcc_compiler.kernels.cpu.attention.blocking import KEYS, QUAD, in_quads
+from mlcc_compiler.kernels.cpu.isa.vector_math import bind, cast, lanes_of
+from mlcc_compiler.kernels.frame import Expr, store
+
+Put = Callable[[Expr, Expr], None]
+"""(first dimension, values of it and its neighbours): writes them, in the dtype of the pages."""
+
+
+def kv_place(
+    layout: KvLayout, which: int, pages: Expr, page: Expr, head: Expr, offset: Expr
+) -> Put:
+    """Of one key (KEYS) or value: the token at `offset` of a page."""
+    size, dim = layout.page_size, layout.head_dim
+
+    def put(at: Expr, stride: int, values: Expr) -> None:
+        lanes = lanes_of(values)
+        index = at if lanes == 1 else T.Ramp(at, stride, lanes)
+        store(pages, cast(layout.dtype, values), page, which, head, 0, index)
+
+    def row(d: Expr, values: Expr) -> None:
+        put(offset * dim + d, 1, values)
+
+    def column(d: Expr, values: Expr) -> None:
+        put(d * size + offset, size, values)
+
+    def key_quads(d: Expr, values: Expr) -> None:
+        """Whole fours: d and the lanes are multiples of it."""
+        values = bind(cast(layout.dtype, values))
+        for first in range(0, lanes_of(values), QUAD):
+            four = T.Shuffle([values], list(range(first, first + QUAD)))
+            put((d + first) * size + offset * QUAD, 1, four)
+
+    def value_quads(d: Expr, values: Expr) -> None:
+        part = T.floordiv(offset, QUAD) * dim * QUAD + T.floormod(offset, QUAD)
+        put(part + d * QUAD, QUAD, values)
+
+    if in_quads(layout):
+        return key_quads if which == KEYS else value_quads
+    return column if which == KEYS else row

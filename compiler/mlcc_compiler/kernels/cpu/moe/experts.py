@@ -1,0 +1,254 @@
+"""Products with the matrices that each token chose, on the CPU, for every scheme.
+
+A task is a tile of an expert's columns times all tokens that chose it, some rows at a time: the
+loops of a linear (`cpu/linear`), whose rows are found through the order of `order.py`. So weights
+that nobody chose are not read, and the others once for a step.
+
+Tasks go by runs of neighbouring tiles, in each run expert by expert: so each thread has a share of
+every expert, however many tokens that has. A run is as long as a memory that is read ahead wants
+it, and of a single token, whose experts cost the same, a whole matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import gcd
+from typing import Any
+
+from mlcc_compiler.ir._tvm import B, IRBuilder, T
+from mlcc_compiler.ir.graph import Graph, Weight, dims, tensor
+from mlcc_compiler.ir.layout import WeightLayout
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_tile
+from mlcc_compiler.kernels.cpu.linear.linear import inputs_of, packing
+from mlcc_compiler.kernels.cpu.linear.panel import Panel
+from mlcc_compiler.kernels.cpu.linear.quantized import input_shapes, row_tiles
+from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
+from mlcc_compiler.kernels.cpu.linear.stored import Stored
+from mlcc_compiler.kernels.cpu.linear.tasks import MANY, TileBody, cover_rows
+from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output
+from mlcc_compiler.kernels.cpu.moe.order import expert_order
+from mlcc_compiler.kernels.cpu.moe.packing import ExpertPacking
+from mlcc_compiler.kernels.frame import Expr, PrimFunc
+from mlcc_compiler.kernels.kernel_set import KernelSet
+
+_RUN = 4
+"""Neighbouring tiles of an expert, in a step of several tokens."""
+
+
+def stored(isa: Isa, shape: Sequence[int], scheme: str) -> ExpertPacking:
+    """The form of matrices [count, N, K]. Raises UnsupportedError if the group does not fit."""
+    count, n_out, k = shape
+    return ExpertPacking(count, packing(n_out, k, scheme, isa))
+
+
+def layout(isa: Isa, shape: Sequence[int], scheme: str) -> WeightLayout:
+    """The same for the writer of weights."""
+    return stored(isa, shape, scheme).layout()
+
+
+def emit_expert_linear(
+    kernels: KernelSet, graph: Graph, x: Any, choice: Any, weight: Weight, experts: int, *, out: Any
+) -> Any:
+    """Sort the tokens by expert, once for all readers of a choice, and emit the product."""
+    rows, chosen = dims(choice)
+    plan = weight.plan
+    key = ("expert_order", choice)
+    if key not in graph.memo:
+        each = tensor([experts + 1], "int32")
+        lists = [tensor([rows, chosen], "int32"), each, each]
+        made = kernels.made(expert_order, experts, chosen)
+        order = graph.call_tir(made, "expert_order", [choice], lists)
+        graph.memo[key] = graph.items(order, 3)
+    inputs = [*graph.memo[key], *inputs_of(kernels, graph, x, weight), *weight.parts]
+    kernel = kernels.made(expert_linear, plan.shape, plan.scheme, experts, chosen, dims(x)[1])
+    return graph.call_tir(kernel, "expert_linear", inputs, out)
+
+
+def expert_linear(
+    isa: Isa, shape: tuple[int, int, int], scheme: str, experts: int, chosen: int, width: int
+) -> PrimFunc:
+    """PrimFunc(order, begin, active, x, the weight's tensors, y[n, *]); the first three are of
+    `expert_order`.
+
+    x [n, width], or for codes what `quantize_rows` makes of it; width is K, or chosen * K where
+    each choice has a part of its own. y as `ops.expert_linear` has it.
+    """
+    form = stored(isa, shape, scheme)
+    one, kinds = form.one, form.count // experts
+    with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
+        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
+        handle = B.arg("order", T.handle())
+        begin, active = (
+            B.arg(name, B.buffer((experts + 1,), "int32")) for name in ("begin", "active")
+        )
+        inputs = _input_shapes(isa, form, width)
+        handles = [B.arg(f"x{i}", T.handle()) for i in range(len(inputs))]
+        weights = [
+            B.arg(t.suffix[1:] or "weight", B.buffer(t.shape, t.dtype)) for t in form.tensors
+        ]
+        y_handle = B.arg("y", T.handle())
+        n = T.int64()
+        order = B.match_buffer(handle, (n, chosen), "int32")
+        xs = [B.match_buffer(h, (n, w), d) for h, (w, d) in zip(handles, inputs, strict=True)]
+        y = B.match_buffer(y_handle, (n, kinds * chosen * one.n), isa.activation_dtype)
+        _Product(form, chosen, width != one.k, n, order, begin, active, xs, weights, y).emit()
+    return builder.get()
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is known when it runs: a tile, and the places that chose its expert."""
+
+    kind: Expr
+    tile: Expr
+    """In its matrix."""
+    stored: Expr
+    """In the weight."""
+    first: Expr
+    places: Expr
+
+
+@dataclass(frozen=True)
+class _Product:
+    """What the tasks share; emits them."""
+
+    form: ExpertPacking
+    chosen: int
+    own: bool
+    """Each choice has a part of x of its own."""
+    n: Expr
+    order: Expr
+    begin: Expr
+    active: Expr
+    xs: list[Any]
+    weights: list[Expr]
+    y: Expr
+
+    def emit(self) -> None:
+        """Of few rows from the weight as it lies; of many, unpacked tile by tile."""
+        if self.form.one.scheme.is_float:
+            self._tasks(self._few)
+            return
+        with B.If(self.n < MANY):
+            with B.Then():
+                self._tasks(self._few)
+            with B.Else():
+                self._tasks(self._many)
+
+    def _tasks(self, emit: Callable[[_Task], None]) -> None:
+        experts, tiles = int(self.begin.shape[0]) - 1, self.form.one.tiles
+        kinds, begin = self.form.count // experts, self.begin
+        count = B.bind(T.Cast("int64", self.active[0]))
+        run = B.bind(T.Select(self.n == 1, T.int64(tiles), T.int64(gcd(tiles, _RUN))))
+        with B.parallel(count * (kinds * tiles)) as task:
+            expert = B.bind(T.Cast("int64", self.active[task // run % count + 1]))
+            place = B.bind(task // (run * count) * run + task % run)
+            tile, kind = B.bind(place % tiles), B.bind(place // tiles)
+            first = B.bind(T.Cast("int64", begin[expert]))
+            places = B.bind(T.Cast("int64", begin[expert + 1]) - first)
+            stored = B.bind((kind * experts + expert) * tiles + tile)
+            emit(_Task(kind, tile, stored, first, places))
+
+    def _few(self, task: _Task) -> None:
+        one = self.form.one
+        self._cover(task, ROW_TILES if one.scheme.is_float else row_tiles(one.isa), None)
+
+    def _many(self, task: _Task) -> None:
+        one = self.form.one
+        with B.If(task.places < MANY):
+            with B.Then():
+                self._few(task)
+            with B.Else():
+                panel = Panel(one, Stored(one, self.weights))
+                panel.fill(task.stored)
+                self._cover(task, row_tiles(one.isa)[:1], panel)
+
+    def _cover(self, task: _Task, sizes: tuple[int, ...], panel: Panel | None) -> None:
+        def register_tile(rows: int, row: Expr) -> None:
+            self._body(task, rows, row, panel)(rows, T.int64(0), task.stored)
+
+        cover_rows(sizes, task.places, T.int64(0), task.places, register_tile)
+
+    def _body(self, task: _Task, rows: int, row: Expr, panel: Panel | None) -> TileBody:
+        """What emits the register tile of some places from `row` on, which are its first rows."""
+        one, weights = self.form.one, self.weights
+        some = _Places(self.order, self.chosen, rows, task.first + row, task.kind)
+        output = ExpertOutput(one, self.y, None, some, task.tile)
+        of_x = 1 if one.scheme.is_float else one.isa.activation_parts
+        x = [some.view(buffer, of_x, each=self.own) for buffer in self.xs]
+        if one.scheme.is_float:
+            return partial(float_tile, one, x[0], weights[0], output)
+        codes, scales, sums = x
+        tile = quantized_tile(one, codes, scales, sums, weights, output)
+        return (tile.on(panel) if panel else tile).tile
+
+
+def _input_shapes(isa: Isa, form: ExpertPacking, width: int) -> list[tuple[int, str]]:
+    """Row length and dtype of what stands for x."""
+    if form.one.scheme.is_float:
+        return [(width, isa.activation_dtype)]
+    return input_shapes(form.one, width)
+
+
+class _Places:
+    """Some places in a row of the order: of which token, and the how-manieth choice."""
+
+    def __init__(self, order: Any, chosen: int, rows: int, first: Expr, kind: Expr) -> None:
+        self.token, self.slot = (B.alloc_buffer((rows,), "int64") for _ in range(2))
+        self.chosen, self.kind = chosen, kind
+        with B.unroll(rows) as r:
+            at = B.bind(first + r)
+            place = B.bind(T.Cast("int64", order[at // chosen, at % chosen]))
+            B.buffer_store(self.token, place // chosen, [r])
+            B.buffer_store(self.slot, place % chosen, [r])
+
+    def view(self, buffer: Any, parts: int, each: bool) -> _View:
+        """Rows of a buffer, one to each place; `each`: of each choice's own stretch of a row, or of
+        each of the parts that a row has."""
+        return _View(buffer, self, int(buffer.shape[1]) // (self.chosen * parts) if each else 0)
+
+
+@dataclass(frozen=True)
+class _View:
+    """Looks like a buffer whose row r is what the r-th place reads."""
+
+    buffer: Any
+    places: _Places
+    own: int
+
+    @property
+    def shape(self) -> Any:
+        """Of the buffer."""
+        return self.buffer.shape
+
+    def __getitem__(self, at: tuple[Expr, Expr]) -> Expr:
+        return self.buffer[self._index(*at)]
+
+    def vload(self, at: list[Expr], dtype: str) -> Expr:
+        """Neighbours from an index on."""
+        return self.buffer.vload(list(self._index(*at)), dtype)
+
+    def _index(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
+        places = self.places
+        return places.token[row], places.slot[row] * self.own + column
+
+
+@dataclass(frozen=True)
+class ExpertOutput(Output):
+    """Where the results of places go: beside each other in the rows of their tokens."""
+
+    places: _Places
+    tile: Expr
+
+    def at(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
+        """In the token's row, behind those of its earlier choices and of other kinds."""
+        places = self.places
+        slot = places.kind * places.chosen + places.slot[row]
+        return places.token[row], slot * self.packing.n + column
+
+    def tile_of(self, tile: Expr) -> Expr:
+        """Within its matrix."""
+        return self.tile

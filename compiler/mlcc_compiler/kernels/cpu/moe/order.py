@@ -1,0 +1,47 @@
+"""Tokens in the order of their experts, so that an expert's weights are read once for all of them.
+
+A place is a token's j-th choice, number token * k + j. A counting sort, which keeps tokens in
+order; one thread, as 512 tokens with 8 experts each take some 10 us.
+"""
+
+from __future__ import annotations
+
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import bind
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, i32, kernel, store
+
+
+def expert_order(isa: Isa, experts: int, k: int) -> PrimFunc:
+    """(choice i32[n, k]) -> order i32[n, k], the places by expert; begin i32[experts + 1]: expert
+    e's are number begin[e] to begin[e + 1] in the order; active i32[experts + 1]: how many experts
+    were chosen at all, and which."""
+
+    def body(choice: Expr, order: Expr, begin: Expr, active: Expr) -> None:
+        places = bind(choice.shape[0] * k)
+        next_of = T.alloc_buffer((experts,), "int32")
+
+        def expert(place: Expr) -> Expr:
+            return bind(choice[T.floordiv(place, k), T.floormod(place, k)])
+
+        with T.serial(experts) as e:
+            store(next_of, T.int32(0), e)
+        with T.serial(places) as place:
+            e = expert(place)
+            store(next_of, next_of[e] + 1, e)
+        store(begin, T.int32(0), 0)
+        store(active, T.int32(0), 0)
+        with T.serial(experts) as e:
+            with T.If(next_of[e] > 0), T.Then():
+                store(active, active[0] + 1, 0)
+                store(active, T.Cast("int32", e), active[0])
+            store(begin, begin[e] + next_of[e], e + 1)
+            store(next_of, begin[e], e)
+        with T.serial(places) as place:
+            e = expert(place)
+            at = bind(next_of[e])
+            store(order, T.Cast("int32", place), T.floordiv(at, k), T.floormod(at, k))
+            store(next_of, at + 1, e)
+
+    each = i32(experts + 1)
+    return kernel(body, choice=i32("n", k), order=i32("n", k), begin=each, active=each)

@@ -1,0 +1,1 @@
+"""CPU kernels that adjust logits and sample tokens."""

@@ -1,0 +1,95 @@
+"""Read a row of a weight in steps of a few units: what they share is loaded and converted once.
+
+A word of 1-bit codes serves four units and one of 2-bit codes two; a scale serves two or more, a
+float16 of a two-level scheme all that are read at a time. A step is loops in loops, each of which
+begins with the loads of what all its units share. (A unit alone loads all of it: three words for
+eight weights of 3 bits and their scale.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.kernels.frame import Expr
+from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, units_of
+from mlcc_compiler.kernels.gpu.linear.weight_reader import Block, Scaling, WeightReader
+from mlcc_compiler.kernels.gpu.workgroup import bind, int32
+from mlcc_compiler.kernels.planes import Plane
+
+LARGEST = 4
+"""Units of a step at most: the weights of a group of 32."""
+
+
+def step_units(reader: WeightReader) -> int:
+    """How many units to read at a time. Rows have whole steps."""
+    return next(
+        u for u in (LARGEST, 2, 1) if reader.units % u == 0 and (u == 1 or reader.shares_scale(u))
+    )
+
+
+@dataclass(frozen=True)
+class Held:
+    """Of a row: what was loaded for all units of a loop."""
+
+    reader: WeightReader
+    row: Expr
+    words: dict[Plane, list[Expr]] = field(default_factory=dict)
+    scalings: Callable[[Expr], Scaling] | None = None
+    scaling: Scaling | None = None
+
+    def loaded(self, unit: Expr, size: int) -> Held:
+        """Emit the loads of what the `size` units from `unit` on share, unless they were."""
+        codes, buffer = self.reader.codes, self.reader.buffers[0]
+        words = dict(self.words)
+        for plane in codes.planes:
+            if plane not in words and size <= units_of(plane):
+                words[plane] = codes.words(buffer, self.row, unit, plane)
+        return replace(self, words=words)
+
+    def scaled(self, unit: Expr, size: int) -> Held:
+        """Emit the arithmetic of their scale, likewise."""
+        scalings = self.scalings or self.reader.scalings(self.row, unit)
+        scaling = self.scaling
+        if scaling is None and size * UNIT <= self.reader.packing.group:
+            scaling = scalings(unit)
+        return replace(self, scalings=scalings, scaling=scaling)
+
+    def block(self, unit: Expr) -> Block:
+        """Emit the arithmetic of a unit."""
+        codes = self.reader.codes
+        words = [self.words[plane] for plane in codes.planes]
+        return Block(codes.decode(words, unit), self.scaling)
+
+
+def each_unit(
+    reader: WeightReader,
+    rows: Sequence[Expr],
+    first: Expr,
+    unroll: bool,
+    body: Callable[[Expr, list[Held]], None],
+) -> None:
+    """Emit body(unit, its rows) for the units of a step, one after the other or in loops."""
+    sizes = {units_of(plane) for plane in reader.codes.planes} | {reader.packing.group // UNIT}
+    whole = step_units(reader)
+    loops = [whole, *sorted((s for s in sizes | {1} if s < whole), reverse=True)]
+    _loop(loops, first, [Held(reader, row) for row in rows], T.unroll if unroll else T.serial, body)
+
+
+def _loop(
+    sizes: list[int],
+    first: Expr,
+    rows: list[Held],
+    kind: Callable[[int], Any],
+    body: Callable[[Expr, list[Held]], None],
+) -> None:
+    size, *smaller = sizes
+    rows = [row.loaded(first, size) for row in rows]
+    rows = [row.scaled(first, size) for row in rows]
+    if not smaller:
+        body(first, rows)
+        return
+    with kind(size // smaller[0]) as i:
+        _loop(smaller, bind(first + int32(i) * smaller[0]), rows, kind, body)

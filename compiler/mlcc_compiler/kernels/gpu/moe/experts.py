@@ -1,0 +1,108 @@
+"""Products with the matrices that each token chose, on the GPU, for every scheme.
+
+Matrices lie one below the other, [count * N, K], as those of a linear, and the kernels are a
+linear's (`gpu/linear`), at other jobs (`jobs.py`). The host code chooses:
+
+    few tokens    gemv.py: a token's choice at a time. What it reads is what it chose, once for
+                  each token that did
+    more          tensor_core.py or gemm.py: tiles of tokens that chose one expert
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from mlcc_compiler.ir.graph import Graph, Weight, dims, tensor
+from mlcc_compiler.ir.layout import WeightLayout
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, i32, kernel
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
+from mlcc_compiler.kernels.gpu.linear.gemv import gemv
+from mlcc_compiler.kernels.gpu.linear.linear import Variant, first_that_takes
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.kernels.gpu.linear.split_weights import call_parts, packing
+from mlcc_compiler.kernels.gpu.linear.tensor_core import tensor_core_gemm
+from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
+from mlcc_compiler.kernels.gpu.moe.jobs import Alone, Numbers, Together
+from mlcc_compiler.kernels.gpu.moe.order import expert_order
+from mlcc_compiler.kernels.kernel_set import KernelSet
+
+
+def stored(gpu: Gpu, shape: Sequence[int], scheme: str) -> GpuPacking:
+    """The form of matrices [count, N, K]."""
+    count, n_out, k = shape
+    return packing(gpu, (count * n_out, k), scheme)
+
+
+def layout(gpu: Gpu, shape: Sequence[int], scheme: str) -> WeightLayout:
+    """The same for the writer of weights."""
+    return stored(gpu, shape, scheme).layout()
+
+
+def emit_expert_linear(
+    kernels: KernelSet, graph: Graph, x: Any, choice: Any, weight: Weight, experts: int, *, out: Any
+) -> Any:
+    """Emit the order of tokens, once for all readers of a choice, and a call for each part of the
+    weight."""
+    plan, (rows, chosen) = weight.plan, dims(choice)
+    key, steps = ("expert_order", choice), heights(kernels.device)
+    if key not in graph.memo:
+        table = tensor([1 + len(steps), experts + 1], "int32")
+        made = kernels.made(expert_order, experts, chosen, steps)
+        lists = [tensor([rows, chosen], "int32"), table]
+        pair = graph.call_tir(made, "expert_order", [choice], lists)
+        graph.memo[key] = graph.items(pair, 2)
+    form = stored(kernels.device, plan.shape, plan.scheme)
+    numbers = Numbers(plan.shape[0], experts, chosen, dims(x)[1])
+    parts = [kernels.made(expert_part, form, p, numbers) for p in range(len(form.parts))]
+    inputs = [x, choice, *graph.memo[key]]
+    return call_parts(graph, "expert_linear", weight, parts, lambda part: [*inputs, *part], out)
+
+
+def heights(gpu: Gpu) -> tuple[int, ...]:
+    """Rows of the tiles; where there are two, for few and for many tokens an expert."""
+    return (16, 64) if gpu.tensor_cores and gpu.f16 else (2 * side(gpu),)
+
+
+def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: Numbers) -> PrimFunc:
+    """(x[n, width], choice i32[n, chosen], order and begin of `expert_order`, the part's
+    tensors, y[n, slots * N]): what of y is made by the part's rows."""
+    n_out = packing.n // numbers.matrices
+
+    def body(x: Expr, choice: Expr, order: Expr, begin: Expr, *buffers: Expr) -> None:
+        *tensors, y = buffers
+        reader = WeightReader(gpu, packing, tensors)
+        alone = Alone(x, y, packing, part, numbers, choice)
+        variants: list[Variant] = [(most_alone(gpu, numbers), partial(gemv, gpu, reader, alone, 1))]
+        for row, height in enumerate(heights(gpu)):
+            job = Together(x, y, packing, part, numbers, order, begin, row + 1)
+            # tiles that are half full on average
+            most = height * numbers.experts // (2 * numbers.chosen)
+            variants.append((most, _tiled(gpu, reader, job, height)))
+        first_that_takes(x.shape[0], variants)
+
+    return kernel(
+        body,
+        x=activations(gpu, "n", numbers.width),
+        choice=i32("n", numbers.chosen),
+        order=i32("n", numbers.chosen),
+        begin=i32(1 + len(heights(gpu)), numbers.experts + 1),
+        **weight_arguments(packing, part),
+        y=activations(gpu, "n", numbers.slots * n_out),
+    )
+
+
+def most_alone(gpu: Gpu, numbers: Numbers) -> int:
+    """Tokens for which each reads its own experts: without tensor cores a tile must be a quarter
+    full to be worth it, with them it must save reads."""
+    if gpu.tensor_cores and gpu.f16:
+        return 8
+    return heights(gpu)[0] * numbers.experts // (4 * numbers.chosen)
+
+
+def _tiled(gpu: Gpu, reader: WeightReader, job: Together, height: int) -> Callable[[], None]:
+    if gpu.tensor_cores and gpu.f16:
+        return partial(tensor_core_gemm, gpu, reader, job, height)
+    return partial(gemm, gpu, reader, job, height // side(gpu))

@@ -1,0 +1,185 @@
+"""What the kernels of linears work at in a mixture of experts (see `gpu/linear/work_item.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc_compiler.ir._tvm import tirx
+from mlcc_compiler.kernels.frame import Expr, store
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.kernels.gpu.linear.work_item import TileRows
+from mlcc_compiler.kernels.gpu.moe.order import divided, find_tile
+from mlcc_compiler.kernels.gpu.vec4 import Fours
+from mlcc_compiler.kernels.gpu.workgroup import barrier, bind, int32, shared, when
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Of an `ops.expert_linear`."""
+
+    matrices: int
+    experts: int
+    chosen: int
+    width: int
+    """Of a row of x: K, or chosen * K where each choice has a part of its own."""
+
+    @property
+    def kinds(self) -> int:
+        """Matrices of an expert."""
+        return self.matrices // self.experts
+
+    @property
+    def slots(self) -> int:
+        """Products that a token needs: of each kind of matrix, of each choice."""
+        return self.kinds * self.chosen
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """The buffers, and the part of the weight that is read."""
+
+    source: Any
+    y: Any
+    packing: GpuPacking
+    part: int
+    numbers: Numbers
+
+    @property
+    def n_out(self) -> int:
+        """Rows of a matrix."""
+        return self.packing.n // self.numbers.matrices
+
+    @property
+    def x(self) -> _ByPlace:
+        """Rows of x by (token, choice)."""
+        own = self.numbers.width != self.packing.k
+        return _ByPlace(self.source, self.packing.k, self.packing.k if own else 0)
+
+    def row(self, matrix: Expr, n: Expr) -> Expr:
+        """Emit the row of the part that is row n of a matrix; any where there is none."""
+        last = len(self.packing.parts[self.part]) - 1
+        within = tirx.min(n, int32(self.n_out - 1))
+        row = matrix * self.n_out + within - self.packing.parts[self.part].start
+        return bind(tirx.max(tirx.min(row, int32(last)), int32(0)))
+
+    def write(self, matrix: Expr, kind: Expr, place: Expr, n: Expr, value: Expr) -> None:
+        """Emit the writing of what row n of a matrix gives for a place, if it is of this part."""
+        rows, chosen = self.packing.parts[self.part], self.numbers.chosen
+        row = bind(matrix * self.n_out + n)
+        with when(tirx.all(n < self.n_out, row >= rows.start, row < rows.stop)):
+            token, choice = divided(place, chosen)
+            store(self.y, value, token, (kind * chosen + choice) * self.n_out + n)
+
+
+class _ByPlace:
+    """Looks like a buffer [n, K] whose rows are pairs (token, choice)."""
+
+    def __init__(self, buffer: Any, k: int, step: int) -> None:
+        self.buffer, self.step = buffer, step
+        self.shape, self.dtype = (buffer.shape[0], k), buffer.dtype
+
+    def __getitem__(self, at: tuple[tuple[Expr, Expr], Expr]) -> Expr:
+        (token, choice), column = at
+        return self.buffer[token, choice * self.step + column]
+
+    def in_fours(self) -> _ByPlaceInFours:
+        """What reads four neighbours at a time."""
+        return _ByPlaceInFours(Fours(self.buffer), self.shape[1], self.step)
+
+
+class _ByPlaceInFours(_ByPlace):
+    """The same of `Fours`."""
+
+    def four(self, at: tuple[Expr, Expr], first: Expr) -> Expr:
+        """The vector of a row that begins at `first`, a multiple of four."""
+        token, choice = at
+        found: Expr = self.buffer.four(token, choice * self.step + first)
+        return found
+
+
+@dataclass(frozen=True)
+class Alone(_Mixture):
+    """A tile is a choice of a token, times one of its expert's matrices."""
+
+    choice: Any
+
+    def blocks(self, rows: int) -> Expr:
+        """Whatever `rows`, one."""
+        return self.choice.shape[0] * self.numbers.slots
+
+    def tile(self, block: Expr, rows: int, thread: Expr, threads: int) -> TileRows:
+        """The kinds of a place are neighbours."""
+        place, kind = divided(block, self.numbers.kinds)
+        source = divided(place, self.numbers.chosen)
+        matrix = bind(kind * self.numbers.experts + self.choice[source])
+        return _AloneTile(self, place, source, kind, matrix)
+
+
+@dataclass(frozen=True)
+class _AloneTile:
+    job: Alone
+    place: Expr
+    source: tuple[Expr, Expr]
+    kind: Expr
+    matrix: Expr
+
+    def x_row(self, m: Expr) -> tuple[Expr, Expr]:
+        return self.source
+
+    def w_row(self, n: Expr) -> Expr:
+        return self.job.row(self.matrix, n)
+
+    def write(self, m: Expr, n: Expr, value: Expr) -> None:
+        self.job.write(self.matrix, self.kind, self.place, n, value)
+
+
+@dataclass(frozen=True)
+class Together(_Mixture):
+    """A tile is some places of one expert, times one of its matrices."""
+
+    order: Any
+    begin: Any
+    table: int
+    """The row of `begin` that tells where tiles of this height begin."""
+
+    def blocks(self, rows: int) -> Expr:
+        """As many as there may be: each expert's last tile may have one row."""
+        places = self.order.shape[0] * self.numbers.chosen
+        tiles = tirx.floordiv(places + self.numbers.experts * (rows - 1), rows)
+        return tiles * self.numbers.kinds
+
+    def tile(self, block: Expr, rows: int, thread: Expr, threads: int) -> TileRows:
+        """Its places are put into shared memory."""
+        numbers, chosen = self.numbers, self.numbers.chosen
+        number, kind = divided(block, numbers.kinds)
+        found = find_tile(self.begin, self.table, rows, numbers.experts, number)
+        last = bind(int32(self.order.shape[0]) * chosen - 1)
+        places = shared((rows,), "int32")
+        for i in range(0, rows, threads):
+            m = bind(thread + i)
+            at = bind(tirx.min(found.first + tirx.min(m, tirx.max(found.count - 1, 0)), last))
+            with when(m < rows):
+                store(places, self.order[divided(at, chosen)], m)
+        barrier()
+        matrix = bind(kind * numbers.experts + found.expert)
+        return _TogetherTile(self, places, found.count, kind, matrix)
+
+
+@dataclass(frozen=True)
+class _TogetherTile:
+    job: Together
+    places: Any
+    count: Expr
+    kind: Expr
+    matrix: Expr
+
+    def x_row(self, m: Expr) -> tuple[Expr, Expr]:
+        return divided(bind(self.places[m]), self.job.numbers.chosen)
+
+    def w_row(self, n: Expr) -> Expr:
+        return self.job.row(self.matrix, n)
+
+    def write(self, m: Expr, n: Expr, value: Expr) -> None:
+        with when(m < self.count):
+            self.job.write(self.matrix, self.kind, bind(self.places[m]), n, value)

@@ -1,0 +1,108 @@
+"""Which slices of a row a workgroup still has to read, of what `slices` told of them.
+
+A list in workgroup memory, in the row's order, made again for every pass: as limits rise and what
+is looked for narrows, fewer slices can hold any of it.
+"""
+
+from __future__ import annotations
+
+from mlcc_compiler.ir._tvm import T, tirx
+from mlcc_compiler.kernels.frame import Expr, store
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.sampling.partial import AHEAD, KEY, Slices
+from mlcc_compiler.kernels.gpu.workgroup import Local, barrier, bind, ceil_div, int32, shared, when
+
+_GROUP = 16  # threads whose counts are added up by one, in the sum of all before a thread
+
+
+class LiveSlices:
+    """The same list in every thread; each has some neighbouring slices in registers too."""
+
+    def __init__(self, gpu: Gpu, slices: Slices, told: Expr, row: Expr, thread: Expr) -> None:
+        self.slices, self.told, self.row, self.thread = slices, told, row, thread
+        self.own = ceil_div(slices.count, gpu.threads)
+        """Slices of a thread."""
+        self.keys = Local(self.own, "uint32")
+        """Of its slices: the images of their largest logits; 0 past the last slice."""
+        self.length = Local(1, "int32")
+        """Slices in the list."""
+        self._list = shared((slices.count + AHEAD,), "int32")
+        self._counts = shared((gpu.threads,), "int32")
+        self._groups = shared((gpu.threads // _GROUP,), "int32")
+        with T.serial(self.own) as j:
+            place = self.place(j)
+            key = bind(told[row, KEY, T.min(place, slices.count - 1)])
+            self.keys[j] = T.Select(place < slices.count, key, T.uint32(0))
+
+    def place(self, j: Expr) -> Expr:
+        """Which slice of the row a thread's j-th is."""
+        return bind(self.thread * self.own + int32(j))
+
+    def key(self, j: Expr) -> Expr:
+        """The image of the largest logit of a thread's j-th slice; 0 if it has no such."""
+        key = Local(1, "uint32")
+        key[0] = T.uint32(0)
+        with when(j < self.own):
+            key[0] = self.keys[j]
+        return bind(key[0])
+
+    def sum_of(self, plane: int, place: Expr) -> Expr:
+        """What is told of a slice of the row: a sum."""
+        return bind(T.reinterpret("float32", self.told[self.row, plane, place]))
+
+    def best_of_own(self) -> tuple[Expr, Expr]:
+        """Of a thread's slices: the largest image, and the first slice that has it."""
+        key, place = Local(1, "uint32"), Local(1, "int32")
+        key[0], place[0] = T.uint32(0), T.int32(0)
+        with T.serial(self.own) as j, when(self.keys[j] > key[0]):
+            key[0], place[0] = self.keys[j], self.place(j)
+        return bind(key[0]), bind(place[0])
+
+    def lower(self, place: Expr, key: Expr) -> None:
+        """A slice's largest image is another one, as some of it does not count any more."""
+        with T.serial(self.own) as j, when(self.place(j) == place):
+            self.keys[j] = key
+
+    def at(self, slot: Expr) -> Expr:
+        """The slice at a place of the list."""
+        return self._list[slot]
+
+    def choose(self, key: Expr, begin: Expr, end: Expr) -> None:
+        """List the slices that have a logit of this image or above, and one of the indices from
+        `begin` to `end`; then some past the row, for those who read several at once.
+        Contains barriers; more are needed between reading and the next call."""
+        size, thread = self.slices.size, self.thread
+
+        def wanted(j: Expr) -> Expr:
+            first = bind(self.place(j) * size)
+            return tirx.all(self.keys[j] >= key, first < end, first + size > begin)
+
+        count = Local(1, "int32")
+        count[0] = T.int32(0)
+        with T.serial(self.own) as j, when(wanted(j)):
+            count[0] = count[0] + 1
+        store(self._counts, count[0], thread)
+        barrier()
+        groups, group = self._counts.shape[0] // _GROUP, bind(thread // _GROUP)
+        before, total = Local(1, "int32"), Local(1, "int32")
+        before[0], total[0] = T.int32(0), T.int32(0)
+        with T.serial(_GROUP) as k:  # of a thread's group of threads: all, and those before it
+            own = bind(self._counts[group * _GROUP + int32(k)])
+            total[0] = total[0] + own
+            with when(int32(k) < thread % _GROUP):
+                before[0] = before[0] + own
+        with when(thread % _GROUP == 0):
+            store(self._groups, total[0], group)
+        barrier()
+        total[0] = T.int32(0)
+        with T.serial(groups) as k:
+            with when(int32(k) == group):
+                before[0] = before[0] + total[0]
+            total[0] = total[0] + self._groups[int32(k)]
+        self.length[0] = total[0]
+        with T.serial(self.own) as j, when(wanted(j)):
+            store(self._list, self.place(j), before[0])
+            before[0] = before[0] + 1
+        with when(thread < AHEAD):
+            store(self._list, T.int32(self.slices.count), total[0] + thread)
+        barrier()

@@ -1,0 +1,106 @@
+"""The stages of sampling: which there are, in which order, what each is like, who goes through it.
+
+The kernel has one loop over them, whose body serves all: what differs is asked of the number of a
+stage. So its text is short, which matters where drivers compile slowly: see `sample`.
+"""
+
+from __future__ import annotations
+
+from mlcc_compiler.ir._tvm import T, tirx
+from mlcc_compiler.kernels.frame import Expr
+from mlcc_compiler.kernels.gpu.sampling.partial import AHEAD
+from mlcc_compiler.kernels.gpu.sampling.row import Row
+from mlcc_compiler.kernels.gpu.workgroup import ceil_div, real
+
+(
+    SIGMA,
+    FLOOR,
+    TOP_K,
+    MEAN,
+    TYPICAL,
+    TYPICAL_ENDS,
+    NUCLEUS,
+    TOP_P,
+    MIN_P,
+    EPSILON,
+    ETA,
+    XTC,
+    XTC_ENDS,
+    HEAT,
+    SLICE,
+    DRAW,
+) = range(16)
+"""In order: filters (`mlcc.engine.batch.filters`), of which typical-p has three, top-p and XTC
+two, and what `search` does before top-k and before it draws."""
+
+SEARCHES = (FLOOR, TOP_K, TYPICAL, TOP_P, SLICE, DRAW)
+"""They look for a place, digit by digit."""
+MEASURES = (SIGMA, MEAN, EPSILON, ETA, XTC, HEAT)
+"""One pass that adds up."""
+ENDS = (TYPICAL_ENDS, XTC_ENDS)
+"""One pass that finds the ends of what is left."""
+OF_SLICES = (FLOOR, SLICE)
+"""Their elements are slices, of which everything is told; those of others are logits."""
+BY_KEY = (FLOOR, TOP_K, TOP_P)
+"""Searches whose places are images of logits."""
+BY_INDEX = (SLICE, DRAW)
+"""Searches whose places are indices, from the end."""
+COUNTS = (SIGMA, FLOOR, TOP_K)
+"""Each element weighs the same."""
+BITS = 4
+"""Of a search's digit."""
+_KEY_BITS = 32
+
+
+def among(stage: Expr, *stages: int) -> Expr:
+    """Whether a stage is one of these."""
+    if len(stages) == 1:
+        return stage == stages[0]
+    listed = T.int32(sum(1 << s for s in stages))
+    return T.bitwise_and(T.shift_right(listed, stage), T.int32(1)) != 0
+
+
+def index_bits(row: Row) -> int:
+    """Of the index of a logit."""
+    return max((row.vocab - 1).bit_length(), BITS)
+
+
+def passes(row: Row, stage: Expr) -> Expr:
+    """How many a stage has; 0 if the row does without it, or is greedy.
+
+    From the parameters of the row alone: these are read-only, at an index that all threads
+    share, so WGSL takes a loop of so many turns for uniform, and barriers are allowed in it.
+    """
+    slice_bits = (row.slices.count - 1).bit_length()
+    count = T.Select(among(stage, TYPICAL, *BY_KEY), _KEY_BITS // BITS, 1)
+    count = T.Select(stage == SLICE, ceil_div(slice_bits, BITS), count)
+    count = T.Select(stage == DRAW, ceil_div(index_bits(row), BITS), count)
+    drawn = row.wish["temperature"] > real(0)
+    return T.Select(tirx.all(drawn, wished(row, stage)), count, 0)
+
+
+def wished(row: Row, stage: Expr) -> Expr:
+    """Whether a row has a stage with passes, from its parameters alone."""
+    wish, zero, one = row.wish, real(0), real(1)
+    return tirx.any(
+        tirx.all(stage == SIGMA, wish["top_n_sigma"] > zero),
+        *_of_slices(row, stage),
+        tirx.all(stage == TOP_K, wish["top_k"] > 0, wish["top_k"] < row.vocab),
+        tirx.all(among(stage, MEAN, TYPICAL, TYPICAL_ENDS), wish["typical_p"] < one),
+        tirx.all(stage == TOP_P, wish["top_p"] < one),
+        tirx.all(stage == EPSILON, wish["epsilon"] > zero),
+        tirx.all(stage == ETA, wish["eta"] > zero),
+        tirx.all(among(stage, XTC, XTC_ENDS), wish["xtc"] > zero),
+        tirx.all(stage == HEAT, wish["dynatemp_range"] > zero),
+        stage == DRAW,
+    )
+
+
+def _of_slices(row: Row, stage: Expr) -> list[Expr]:
+    """`wished`, of the stages that look at slices: top-k's only where some can be left out and the
+    row takes more than one turn of the workgroup's loads."""
+    found = [stage == SLICE] if row.slices.count > 1 else []
+    if row.vocab > row.gpu.threads * AHEAD:
+        few = tirx.all(row.wish["top_k"] > 0, row.wish["top_k"] < row.slices.count)
+        found.append(tirx.all(stage == FLOOR, few))
+    return found

@@ -1,0 +1,1 @@
+"""Model architectures, a file each: configuration and forward."""

@@ -1,0 +1,62 @@
+"""HunYuan dense (Tencent, 2025): Llama with norms of each head's queries and keys once turned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlcc_compiler.ir._tvm import Tensor
+from mlcc_compiler.models.config import (
+    DECODER_DEFAULTS,
+    DecoderConfig,
+    common_fields,
+    head_dim_of,
+    rope_from_hf,
+    rope_parameters,
+)
+from mlcc_compiler.models.fields import HfConfig, optional, positive
+from mlcc_compiler.models.layers import Attention, PreNormLayer, RMSNorm
+
+DEFAULTS = DECODER_DEFAULTS | {"rms_norm_eps": 1e-5}
+
+
+class TurnedThenNormed(Attention):
+    """Attention whose queries and keys are turned first."""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        super().__init__(config, layer)
+        self.query_layernorm = RMSNorm(config.head_dim, config.norm_eps)
+        self.key_layernorm = RMSNorm(config.head_dim, config.norm_eps)
+
+    def place(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.query_layernorm(self.turn(q, table)), self.key_layernorm(self.turn(k, table))
+
+
+class Layer(PreNormLayer):
+    """The usual pre-norm layer round it."""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        super().__init__(config, layer)
+        self.self_attn = TurnedThenNormed(config, layer)
+
+
+def read_config(hf: HfConfig, context: int) -> DecoderConfig:
+    """config.json of a HunYuanDenseV1ForCausalLM."""
+    bias = bool(hf.get("attention_bias", False))
+    return DecoderConfig(
+        **common_fields(hf, "hunyuan_v1_dense"),
+        ropes=(rope_from_hf(hf, context, overrides=_stretched(hf)),),
+        qkv_bias=bias,
+        output_bias=bias,
+    )
+
+
+def _stretched(hf: HfConfig) -> dict[str, Any]:
+    """What is called "dynamic" there and has an `alpha` is a longer base, always the same."""
+    given = rope_parameters(hf)
+    kind = given.get("rope_type") or given.get("type")
+    if kind != "dynamic" or not given.get("alpha"):
+        return {}
+    theta = optional(given, "rope_theta") or optional(hf, "rope_theta") or 10000.0
+    width = head_dim_of(hf)
+    base = theta * positive(given, "alpha") ** (width / (width - 2))
+    return {"rope_type": "default", "rope_theta": base}

@@ -1,0 +1,64 @@
+"""An embedding that every layer has of each token (Gemma 3n and 4; Gemma Team, 2025): a second
+table, and a projection of the first one's rows. A part for architectures' files; what a layer does
+with its own is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc_compiler.ir._tvm import Tensor, nn
+from mlcc_compiler.models import ops
+from mlcc_compiler.models.causal_lm import Decoder, LayerFactory
+from mlcc_compiler.models.fields import HfConfig, require
+from mlcc_compiler.models.layers import Embedding, Linear, RMSNorm
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerInputs:
+    """The embedding that every layer has of each token: `width` numbers, of `vocab_size` ids."""
+
+    vocab_size: int
+    width: int
+
+
+class Stack(Decoder):
+    """The stack, whose layers read a part each of a second embedding and of a projection of the
+    first."""
+
+    def __init__(self, config: Any, layer: LayerFactory) -> None:
+        super().__init__(config, layer)
+        self.inputs = config.inputs
+        if config.inputs is not None:
+            width, dtype = config.num_layers * config.inputs.width, config.activation_dtype
+            self.embed_tokens_per_layer = Embedding(config.inputs.vocab_size, width, dtype)
+            self.per_layer_model_projection = Linear(config.hidden_size, width)
+            self.per_layer_projection_norm = RMSNorm(config.inputs.width, config.norm_eps)
+
+    def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
+        x = self.embedded(token_ids)
+        own = [] if self.inputs is None else self.own(token_ids, x, self.inputs)
+        return self.through(x, positions, own)
+
+    def own(self, token_ids: Tensor, x: Tensor, inputs: LayerInputs) -> Sequence[Tensor]:
+        """What each layer is given, a[n, width]; x is what the first one reads."""
+        rows, count, width = x.shape[0], self.config.num_layers, inputs.width
+        if inputs.vocab_size < self.config.vocab_size:  # ids behind are no text's
+            token_ids = ops.remap(token_ids, 0, 1, inputs.vocab_size)
+        looked_up = self.embed_tokens_per_layer(token_ids) * width**0.5
+        projected = self.per_layer_model_projection(x) * self.config.hidden_size**-0.5
+        normed = self.per_layer_projection_norm(nn.op.reshape(projected, (rows, count, width)))
+        both = (nn.op.reshape(normed, (rows, count * width)) + looked_up) * 0.5**0.5
+        return [ops.take_parts(both, 1, [(i * width, width)]) for i in range(count)]
+
+
+def inputs_of(hf: HfConfig) -> LayerInputs | None:
+    """The embedding for layers, if there is one."""
+    if hf["hidden_size_per_layer_input"] in (0, None):
+        return None
+    return LayerInputs(
+        vocab_size=require(hf, "vocab_size_per_layer_input"),
+        width=require(hf, "hidden_size_per_layer_input"),
+    )

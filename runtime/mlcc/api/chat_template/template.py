@@ -1,0 +1,194 @@
+"""Chat templates: a conversation to the text that the model was trained on.
+
+Hugging Face's own jinja templates, rendered as transformers renders them, but in a bounded sandbox
+(`jinja.py`, `sandbox.py`): a template comes with a downloaded model and is a stranger's program. So
+is what a request says: a control token in it is text (`twins.py`). Not a tokenizer: `ChatText` says
+how the text is to be encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from mlcc.api.chat_template.budget import OverBudget
+from mlcc.api.chat_template.call_style import CallStyle, style_of
+from mlcc.api.chat_template.control_tokens import Twins
+from mlcc.api.chat_template.history import ThoughtStyle, past_of, thought_style_of
+from mlcc.api.parsers.tools.plain_text import spoken
+from mlcc.api.parsers.tools.registry import pick
+from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.util.frozen import dataclass
+
+if TYPE_CHECKING:
+    from jinja2.environment import Template
+
+MAX_TEMPLATE_CHARS = 128 * 1024
+MAX_OUTPUT_CHARS = 8_000_000
+
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] | capitalize }}: {{ message['content'] }}\n"
+    "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+"""For models that bring no template. They were not trained on it: a base model may ramble."""
+
+
+GOES_ON = "\ue0b7 goes on here \ue0b8"
+"""Marks the end of a message whose rest is the answer: what the template writes behind it is cut
+off. At the end of a text, so that a template that trims the text keeps it whole."""
+
+
+@dataclass(frozen=True)
+class ChatText:
+    """A rendered conversation, and whether the tokenizer shall add its start token to it."""
+
+    text: str
+    add_special_tokens: bool
+    pieces: tuple[str, ...]
+    """The text, cut inside every control token that is not the template's own: one by one encoded,
+    they hold the template's control tokens and no others."""
+
+
+@dataclass
+class ChatTemplate:
+    """A template of one model, compiled at the first use. Thread-safe.
+
+    `source` None = the model has no template and the plain one is used; `is_plain` says so.
+    """
+
+    source: str | None
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    """`bos_token`, `eos_token` ... as the template spells them."""
+    control_tokens: tuple[str, ...] = ()
+    """What counts only where the template writes it. Without them, all that is written counts."""
+
+    def __post_init__(self) -> None:
+        self._template: Template | None = None
+        self._twins = Twins((*self.control_tokens, *self._named_tokens()))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the model has no template of its own."""
+        return self.source is None
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> ChatText:
+        """The text of a conversation; with `prefix` in its last message, up to that one's end.
+
+        Raises InvalidRequestError with the template's own words if it refuses the messages, and
+        ArtifactError if the template is broken or does too much.
+        """
+        said = self._past(messages)
+        goes_on = bool(said) and bool(said[-1].pop("prefix", False))
+        if goes_on:
+            said[-1]["content"] += GOES_ON
+        given: dict[str, Any] = {"messages": said}
+        given |= {"tools": None, "documents": None, **variables}
+        if given["tools"] and "xml_tools" in (self.source or ""):  # SmolLM3's name of them
+            given.setdefault("xml_tools", given["tools"])
+        with self._bounded():
+            template = self._compiled()
+            text = self._collect(
+                template.generate(
+                    **self._twins.mark(given),
+                    add_generation_prompt=add_generation_prompt and not goes_on,
+                    **self.special_tokens,
+                )
+            )
+            if goes_on:
+                text = _until_goes_on(text)
+            pieces = tuple(self._twins.pieces(text))
+        return ChatText("".join(pieces), self.is_plain, pieces)
+
+    def _past(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Earlier calls and thoughts as the template wants them."""
+        if any(message.get("tool_calls") for message in messages):
+            messages = past_of(messages, self.source or "")
+        if any(message.get("reasoning_content") for message in messages):
+            messages = self._thought_style.apply(messages)
+        if any(message.get("tool_calls") for message in messages):
+            messages = self._call_style.apply(messages)
+        return [dict(message) for message in messages]
+
+    @cached_property
+    def _thought_style(self) -> ThoughtStyle:
+        def render(messages: list[dict[str, Any]]) -> str:
+            given = {"messages": self._call_style.apply(messages), "tools": None}
+            return self._text(given)
+
+        return thought_style_of(render)
+
+    @cached_property
+    def _call_style(self) -> CallStyle:
+        told = partial(spoken, pick(self.source or ""))
+        return style_of(lambda messages: self._text({"messages": messages, "tools": None}), told)
+
+    def _text(self, given: dict[str, Any]) -> str:
+        """What the template writes, as it is."""
+        with self._bounded():
+            pieces = self._compiled().generate(
+                **given, add_generation_prompt=False, **self.special_tokens
+            )
+            return self._collect(pieces)
+
+    def check(self) -> None:
+        """Compile now. Raises ArtifactError if the template is no valid jinja or too long."""
+        with self._bounded():
+            self._compiled()
+
+    def _compiled(self) -> Template:
+        if self._template is None:
+            source = PLAIN_TEMPLATE if self.source is None else self.source
+            if len(source) > MAX_TEMPLATE_CHARS:
+                raise ArtifactError(
+                    f"the chat template has {len(source)} characters, more than "
+                    f"{MAX_TEMPLATE_CHARS}; put a real one into chat_template.jinja"
+                )
+            from mlcc.api.chat_template.compile import compiled
+
+            self._template = compiled(source)
+        return self._template
+
+    def _bounded(self) -> AbstractContextManager[None]:
+        from mlcc.api.chat_template.compile import bounded
+
+        return bounded(self._twins)
+
+    def _named_tokens(self) -> tuple[str, ...]:
+        return tuple(self.special_tokens.values()) if self.control_tokens else ()
+
+    def _collect(self, pieces: Iterable[str]) -> str:
+        kept, length = [], 0
+        for piece in pieces:
+            length += len(piece)
+            if length > MAX_OUTPUT_CHARS:
+                raise OverBudget(f"it writes more than {MAX_OUTPUT_CHARS} characters")
+            kept.append(piece)
+        return "".join(kept)
+
+
+def _until_goes_on(text: str) -> str:
+    end = text.rfind(GOES_ON)
+    if end < 0:
+        raise InvalidRequestError(
+            "the model's chat template does not write out the last message, so no answer can go on "
+            "from its end; leave 'prefix' out",
+            param="messages",
+            code="chat_template",
+        )
+    return text[:end]
+
+
+def without_double_bos(text: str, bos_token: str | None, adds_bos: bool) -> str:
+    """A raw prompt without the start token that the tokenizer will add again."""
+    if adds_bos and bos_token and text.startswith(bos_token):
+        return text[len(bos_token) :]
+    return text

@@ -1,0 +1,1 @@
+"""OpenAI's API: requests, responses and errors as Python types."""

@@ -1,0 +1,86 @@
+"""Filling in the middle: how a model that was trained for it is asked for what lies between two
+texts. Families are known by their control tokens, as their model cards and papers write them; which
+of them a model has is read from its tokenizer. Not a tokenizer: what comes out is a text.
+
+Method: Bavarian et al., "Efficient Training of Language Models to Fill in the Middle" (2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlcc.errors import UnsupportedError
+from mlcc.util.frozen import dataclass
+
+
+@dataclass(frozen=True)
+class Infill:
+    """One family's way to write it."""
+
+    prefix: str
+    suffix: str
+    middle: str = ""
+    suffix_first: bool = False
+    """Whether the text behind the gap comes before the text that leads to it."""
+    ends: tuple[str, ...] = ()
+    """Tokens that end such an answer, beside the model's own."""
+    file: str = ""
+    """Stands before each further file of the same repository, if the model knows such."""
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """What a tokenizer must have."""
+        return tuple(token for token in (self.prefix, self.suffix, self.middle) if token)
+
+    def text(self, before: str, after: str) -> str:
+        """The prompt whose answer belongs between the two."""
+        if self.suffix_first:
+            return f"{self.suffix}{after}{self.prefix}{before}{self.middle}"
+        return f"{self.prefix}{before}{self.suffix}{after}{self.middle}"
+
+
+FAMILIES = (
+    # Qwen2.5-Coder, CodeGemma, Granite 4
+    Infill(
+        "<|fim_prefix|>",
+        "<|fim_suffix|>",
+        "<|fim_middle|>",
+        ends=("<|fim_pad|>", "<|file_sep|>", "<|repo_name|>", "<|file_separator|>"),
+        file="<|file_sep|>",
+    ),
+    # StarCoder and its second, Granite Code, SmolLM
+    Infill(
+        "<fim_prefix>", "<fim_suffix>", "<fim_middle>", ends=("<file_sep>",), file="<file_sep>"
+    ),
+    # The first SantaCoder
+    Infill("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    # DeepSeek-Coder: the gap is a hole, and the token for the middle is the end of it all
+    Infill(
+        "<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>", "<\uff5cfim\u2581end\uff5c>"
+    ),
+    # CodeLlama, whose tokens begin with SentencePiece's space
+    Infill("\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>", ends=("\u2581<EOT>",)),
+    # Codestral
+    Infill("[PREFIX]", "[SUFFIX]", suffix_first=True),
+)  # fmt: skip
+
+
+def family_of(token_of: Callable[[str], int | None]) -> Infill | None:
+    """The family of a tokenizer; None = its model was not trained for it. `token_of` gives the id
+    of a text that is one token, None for others."""
+    for family in FAMILIES:
+        ids = [token_of(token) for token in family.tokens]
+        if None not in ids and len(set(ids)) == len(ids):  # one id for all is that of the unknown
+            return family
+    return None
+
+
+def no_infill(model: str, field: str) -> UnsupportedError:
+    """Of a request that wants it of another model."""
+    return UnsupportedError(
+        f"'{field}' needs a model that fills in the middle, and the tokenizer of '{model}' has "
+        "none of the control tokens for it that are known (Qwen-Coder, StarCoder, CodeLlama, "
+        "DeepSeek-Coder, Granite, CodeGemma, Codestral); leave it out or load such a model",
+        param=field,
+        code="no_infill",
+    )

@@ -1,0 +1,53 @@
+"""GLM-4-0414's way: the name of a tool, a line end and an object of JSON, and nothing else; one
+call an answer. There is no mark: what tells a call from an answer is that a tool has that name.
+
+Source: Zhipu AI's model cards of GLM-4-0414 and GLM-Z1. GLM-4.5 and later write another (`glm.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlcc.api.parsers.tools.base import Block, Call, Tools
+from mlcc.api.parsers.tools.syntax.json_text import json_end, parsed, written
+from mlcc.api.parsers.tools.syntax.lark import Lark
+from mlcc.util.frozen import dataclass
+
+
+@dataclass(frozen=True)
+class Glm4:
+    """This one."""
+
+    name: str = "glm4"
+    opens: tuple[str, ...] = ("",)
+    """Every answer may be a call."""
+    control: tuple[str, ...] = ()
+    first: bool = True
+    trigger: str = ""
+    between: str = ""
+    after: str = ""
+
+    def body(self, name: str, parameters: Mapping[str, Any], lark: Lark) -> str:
+        head = lark.text(f"{name}\n")
+        return f"{head} {lark.json(parameters)}"
+
+    def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
+        """One call, or the answer as soon as its first line is no tool's name."""
+        said = text.lstrip()
+        line, line_end, rest = said.partition("\n")
+        name, rest = line.strip(), rest.lstrip()
+        if not line_end:
+            may_be = name in tools or any(known.startswith(said) for known in tools)
+            return None if may_be and not ended else Block(len(text))
+        if name not in tools or (rest and rest[0] != "{"):
+            return Block(len(text))
+        end = json_end(rest) if rest else None
+        if end is None:
+            return Block(len(text)) if ended else None
+        given = parsed(rest[:end])
+        calls = (Call(name, written(given)),) if isinstance(given, dict) else ()
+        return Block(len(text) - len(rest) + end, calls)
+
+
+GLM4 = Glm4()

@@ -1,0 +1,60 @@
+"""Calls as JSON and nothing else: an answer that is `{"name": ..., "arguments": {...}}`, several of
+them, or an array. What models are asked for whose own template knows no tools (`fallback.py`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mlcc.api.parsers.tools.base import Block, Tools
+from mlcc.api.parsers.tools.syntax.json_text import ARGUMENTS, NAMES, calls_of, json_end, parsed
+from mlcc.api.parsers.tools.syntax.lark import Lark, literal
+from mlcc.util.frozen import dataclass
+
+_FENCE = "```json"
+_KEYS = (*NAMES, *ARGUMENTS, "type", "id")
+_START = re.compile(r'(?:\[\s*)?\{\s*"([^"\\]*)"')
+
+
+@dataclass(frozen=True)
+class PlainJson:
+    """JSON at the start of an answer, alone or in a fence of Markdown."""
+
+    name: str = "json"
+    opens: tuple[str, ...] = ("{", "[", _FENCE)
+    control: tuple[str, ...] = ()
+    first: bool = True
+    trigger: str = '{"name": '
+    between: str = '\n{"name": '
+    after: str = ""
+    key: str = "arguments"
+    """Of the arguments, as the model is asked to write it."""
+
+    def body(self, name: str, parameters: Mapping[str, Any], lark: Lark) -> str:
+        head = lark.text(f'{literal(name)}, "{self.key}": ')
+        return f"{head} {lark.json(parameters)} {literal('}')}"
+
+    def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
+        """One object or array. It is a call if it names a tool that there is; other JSON is an
+        answer, and is let through as soon as its first word says so."""
+        front = len(_FENCE) if text.startswith(_FENCE) else 0
+        start = len(text) - len(text[front:].lstrip())
+        if (found := _START.match(text, start)) and found[1] not in _KEYS:
+            return Block(found.end())
+        end = json_end(text, start) if text[start:][:1] in ("{", "[") else None
+        if end is None:
+            wrong = start < len(text) and text[start] not in "{["
+            return Block(len(text)) if ended else Block(start) if wrong else None
+        calls = calls_of(parsed(text[start:end]))
+        if not calls or any(call.name not in tools for call in calls):
+            return Block(end)
+        if not front:
+            return Block(end, calls)
+        tail = text[end:].lstrip()
+        if tail.startswith("```"):
+            return Block(len(text) - len(tail) + 3, calls)
+        return None if "```".startswith(tail) and not ended else Block(end, calls)
+
+
+PLAIN_JSON = PlainJson()

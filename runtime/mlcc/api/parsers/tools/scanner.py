@@ -1,0 +1,113 @@
+"""An answer's text, apart from the calls in it: what comes in pieces goes out in pieces.
+
+However the text is cut, the same comes out: nothing is decided that more text could change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mlcc.api.parsers.deltas import CallPiece, Content, Piece
+from mlcc.api.parsers.tools.base import Format, Tools
+
+_DECIDING = frozenset("}])>\"'`;|")
+"""A long block is looked at again when one of these comes."""
+_LONG = 256
+_BETWEEN = " \t\r\n;,"
+"""What stands between calls that come first in an answer."""
+
+
+class CallScanner:
+    """Of one answer. new_id: makes the name of a call."""
+
+    def __init__(self, format: Format, tools: Tools, new_id: Callable[[], str]) -> None:
+        self._format, self._tools, self._new_id = format, tools, new_id
+        self._held = ""
+        """What may be, or begin, a block."""
+        self._inside = False
+        """Whether `_held` begins with one of the format's marks."""
+        self._space = ""
+        """White space that goes out with the text behind it, and is nothing beside calls."""
+        self._spoke = False
+        """Whether there was text."""
+        self._calls = 0
+        self._ids: set[str] = set()
+        """Those that the model gave."""
+
+    def push(self, text: str) -> list[Piece]:
+        """More of the answer."""
+        self._held += text
+        if self._inside and len(self._held) > _LONG and not _DECIDING.intersection(text):
+            return []
+        return [*self._read(ended=False)]
+
+    def flush(self) -> list[Piece]:
+        """The rest, once no more will come."""
+        pieces = [*self._read(ended=True)]
+        if self._space and not self._calls:
+            pieces.append(Content(self._space))
+        return pieces
+
+    def _read(self, ended: bool) -> Iterator[Piece]:
+        while self._held:
+            if not self._inside:
+                yield from self._text(self._text_before_block(ended))
+                if not self._inside:
+                    return
+            block = self._format.block(self._held, ended, self._tools)
+            if block is None:
+                return
+            done, self._held = self._held[: block.length], self._held[block.length :]
+            self._inside = False
+            if not block.calls:
+                yield from self._text(done)
+            for call in block.calls:
+                self._space = ""
+                yield CallPiece(self._calls, self._id(call.id), call.name, call.arguments)
+                self._calls += 1
+
+    def _id(self, own: str) -> str:
+        """The model's own, unless it says the same of two calls."""
+        if not own or own in self._ids:
+            return self._new_id()
+        self._ids.add(own)
+        return own
+
+    def _text_before_block(self, ended: bool) -> str:
+        """Text that is certain; `_held` is what is left."""
+        held, opens = self._held, self._format.opens
+        if self._format.first:
+            if self._calls and not self._spoke:
+                held = held.lstrip(_BETWEEN)
+            start = len(held) - len(held.lstrip())
+            found = [start] if not self._spoke and held.startswith(opens, start) else []
+            may_come = not self._spoke and any(o.startswith(held[start:]) for o in opens)
+            cut = start if may_come else len(held)
+        else:
+            found = [at for mark in opens if (at := held.find(mark)) >= 0]
+            cut = len(held) - _begun(held, opens)
+        if found:
+            cut, self._inside = min(found), True
+        elif ended:
+            cut = len(held)
+        self._held = held[cut:]
+        return held[:cut]
+
+    def _text(self, text: str) -> Iterator[Piece]:
+        if not text:
+            return
+        text = self._space + text
+        kept = text.rstrip()
+        self._space = text[len(kept) :]
+        if kept:
+            self._spoke = True
+            yield Content(kept)
+
+
+def _begun(text: str, marks: tuple[str, ...]) -> int:
+    """Length of the longest end of a text that a mark may begin with."""
+    longest = min(len(text), max(map(len, marks), default=1) - 1)
+    for length in range(longest, 0, -1):
+        if any(mark.startswith(text[-length:]) for mark in marks):
+            return length
+    return 0

@@ -1,0 +1,1 @@
+"""The notations inside tool calls: JSON, Python, XML, and Lark grammars."""

@@ -1,0 +1,1 @@
+"""The one schema of the API: fields, types, bounds and what is refused."""

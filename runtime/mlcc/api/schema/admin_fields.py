@@ -1,0 +1,20 @@
+"""What is said to load and unload adapters (LoRA), in vLLM's words."""
+
+from __future__ import annotations
+
+from mlcc.api.schema.chat_fields import NOT_EMPTY
+from mlcc.api.schema.schema import Object, honoured
+from mlcc.api.schema.types import Flag
+
+LOAD_LORA = Object(
+    "LoadLora",
+    (
+        honoured("lora_name", NOT_EMPTY, "What requests say as their model.", required=True),
+        honoured("lora_path", NOT_EMPTY, "A folder of PEFT in that of --lora-dir.", required=True),
+        honoured("load_inplace", Flag(), "Take the name of one that is loaded."),
+    ),
+)
+UNLOAD_LORA = Object(
+    "UnloadLora",
+    (honoured("lora_name", NOT_EMPTY, "An adapter that is loaded.", required=True),),
+)

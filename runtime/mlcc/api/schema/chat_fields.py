@@ -1,0 +1,281 @@
+"""The OpenAI surface as tables: which fields exist, and which are honoured today.
+
+This is the one place to touch when a field is built; if the engine obeys it, `SamplingParams` has
+an attribute of the name that the row `sets`. What rows mean to each other is in `requests.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlcc.api.schema.message_fields import MESSAGE
+from mlcc.api.schema.prediction import FIELD as PREDICTION
+from mlcc.api.schema.reasoning_fields import THINKING
+from mlcc.api.schema.sampling_fields import FILTERS, LAST_TOKENS
+from mlcc.api.schema.schema import Object, honoured, metadata, not_built, sampling
+from mlcc.api.schema.structured_output import STRUCTURE
+from mlcc.api.schema.tool_fields import TOOLS
+from mlcc.api.schema.types import (
+    ByToken,
+    Custom,
+    Either,
+    Flag,
+    Integer,
+    Json,
+    Many,
+    Number,
+    Text,
+    refuse,
+)
+from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
+from mlcc.engine.request import MOST_TOKENS
+from mlcc.errors import InvalidRequestError
+
+MAX_STOP = 16
+MAX_PROMPTS = 64
+MOST_ANSWERS = 128
+"""To one prompt, as OpenAI has it."""
+
+NOT_EMPTY = Text(allow_empty=False)
+LEAST_TOP_P = 1e-6
+"""OpenAI allows top_p 0, which keeps the one most likely token; the engine wants more than 0."""
+SEED = Integer(-(2**63), 2**63 - 1)
+COUNT = Integer(1, 2**31 - 1)
+
+
+def _longest(value: Json, where: str) -> int:
+    if value == -1 and isinstance(value, int):
+        return -1
+    try:
+        return COUNT.check(value, where)
+    except InvalidRequestError:
+        raise refuse(LONGEST, value, where) from None
+
+
+LONGEST = Custom(f"{COUNT.wants}, or -1 for no limit", _longest, (Integer(-1, 2**31 - 1),))
+"""llama.cpp's clients say -1."""
+MOST_WORDS = 64
+LIKELIEST = Integer(0, MOST_TOP_LOGPROBS)
+TOKEN = Integer(0, 2**31 - 1)
+LEAST_REPETITION = 0.01
+MOST_PRIORITY = 100
+"""Either way: a level is worth much (`mlcc.engine.scheduler.waiting_queue`), and who asks for more
+means nothing."""
+LEAST_TIMEOUT, MOST_TIMEOUT = 0.001, 1e6
+
+STREAM_OPTIONS = Object(
+    "StreamOptions",
+    (
+        honoured("include_usage", Flag(), "End the stream with a chunk that counts the tokens."),
+        not_built("include_obfuscation", False),
+    ),
+)
+
+SAMPLING = (
+    sampling(
+        "temperature",
+        Number(0, 2),
+        "Divides the logits; 0 always takes the likeliest token.",
+        recommended=True,
+    ),
+    sampling(
+        "top_p",
+        Number(0, 1),
+        "Keep the fewest likeliest tokens of at least this mass; 1 keeps all.",
+        made=lambda mass: max(mass, LEAST_TOP_P),
+        recommended=True,
+    ),
+    sampling(
+        "top_k",
+        Integer(-1, 2**31 - 1),
+        "Keep this many of the likeliest tokens; 0 and -1 keep all.",
+        made=lambda count: max(count, 0),
+        recommended=True,
+    ),
+    sampling(
+        "min_p",
+        Number(0, 1),
+        "Drop tokens less likely than this share of the likeliest one's.",
+        recommended=True,
+    ),
+    sampling("seed", SEED, "The same seed and prompt give the same answer."),
+    sampling(
+        "stop",
+        Either(NOT_EMPTY, Many(NOT_EMPTY, 0, MAX_STOP)),
+        "The answer ends before the first of these.",
+        made=lambda stop: (stop,) if isinstance(stop, str) else tuple(stop),
+    ),
+    sampling(
+        "max_tokens",
+        LONGEST,
+        "Longest answer in tokens; -1 = as long as the context allows.",
+        made=lambda count: None if count < 0 else count,
+    ),
+    sampling("ignore_eos", Flag(), "Go on where the model would end, as benchmarks want."),
+    sampling("min_tokens", Integer(0, 2**31 - 1), "No end of the model's before so many tokens."),
+    sampling(
+        "stop_token_ids",
+        Many(TOKEN, 0, MOST_TOKENS),
+        "Tokens that end the answer, beside the model's own.",
+        made=tuple,
+    ),
+    sampling(
+        "frequency_penalty",
+        Number(-2, 2),
+        "Makes a token less likely each time that the answer has had it; below 0, more.",
+    ),
+    sampling(
+        "presence_penalty",
+        Number(-2, 2),
+        "Makes tokens less likely that the answer has had; below 0, more.",
+    ),
+    sampling(
+        "repetition_penalty",
+        Number(LEAST_REPETITION, 10),
+        "Above 1, makes tokens less likely that prompt or answer have had.",
+        recommended=True,
+    ),
+    sampling(
+        "repeat_penalty",
+        Number(LEAST_REPETITION, 10),
+        "llama.cpp's name of `repetition_penalty`.",
+        sets="repetition_penalty",
+    ),
+    sampling(
+        "repeat_last_n",
+        LAST_TOKENS,
+        "Last tokens that these three penalties look at; -1 = all.",
+    ),
+    sampling(
+        "logit_bias",
+        ByToken(Number(-100, 100), MOST_TOKENS),
+        "What is added to the logit of a token, by its id.",
+        made=lambda bias: tuple(bias.items()),
+    ),
+    sampling(
+        "bad_words",
+        Many(NOT_EMPTY, 0, MOST_WORDS),
+        "Words that the answer must not have, each as its tokens are, alone or behind a space.",
+        made=tuple,
+    ),
+    *FILTERS,
+)
+
+COMMON = (
+    honoured("model", NOT_EMPTY, "Which model; where there is one, it may be left out."),
+    honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
+    honoured("stream_options", STREAM_OPTIONS, "Only with `stream`."),
+    honoured(
+        "n",
+        Integer(1, MOST_ANSWERS),
+        "Answers to each prompt, which is computed once; with a `seed` each gets its own from it.",
+    ),
+    honoured(
+        "cache_salt",
+        NOT_EMPTY,
+        "What was computed for a prompt is used again only for requests of the same salt.",
+    ),
+    honoured(
+        "priority",
+        Integer(-MOST_PRIORITY, MOST_PRIORITY),
+        "Lower is answered first among the requests of an API key; it counts less and less while "
+        "others wait.",
+    ),
+    honoured(
+        "timeout",
+        Number(LEAST_TIMEOUT, MOST_TIMEOUT),
+        "Seconds in which the whole answer must be there, if that is less than the server allows.",
+    ),
+    metadata("user"),
+    metadata("metadata"),
+    not_built("store", False),
+    *STRUCTURE,
+)
+
+
+CHAT = Object(
+    "ChatCompletionRequest",
+    (
+        honoured("messages", Many(MESSAGE, 1), "The conversation so far.", required=True),
+        *COMMON,
+        *SAMPLING,
+        sampling(
+            "max_completion_tokens",
+            LONGEST,
+            "The newer name of `max_tokens`.",
+            sets="max_tokens",
+            made=lambda count: None if count < 0 else count,
+        ),
+        sampling(
+            "logprobs",
+            Flag(),
+            "Tell the log-probability of each token of the answer.",
+            made=lambda wanted: 0 if wanted else None,
+        ),
+        honoured(
+            "top_logprobs",
+            LIKELIEST,
+            "With `logprobs`: tell this many of the likeliest tokens in each place, too.",
+        ),
+        *TOOLS,
+        *THINKING,
+        not_built("verbosity", "medium"),
+        not_built("modalities", ["text"]),
+        not_built("audio"),
+        not_built("web_search_options"),
+        not_built("moderation"),
+        PREDICTION,
+        metadata("prompt_cache_key"),
+        metadata("prompt_cache_options"),
+        metadata("prompt_cache_retention"),
+        metadata("safety_identifier"),
+        metadata("service_tier"),
+    ),
+)
+
+TOKEN_IDS = Many(TOKEN, 1)
+
+
+def _prompt_array(value: Json, where: str) -> list[Any]:
+    """`["a", "b"]`, `[1, 2]` or `[[1, 2], [3]]`, as a list of prompts."""
+    if value and isinstance(value[0], str):
+        return Many(NOT_EMPTY, 1, MAX_PROMPTS).check(value, where)
+    if value and isinstance(value[0], list):
+        return Many(TOKEN_IDS, 1, MAX_PROMPTS).check(value, where)
+    if value and isinstance(value[0], int) and not isinstance(value[0], bool):
+        return [TOKEN_IDS.check(value, where)]
+    raise refuse(PROMPT, value, where)
+
+
+PROMPT = Either(
+    NOT_EMPTY,
+    Custom(f"an array of token ids, or of up to {MAX_PROMPTS} texts or token id arrays",
+           _prompt_array, (Many(NOT_EMPTY), TOKEN_IDS, Many(TOKEN_IDS))),
+)  # fmt: skip
+
+COMPLETION = Object(
+    "CompletionRequest",
+    (
+        honoured("prompt", PROMPT, "One prompt or several; each gets an answer.", required=True),
+        *COMMON,
+        *SAMPLING,
+        honoured("echo", Flag(), "Send the prompt before the answer, and its `logprobs`."),
+        honoured(
+            "best_of",
+            Integer(1, MOST_ANSWERS),
+            "Make so many answers and send the `n` likeliest, by their mean token; not with "
+            "`stream` if that is fewer.",
+        ),
+        honoured(
+            "suffix",
+            Text(),
+            "What follows the gap that is to be filled; for models that were trained for it.",
+        ),
+        sampling(
+            "logprobs",
+            LIKELIEST,
+            "Tell the log-probability of each token of the answer, and of this many of the "
+            "likeliest in its place.",
+        ),
+    ),
+)

@@ -1,0 +1,97 @@
+"""The fields of sampling that others have beside OpenAI's, as llama.cpp names and bounds them; the
+two cutoffs as Hugging Face does. What each does, and their order: `mlcc.engine.batch.filters`.
+"""
+
+from __future__ import annotations
+
+from mlcc.api.schema.schema import not_built, sampling
+from mlcc.api.schema.types import Custom, Integer, Json, Many, Number, Text, refuse
+from mlcc.engine.request import LEAST
+from mlcc.errors import UnsupportedError
+
+ORDER = (
+    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature",
+)  # fmt: skip
+"""llama.cpp's default of `samplers`, and the only order here."""
+LAST_TOKENS = Integer(-1, 2**31 - 1)
+MOST_BREAKERS = 64
+_SHARE = Number(0, 1)
+
+
+def _version(value: Json, where: str) -> int:
+    if isinstance(value, bool) or value not in (0, 1, 2) or isinstance(value, float):
+        raise refuse(MIROSTAT, value, where)
+    if value == 1:
+        raise UnsupportedError(
+            f"'{where}' is 1, and only version 2 is built; send 2",
+            param=where,
+            code="unsupported_parameter",
+        )
+    return int(value)
+
+
+MIROSTAT = Custom("0 or 2", _version, (Integer(0, 2),))
+
+FILTERS = (
+    sampling(
+        "top_n_sigma",
+        Number(-1, 1e6),
+        "Keep logits within so many standard deviations of the largest; 0 and below keep all.",
+        made=lambda sigmas: max(sigmas, 0.0),
+    ),
+    sampling(
+        "typical_p",
+        _SHARE,
+        "Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all.",
+        made=lambda mass: max(mass, LEAST),
+        recommended=True,
+    ),
+    sampling(
+        "epsilon_cutoff", _SHARE, "Drop tokens of a probability less than this.", recommended=True
+    ),
+    sampling(
+        "eta_cutoff",
+        _SHARE,
+        "Drop tokens of a probability less than this, or less yet where many are likely.",
+        recommended=True,
+    ),
+    sampling(
+        "xtc_probability",
+        _SHARE,
+        "How often all tokens from `xtc_threshold` on are excluded but the least likely of them.",
+    ),
+    sampling(
+        "xtc_threshold",
+        _SHARE,
+        "The probability from which on a token is a top choice.",
+        made=lambda share: max(share, LEAST),
+    ),
+    sampling(
+        "dynatemp_range",
+        Number(0, 100),
+        "The temperature is so much lower where one token is likely, and higher where many are.",
+    ),
+    sampling("dynatemp_exponent", Number(0, 100), "How the entropy maps to that range."),
+    sampling(
+        "mirostat",
+        MIROSTAT,
+        "2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters.",
+    ),
+    sampling("mirostat_tau", Number(0, 100), "The surprise of a token, in bits."),
+    sampling("mirostat_eta", _SHARE, "How fast mirostat learns."),
+    sampling(
+        "dry_multiplier",
+        Number(0, 100),
+        "Above 0, a token that would go on with a repetition loses this and more the longer it is.",
+    ),
+    sampling("dry_base", Number(1, 100), "How fast that grows with its length."),
+    sampling("dry_allowed_length", Integer(0, 2**31 - 1), "The longest repetition that is free."),
+    sampling("dry_penalty_last_n", LAST_TOKENS, "Last tokens that are looked at; -1 = all."),
+    sampling(
+        "dry_sequence_breakers",
+        Many(Text(allow_empty=False), 0, MOST_BREAKERS),
+        "No repetition reaches over a token that has one of these.",
+        made=tuple,
+    ),
+    not_built("samplers", [*ORDER], advice="leave it out: the order is llama.cpp's default"),
+)

@@ -1,0 +1,183 @@
+"""The fields of tools: which there are, whether one is to be called, and calls in messages.
+
+What they mean to each other is `tool_choice.py`'s; how a model writes a call,
+`mlcc.api.parsers.tools`'.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mlcc.api.schema.schema import Object, honoured, metadata, not_built
+from mlcc.api.schema.types import ANYTHING, Custom, Flag, Json, Many, Text, refuse
+from mlcc.errors import InvalidRequestError, UnsupportedError, printable
+
+MOST_TOOLS = 512
+MOST_CALLS = 256
+"""Of one message."""
+_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+INSTEAD = "send 'tools' and 'tool_choice', which took its place"
+
+
+def _name(value: Json, where: str) -> str:
+    """As OpenAI has names, with the dots, colons and slashes that other servers' tools have."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise refuse(NAME, value, where)
+    return value
+
+
+def _arguments(value: Json, where: str) -> Any:
+    """Of a call that was made: JSON's text, as an object where it is one; a model may have written
+    what is none, which the template is given as it is."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    text = str(Text().check(value, where))
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return text
+    return found if isinstance(found, dict) else text
+
+
+def _parameters(value: Json, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise refuse(PARAMETERS, value, where)
+    schema = {
+        k: v for k, v in value.items() if v is not None or k not in ("properties", "required")
+    }
+    _check(isinstance(schema.get("properties", {}), Mapping), f"{where}.properties", "an object")
+    _check(isinstance(schema.get("required", []), list), f"{where}.required", "an array")
+    for name, inner in schema.get("properties", {}).items():
+        good = not isinstance(inner, Mapping) or isinstance(inner.get("enum", []), list)
+        _check(good, f"{where}.properties.{printable(name[:40])}.enum", "an array")
+    return schema
+
+
+def _check(good: bool, where: str, wants: str) -> None:
+    if not good:
+        raise InvalidRequestError(f"'{where}' must be {wants}", param=where, code="invalid_value")
+
+
+def _function_type(value: Json, where: str) -> str:
+    if isinstance(value, str) and value != "function":
+        raise UnsupportedError(
+            f"'{where}' is {value[:40]!a}, and only tools of type 'function' are built; leave this "
+            "tool out",
+            param=where,
+            code="unsupported_parameter",
+        )
+    return str(Text(("function",)).check(value, where))
+
+
+NAME = Custom("a name of at most 128 letters, digits and _ . : / -", _name, (Text(),))
+PARAMETERS = Custom("a JSON Schema of an object", _parameters, (ANYTHING,))
+FUNCTION_TYPE = Custom("'function'", _function_type, (Text(("function",)),))
+
+TOOL_FUNCTION = Object(
+    "ToolFunction",
+    (
+        honoured("name", NAME, "What the model calls it by.", required=True),
+        honoured("description", Text(), "What it does, for the model."),
+        honoured("parameters", PARAMETERS, "The schema of its arguments; without, it takes none."),
+        honoured(
+            "strict",
+            Flag(),
+            "Refuse a schema that arguments cannot be held to, instead of holding them to a part.",
+        ),
+    ),
+)
+TOOL = Object(
+    "Tool",
+    (
+        honoured("type", FUNCTION_TYPE, required=True),
+        honoured("function", TOOL_FUNCTION, "What may be called.", required=True),
+    ),
+)
+CALLED_FUNCTION = Object(
+    "CalledFunction",
+    (
+        honoured("name", Text(allow_empty=False), "Which tool.", required=True),
+        honoured(
+            "arguments",
+            Custom("JSON as a string", _arguments, (Text(),)),
+            "As JSON's text.",
+        ),
+    ),
+)
+TOOL_CALL = Object(
+    "MessageToolCall",
+    (
+        honoured("id", Text(), "What the tool's message names it by."),
+        honoured("type", FUNCTION_TYPE),
+        honoured("function", CALLED_FUNCTION, "What was called.", required=True),
+        metadata("index"),
+    ),
+)
+MESSAGE_TOOLS = (
+    honoured("tool_calls", Many(TOOL_CALL, 0, MOST_CALLS), "An assistant's: tools it called."),
+    honoured("tool_call_id", Text(), "A tool's: the call that it answers."),
+    not_built("function_call", advice="send 'tool_calls', which took its place"),
+)
+"""Rows of a message."""
+
+NAMED_FUNCTION = Object("NamedFunction", (honoured("name", Text(), required=True),))
+NAMED_TOOL = Object(
+    "NamedTool",
+    (
+        honoured("type", FUNCTION_TYPE, required=True),
+        honoured("function", NAMED_FUNCTION, "The one to call.", required=True),
+    ),
+)
+ALLOWED = Object(
+    "AllowedToolsList",
+    (
+        honoured("mode", Text(("auto", "required")), "Whether one must be called.", required=True),
+        honoured("tools", Many(NAMED_TOOL, 1, MOST_TOOLS), "Those of `tools`.", required=True),
+    ),
+)
+ALLOWED_TOOLS = Object(
+    "AllowedTools",
+    (
+        honoured("type", Text(("allowed_tools",)), required=True),
+        honoured("allowed_tools", ALLOWED, "Which may be called.", required=True),
+    ),
+)
+MODES = Text(("auto", "none", "required"))
+
+
+def _choice(value: Json, where: str) -> Any:
+    if isinstance(value, str):
+        return MODES.check(value, where)
+    if not isinstance(value, Mapping):
+        raise refuse(CHOICE, value, where)
+    if value.get("type") == "allowed_tools":
+        return ALLOWED_TOOLS.check(value, where)
+    if "function" in value and "type" not in value:
+        raise InvalidRequestError(
+            f"'{where}.type' is missing; it must be 'function'",
+            param=f"{where}.type",
+            code="missing_required_parameter",
+        )
+    return NAMED_TOOL.check(value, where)
+
+
+CHOICE = Custom(
+    "'auto', 'none', 'required', or an object that names a function or allowed tools",
+    _choice,
+    (MODES, NAMED_TOOL, ALLOWED_TOOLS),
+)
+TOOLS = (
+    honoured("tools", Many(TOOL, 0, MOST_TOOLS), "Functions that the model may call."),
+    honoured(
+        "tool_choice",
+        CHOICE,
+        "Whether a tool is called: as the model likes, none, at least one, or this one.",
+    ),
+    honoured("parallel_tool_calls", Flag(), "false: one call at most in an answer."),
+    not_built("functions", [], advice=INSTEAD),
+    not_built("function_call", "none", "auto", advice=INSTEAD),
+)
+"""Rows of a chat's request."""

@@ -1,0 +1,159 @@
+"""Who answers in a chat: a model in this process, or a server that speaks OpenAI's API.
+What is said and kept is `chat.py`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mlcc.api.parsers.deltas import Content, Piece, Thought
+from mlcc.commands.server_registry import Server, checked_url, events, opened
+from mlcc.errors import InvalidRequestError, printable
+
+if TYPE_CHECKING:
+    from mlcc.api.openai.sampling_params import Wishes
+    from mlcc.model.conversation import Conversation
+    from mlcc.model.session import Session, Timing
+
+Note = Callable[[str], None]
+
+
+class Partner(Protocol):
+    """One that answers."""
+
+    @property
+    def last(self) -> Timing | None:
+        """How the latest answer went."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """Its name, and what the user should know of it."""
+        ...
+
+    @property
+    def context(self) -> int | None:
+        """In tokens; None = unknown."""
+        ...
+
+    def answer(
+        self, talk: Conversation, sampling: Wishes, stopped: Callable[[], bool], note: Note
+    ) -> Iterator[Piece]:
+        """Pieces of the answer to a conversation. Raises MlccError."""
+        ...
+
+    def close(self) -> None:
+        """Give up what it holds."""
+        ...
+
+
+class LocalPartner:
+    """A model that is loaded here."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def last(self) -> Timing | None:
+        return self._session.last
+
+    @property
+    def about(self) -> str:
+        model = self._session.model
+        return f"{printable(model.text.name)}, context {model.capacity.context} tokens"
+
+    @property
+    def context(self) -> int | None:
+        return self._session.model.capacity.context
+
+    def answer(
+        self, talk: Conversation, sampling: Wishes, stopped: Callable[[], bool], note: Note
+    ) -> Iterator[Piece]:
+        """Forgets the oldest messages where the context is full, and says so."""
+        model = self._session.model
+        context = model.capacity.context
+        prompt, forgotten = talk.fit(model.text, context, sampling.get("max_tokens"))
+        if forgotten:
+            note(
+                f"(the context of {context} tokens is full: the {forgotten} oldest messages are "
+                "forgotten)"
+            )
+        return self._session.told(prompt, sampling, stopped)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class RemotePartner:
+    """A server, by its URL. Its key, if it has one, is read from MLCC_API_KEY."""
+
+    def __init__(self, url: str, name: str | None = None) -> None:
+        """Raises MlccError if nobody answers there, or it has no such model."""
+        self._url = checked_url(url)
+        known = [str(each["id"]) for each in Server(self._url).models()]
+        if not known:
+            raise InvalidRequestError(f"the server at {self._url} has no model")
+        self._name = name or known[0]
+        self._last: Timing | None = None
+
+    @property
+    def last(self) -> Timing | None:
+        return self._last
+
+    @property
+    def about(self) -> str:
+        return f"{printable(self._name)} at {self._url}"
+
+    @property
+    def context(self) -> int | None:
+        return None
+
+    def answer(
+        self, talk: Conversation, sampling: Wishes, stopped: Callable[[], bool], note: Note
+    ) -> Iterator[Piece]:
+        """What the server streams. Leaving it ends the work there."""
+        body = {
+            "model": self._name,
+            "messages": talk.messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **sampling,
+            **({"chat_template_kwargs": dict(talk.variables)} if talk.variables else {}),
+        }
+        began, first, pieces = time.perf_counter(), 0.0, 0
+        usage: dict[str, Any] = {}
+        reason = "cancelled"
+        with opened(self._url, "/v1/chat/completions", body) as response:
+            for chunk in events(self._url, response):
+                usage = chunk.get("usage") or usage
+                choice = (chunk.get("choices") or [{}])[0]
+                reason = choice.get("finish_reason") or reason
+                delta = choice.get("delta") or {}
+                for kind, field in ((Thought, "reasoning_content"), (Content, "content")):
+                    if text := delta.get(field):
+                        first, pieces = first or time.perf_counter(), pieces + 1
+                        yield kind(text)
+                if stopped():
+                    break
+        self._measure(began, first, pieces, usage, reason)
+
+    def close(self) -> None:
+        """The server lives on."""
+
+    def _measure(
+        self, began: float, first: float, pieces: int, usage: dict[str, Any], reason: str
+    ) -> None:
+        from mlcc.model.session import Timing
+
+        details = usage.get("prompt_tokens_details") or {}
+        now = time.perf_counter()
+        self._last = Timing(
+            prompt_tokens=usage.get("prompt_tokens", 0),
+            completion_tokens=usage.get("completion_tokens", pieces),
+            first_token_s=(first or now) - began,
+            total_s=now - began,
+            reason=reason,
+            cached_tokens=details.get("cached_tokens") or 0,
+        )

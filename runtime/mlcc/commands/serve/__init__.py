@@ -1,0 +1,1 @@
+"""`mlcc serve`: options, checks, and the models and replicas to start."""

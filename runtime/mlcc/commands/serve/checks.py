@@ -1,0 +1,106 @@
+"""What options of `mlcc serve` must be: checked before anything is loaded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from mlcc.commands.options import ModelOptions
+from mlcc.commands.server_registry import KEY_VARIABLE
+from mlcc.errors import InvalidRequestError, UnsupportedError
+
+if TYPE_CHECKING:
+    from mlcc.server.serve import Tls
+
+_OF_THE_API = (
+    "aliases",
+    "adapters",
+    "lora_dir",
+    "max_queue",
+    "max_body_bytes",
+    "timeout_s",
+    "tool_parser",
+    "reasoning_parser",
+    "store",
+    "key_file",
+    "drain",
+    "cors_origins",
+    "root_path",
+    "otel",
+    "strict_fields",
+    "ray",
+)
+"""Parameters that mean nothing where there is only the page."""
+
+
+def refuse_web(web: Path | None) -> None:
+    """Raises UnsupportedError: the page is a single model's."""
+    if web is not None:
+        raise UnsupportedError(
+            "--web shows one model in the visitor's browser, beside one model here; serve the "
+            "page by itself (`mlcc serve FOLDER` of a model for webgpu) on another --port"
+        )
+
+
+def checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises InvalidRequestError for a key that would be none: click takes an empty variable for
+    one that is not set."""
+    from mlcc.server.auth.key_file import check_new_key
+
+    alone = os.environ.get(KEY_VARIABLE)
+    return tuple(map(check_new_key, given or (() if alone is None else (alone,))))
+
+
+def tls_of(certfile: Path | None, keyfile: Path | None) -> Tls | None:
+    """Raises MlccError for files that cannot be used."""
+    from mlcc.server.serve import Tls
+
+    if certfile is None:
+        if keyfile is not None:
+            raise InvalidRequestError("--ssl-keyfile needs --ssl-certfile, the certificate")
+        return None
+    tls = Tls(certfile, keyfile)
+    tls.check()
+    return tls
+
+
+def checked_root(path: str) -> str:
+    """`/llm`, as it is put before others. Raises InvalidRequestError."""
+    found = path.rstrip("/")
+    if found and (not found.startswith("/") or not found.isprintable() or " " in found):
+        raise InvalidRequestError(f"--root-path {path!a} is no path; write it as /llm")
+    return found
+
+
+def check_no_engine(
+    options: ModelOptions, web: Path | None, no_page: bool, parse_special: bool
+) -> None:
+    """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
+    from mlcc.model_cache.cache import is_compiled
+
+    engine = ("threads", "device", "memory", "kv_pages")
+    bounds = ("context", "max_batch", "max_step_tokens", "max_rows")
+    sizes = bounds if is_compiled(options.model) else ()  # a compile takes them
+    given = {name: getattr(options, name) for name in (*engine, *sizes)}
+    given |= {"speculate": options.speculate, "draft": options.draft}
+    given["no_prefix_cache"] = None if options.prefix_cache else True
+    given |= {"web": web, "no_page": no_page or None, "parse_special": parse_special or None}
+    refused = [f"--{name.replace('_', '-')}" for name in given if given[name] is not None]
+    if refused := [*refused, *_given_for_the_api()]:
+        raise UnsupportedError(
+            f"{options.model} runs in the visitor's browser, not here; leave out {refused[0]}"
+        )
+
+
+def _given_for_the_api() -> list[str]:
+    context = click.get_current_context()
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in _OF_THE_API
+        and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    ]

@@ -1,0 +1,189 @@
+"""Which models `mlcc serve` serves, and by which names: what its arguments mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mlcc.commands.options import ModelOptions, note
+from mlcc.errors import CapacityError, InvalidRequestError, MlccError, UnsupportedError, printable
+
+if TYPE_CHECKING:
+    from mlcc.server.asgi import Settings
+    from mlcc.server.models.sources import Source
+    from mlcc.service.adapters import AdapterEntry
+
+Alias = tuple[str, "str | None"]
+"""A name, and the MODEL that gets it; None = the only one."""
+
+
+def aliases_of(given: Iterable[str]) -> list[Alias]:
+    """--alias NAME and NAME=MODEL. Raises InvalidRequestError for a name that is none."""
+    found: list[Alias] = []
+    for text in given:
+        name, equals, model = text.partition("=")
+        if not name or name != name.strip() or not name.isprintable() or (equals and not model):
+            raise InvalidRequestError(
+                f"--alias {text!r} is no name; type --alias NAME, or --alias NAME=MODEL for one of "
+                "several models"
+            )
+        found.append((name, model if equals else None))
+    return found
+
+
+def adapters_of(given: Iterable[str]) -> tuple[AdapterEntry, ...]:
+    """--lora NAME=FOLDER. Raises InvalidRequestError for what is none, or a name given twice."""
+    from mlcc.service.adapters import AdapterEntry, check_name
+
+    found: dict[str, AdapterEntry] = {}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not equals or not folder:
+            raise InvalidRequestError(f"--lora {text!r} is no adapter; type --lora NAME=FOLDER")
+        check_name(name, (), "--lora")
+        if name in found:
+            raise InvalidRequestError(f"--lora {name} is given twice; give each a name of its own")
+        found[name] = AdapterEntry(name, Path(folder).absolute())
+    return tuple(found.values())
+
+
+def refuse_adapters(settings: Settings) -> None:
+    """Raises UnsupportedError for adapters beside several models, which come and go."""
+    if settings.adapters or settings.lora_dir:
+        raise UnsupportedError(
+            "--lora and --lora-dir are for a server of one model; give `mlcc serve` that alone"
+        )
+
+
+def refuse_adapters_uncompiled(settings: Settings, options: ModelOptions) -> None:
+    """Raises UnsupportedError for adapters of a checkpoint: compiled on the way, it has no room for
+    them, and that is better said before."""
+    from mlcc.model_cache.cache import is_compiled
+    from mlcc.model_cache.store import kept
+
+    if not (settings.adapters or settings.lora_dir) or is_compiled(options.model):
+        return
+    options.check()  # a model that is not there has another error
+    if kept(options.model, options.target, options.quant) is None:
+        raise UnsupportedError(
+            f"{options.model} would be compiled without room for adapters; type `mlcc compile "
+            f"{options.model} --adapter-rank 16 -o FOLDER`, then serve that folder with --lora"
+        )
+
+
+def chosen(models: tuple[str, ...], folder: Path | None) -> tuple[tuple[str, ...], bool]:
+    """The models to serve, and whether it is a single one, loaded at the start.
+
+    None are all that `mlcc pull` brought. Raises InvalidRequestError or ArtifactError.
+    """
+    if folder is not None:
+        from mlcc.server.models.sources import in_folder
+
+        if models:
+            raise InvalidRequestError("--models DIR and MODEL: give one of them")
+        return tuple(map(str, in_folder(folder))), False
+    if models:
+        return models, len(models) == 1
+    from mlcc.model_cache.store import stored
+
+    found = tuple(str(entry.model) for entry in stored())
+    if not found:
+        raise InvalidRequestError(
+            "which model? Type `mlcc serve MODEL` for a folder or hf://org/name, or `mlcc pull "
+            "org/name` once and then `mlcc serve`"
+        )
+    return found, False
+
+
+def names_of_one(name: str, model: str, aliases: Sequence[Alias]) -> tuple[str, ...]:
+    """The aliases of a model that is served alone. Raises InvalidRequestError for another's."""
+    for alias, whose in aliases:
+        if whose not in (None, name, model):
+            raise InvalidRequestError(f"--alias {alias}={whose}: the model here is {name}")
+    return tuple(alias for alias, _ in aliases)
+
+
+def sources_of(
+    models: Sequence[str],
+    options: ModelOptions,
+    aliases: Sequence[Alias],
+    parse_special: bool,
+    parsers: Mapping[str, str | None],
+) -> list[Source]:
+    """All that can be loaded here; checkpoints are compiled first. What cannot is said, and left
+    out where it came with others out of a folder. Raises MlccError if nothing is left."""
+    from mlcc.model.speculation import Speculation
+    from mlcc.server.models.sources import LoadOptions, artifact_source, with_names
+
+    if options.draft is not None:
+        raise UnsupportedError("--draft is for one model: serve it alone, or --speculate lookup")
+    load = LoadOptions(
+        threads=options.threads,
+        context=options.context,
+        max_batch=options.max_batch,
+        max_step_tokens=options.max_step_tokens,
+        max_rows=options.max_rows,
+        device=options.device,
+        kv_pages=options.kv_pages,
+        kv=options.kv,
+        prefix_cache=options.prefix_cache,
+        speculation=Speculation.read(options.speculate),
+        parse_special=parse_special,
+        parsers=parsers,
+    )
+    found: dict[str, Source] = {}
+    for model in models:
+        path = replace(options, model=model).artifact()
+        try:
+            found[model] = artifact_source(path, load)
+        except CapacityError:
+            raise
+        except MlccError as error:
+            note(f"{model} is left out: {error.message}")
+    if not found:
+        raise UnsupportedError("none of these models can be loaded here, for the reasons above")
+    return with_names(found, aliases)
+
+
+def names_text(sources: Iterable[Source]) -> str:
+    """Their names, with aliases."""
+    texts = []
+    for source in sources:
+        more = f" ({', '.join(source.aliases)})" if source.aliases else ""
+        texts.append(printable(source.name + more))
+    return ", ".join(texts)
+
+
+def say_page(url: str) -> None:
+    """Where it is, once it is there."""
+    click.echo(f"The chat page is at {url}/web/ (Ctrl-C ends it): the browser's GPU runs its model")
+
+
+def say_open(host: str, api_keys: bool, tls: bool) -> None:
+    """What the page's host may not expect."""
+    from mlcc.server.auth.allowed_hosts import is_local
+
+    if api_keys:
+        note("no key is asked for where the chat page's model runs on the visitor's own GPU")
+    if not is_local(host) and not tls:
+        note("browsers give a page the GPU on localhost and https only: put https in front")
+
+
+def check_adapters(settings: Settings, artifact: Path) -> None:
+    """Raises UnsupportedError for adapters of a compiled model without room for any, ArtifactError
+    for one that does not fit: loading the model may take minutes, and is not waited for."""
+    from mlcc.artifact.folder import Artifact
+    from mlcc.engine.lora import no_adapters
+    from mlcc.lora.fit import check
+    from mlcc.lora.peft import read_folder
+
+    if not (settings.adapters or settings.lora_dir):
+        return
+    if (room := Artifact.open(artifact, verify=False, host=False).manifest.adapters) is None:
+        raise no_adapters()
+    for entry in settings.adapters:
+        check(read_folder(entry.folder), room)

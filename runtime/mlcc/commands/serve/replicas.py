@@ -1,0 +1,134 @@
+"""What puts several engines in the place of one in `mlcc serve`: replicas on Ray, by the options
+here, or an engine on each of several devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mlcc.errors import InvalidRequestError, UnsupportedError
+
+if TYPE_CHECKING:
+    from mlcc.model.model import ModelText
+    from mlcc.scale.options import Scale
+    from mlcc.server.asgi import Settings
+    from mlcc.server.serve import Begin
+
+Command = Callable[..., None]
+
+
+class Replicated:
+    """What was given. `scale` is None without --ray. Raises InvalidRequestError for what means
+    nothing then, or contradicts itself."""
+
+    def __init__(
+        self,
+        ray: bool,
+        replicas: int | None,
+        autoscale: str | None,
+        prefill: int | None,
+        address: str | None,
+    ) -> None:
+        self.scale: Scale | None = None
+        self._address = address
+        given = {"--replicas": replicas, "--autoscale": autoscale}
+        given |= {"--prefill": prefill, "--address": address}
+        if not ray:
+            if found := [name for name, value in given.items() if value is not None]:
+                raise InvalidRequestError(f"{found[0]} is for replicas on Ray; add --ray")
+            return
+        if replicas is not None and autoscale is not None:
+            raise InvalidRequestError("--replicas and --autoscale: give one of them")
+        from mlcc.scale.options import Scale, read_autoscale
+
+        many = read_autoscale(autoscale) if autoscale else None
+        self.scale = Scale(replicas or 1, many, prefill or 0)
+
+    def check(self, settings: Settings, alone: bool, devices: Sequence[int] = ()) -> None:
+        """Before a model is compiled for it. Raises UnsupportedError for what is not built."""
+        if devices:
+            _check_devices(settings, alone, self.scale is not None)
+        if self.scale is None:
+            return
+        from mlcc.scale.cluster import check_token
+        from mlcc.util.extras import require
+
+        require("ray", "ray", "--ray")
+        check_token()
+        if not alone:
+            raise UnsupportedError("--ray is for one model; give `mlcc serve` that alone")
+        if settings.adapters or settings.lora_dir:
+            raise UnsupportedError(
+                "--lora and --lora-dir are not built for replicas on Ray; merge the adapter "
+                "(`mlcc compile --merge-lora`), or leave out --ray"
+            )
+
+    def begin(self, text: ModelText, devices: Sequence[int] = ()) -> Begin:
+        """What starts that which answers."""
+        about = text.about
+        if devices:
+            from mlcc.scale.devices import DeviceEngines
+
+            return partial(DeviceEngines, artifact=about.fingerprint, devices=devices)
+        if self.scale is None:
+            from mlcc.server.models.backends import OwnEngine
+
+            return OwnEngine
+        from dataclasses import replace
+
+        from mlcc.scale.serving import RayEngine
+
+        if self.scale.prefill and (about.device in ("cuda", "metal") or text.encoder is not None):
+            raise UnsupportedError(
+                "--prefill is built for models that write, on CPUs and Vulkan: pages of others are "
+                "not moved (docs/transfer.md); leave it out"
+            )
+        scale = replace(self.scale, gpus=1.0) if about.device == "cuda" else self.scale
+        return partial(RayEngine, artifact=about.fingerprint, scale=scale, address=self._address)
+
+
+def _check_devices(settings: Settings, alone: bool, ray: bool) -> None:
+    """Raises UnsupportedError for what is not built with an engine on each of several devices."""
+    if ray:
+        raise UnsupportedError(
+            "--device with several numbers is without Ray; with --ray each replica gets a GPU of "
+            "Ray's: leave --device out"
+        )
+    if not alone:
+        raise UnsupportedError(
+            "--device with several numbers is for one model; give `mlcc serve` that alone"
+        )
+    if settings.adapters or settings.lora_dir:
+        raise UnsupportedError(
+            "--lora and --lora-dir are not built for several devices; merge the adapter (`mlcc "
+            "compile --merge-lora`), or give --device one number"
+        )
+
+
+def ray_options(function: Command) -> Command:
+    """--ray and what goes with it, given to the function as `replicated: Replicated`."""
+
+    @wraps(function)
+    def wrapped(**given: Any) -> None:
+        names = ("ray", "replicas", "autoscale", "prefill", "address")
+        function(replicated=Replicated(**{name: given.pop(name) for name in names}), **given)
+
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+_OPTIONS = (
+    click.option("--ray", is_flag=True,
+                 help="Answer by replicas on Ray Serve (docs/scale.md). Needs the extra ray."),
+    click.option("--replicas", type=click.IntRange(1, 4096), help="So many.  [1]"),
+    click.option("--autoscale", metavar="MIN:MAX",
+                 help="As many as the load wants; 0:MAX = none while nobody asks."),
+    click.option("--prefill", type=click.IntRange(1, 4096), metavar="N",
+                 help="N more replicas compute prompts, the others what follows."),
+    click.option("--address", metavar="ADDRESS",
+                 help="A Ray that runs: auto, or HOST:PORT.  [one of this machine's own]"),
+)  # fmt: skip

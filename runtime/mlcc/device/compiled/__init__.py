@@ -1,0 +1,1 @@
+"""The executor of compiled libraries, over libmlcc_executor."""

@@ -1,0 +1,197 @@
+"""libmlcc_executor as a Python module: where it is, and what it offers.
+
+It is a module of Python's stable ABI and a C library in one file (runtime/native). What the
+functions do is said in `include/executor.h`; `compiled.py` is the Executor port over them. The
+standard library alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from mlcc.errors import DeviceError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+ABI = 5
+"""MLCC_EXECUTOR_ABI."""
+MODULE = "libmlcc_executor"
+"""Its initializing function is named after it, wherever the file is."""
+_FOLDER = Path(__file__).resolve().parents[1] / "lib"
+LIBRARY = _FOLDER / f"{MODULE}.{'dylib' if sys.platform == 'darwin' else 'so'}"
+
+OK, ARGUMENT, NO_LIBRARY, INTERFACE, WEIGHTS, DEVICE, MEMORY, STATE, UNSUPPORTED, LOST = range(10)
+RANK = 10
+"""mlcc_executor_status."""
+DEVICES = {"cpu": 0, "webgpu": 1}
+"""mlcc_device_kind."""
+KINDS = {"paged": 0, "window": 1, "state": 2}
+"""mlcc_group_kind."""
+
+Table: TypeAlias = tuple[int, int]
+"""mlcc_table: its offset in words, and for how many entries there is room."""
+Layout: TypeAlias = tuple[Table, Table, Table, Table, Table, Table, int]
+"""mlcc_step_layout."""
+Bounds: TypeAlias = tuple[int, int, int, int, int, int, int]
+"""mlcc_bounds."""
+Weight: TypeAlias = tuple[bytes, int, bytes, tuple[int, ...], int]
+"""mlcc_weight: path, offset, dtype, shape, matrices."""
+Group: TypeAlias = tuple[int, int, int, int]
+"""mlcc_group."""
+Cache: TypeAlias = tuple[int, bytes, tuple[int, ...]]
+"""mlcc_cache: group, dtype, shape."""
+
+Adapters: TypeAlias = tuple[int, int, tuple[tuple[int, int], ...]]
+"""Slots, rank, and of each mlcc_adapter_tensor rows and columns."""
+Ranks: TypeAlias = tuple[int, int, int, tuple[int, ...]]
+"""mlcc_ranks: rank, count, memory, peers."""
+ALONE: Ranks = (0, 0, -1, ())
+Matrix: TypeAlias = tuple[int, int, int, int, int, int, bytes, bytes, float]
+"""mlcc_adapter_matrix: tensor, transposed, row, column, rows, columns, dtype, data, scale."""
+
+
+class Use(NamedTuple):
+    """mlcc_use."""
+
+    workspace: int
+    """Bytes."""
+    replays: int
+    nanoseconds: int
+
+
+class OpenExecutor(Protocol):
+    """An mlcc_executor. What fails raises the module's `Failed`."""
+
+    def step(self, words: int, /) -> Buffer:
+        """The memory of the next step. Whoever holds a view of it holds the executor."""
+        ...
+
+    def adjustments(self, words: int, /) -> Buffer:
+        """The same for its adjustments."""
+        ...
+
+    def adapter(self, slot: int, matrices: tuple[Matrix, ...], /) -> None: ...
+
+    def submit(self, adjusted: bool, /) -> int:
+        """The ticket."""
+        ...
+
+    def collect(self, ticket: int, /) -> tuple[list[int], list[float], list[int], list[float]]:
+        """Tokens, log-probabilities; the top ones' if a row wanted any, else nothing."""
+        ...
+
+    def follow(self) -> None:
+        """Compute what rank 0 is asked, until it is closed."""
+        ...
+
+    def logits(self, count: int, /) -> bytearray:
+        """So many floats."""
+        ...
+
+    def likelihood(self, targets: tuple[int, ...], /) -> float: ...
+
+    def read_pages(self, group: int, ids: tuple[int, ...], size: int, /) -> bytearray:
+        """What pages hold, so many bytes."""
+        ...
+
+    def write_pages(self, group: int, ids: tuple[int, ...], data: bytes, /) -> None: ...
+
+    def use(self) -> tuple[int, int, int]: ...
+
+    def watch(self, on: bool, /) -> None: ...
+
+    def kernels(self) -> list[tuple[str, str, int, int, int]]: ...
+
+    def copy(self, count: int, /) -> int:
+        """Nanoseconds."""
+        ...
+
+    def counts(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class Module(Protocol):
+    """What `import libmlcc_executor` would give; `executor.h` says what the functions do."""
+
+    abi: int
+    Failed: type[Exception]
+    """Its arguments are an mlcc_executor_status and the text."""
+
+    def open(
+        self,
+        library: bytes,
+        interface: str | None,
+        threads: int,
+        device: int,
+        device_index: int,
+        functions: tuple[bytes, ...],
+        weights: tuple[Weight, ...],
+        groups: tuple[Group, ...],
+        caches: tuple[Cache, ...],
+        layout: Layout,
+        bounds: Bounds,
+        progress: Callable[[int], None],
+        adapters: Adapters,
+        ranks: Ranks,
+        /,
+    ) -> OpenExecutor: ...
+
+    def linked(self, prefix: str, /) -> int: ...
+
+    def webgpu(self, path: bytes, why_absent: str, /) -> None: ...
+
+    def webgpu_devices(self) -> str: ...
+
+    def webgpu_close(self, device_index: int, /) -> None: ...
+
+
+LINKED = "linked:"
+"""Before the prefix of a model that the program has linked, where a library's path would be."""
+
+
+def look_in(folder: Path) -> None:
+    """A program that brings the library has it in another folder than a package's."""
+    global LIBRARY
+    LIBRARY = folder / LIBRARY.name
+
+
+def why_absent() -> str:
+    """Why there is no library, in one line that says what to do; "" if there is one."""
+    if LIBRARY.exists():
+        return ""
+    try:
+        return LIBRARY.with_name("absent.txt").read_text(encoding="utf-8").strip()
+    except OSError:
+        return "the executor was not built; run: python runtime/native/build_executor.py"
+
+
+@cache
+def load() -> Module:
+    """The library as a module. Raises DeviceError if it is not there, does not load, is of other
+    sources, or if this Python is one that it cannot run in."""
+    if reason := why_absent():
+        raise DeviceError(reason)
+    if "t" in getattr(sys, "abiflags", ""):
+        raise DeviceError(
+            f"{LIBRARY.name} is for Python with its lock, and this is a free-threaded one "
+            f"({sys.executable}); use the usual build of Python {sys.version_info[0]}."
+            f"{sys.version_info[1]}"
+        )
+    loader = ExtensionFileLoader(MODULE, str(LIBRARY))
+    try:
+        found: Any = module_from_spec(ModuleSpec(MODULE, loader, origin=str(LIBRARY)))
+        loader.exec_module(found)
+    except ImportError as error:
+        raise DeviceError(f"{LIBRARY}: {error}; install mlcc again") from error
+    if found.abi != ABI:
+        raise DeviceError(f"{LIBRARY} is of another version of mlcc; install mlcc again")
+    module: Module = found
+    return module

@@ -1,0 +1,69 @@
+"""GPUs behind WebGPU (target vulkan): which of them this machine has.
+
+They are reached by libmlcc_executor, in which the plugin of `mlcc_targets/native` is, through
+wgpu-native, which the Python package `wgpu` brings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from mlcc.device.compiled import library as executor_library
+from mlcc.util.frozen import dataclass
+
+KIND = "webgpu"
+"""TVM's name of the device."""
+_PREFIX = re.compile(r"mlcc\.webgpu\.\w+: ")
+
+
+@dataclass(frozen=True)
+class WebGpuDevice:
+    """One GPU, or a driver that computes on the CPU (`software`). `index` is TVM's device id."""
+
+    index: int
+    name: str
+    vendor: str
+    driver: str
+    backend: str
+    """vulkan or metal."""
+    type: str
+    """discrete, integrated, cpu or other."""
+    software: bool
+    f16: bool
+    subgroups: bool
+    subgroup_min: int
+    """Threads; 0 if the driver does not say."""
+    subgroup_max: int
+    timestamps: bool
+    limits: Mapping[str, int]
+    """max_storage_binding_bytes, max_buffer_bytes, workgroup_bytes, workgroup_invocations,
+    workgroups_per_dimension, storage_buffers_per_stage."""
+
+    def __str__(self) -> str:
+        kind = "software, on the CPU" if self.software else self.type
+        return f"{self.index}: {self.name} ({kind}; {self.driver or self.backend})"
+
+
+@cache
+def library() -> executor_library.Module:
+    """libmlcc_executor, which knows where wgpu-native is. Raises DeviceError."""
+    from mlcc_targets import native
+
+    found = executor_library.load()
+    native.prepare_drivers()
+    wgpu = native.wgpu_library()
+    found.webgpu(bytes(wgpu) if wgpu else b"", native.why_no_wgpu())
+    return found
+
+
+def devices() -> tuple[list[WebGpuDevice], str]:
+    """The machine's devices, best first, and why there are none ("" if there are some)."""
+    if reason := executor_library.why_absent():
+        return [], reason
+    told: dict[str, Any] = json.loads(library().webgpu_devices())
+    found = [WebGpuDevice(index=i, **row) for i, row in enumerate(told["devices"])]
+    return found, _PREFIX.sub("", told["reason"])

@@ -1,0 +1,1 @@
+"""Executors of several ranks: processes on CPUs, NCCL on GPUs."""

@@ -1,0 +1,1 @@
+"""The reference executor: the model's graph computed by numpy."""

@@ -1,0 +1,142 @@
+"""The naive numpy twins of attention over pages of keys and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlcc.device.reference import ops
+from mlcc.device.reference.caches import LayerCache, Remembers
+from mlcc.device.reference.step_view import PageLists, StepView
+
+Array = Any
+"""A numpy array; numpy's own type is lost in every arithmetic expression."""
+
+
+def attention(
+    step: StepView,
+    cache: LayerCache,
+    q: Array,
+    *rest: Array,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    causal: bool = True,
+    shared: bool = False,
+    **sizes: int,
+) -> Array:
+    """Append keys and values to the pages, 8-bit ones if they have scales, then attend; before
+    them are sinks, if there are any. What is `shared` is in the pages already."""
+    pages, scales = cache.tensors["kv"], cache.tensors.get("kv_scale")
+    sinks = list(rest)
+    if not shared:
+        *sinks, k, v = rest
+        append_kv(k, v, step.tokens(f"slot.{cache.group}"), pages, scales)
+    lists = step.lists(cache.group)
+    numbers = (scale, window, softcap, scales, sinks[0] if sinks else None)
+    return paged_attention(q, pages, lists, *numbers, causal)
+
+
+def append_kv(
+    k: Array, v: Array, token_slots: Array, pages: Array, scales: Array | None = None
+) -> Array:
+    """Write k, v [n, kv_heads, head_dim] into pages [p, 2, kv_heads, page_size, head_dim], rounded
+    by `round_heads` where there are scales [p, 2, kv_heads, page_size]."""
+    page_size = pages.shape[3]
+    for i, slot in enumerate(token_slots):
+        if slot >= 0:
+            page, offset = divmod(int(slot), page_size)
+            for which, x in enumerate((k, v)):
+                if scales is None:
+                    pages[page, which, :, offset] = x[i]
+                else:
+                    found = round_heads(x[i])
+                    pages[page, which, :, offset], scales[page, which, :, offset] = found
+    return pages
+
+
+def round_heads(x: Array) -> tuple[Array, Array]:
+    """(whole numbers of -127 .. 127, scales f32[...]) of x[..., head_dim], each head by itself: its
+    largest magnitude divided by 127 (absmax; LLM.int8(), Dettmers et al., 2022).
+
+    In float32, to the nearest even. What is below 2 ** -119 becomes 0. A head with anything that is
+    not finite gets zeros and a scale that is not finite, so that it reads as NaN.
+    """
+    largest = np.abs(x.astype(np.float32)).max(-1)
+    rounds = np.isfinite(largest) & (largest >= np.float32(2.0**-119))
+    factor = np.float32(127) / np.where(rounds, largest, 1).astype(np.float32)
+    small = np.where(rounds[..., None], x, 0).astype(np.float32) * factor[..., None]
+    return np.rint(small), largest / np.float32(127)
+
+
+def paged_attention(
+    q: Array,
+    pages: Array,
+    lists: PageLists,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    scales: Array | None = None,
+    sinks: Array | None = None,
+    causal: bool = True,
+) -> Array:
+    """Attention of q [n, heads, head_dim]; zeros for tokens of no sequence. Of 8-bit pages the
+    scales are what their numbers are multiplied with. Not causal, a query sees its whole sequence,
+    with a window what is less than that away."""
+    out = np.zeros_like(q)
+    for s, length in enumerate(lists.length):
+        own = lists.ids[lists.first_page[s] : lists.first_page[s + 1]]
+        begin, end = int(lists.first_token[s]), int(lists.first_token[s + 1])
+        slid = int(lists.page_number[s]) * pages.shape[3]
+        for t in range(begin, end):
+            position = int(length) - end + t
+            first = 0 if window is None else max(0, position + 1 - window)
+            last = position + 1
+            if not causal:
+                last = int(length) if window is None else min(int(length), position + window)
+            seen = first - slid, last - slid
+            keys, values = (gather_kv(pages, own, c, *seen, scales) for c in (0, 1))
+            pair = keys.astype(q.dtype), values.astype(q.dtype)
+            out[t] = attend(q[t], *pair, scale, softcap, sinks)
+    return out
+
+
+def gather_kv(
+    pages: Array, own: Array, which: int, first: int, last: int, scales: Array | None = None
+) -> Array:
+    """Keys (0) or values (1) at first .. last - 1 of the pages in `own`, counted from the first of
+    them: [kv_heads, last - first, head_dim]."""
+    page_size = pages.shape[3]
+    where = [divmod(j, page_size) for j in range(first, last)]
+    found = [pages[own[page], which, :, offset] for page, offset in where]
+    if scales is not None:
+        each = [scales[own[page], which, :, offset] for page, offset in where]
+        found = [x * s[..., None] for x, s in zip(found, each, strict=True)]
+    return np.stack(found, axis=1)
+
+
+def attend(
+    q: Array,
+    keys: Array,
+    values: Array,
+    scale: float,
+    softcap_at: float | None,
+    sinks: Array | None = None,
+) -> Array:
+    """One query [heads, head_dim] against keys and values [kv_heads, length, head_dim]; a sink
+    [heads] is a score more, whose value is 0."""
+    group = q.shape[0] // keys.shape[0]
+    out = np.empty_like(q)
+    for h in range(q.shape[0]):
+        score = keys[h // group] @ q[h] * q.dtype.type(scale)
+        if softcap_at is not None:
+            score = ops.softcap(score, softcap_at)
+        top = score.max() if sinks is None else np.maximum(score.max(), sinks[h])
+        weight = np.exp(score - top)
+        total = weight.sum() if sinks is None else weight.sum() + np.exp(sinks[h] - top)
+        out[h] = weight @ values[h // group] / total
+    return out
+
+
+OPERATORS = {"mlcc.attention": Remembers(attention)}

@@ -1,0 +1,69 @@
+"""What the reference executor keeps for each layer, and how the twins that remember are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.artifact.schema import CacheInfo, page_shape
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """What a layer keeps: its cache group, and its tensors by name."""
+
+    group: int
+    tensors: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Remembers:
+    """An operator with a cache, in a table of twins."""
+
+    twin: Callable[..., Any]
+    """Called with the step, the layer's cache, the tensors, and by name the numbers of the record
+    that the call carries (`mlcc_compiler.ir.caches.LayerRecord`)."""
+
+
+@dataclass(frozen=True)
+class ReadsStep:
+    """An operator that keeps nothing and asks the step which tokens belong together."""
+
+    twin: Callable[..., Any]
+    """Called with the step, then as any other twin."""
+
+
+def layer_caches(
+    caches: Sequence[CacheInfo],
+    pools: Sequence[int],
+    dtype: npt.DTypeLike,
+    layers: Container[int] | None = None,
+) -> dict[int, LayerCache]:
+    """What each layer keeps, or each of `layers`, by its number. Poisoned: a read of what nothing
+    wrote shows."""
+    found: dict[int, LayerCache] = {}
+    for g, (cache, pool) in enumerate(zip(caches, pools, strict=True)):
+        each = len(cache.tensors) // max(1, len(cache.layers))
+        for i, layer in enumerate(cache.layers):
+            if layers is not None and layer not in layers:
+                continue
+            specs = cache.tensors[i * each : (i + 1) * each]
+            made = {
+                spec.name.rpartition(".")[0]: np.full((pool, *page_shape(spec)), np.nan, dtype)
+                for spec in specs
+            }
+            found[layer] = LayerCache(g, made)
+    return found
+
+
+def copy_pages(src: Array, dst: Array, pages: Array) -> Array:
+    """pages[dst[i]] = pages[src[i]]."""
+    for a, b in zip(src, dst, strict=True):
+        pages[b] = pages[a]
+    return pages

@@ -1,0 +1,43 @@
+"""The naive numpy twins of what is done with logits beside sampling (see `reference_ops`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from mlcc.device.reference.ops import Array
+from mlcc.device.reference.sampling import log_softmax
+from mlcc.engine.batch.adjustments import Adjustments
+
+
+def top_logprobs(logits: Array, wanted: Array, most: int) -> tuple[Array, Array]:
+    """(tokens [r, most], their log-probabilities) of the likeliest tokens that have a probability;
+    -1 and 0 beyond what a row wants or has."""
+    ids = np.full((len(logits), most), -1, np.int32)
+    logprobs = np.zeros((len(logits), most), np.float32)
+    for i, row in enumerate(logits.astype(np.float64)):
+        row = np.where(np.isnan(row), -np.inf, row)
+        best = np.argsort(-row, kind="stable")[: wanted[i]]
+        best = best[row[best] > -np.inf]
+        ids[i, : len(best)] = best
+        logprobs[i, : len(best)] = log_softmax(row)[best]
+    return ids, logprobs
+
+
+def adjust(logits: Array, adjustments: Adjustments, last_sampled: Array) -> Array:
+    """Penalties, biases and masks in place, as `mlcc.engine.batch.adjust_tables` defines them."""
+    for entry in adjustments.rows():
+        x, penalties = logits[entry.row], entry.penalties
+        counts = Counter(dict(entry.history))
+        if entry.in_flight >= 0:
+            counts[int(last_sampled[entry.in_flight])] += 1
+        for token, count in counts.items():
+            y = x[token] / penalties.repetition if x[token] > 0 else x[token] * penalties.repetition
+            x[token] = y - penalties.frequency * count - penalties.presence * (count > 0)
+        for token, bias in entry.biases:
+            x[token] += bias
+        if entry.allowed is not None:
+            bits = np.unpackbits(np.frombuffer(entry.allowed, np.uint8), bitorder="little")
+            x[bits[: len(x)] == 0] = -np.inf
+    return logits

@@ -1,0 +1,30 @@
+"""The naive numpy twins of what encoders need beside what decoders do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mlcc.device.reference.caches import ReadsStep
+from mlcc.device.reference.ops import Array
+from mlcc.device.reference.step_view import StepView
+
+
+def mean_rows(step: StepView, x: Array, rows: Array) -> Array:
+    """The mean over all tokens that are of the same sequence as token rows[i]."""
+    owners = step.tokens("sequence")
+    return np.stack([x[: len(owners)][owners == owners[row]].mean(0) for row in rows])
+
+
+def remap(ids: Array, add: int, divide: int, modulo: int) -> Array:
+    """(ids + add) // divide, then % modulo unless that is 0."""
+    found = (ids + add) // divide
+    return found % modulo if modulo else found
+
+
+OPERATORS: dict[str, Callable[..., Any] | ReadsStep] = {
+    "mlcc.mean_rows": ReadsStep(mean_rows),
+    "mlcc.remap": remap,
+}

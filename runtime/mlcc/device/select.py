@@ -1,0 +1,133 @@
+"""Which GPU of this machine a library runs on: found, checked against the library's row.
+
+Each kind of device has its own module; this one asks the right one. Allocates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count, takewhile
+
+from mlcc.artifact.schema import TargetInfo
+from mlcc.device.compiled import webgpu
+from mlcc.device.device import Place
+from mlcc.device.tvm import cuda
+from mlcc.device.tvm.runtime import runtime
+from mlcc.errors import DeviceError
+from mlcc.model.memory.planner import Room, available_bytes
+from mlcc.util.extras import OF_DEVICE, advice, is_here
+from mlcc_targets import TargetError, get_target
+
+METAL = "metal"
+"""TVM's name of the device."""
+
+
+def place_for(target: TargetInfo, wanted: int | None) -> Place:
+    """The GPU numbered `wanted` (None = the best) for a library of this row.
+
+    Raises DeviceError if there is none, or if it lacks something the library needs.
+    """
+    if target.device == webgpu.KIND:
+        return _webgpu(target, wanted)
+    if target.device == cuda.KIND:
+        return _cuda(target, wanted)
+    if not (names := _metal_names()):
+        raise DeviceError(f"this machine has no {target.device} device; compile with --target cpu")
+    return Place(METAL, _number(wanted, len(names)))
+
+
+def devices_of(kind: str) -> tuple[list[str], str]:
+    """The devices of a kind in words, and why there are none."""
+    found: Sequence[object]
+    if kind == webgpu.KIND:
+        found, reason = webgpu.devices()
+    elif not is_here("tvm"):
+        found, reason = [], f"this needs {advice('tvm', OF_DEVICE[kind])}"
+    elif kind == cuda.KIND:
+        found, reason = cuda.devices()
+    else:
+        found = [f"{i}: {name}" for i, name in enumerate(_metal_names() if kind == METAL else [])]
+        reason = "" if found else f"this machine has no {kind} device"
+    return [str(device) for device in found], reason
+
+
+def compile_choices(target_name: str, wanted: int | None) -> tuple[str, ...]:
+    """What to tell the compiler for the device here, as its command line spells it.
+
+    Raises DeviceError if there is none: before a compile that could not be used.
+    """
+    try:
+        row = get_target(target_name)
+    except TargetError:
+        return ()  # the compiler says it better
+    if row.run_missing:
+        raise DeviceError(f"target '{target_name}' {row.run_missing}; use --target cpu here")
+    if not row.generator:
+        if wanted is not None:
+            raise DeviceError(f"target '{target_name}' runs on the CPU; leave out --device")
+        return ()
+    if row.device == webgpu.KIND:
+        found, reason = webgpu.devices()
+        _some(found, target_name, reason)
+        return () if found[_number(wanted, len(found))].f16 else ("--no-f16",)
+    if row.device == cuda.KIND:
+        gpus, reason = cuda.devices()
+        _some(gpus, target_name, reason)
+        return ("--arch", f"sm_{gpus[_number(wanted, len(gpus))].number}")
+    return ()
+
+
+def _metal_names() -> list[str]:
+    """A Mac's GPUs; TVM's own runtime lists them."""
+    devices = (runtime().device(METAL, index) for index in count())
+    return [device.device_name for device in takewhile(lambda d: d.exist, devices)]
+
+
+def _some(found: Sequence[object], target: str, reason: str) -> None:
+    if not found:
+        raise DeviceError(f"no GPU for target '{target}': {reason}")
+
+
+def _cuda(target: TargetInfo, wanted: int | None) -> Place:
+    found, reason = cuda.devices()
+    _some(found, target.name, reason)
+    device = found[_number(wanted, len(found))]
+    if why := device.cannot_run(target.options.get("archs", ())):
+        raise DeviceError(why)
+    return Place(cuda.KIND, device.index, Room(device.free_bytes), cuda.translate)
+
+
+def _webgpu(target: TargetInfo, wanted: int | None) -> Place:
+    found, reason = webgpu.devices()
+    _some(found, target.name, reason)
+    device = found[_number(wanted, len(found))]
+    options = target.options
+    if options.get("f16") and not device.f16:
+        raise DeviceError(
+            f"{device.name} does not compute in float16, for which the model was compiled; "
+            "compile it again with --no-f16"
+        )
+    for limit, has in (
+        ("storage_binding_bytes", device.limits["max_storage_binding_bytes"]),
+        ("workgroup_bytes", device.limits["workgroup_bytes"]),
+        ("workgroup_invocations", device.limits["workgroup_invocations"]),
+    ):
+        if has < options.get(limit, 0):
+            raise DeviceError(
+                f"{device.name} allows {limit.replace('_', ' ')} up to {has}, the model was "
+                f"compiled for {options[limit]}; use another --device or --target cpu"
+            )
+    note = ""
+    if device.software:
+        note = f"{device.name} is a software driver: it computes on the CPU, slowly"
+    free = available_bytes() if device.software else None  # WebGPU tells no GPU's memory
+    room = Room(free, device.limits["max_storage_binding_bytes"])
+    return Place(webgpu.KIND, device.index, room, note=note)
+
+
+def _number(wanted: int | None, count: int) -> int:
+    if wanted is not None and not 0 <= wanted < count:
+        raise DeviceError(
+            f"there is no device {wanted}; `mlcc targets` lists this machine's: 0 .. {count - 1}"
+        )
+    return wanted or 0

@@ -1,0 +1,1 @@
+"""The executor through TVM's Python package: CUDA, Metal and TVM's own CPU runtime."""

@@ -1,0 +1,305 @@
+"""The native executor: runs a compiled library through TVM's virtual machine, on any device.
+
+Steps go in by `submit`, which on a GPU only queues them, the copy of their tokens to this process
+included; `collect` waits for that copy, and for no step behind it. It knows functions and tensors,
+not requests or pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.artifact.schema import MANIFEST_NAME, AdaptersInfo, CacheInfo, page_shape
+from mlcc.device.check_batch import require
+from mlcc.device.device import CPU, Place
+from mlcc.device.reference.likelihood import log_likelihood
+from mlcc.device.tvm.cuda_graphs import DecodeGraphs
+from mlcc.device.tvm.lora import AdapterTensors
+from mlcc.device.tvm.runtime import open_device, runtime
+from mlcc.device.tvm.tensors import DeviceTensors, HostTensors, Read, Tensors
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Adjustments
+from mlcc.engine.batch.batch import Batch, Capacity, Result, pairs_of
+from mlcc.engine.lora import AdapterMatrix, no_adapters
+from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
+from mlcc.util.sizes import size
+
+Array = npt.NDArray[Any]
+
+
+class NativeExecutor:
+    """Steps of a library on one device. A CPU computes within `submit`.
+
+    weights: arrays in the order of the manifest; a CPU reads them in place (mmap is fine).
+    functions: those that the library exports, as the manifest lists them. interface: the
+    manifest's, which must be the library's own. collectives: a rank's, see `nccl.py`. Raises
+    ArtifactError if it is not, DeviceError if the library does not load, CapacityError if something
+    does not fit.
+    """
+
+    def __init__(
+        self,
+        library: Path,
+        weights: Sequence[Array],
+        caches: Sequence[CacheInfo],
+        capacity: Capacity,
+        functions: Collection[str],
+        place: Place = CPU,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        interface: str | None = None,
+        adapters: AdaptersInfo | None = None,
+        collectives: Any = None,
+    ) -> None:
+        self.capacity = capacity
+        self.depth = 1 if place.kind == "cpu" else 2
+        self.place = place
+        self._translate = place.translate
+        self._tvm = runtime()
+        self.device = open_device(place.kind, place.index)
+        self._tensors = self._tensors_of(place.kind)
+        self._load(library, functions, collectives)
+        if interface is not None:
+            self._check_interface(library, interface)
+        self._tensors.open_step(capacity.layout.words)
+        self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
+        self._caches = self._tvm.runtime.convert(self._pools(caches))
+        self.group_of_shape = {
+            (pool, *page_shape(spec)): g
+            for g, (cache, pool) in enumerate(zip(caches, capacity.pools, strict=True))
+            for spec in cache.tensors
+        }
+        """Which cache group tensors of a shape are of."""
+        self._weights = self._tvm.runtime.convert(self._upload(weights, progress))
+        self._adapters = None if adapters is None else AdapterTensors(adapters, self._tensors)
+        self._graphs = self._decode_graphs(functions)
+        rows = 1 if self._graphs is None else capacity.max_rows
+        self._last_sampled = self._tensors.weight(np.zeros(rows, np.int32))
+        self.page_bytes = tuple(cache.bytes_per_page for cache in caches)
+        self._results: dict[int, Read] = {}
+        self._next_ticket = 0
+
+    def _tensors_of(self, kind: str) -> Tensors:
+        if kind == "cpu":
+            return HostTensors()
+        if kind == "cuda":
+            from mlcc.device.tvm.cuda_tensors import CudaTensors
+
+            return CudaTensors(self.device, slots=self.depth + 1)
+        return DeviceTensors(self.device)
+
+    def _load(self, library: Path, functions: Collection[str], collectives: Any) -> None:
+        try:
+            module = self._tvm.runtime.load_module(str(library))
+            if collectives is not None:
+                module.import_module(collectives)
+            self._machine = self._tvm.runtime.vm.VirtualMachine(module, self.device)
+            self._functions = {name: self._machine[name] for name in functions}
+            self._forward, self._sample = self._functions["forward"], self._functions["sample"]
+        except (OSError, RuntimeError, AttributeError, ValueError, KeyError) as error:
+            raise DeviceError(
+                f"cannot load {library.name}: {str(error).splitlines()[-1]}; compile the model "
+                "again with this version of mlcc"
+            ) from error
+
+    def _check_interface(self, library: Path, wanted: str) -> None:
+        """A library computes addresses with the numbers of its own manifest: others would crash."""
+        try:
+            found = str(self._machine["interface"]())
+        except AttributeError:
+            found = "nothing"
+        if found != wanted:
+            raise ArtifactError(
+                f"{library}: was compiled for another {MANIFEST_NAME} (it says {found}, the "
+                f"manifest {wanted}); compile the model again or copy the folder again"
+            )
+
+    def _decode_graphs(self, functions: Collection[str]) -> DecodeGraphs | None:
+        """For libraries that have a `decode` function."""
+        if "decode" not in functions:
+            return None
+        return DecodeGraphs(self._functions["decode"], self.capacity)
+
+    def _upload(self, weights: Sequence[Array], progress: Callable[[int, int], None]) -> list[Any]:
+        done, total = 0, sum(array.nbytes for array in weights)
+        advice = "close other programs, or compile with a smaller --quant"
+        tensors = []
+        for array in weights:
+            what = f"the weights ({size(total)})"
+            tensors.append(self._allocate(what, advice, self._tensors.weight, array))
+            done += array.nbytes
+            progress(done, total)
+        return tensors
+
+    def _pools(self, caches: Sequence[CacheInfo]) -> list[Any]:
+        advice = "use a smaller --context or --max-batch"
+        return [
+            self._allocate(
+                f"{pool} {'states' if cache.kind == 'state' else 'KV pages'}",
+                advice,
+                self._tensors.empty,
+                (pool, *page_shape(spec)),
+                spec.dtype,
+            )
+            for cache, pool in zip(caches, self.capacity.pools, strict=True)
+            for spec in cache.tensors
+        ]
+
+    def _allocate(self, what: str, advice: str, make: Callable[..., Any], *arguments: Any) -> Any:
+        """What `make` gives. Raises CapacityError, or what a GPU says: it may be lost, not full."""
+        try:
+            return make(*arguments)
+        except (RuntimeError, MemoryError) as error:
+            if isinstance(error, RuntimeError) and self.place.kind != "cpu":
+                raise self._translate(error, f"making room for {what}") from error
+            raise CapacityError(f"no memory for {what}; {advice}") from error
+
+    def lend(self) -> memoryview:
+        """Memory for the words of the next batch: what is planned into it is not copied here."""
+        words: memoryview = self._call(self._tensors.lend)
+        return words
+
+    def lend_adjustments(self) -> memoryview:
+        """The same for the adjustments of the next batch."""
+        words: memoryview = self._call(self._adjustments.lend)
+        return words
+
+    def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
+        """Fill a slot for adapters. Raises UnsupportedError if there is none."""
+        if self._adapters is None:
+            raise no_adapters()
+        self._call(self._adapters.write, slot, matrices)
+
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
+        """Start a batch. Raises DeviceError with the kernel's message if it fails."""
+        step = self._stage(batch)
+        logits = self._run_decode(batch, step)
+        if logits is None:
+            logits = self._run_forward(batch, step)
+        if adjustments is not None:
+            self._adjust(logits, adjustments)
+        outputs = [*self._call(self._sample, logits, step)]
+        if batch.top_logprobs:
+            found = self._call(self._function("top_logprobs"), logits, step, *outputs)
+            outputs += [t._create_view((t.shape[0] * t.shape[1],)) for t in found]
+        self._remember(outputs[0])
+        reading = self._call(self._tensors.read, *outputs)
+        ticket = self._next_ticket
+        self._next_ticket += 1
+        self._results[ticket] = reading
+        return ticket
+
+    def collect(self, ticket: int) -> Result:
+        """The result of a ticket. Raises KeyError if it was collected before, DeviceError."""
+        tokens, logprobs, *top = self._call(self._results.pop(ticket))
+        return Result(tokens, logprobs, pairs_of(*top) if top else None)
+
+    def logits(self, batch: Batch) -> npt.NDArray[np.float32]:
+        """Run a batch and return its logits f32[r, vocab] instead of sampling: for evaluation."""
+        logits = self._run_forward(batch, self._stage(batch))
+        result: npt.NDArray[np.float32] = self._call(logits.numpy)
+        return result
+
+    def vectors(self, batch: Batch, width: int) -> npt.NDArray[np.float32]:
+        """The same of an encoder, whose rows have so many numbers: f32[r, width]."""
+        return np.ascontiguousarray(self.logits(batch)[: batch.num_rows, :width])
+
+    def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:
+        """Run a batch and sum, over its rows, the natural log of each target's probability."""
+        return log_likelihood(self.logits(batch), targets)
+
+    def instrument(self, hook: Callable[..., int]) -> None:
+        """Have TVM call `hook(function, name, before, result, *arguments)` round every call."""
+        self._machine.set_instrument(hook)
+
+    def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
+        """Not built: raises UnsupportedError."""
+        raise self._no_moves()
+
+    def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
+        """Not built: raises UnsupportedError."""
+        raise self._no_moves()
+
+    def _no_moves(self) -> UnsupportedError:
+        return UnsupportedError(
+            f"pages on {self.place.kind} cannot be exported or imported yet; use a library for "
+            "target cpu or vulkan"
+        )
+
+    def synchronize(self) -> None:
+        """Wait for everything that was queued."""
+        self._call(self.device.sync)
+
+    def _remember(self, tokens: Any) -> None:
+        """Keep the tokens for the next step; in one place if graphs hold its address."""
+        if self._graphs is None:
+            self._last_sampled = tokens
+        else:
+            self._call(tokens.copyto, self._last_sampled._create_view(tokens.shape))
+
+    def _adjust(self, logits: Any, adjustments: Adjustments) -> None:
+        """In place. A size beyond its bound is not caught by TVM."""
+        require(adjustments.layout == self._adjust_layout, "adjustments of another layout")
+        words = self._call(self._adjustments.upload, adjustments.words, adjustments.used_words)
+        self._call(self._function("adjust"), logits, words, self._last_sampled)
+
+    @cached_property
+    def _adjustments(self) -> Tensors:
+        """What adjustments go in through; most models never have any."""
+        tensors = self._tensors_of(self.place.kind)
+        self._call(tensors.open_step, self._adjust_layout.words)
+        return tensors
+
+    def _function(self, name: str) -> Any:
+        if name not in self._functions:
+            raise UnsupportedError(f"the library has no '{name}'; compile the model again")
+        return self._functions[name]
+
+    def _stage(self, batch: Batch) -> Any:
+        """The step as one tensor, and its copies done."""
+        step = self._call(self._tensors.upload, batch.words, batch.used_words)
+        if batch.num_copies:
+            copies = self._sizes((batch.num_copies,))
+            self._call(self._functions["copy_pages"], step, copies, self._caches)
+        return step
+
+    def _run_decode(self, batch: Batch, step: Any) -> Any | None:
+        """A step of one token a sequence, where the library has graphs for it; else None."""
+        if self._graphs is None or batch.adapted:
+            return None
+        if (bucket := self._graphs.bucket_of(batch)) is None:
+            return None
+        fixed = self._last_sampled, self._caches, self._weights
+        return self._call(self._graphs.run, batch, step, self._sizes(bucket), *fixed)
+
+    def _run_forward(self, batch: Batch, step: Any) -> Any:
+        sizes = self._sizes(batch.sizes)
+        if batch.adapted and self._adapters is not None:
+            held = self._caches, self._adapters.tensors, self._weights
+            forward = self._function("forward_adapters")
+            return self._call(forward, step, sizes, self._last_sampled, *held)
+        return self._call(
+            self._forward, step, sizes, self._last_sampled, self._caches, self._weights
+        )
+
+    def _sizes(self, sizes: Sequence[int]) -> Any:
+        return self._tvm.runtime.ShapeTuple(sizes)
+
+    def _call(self, function: Any, *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except RuntimeError as error:
+            raise self._translate(error, "computing a step") from error
+
+    def close(self) -> None:
+        """Free pages, weights and library."""
+        self._weights = self._caches = self._forward = self._sample = self._machine = None
+        self._last_sampled = self._graphs = self._adapters = None
+        self.__dict__.pop("_adjustments", None)
+        self._functions.clear()
+        self._results.clear()

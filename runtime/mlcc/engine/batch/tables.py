@@ -1,0 +1,231 @@
+"""Where everything of a step lies in its one buffer: four tables of 32-bit words and their columns.
+
+The one place where columns are named: the engine writes by it, the compiler prints its offsets into
+kernels, and the manifest carries it for whoever reads steps in another language. It holds no data
+(see `batch.py`) and knows no requests. A new parameter of a step is a column here.
+
+    header      counts of the step, and where each group's page list begins
+    sequences   one more than there are: the last holds only where the lists end (CSR)
+    rows        which token's logits are wanted, and how to sample from them
+    copies      pages or slots to copy before anything else is done
+    tokens      what to run, sequence after sequence
+    pages       page ids, group after group, within a group sequence after sequence
+
+Tables begin at offsets that the compiled bounds fix, entries are row-major, pages are last: only
+the words in use are uploaded. Floats are kept by their bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from functools import cached_property
+from struct import Struct
+
+from mlcc.util.frozen import dataclass
+
+WORD = 4
+"""Bytes."""
+_ALIGNMENT = 64
+"""Words, 256 bytes: tables begin where any device may bind."""
+
+HEADER = ("tokens", "sequences", "rows", "copies", "top_logprobs")
+"""Counts, and the most top logprobs that a row wants; behind them, for each group with pages, the
+word at which its page list begins."""
+TOKENS = ("id", "position", "sequence")
+"""A negative id -1 - i stands for "the token sampled for row i of the previous step"."""
+SEQUENCES = ("first_token", "length")
+"""length: tokens of the sequence once this step is done."""
+ADAPTED = ("adapted",)
+"""What a model with room for adapters adds to the header, last: sequences that use one."""
+ADAPTER = ("adapter", "adapter_rank")
+"""What it adds to sequences, last. adapter: its slot on the device, -1 = none. adapter_rank: how
+many rows of the slot's matrices count, 0 without one."""
+FILTERS = (
+    "top_n_sigma", "typical_p", "epsilon", "eta", "xtc", "dynatemp_range", "dynatemp_exponent",
+)  # fmt: skip
+"""What else a row may wish of `sample`: see `filters.py`."""
+ROWS = (
+    "token", "temperature", "top_k", "top_p", "min_p", "uniform", "top_logprobs", "given", *FILTERS,
+)  # fmt: skip
+"""token: index of the token whose logits are wanted. top_logprobs: how many of the likeliest tokens
+are told with their log-probabilities. given: the token that is "sampled" whatever the rest says,
+so that its log-probability is told; -1 = one is drawn."""
+COPIES = ("group", "source", "destination")
+MOST_TOP_LOGPROBS = 20
+"""Compiled into every library: as many as OpenAI's API gives."""
+FLOATS = frozenset({"temperature", "top_p", "min_p", "uniform", *FILTERS})
+"""Columns whose words are the bits of a float32."""
+
+OF_GROUP: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "paged": (("slot",), ("first_page",)),
+    "window": (("slot",), ("first_page", "page_number")),
+    "state": ((), ("slot_in", "slot_out")),
+}
+"""What a cache group adds to tokens and to sequences, each name followed by `.group`:
+
+slot: page * page_size + offset where the token's keys and values go, -1 = nowhere. first_page:
+where the sequence's pages begin in the group's list. page_number: which page of the sequence is
+the first of its list; those before have slid out of the window. slot_in, slot_out: where the state
+is read (-1 = it begins with zeros) and written; no slot written in a step is read by another
+sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheGroup:
+    """Layers whose caches grow and are freed alike: one pool, one list of pages a sequence."""
+
+    kind: str
+    """paged, window or state."""
+    page_size: int = 1
+    """Tokens per page; of a state group, 1: a slot holds a sequence."""
+    window: int | None = None
+    """Of a window group: tokens that a query sees, itself among them."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in OF_GROUP:
+            raise ValueError(f"a cache group of the unknown kind {self.kind!r}")
+        if (self.window is not None) != (self.kind == "window"):
+            raise ValueError(f"a cache group of kind {self.kind} has the window {self.window}")
+        if self.page_size < 1 or (self.window is not None and self.window < 1):
+            raise ValueError(f"a cache group has pages of {self.page_size}, window {self.window}")
+
+    @property
+    def has_pages(self) -> bool:
+        return self.kind != "state"
+
+    def most_pages(self, context: int, chunk: int) -> int:
+        """Pages, or slots, of one sequence at its longest, with steps of `chunk` tokens."""
+        if self.kind == "state":
+            return 1
+        tokens = context if self.window is None else min(context, self.window - 1 + chunk)
+        whole = -(-tokens // self.page_size)
+        # what a window covers may begin anywhere in its first page
+        return whole if tokens == context else whole + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: `entries` of len(columns) words each, from word `offset` on."""
+
+    name: str
+    columns: tuple[str, ...]
+    entries: int
+    offset: int
+    floats: frozenset[str] = FLOATS
+    """Names of columns whose words are the bits of a float32."""
+    width: int = field(init=False)
+    """Words of an entry."""
+    first_byte: int = field(init=False)
+    entry_bytes: int = field(init=False)
+    pack_into: Callable[..., None] = field(init=False, repr=False, compare=False)
+    """(words, byte, *values): writes the entry that begins at a byte, a value a column."""
+
+    def __post_init__(self) -> None:
+        codes = ("f" if name in self.floats else "i" for name in self.columns)
+        object.__setattr__(self, "width", len(self.columns))
+        object.__setattr__(self, "first_byte", WORD * self.offset)
+        object.__setattr__(self, "entry_bytes", WORD * self.width)
+        object.__setattr__(self, "pack_into", Struct("<" + "".join(codes)).pack_into)
+
+    def __reduce__(self) -> tuple[type[Table], tuple[object, ...]]:
+        """A capacity goes from process to process, and a packer does not."""
+        return Table, (self.name, self.columns, self.entries, self.offset, self.floats)
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.width * self.entries
+
+    def at(self, column: str) -> int:
+        """The word of a column in entry 0; `width` further for each next entry.
+
+        Raises KeyError if there is no such column.
+        """
+        if column not in self.columns:
+            raise KeyError(f"table {self.name} has no column {column!r}: {', '.join(self.columns)}")
+        return self.offset + self.columns.index(column)
+
+
+@dataclass(frozen=True)
+class StepLayout:
+    """The tables of a model's steps, from its cache groups and the bounds it is compiled for."""
+
+    groups: tuple[CacheGroup, ...]
+    max_tokens: int
+    """Tokens of a step, over all sequences."""
+    max_sequences: int
+    max_rows: int
+    """Rows of logits of a step: several of a sequence where drafts are verified."""
+    max_pages: int
+    """Entries of all page lists of a step."""
+    max_copies: int
+    adapter_slots: int = 0
+    """Adapters on the device at once; 0 = the model was compiled without room for any."""
+
+    @cached_property
+    def header(self) -> Table:
+        lists = [f"pages.{g}" for g, group in enumerate(self.groups) if group.has_pages]
+        return Table("header", (*HEADER, *lists, *(ADAPTED if self.adapter_slots else ())), 1, 0)
+
+    @cached_property
+    def sequences(self) -> Table:
+        more = ADAPTER if self.adapter_slots else ()
+        columns = (*SEQUENCES, *self._of_groups(1), *more)
+        return Table("sequences", columns, self.max_sequences + 1, _aligned(self.header.end))
+
+    @cached_property
+    def rows(self) -> Table:
+        return Table("rows", ROWS, self.max_rows, _aligned(self.sequences.end))
+
+    @cached_property
+    def copies(self) -> Table:
+        return Table("copies", COPIES, self.max_copies, _aligned(self.rows.end))
+
+    @cached_property
+    def tokens(self) -> Table:
+        columns = (*TOKENS, *self._of_groups(0))
+        return Table("tokens", columns, self.max_tokens, _aligned(self.copies.end))
+
+    @cached_property
+    def pages(self) -> Table:
+        return Table("pages", ("id",), self.max_pages, _aligned(self.tokens.end))
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All of them, in the order in which they lie."""
+        return self.header, self.sequences, self.rows, self.copies, self.tokens, self.pages
+
+    @cached_property
+    def words(self) -> int:
+        """Size of the buffer in 32-bit words."""
+        return _aligned(self.pages.end)
+
+    @classmethod
+    def of(
+        cls,
+        groups: Sequence[CacheGroup],
+        *,
+        context: int,
+        max_tokens: int,
+        max_sequences: int,
+        max_rows: int,
+        max_copies: int,
+    ) -> StepLayout:
+        """With room for the page lists of so many sequences at their longest."""
+        lists = sum(group.most_pages(context, max_tokens) for group in groups if group.has_pages)
+        pages = max_sequences * lists
+        return cls(tuple(groups), max_tokens, max_sequences, max_rows, pages, max_copies)
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Names of the numbers in a library's shape argument: n tokens, b sequences, r rows, and
+        the entries of each group's page list, p0, p1 ..."""
+        return ("n", "b", "r", *(f"p{g}" for g, group in enumerate(self.groups) if group.has_pages))
+
+    def _of_groups(self, table: int) -> Iterator[str]:
+        for g, group in enumerate(self.groups):
+            yield from (f"{column}.{g}" for column in OF_GROUP[group.kind][table])
+
+
+def _aligned(words: int) -> int:
+    return -(-words // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,1 @@
+"""Logits processors and grammars of a sequence, on the host's side."""

@@ -1,0 +1,69 @@
+"""How one request's filters move from token to token: XTC's chance, and mirostat's epsilon.
+
+Mirostat v2 (Basu et al., 2021) keeps the surprise of an answer near a target: it drops tokens whose
+surprise is above mu, which is what an epsilon of 2 ** -mu does, and moves mu against the error of
+each token. Its surprise is that of the token's log-probability as the API tells it: before
+temperature and filters.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mlcc.engine.batch.filters import NO_FILTERS, Filters
+from mlcc.engine.batch.random import stream_of, uniform
+from mlcc.engine.request import SamplingParams
+
+_MOST_MU = 100.0
+"""In bits; 2 to the power of minus so much is a float32, and drops nothing."""
+
+
+class Choices:
+    """Of one request, which samples from `stream`."""
+
+    def __init__(self, sampling: SamplingParams, stream: int) -> None:
+        self._filters = Filters(
+            sampling.top_n_sigma,
+            sampling.typical_p,
+            sampling.epsilon_cutoff,
+            sampling.eta_cutoff,
+            0.0,
+            sampling.dynatemp_range,
+            sampling.dynatemp_exponent,
+        )
+        self._sampling = sampling
+        self._chances = stream_of(stream)
+        self._mu = 2 * sampling.mirostat_tau
+        self.exact = sampling.mirostat != 0
+        """Whether the last token must be known before the next can be planned."""
+
+    @classmethod
+    def of(cls, sampling: SamplingParams, stream: int) -> Choices | None:
+        """None = it wishes for nothing of this."""
+        made = cls(sampling, stream)
+        plain = made._filters == NO_FILTERS and not made.exact and not sampling.xtc_probability
+        return None if plain else made
+
+    def filters(self, position: int) -> Filters:
+        """Of the token that comes to this position."""
+        filters, wish = self._filters, self._sampling
+        if wish.xtc_probability and uniform(self._chances, position) < wish.xtc_probability:
+            filters = filters._replace(xtc=wish.xtc_threshold)
+        if self.exact:
+            filters = filters._replace(epsilon=2.0 ** -min(max(self._mu, 0.0), _MOST_MU))
+        return filters
+
+    @property
+    def surprise(self) -> float:
+        """Mirostat's mu: the most, in bits, that the next token may surprise."""
+        return self._mu
+
+    @surprise.setter
+    def surprise(self, mu: float) -> None:
+        self._mu = mu
+
+    def push(self, logprob: float) -> None:
+        """A token was said."""
+        if self.exact:
+            surprise = -logprob / math.log(2)
+            self._mu -= self._sampling.mirostat_eta * (surprise - self._sampling.mirostat_tau)

@@ -1,0 +1,1 @@
+"""The scheduler: waiting queue, budgets, packing of steps, verification of draft tokens."""

@@ -1,0 +1,49 @@
+"""Steps of sequences that no scheduler runs: for evaluation, profiles, benchmarks and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mlcc.engine.batch.batch import Batch, Cache, Capacity
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.kv_cache.cache_manager import CachePools
+
+
+class ManualSteps:
+    """`count` sequences, none of which ever gives way; whoever uses it keeps to the capacity."""
+
+    def __init__(self, capacity: Capacity, count: int = 1) -> None:
+        self.capacity = capacity
+        self.pools = CachePools(capacity)
+        self.lengths = [0] * count
+        """Tokens of each sequence so far."""
+        self._caches = [self.pools.empty() for _ in range(count)]
+
+    def skip(self, tokens: int) -> None:
+        """Pretend that so many tokens of each sequence were computed: for timing alone."""
+        self.lengths = [length + tokens for length in self.lengths]
+
+    def step(
+        self,
+        tokens: Mapping[int, Sequence[int]],
+        *,
+        every_row: bool = False,
+        top_logprobs: int = 0,
+    ) -> Batch:
+        """A greedy step that adds these tokens to the sequences named, with the logits behind the
+        last token of each, or behind all of them."""
+        held = [self._room(s, len(ids)) for s, ids in tokens.items()]
+        writer = BatchWriter(self.capacity.layout)
+        for (s, ids), caches in zip(tokens.items(), held, strict=True):
+            first = writer.sequence(ids, self.lengths[s], caches)
+            for i in range(0 if every_row else len(ids) - 1, len(ids)):
+                writer.row(first + i, top_logprobs=top_logprobs)
+            self.pools.advance(caches)
+            self.lengths[s] += len(ids)
+        return writer.finish()
+
+    def _room(self, s: int, count: int) -> list[Cache]:
+        caches, start = self._caches[s], self.lengths[s]
+        self.pools.slide(caches, start)
+        self.pools.grow(caches, start + count)
+        return caches

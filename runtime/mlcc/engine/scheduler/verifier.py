@@ -1,0 +1,76 @@
+"""What a step says of its rows: tokens of answers one by one, and of guesses those that are right.
+
+A guess is right if it is the token that is sampled behind what comes before it; the first token
+that is not as guessed is taken too, for nothing wrong lies before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from mlcc.engine.scheduler.packing import Row
+from mlcc.engine.sequence import TokenSequence
+from mlcc.engine.spec_decode.speculator import Decoded
+
+
+class Sampled(NamedTuple):
+    """What the device says of one row."""
+
+    token: int
+    logprob: float
+    top: Sequence[tuple[int, float]]
+
+
+class Step(NamedTuple):
+    """A step that is planned and not committed."""
+
+    rows: list[Row]
+    tokens: int
+    """That it computes, guesses among them, if none is of a prompt; 0 = some are."""
+    decodes: int = 0
+    """Sequences that decode, those among them that wait for their token in flight."""
+    waited: bool = False
+    """Whether there are such."""
+
+    @property
+    def decoded(self) -> Decoded:
+        """What guessing is told of it."""
+        guesses = sum(len(row.draft) for row in self.rows)
+        return Decoded(self.tokens, self.decodes, len(self.rows), guesses, self.waited)
+
+    @property
+    def width(self) -> int:
+        """Rows of its result."""
+        return sum(row.width for row in self.rows)
+
+
+def sampled(found: Iterable[tuple[int, float, Sequence[tuple[int, float]]]]) -> list[Sampled]:
+    """Of a result's rows, in Python's own numbers."""
+    return [Sampled(int(token), float(logprob), top) for token, logprob, top in found]
+
+
+def verified(
+    seq: TokenSequence,
+    draft: Sequence[int],
+    sampled: Sequence[Sampled],
+    take: Callable[[Sampled], bool],
+) -> int:
+    """Take what was sampled as far as the guesses are right; returns how many were. take: appends a
+    token, and says whether what was guessed behind it still counts.
+
+    What was computed of the guesses counts from here on as far as they are right; if the sequence
+    gave way meanwhile (it has no draft), nothing does.
+    """
+    held = 1 if seq.draft else 0
+    seq.computed -= len(seq.draft)
+    seq.drafted += len(draft)
+    right = 0
+    for one, guess in zip(sampled, (*draft, -1), strict=True):
+        good = one.token == guess
+        seq.accepted += good
+        if not (take(one) and good):
+            break
+        right += 1
+        seq.computed += held
+    return right

@@ -1,0 +1,141 @@
+"""Log-probabilities of the tokens that an answer's text is made of, told together with that text.
+
+Text lags behind tokens: a token is told once its text is out, so never one that stop strings cut
+off, and none that has no text (`token_texts.py`). Which texts go out when is `answer.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mlcc.engine.text.token_texts import TokenText, TokenTexts
+
+
+class Candidate(NamedTuple):
+    """A token that was said, or might have been."""
+
+    token: int
+    text: str
+    bytes: bytes | None
+    """Of the text, or those that are a part of a character; None = they are not known."""
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token of an answer."""
+
+    chosen: Candidate
+    top: tuple[Candidate, ...]
+    """The likeliest, of those that have a text: the likeliest first, as many as were wanted."""
+    offset: int
+    """Characters of the answer before it. Tokens of one character have the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLogprob:
+    """A token whose text is not out yet, as it is told to another engine."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class AnswerLogprobs:
+    """Of one answer that is being made."""
+
+    def __init__(self, texts: TokenTexts) -> None:
+        self._texts = texts
+        self._textless: list[tuple[Candidate, tuple[Candidate, ...]]] = []
+        """Tokens whose text is not known yet: a character is not whole."""
+        self._held: deque[tuple[TokenLogprob, int]] = deque()
+        """Tokens whose text is known and not out yet, each with where it ends."""
+        self._made = self._out = 0
+        """Characters of the answer that are known, and that are out."""
+
+    def push(self, token: int, logprob: float, top: Sequence[tuple[int, float]]) -> None:
+        """A token was said; `advance` or `cut` follows, with what it brought."""
+        if self._texts.of(token).text:
+            self._textless.append(self._pair(token, logprob, top))
+
+    def advance(self, text: str, held: int) -> Sequence[TokenLogprob]:
+        """More of the answer is out, and so many characters behind it are known; returns the tokens
+        that are out with it."""
+        self._out += len(text)
+        made = self._out + held
+        if made > self._made:
+            told = [TokenLogprob(*pair, self._made) for pair in self._textless]
+            self._held.extend((token, made) for token in told)
+            self._textless.clear()
+            self._made = made
+        ready = []
+        while self._held and self._held[0][1] <= self._out:
+            ready.append(self._held.popleft()[0])
+        return ready
+
+    def cut(self, text: str) -> Sequence[TokenLogprob]:
+        """The last of the answer, before a stop string: tokens that reach beyond are not told."""
+        self._textless.clear()
+        return self.advance(text, 0)
+
+    @property
+    def held(self) -> list[HeldLogprob]:
+        """What is not told yet, in order."""
+        told = ((token.chosen, token.top) for token, _ in self._held)
+        return [
+            HeldLogprob(chosen.token, chosen.logprob, tuple((c.token, c.logprob) for c in top))
+            for chosen, top in (*told, *self._textless)
+        ]
+
+    def restore(self, held: Sequence[HeldLogprob]) -> None:
+        """Give the values of `held` to the same tokens, which were pushed again without. Raises
+        ValueError if they are others."""
+        if [each.token for each in held] != [each.token for each in self.held]:
+            raise ValueError("log-probabilities of other tokens")
+        pairs = [self._pair(each.token, each.logprob, each.top) for each in held]
+        for i, (old, end) in enumerate(self._held):
+            self._held[i] = TokenLogprob(*pairs[i], old.offset), end
+        self._textless = pairs[len(self._held) :]
+
+    def _pair(
+        self, token: int, logprob: float, top: Sequence[tuple[int, float]]
+    ) -> tuple[Candidate, tuple[Candidate, ...]]:
+        pairs = ((t, self._texts.of(t), p) for t, p in top)
+        others = tuple(_candidate(t, text, p) for t, text, p in pairs if text.text)
+        return _candidate(token, self._texts.of(token), logprob), others
+
+
+class PromptLogprobs:
+    """Of the tokens of one prompt, each with the logits behind those before it."""
+
+    def __init__(self, texts: TokenTexts, prompt: Sequence[int]) -> None:
+        self._texts, self._prompt = texts, prompt
+        self._found: dict[int, tuple[float, Sequence[tuple[int, float]]]] = {}
+
+    def put(self, index: int, logprob: float, top: Sequence[tuple[int, float]]) -> None:
+        """Of one token; again where it was computed again."""
+        self._found[index] = logprob, top
+
+    def told(self) -> list[TokenLogprob]:
+        """Of all, control tokens too."""
+        told, offset = [], 0
+        for index, token in enumerate(self._prompt):
+            logprob, top = self._found.get(index, (0.0, ()))
+            chosen = self._candidate(token, logprob)
+            told.append(TokenLogprob(chosen, tuple(self._candidate(*pair) for pair in top), offset))
+            offset += len(chosen.text)
+        return told
+
+    def _candidate(self, token: int, logprob: float) -> Candidate:
+        found = self._texts.of(token)
+        if found.text:
+            return _candidate(token, found, logprob)
+        written = self._texts.written(token)
+        return Candidate(token, written, written.encode(), logprob)
+
+
+def _candidate(token: int, found: TokenText, logprob: float) -> Candidate:
+    return Candidate(token, found.text, found.bytes, logprob)

@@ -1,0 +1,89 @@
+"""The text side of one request: tokens in, certain text out, and whether a stop string came.
+
+Joins `detokenize.py`, `stop.py` and `logprobs.py`; knows nothing about scheduling or pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlcc.engine.text.detokenizer import Detokenizer, Piece, Tokenizer, Window
+from mlcc.engine.text.logprobs import AnswerLogprobs, HeldLogprob, TokenLogprob
+from mlcc.engine.text.stop_strings import StopChecker
+from mlcc.engine.text.token_texts import TokenTexts
+
+
+class AnswerText:
+    """The growing text of one answer; without a tokenizer it stays empty. texts: of its tokens, if
+    their log-probabilities are to be told. shown: special tokens that are text in it. pieces:
+    what other answers have found."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        prompt: Sequence[int],
+        stop: Sequence[str],
+        texts: TokenTexts | None = None,
+        shown: Sequence[tuple[int, str]] = (),
+        pieces: dict[Window, Piece] | None = None,
+    ) -> None:
+        self._detokenizer = (
+            Detokenizer(tokenizer, prompt, dict(shown), pieces) if tokenizer else None
+        )
+        self._checker = StopChecker(stop) if stop else None
+        self._logprobs = AnswerLogprobs(texts) if texts else None
+        self.tells = texts is not None
+        """Whether log-probabilities are told."""
+        self.matched: str | None = None
+        """The stop string that ended the answer, if one did."""
+
+    @property
+    def held_logprobs(self) -> Sequence[HeldLogprob]:
+        """Of tokens whose text is not out yet."""
+        return self._logprobs.held if self._logprobs else ()
+
+    def restore_logprobs(self, held: Sequence[HeldLogprob]) -> None:
+        """To tokens that were pushed again. Raises ValueError if they are others."""
+        if self._logprobs is not None:
+            self._logprobs.restore(held)
+        elif held:
+            raise ValueError("log-probabilities that nobody asked for")
+
+    def push(self, token: int) -> str:
+        """Add a token; returns the text that is certain now."""
+        if self._detokenizer is None:
+            return ""
+        text = self._detokenizer.push(token)
+        return text if self._checker is None else self._checked(self._checker, text)
+
+    def flush(self) -> str:
+        """The text held back, once no more tokens will come."""
+        if self._detokenizer is None or self.matched is not None:
+            return ""
+        text = self._detokenizer.flush()
+        if self._checker is None:
+            return text
+        return self._checked(self._checker, text) + self._checker.flush()
+
+    def _checked(self, checker: StopChecker, text: str) -> str:
+        text = checker.push(text)
+        self.matched = checker.matched
+        return text
+
+    def told(
+        self,
+        text: str,
+        token: int | None = None,
+        logprob: float = 0.0,
+        top: Sequence[tuple[int, float]] = (),
+    ) -> Sequence[TokenLogprob]:
+        """The tokens of which `text` is made, which came out just now, with the last one that was
+        pushed or, without, as all was flushed."""
+        if self._logprobs is None:
+            return ()
+        if token is not None:
+            self._logprobs.push(token, logprob, top)
+        if self.matched is not None:
+            return self._logprobs.cut(text)
+        held = 0 if self._checker is None else self._checker.held
+        return self._logprobs.advance(text, held)

@@ -1,0 +1,342 @@
+"""From a folder to a model that runs: its text side, and the executor of its device.
+
+The one place that chooses an executor; `model/` knows the port alone, `device/` no artifacts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.pages import check_kv, identity_of
+from mlcc.artifact.safetensors import TensorEntry
+from mlcc.artifact.schema import AdaptersInfo, CacheInfo, TargetInfo
+from mlcc.device.compiled import library as executor_library
+from mlcc.device.device import Place
+from mlcc.device.threads import set_threads
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.batch.executor import Executor
+from mlcc.engine.spec_decode.draft_model import shared_group
+from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
+from mlcc.model.draft_artifact import check_draft
+from mlcc.model.memory.expert_offload import fit_or_stream
+from mlcc.model.memory.page_budget import room_within, with_pages, with_spare
+from mlcc.model.memory.planner import Room, available_bytes, plan_capacity, share_of
+from mlcc.model.model import Model
+from mlcc.model.speculation import Speculation
+from mlcc.model.text import text_of
+from mlcc.model.tokenizer.tokenizer import TextTokenizer
+from mlcc.util.extras import is_here, require
+
+Progress = Callable[[int, int], None]
+"""(bytes done, bytes in all)"""
+
+
+def open_model(
+    path: Path,
+    *,
+    threads: int | None = None,
+    max_batch: int | None = None,
+    context: int | None = None,
+    max_step_tokens: int | None = None,
+    max_rows: int | None = None,
+    device: int | None = None,
+    memory_bytes: int | None = None,
+    memory: float | None = None,
+    kv_pages: int | None = None,
+    kv: str | None = None,
+    prefix_cache: bool = True,
+    speculation: Speculation | None = None,
+    draft: Path | None = None,
+    tokenizer: TextTokenizer | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Model:
+    """Open a compiled model on this machine; None = what the artifact and the memory allow.
+
+    memory_bytes: what it may take, where the system does not say. memory: the share of what is free
+    that it may take. kv_pages: of groups that keep all tokens. kv: what keys and values must be
+    kept as. prefix_cache: as `Engine` of mlcc.engine has it; what memory is left is its, unless
+    there is a draft. speculation: how answers are guessed ahead; draft: the folder of the compiled
+    model that does. tokenizer: a program's own, in place of the one that reads the model's file.
+    `threads` must be decided before anything imports tvm, so open models before that. Raises
+    ArtifactError, CapacityError, DeviceError, and UnsupportedError for speculation that the model
+    cannot do.
+    """
+    artifact = Artifact.open(path)
+    check_kv(artifact.manifest, kv)
+    if artifact.manifest.encoder is not None:
+        if speculation is not None or draft is not None:
+            raise UnsupportedError(
+                f"{path}: is an encoder, which writes nothing to be guessed; leave out "
+                "--speculate and --draft"
+            )
+        prefix_cache = False
+    guessing = None if draft is None else Artifact.open(draft)
+    if guessing is not None:
+        check_draft(guessing, artifact)
+    notes = list(artifact.notes)
+    executor = open_executor(
+        artifact,
+        threads=threads,
+        max_batch=max_batch,
+        context=context,
+        max_step_tokens=max_step_tokens,
+        max_rows=max_rows,
+        device=device,
+        memory_bytes=memory_bytes,
+        memory=memory,
+        kv_pages=kv_pages,
+        prefix_cache=prefix_cache and guessing is None,
+        note=notes.append,
+        progress=progress,
+    )
+    if speculation is not None:
+        speculation.check(executor.capacity)
+    drafts = None
+    if guessing is not None:
+        layout, capacity = guessing.manifest.layout, executor.capacity
+        group = shared_group(layout.groups, capacity.groups)
+        drafts = open_executor(
+            guessing, threads=threads, max_batch=None, context=None, device=device,
+            prefix_cache=False, pages=capacity.pools[group], note=notes.append,
+        )  # fmt: skip
+    text = text_of(artifact, tokenizer)
+    text = replace(text, notes=(*text.notes, *notes))
+    adapters, identity = artifact.manifest.adapters, identity_of(artifact.manifest)
+    return Model(text, executor, prefix_cache, speculation, drafts, adapters, identity)
+
+
+def open_executor(
+    artifact: Artifact,
+    *,
+    threads: int | None,
+    max_batch: int | None,
+    context: int | None,
+    max_step_tokens: int | None = None,
+    max_rows: int | None = None,
+    device: int | None = None,
+    memory_bytes: int | None = None,
+    memory: float | None = None,
+    kv_pages: int | None = None,
+    prefix_cache: bool = True,
+    pages: int | None = None,
+    note: Callable[[str], None] = lambda text: None,
+    progress: Progress = lambda done, total: None,
+) -> Executor:
+    """Load the library and the weights. `note` hears if less than asked for fits in memory,
+    `progress` how many bytes of weights are on the device. pages: of each group, no more and no
+    fewer: a draft's are those of the model for which it guesses.
+
+    Raises ArtifactError, CapacityError, DeviceError, UnsupportedError.
+    """
+    manifest = artifact.manifest
+    if manifest.target.device == "numpy":
+        require("numpy", "reference", f"target '{manifest.target.name}'")
+        _refuse_for_numpy(artifact, threads=threads, device=device)
+    capacity = plan_capacity(
+        manifest,
+        max_batch=max_batch,
+        context=context,
+        max_step_tokens=max_step_tokens,
+        max_rows=max_rows,
+    )
+    capacity = with_pages(capacity, kv_pages)
+    if pages is not None:
+        capacity = replace(capacity, pools=(pages,) * len(capacity.pools))
+
+    streamed = False
+    ranks = manifest.ranks.count if manifest.ranks else 1
+    on_cpu = manifest.target.device == "cpu"
+
+    def fitted(found: Room) -> Capacity:
+        """What fits; says so if it is less than asked for."""
+        nonlocal streamed
+        room = room_within(_room(found, memory_bytes), memory)
+        room = share_of(room, ranks if on_cpu else 1)
+        plan = fit_or_stream(capacity, manifest, room, fixed=context is not None)
+        if pages is not None and plan.capacity.pools != capacity.pools:
+            raise CapacityError(
+                f"the draft model's {pages} pages, as many as the model has, do not fit beside it; "
+                "lower --kv-pages or --max-batch, or leave out --draft"
+            )
+        if plan.note:
+            note(plan.note)
+        streamed = plan.streamed
+        if not prefix_cache or kv_pages is not None:
+            return plan.capacity
+        return with_spare(plan.capacity, manifest, room, memory)
+
+    if manifest.target.device == "numpy":
+        return _reference(artifact, fitted(Room(available_bytes())))
+    count = set_threads(threads)
+    if ranks > 1 and not on_cpu:
+        places = [_place(manifest.target, (device or 0) + rank) for rank in range(ranks)]
+        least = min((place.room for place in places), key=lambda room: room.bytes or 0)
+        return _gpu_ranks(artifact, fitted(least), places, progress)
+    place = _place(manifest.target, device)
+    if place.note:
+        note(place.note)
+    planned = fitted(place.room)
+    if ranks > 1:
+        return _ranked(artifact, planned, count, progress)
+    return executor_of(
+        artifact.library_path,
+        list(artifact.weights().values()),
+        manifest.caches,
+        planned,
+        manifest.functions,
+        place,
+        count if place.kind == "cpu" else 1,
+        manifest.interface,
+        progress,
+        manifest.adapters,
+        str(manifest.target.options.get("linked_prefix", "")),
+        streamed,
+    )
+
+
+def _place(target: TargetInfo, wanted: int | None) -> Place:
+    """Where a library of this row runs. Raises DeviceError."""
+    if target.device != "cpu":
+        from mlcc.device.select import place_for
+
+        return place_for(target, wanted)
+    if wanted is not None:
+        raise DeviceError(f"target '{target.name}' runs on the CPU; leave out --device")
+    return Place("cpu", 0, Room(available_bytes(), mapped=True))
+
+
+def _room(found: Room, given: int | None) -> Room:
+    """What the program gives, or what the system says."""
+    if given is None:
+        return found
+    why = "the program gives it {}"
+    return Room(given, found.tensor_bytes, why, reserve=0, mapped=found.mapped)
+
+
+def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise UnsupportedError(
+                f"{artifact.folder}: compiled for '{artifact.manifest.target.name}', which numpy "
+                f"computes, so --{name} cannot be obeyed; leave it out"
+            )
+
+
+def executor_of(
+    library: Path,
+    weights: Sequence[TensorEntry],
+    caches: Sequence[CacheInfo],
+    capacity: Capacity,
+    functions: Collection[str],
+    place: Place,
+    threads: int = 1,
+    interface: str | None = None,
+    progress: Progress = lambda done, total: None,
+    adapters: AdaptersInfo | None = None,
+    linked: str = "",
+    streamed: bool = False,
+) -> Executor:
+    """The executor of a compiled library on its device: libmlcc_executor, but for CUDA and Metal,
+    and for a CPU's libraries where it was not built: these go through TVM's package. linked and
+    streamed: as it takes them.
+
+    Raises ArtifactError, CapacityError, DeviceError.
+    """
+    absent = executor_library.why_absent()
+    if place.kind in executor_library.DEVICES and not absent:
+        from mlcc.device.compiled.executor import CompiledExecutor
+
+        return CompiledExecutor(
+            library,
+            weights,
+            caches,
+            capacity,
+            functions,
+            threads,
+            interface,
+            place,
+            progress,
+            adapters,
+            linked,
+            streamed,
+        )
+    if place.kind == "cpu" and not is_here("tvm"):
+        raise DeviceError(absent)
+    from mlcc.artifact.arrays import mapped
+    from mlcc.device.tvm.executor import NativeExecutor
+
+    arrays = list(mapped(dict(enumerate(weights))).values())
+    return NativeExecutor(
+        library, arrays, caches, capacity, functions, place, progress, interface, adapters
+    )
+
+
+def _ranked(artifact: Artifact, capacity: Capacity, threads: int, progress: Progress) -> Executor:
+    """Of a model that several processes compute together. Raises ArtifactError, CapacityError,
+    DeviceError."""
+    if absent := executor_library.why_absent():
+        raise DeviceError(absent)
+    from mlcc.device.parallel.cpu_executor import RankedExecutor
+
+    manifest = artifact.manifest
+    return RankedExecutor(
+        artifact.library_path,
+        _weights_of_ranks(artifact),
+        manifest.caches,
+        capacity,
+        manifest.functions,
+        threads,
+        manifest.interface,
+        progress,
+    )
+
+
+def _gpu_ranks(
+    artifact: Artifact, capacity: Capacity, places: Sequence[Place], progress: Progress
+) -> Executor:
+    """Of a model that several GPUs compute together. Raises ArtifactError, CapacityError,
+    DeviceError."""
+    from mlcc.device.parallel.gpu_executor import RankedGpuExecutor
+
+    manifest = artifact.manifest
+    return RankedGpuExecutor(
+        artifact.library_path,
+        _weights_of_ranks(artifact),
+        manifest.caches,
+        capacity,
+        manifest.functions,
+        places,
+        manifest.interface,
+        progress,
+    )
+
+
+def _weights_of_ranks(artifact: Artifact) -> list[list[TensorEntry]]:
+    ranks = artifact.manifest.ranks
+    assert ranks is not None
+    return [list(artifact.weights(rank).values()) for rank in range(ranks.count)]
+
+
+def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
+    from mlcc.artifact.arrays import mapped
+    from mlcc.device.reference.executor import ReferenceExecutor
+
+    weights, manifest = mapped(artifact.weights()), artifact.manifest
+    try:
+        graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
+        return ReferenceExecutor(
+            graph,
+            weights,
+            capacity,
+            manifest.caches,
+            manifest.activation_dtype,
+            manifest.adapters,
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ArtifactError(
+            f"{artifact.library_path}: is no graph of a model ({error}); compile the model again"
+        ) from error

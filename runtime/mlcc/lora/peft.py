@@ -1,0 +1,152 @@
+"""The matrices of a PEFT folder: adapter_model.safetensors, whose names are those of modules.
+
+Headers are read and checked first, data only where it is wanted, out of the same open file; a file
+that is replaced meanwhile is told apart. Pickled weights (.bin) are programs, and are not read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, read_header
+from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc.lora.peft_config import LoraConfig, read_config
+from mlcc.util.frozen import dataclass
+
+WEIGHTS_NAME = "adapter_model.safetensors"
+DTYPES = ("float32", "float16", "bfloat16")
+_PREFIX = "base_model.model."
+_MATRIX = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(?:\.[^.]+)?\.weight")
+"""`.default` between is the adapter's name, which some writers leave in."""
+
+
+@dataclass(frozen=True)
+class LoraPair:
+    """The two matrices of one module: y = x W' + scale * (x A') B'."""
+
+    a: TensorEntry
+    """[rank, inputs]"""
+    b: TensorEntry
+    """[outputs, rank]"""
+    scale: float
+
+    @property
+    def rank(self) -> int:
+        return self.a.shape[0]
+
+
+@dataclass(frozen=True)
+class LoraFolder:
+    """An adapter whose headers are checked; `data` are read while `opened` holds its file."""
+
+    path: Path
+    config: LoraConfig
+    pairs: Mapping[str, LoraPair]
+    """By module, without PEFT's own prefix."""
+
+    @contextmanager
+    def opened(self) -> Iterator[LoraData]:
+        """Its file. Raises ArtifactError if it cannot be read, or was replaced by the end."""
+        path = self.path / WEIGHTS_NAME
+        try:
+            with path.open("rb") as file:
+                began = _identity(os.fstat(file.fileno()))
+                again = read_header(path)
+                for pair in self.pairs.values():
+                    if any(again.get(entry.name) != entry for entry in (pair.a, pair.b)):
+                        raise _replaced(path)
+                yield LoraData(file)
+                if _identity(path.stat()) != began:
+                    raise _replaced(path)
+        except SafetensorsError as error:
+            raise ArtifactError(f"{path}: {error}") from None
+        except OSError as error:
+            raise ArtifactError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+@dataclass(frozen=True)
+class LoraData:
+    """The bytes of an adapter's matrices, as they lie in its file."""
+
+    _file: BinaryIO
+
+    def read(self, entry: TensorEntry) -> bytes:
+        """Raises ArtifactError if the file ends before."""
+        self._file.seek(entry.start)
+        data = self._file.read(entry.stop - entry.start)
+        if len(data) != entry.stop - entry.start:
+            raise _replaced(entry.path)
+        return data
+
+
+def read_folder(folder: Path) -> LoraFolder:
+    """What a folder holds, of its matrices the headers. Raises ArtifactError, UnsupportedError."""
+    if not folder.is_dir():
+        raise ArtifactError(f"{folder}: is no folder; give one that PEFT saved an adapter in")
+    config = read_config(folder)
+    path = folder / WEIGHTS_NAME
+    if not path.is_file():
+        pickled = sorted(found.name for found in folder.glob("*.bin"))
+        if pickled:
+            raise UnsupportedError(
+                f"{folder}: has {pickled[0]}, which is pickled and could run any program; save it "
+                f"again with safe_serialization=True, as {WEIGHTS_NAME}"
+            )
+        raise ArtifactError(f"{folder}: has no {WEIGHTS_NAME}")
+    try:
+        entries = read_header(path)
+    except SafetensorsError as error:
+        raise ArtifactError(f"{folder}: {error}") from None
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read ({error.strerror or error})") from None
+    return LoraFolder(folder, config, _pairs(path, config, entries))
+
+
+def _pairs(
+    path: Path, config: LoraConfig, entries: Mapping[str, TensorEntry]
+) -> dict[str, LoraPair]:
+    sides: dict[str, dict[str, TensorEntry]] = {}
+    for name, entry in entries.items():
+        found = _MATRIX.fullmatch(name.removeprefix(_PREFIX))
+        if found is None:
+            raise UnsupportedError(f"{path}: has {name[:120]!r}, which is no matrix of a LoRA")
+        module = found["module"].replace("language_model.", "")
+        if found["side"] in sides.setdefault(module, {}):
+            raise ArtifactError(f"{path}: has two lora_{found['side']} of {module}")
+        sides[module][found["side"]] = entry
+    if not sides:
+        raise ArtifactError(f"{path}: has no matrices")
+    return {module: _pair(path, config, module, each) for module, each in sides.items()}
+
+
+def _pair(
+    path: Path, config: LoraConfig, module: str, sides: Mapping[str, TensorEntry]
+) -> LoraPair:
+    for side in "AB":
+        if side not in sides:
+            raise ArtifactError(f"{path}: has no lora_{side} of {module}")
+    a, b = sides["A"], sides["B"]
+    rank = config.rank_of(module)
+    for entry in (a, b):
+        if entry.dtype not in DTYPES:
+            known = ", ".join(DTYPES)
+            raise UnsupportedError(f"{path}: {entry.name} is {entry.dtype}; {known} are read")
+    if len(a.shape) != 2 or len(b.shape) != 2 or not a.shape[0] == b.shape[1] == rank:
+        raise ArtifactError(
+            f"{path}: {module} has lora_A {list(a.shape)} and lora_B {list(b.shape)}, which are "
+            f"not of the rank {rank} that its configuration says"
+        )
+    return LoraPair(a, b, config.scale_of(module))
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _replaced(path: Path) -> ArtifactError:
+    return ArtifactError(f"{path}: was replaced while it was read; load it again")

@@ -1,0 +1,75 @@
+"""Which modules of a model an adapter is for, said in PEFT's ways: a list of names' ends, a regular
+expression, or "all-linear"; less `exclude_modules`, and only in `layers_to_transform`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mlcc.errors import ArtifactError
+from mlcc.util.frozen import dataclass
+
+ALL_LINEAR = "all-linear"
+MOST_REPEATS, LONGEST_PATTERN = 4, 2000
+"""A pattern is a stranger's program: with few repeats, none of a group, it ends soon."""
+_REPEATED_GROUP = re.compile(r"(?<!\\)\)(?:[*+]|\{)")
+_REPEAT = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
+_LAYER = re.compile(r".*?\.[^.]*\.(\d+)\.")
+
+Pattern = str | tuple[str, ...]
+"""A regular expression for whole names, or names and ends of names."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """As adapter_config.json has them; checked by `pattern_of`."""
+
+    modules: Pattern
+    excluded: Pattern = ()
+    layers: tuple[int, ...] | None = None
+    """None = all of them."""
+    layer_names: tuple[str, ...] = ()
+    """What stands before a layer's number; () = anything."""
+
+    def match(self, module: str) -> bool:
+        """Whether a linear layer of the model, but its head, is one of them."""
+        if self.excluded and _fits(self.excluded, module):
+            return False
+        if self.modules == ALL_LINEAR:
+            return True
+        return _fits(self.modules, module) and (self.layers is None or self._of_layers(module))
+
+    def _of_layers(self, module: str) -> bool:
+        if self.layer_names:
+            patterns = [rf".*\.{re.escape(name)}\.(\d+)\." for name in self.layer_names]
+            found = [match for each in patterns if (match := re.match(each, module))]
+        else:
+            found = [match for match in [_LAYER.match(module)] if match]
+        return bool(found) and int(found[0].group(1)) in (self.layers or ())
+
+
+def pattern_of(field: str, value: object) -> Pattern:
+    """A field's value, if it is one of PEFT's ways. Raises ArtifactError."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    if not isinstance(value, str):
+        raise ArtifactError(f"{field} is {value!r:.60}; it must be a list of names or a pattern")
+    if value == ALL_LINEAR:
+        return value
+    repeats = len(_REPEAT.findall(value))
+    if len(value) > LONGEST_PATTERN or repeats > MOST_REPEATS or _REPEATED_GROUP.search(value):
+        raise ArtifactError(
+            f"{field} is a pattern that could take for ever to match ({value[:60]!r}): at most "
+            f"{MOST_REPEATS} repeats, none of a group; write it as a list of names"
+        )
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ArtifactError(f"{field} is no regular expression ({error}): {value[:60]!r}") from None
+    return value
+
+
+def _fits(pattern: Pattern, module: str) -> bool:
+    if isinstance(pattern, str):
+        return re.fullmatch(pattern, module) is not None
+    return any(module == end or module.endswith(f".{end}") for end in pattern)

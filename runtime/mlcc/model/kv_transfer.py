@@ -1,0 +1,190 @@
+"""A half-computed request as bytes: out of one engine and executor, into others.
+
+What prefill and decode on different machines stand on, and moving requests off a server that goes
+away. The form, little-endian; docs/transfer.md says it for other languages:
+
+    0    "MLCCREQ" and the version, an ASCII digit
+    8    u64: bytes in all, these included
+    16   u64: bytes of the header
+    24   sha256 of all that follows
+    56   the header: JSON of `Header`
+    ...  pages: group after group, as `Executor.read_pages` gives them
+
+Bytes from elsewhere are checked in full before anything changes: length, checksum, types and ranges
+of the header, whose pages they are, and how many. They are not secret and not signed: whoever may
+send them may say anything in a request's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, pairwise
+from struct import Struct
+
+from mlcc.artifact.records import RecordError, from_plain, to_plain
+from mlcc.engine.batch.executor import Executor
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.migration import Identity, Moved, Moves, bad_export
+from mlcc.engine.request import Request
+from mlcc.engine.sampling.grammar import Grammars
+from mlcc.errors import InvalidRequestError, UnsupportedError
+
+MAGIC, VERSION = b"MLCCREQ", b"1"
+MOST_HEADER_BYTES = 32 << 20
+"""A million tokens, and a grammar of any size that requests may have."""
+_FRONT = Struct("<7scQQ32s")
+_WORDS = {
+    "layout": "laid out otherwise (another page size, heads, dtype of pages, or ABI)",
+    "model": "of another model (its config, quantization or weights)",
+    "tokenizer": "of another tokenizer",
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is told beside the pages."""
+
+    identity: Identity
+    moved: Moved
+    page_bytes: tuple[int, ...]
+    """Of one page of each cache group."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A request that goes on here."""
+
+    request: Request
+    computed: bool
+    """Whether there was room for its pages; if not, they are computed again."""
+    said: tuple[int, ...] = ()
+    """Of its answer, before it came."""
+
+
+def export_request(moves: Moves, executor: Executor, identity: Identity, request_id: str) -> bytes:
+    """A live request of an engine as bytes. It goes on here too: cancel it when they have arrived.
+
+    Between steps. Raises InvalidRequestError if there is none, UnsupportedError if the device
+    cannot, DeviceError if it fails.
+    """
+    moved, ids = moves.export(request_id)
+    pages = [executor.read_pages(g, own) if own else b"" for g, own in enumerate(ids)]
+    return packed(Header(identity, moved, executor.page_bytes), pages)
+
+
+def import_request(
+    moves: Moves,
+    executor: Executor,
+    identity: Identity,
+    data: bytes,
+    grammars: Grammars | None = None,
+    name: str = "",
+) -> Imported:
+    """Go on with a request that was exported, under another name if one is given. Between steps.
+
+    Raises InvalidRequestError for bytes that are damaged or whose pages mean nothing here, or if
+    the request cannot be answered here; UnsupportedError for what this device or version cannot.
+    Nothing has changed then.
+    """
+    header, pages = unpacked(data, executor.capacity.groups)
+    _check_identity(header.identity, identity)
+    if header.page_bytes != executor.page_bytes:
+        raise bad_export("its pages have another size than their layout says")
+    moved, grammar = header.moved, None
+    if name:
+        moved = replace(moved, request=replace(moved.request, id=name))
+    request = moved.request
+    if request.structure is not None and grammars is not None:
+        grammars.check(request.structure)
+        grammar = grammars.open(request.structure)
+
+    def write(group: int, ids: Sequence[int]) -> None:
+        executor.write_pages(group, ids, pages[group])
+
+    return Imported(request, moves.resume(moved, write, grammar), moved.answer)
+
+
+def without_pages(data: bytes, groups: Sequence[CacheGroup], said: Sequence[int] = ()) -> bytes:
+    """The same request, a few bytes of it: whoever goes on with it computes it again. said: tokens
+    of its answer that came since. Raises as `unpacked` does."""
+    header, _ = unpacked(data, groups)
+    moved = header.moved
+    answer, firsts = (*moved.answer, *said), (0,) * len(groups)
+    moved = replace(moved, answer=answer, computed=0, first_pages=firsts, held=())
+    return packed(replace(header, moved=moved), [])
+
+
+def packed(header: Header, pages: Sequence[bytes]) -> bytes:
+    """The bytes of both."""
+    text = json.dumps(to_plain(header), ensure_ascii=False, allow_nan=False).encode()
+    body = b"".join((text, *pages))
+    total, digest = _FRONT.size + len(body), hashlib.sha256(body).digest()
+    return _FRONT.pack(MAGIC, VERSION, total, len(text), digest) + body
+
+
+def unpacked(data: bytes, groups: Sequence[CacheGroup]) -> tuple[Header, list[bytes]]:
+    """Both, of an engine with these groups. Raises InvalidRequestError, and UnsupportedError for
+    another version."""
+    if len(data) < _FRONT.size:
+        raise bad_export(f"it ends after {len(data)} bytes")
+    magic, version, total, length, digest = _FRONT.unpack_from(data)
+    if magic != MAGIC:
+        raise bad_export("it begins like nothing that was exported")
+    if version != VERSION:
+        raise UnsupportedError(
+            f"the exported request is of version {version!r}, this mlcc reads {VERSION!r}; use the "
+            "same mlcc on both sides"
+        )
+    if total != len(data):
+        raise bad_export(f"it has {len(data)} bytes and says {total}")
+    body = memoryview(data)[_FRONT.size :]
+    if hashlib.sha256(body).digest() != digest:
+        raise bad_export("its checksum is another's")
+    if length > min(len(body), MOST_HEADER_BYTES):
+        raise bad_export(f"its header would have {length} bytes")
+    header = _header(bytes(body[:length]))
+    return header, _pages(header, body[length:], groups)
+
+
+def _header(text: bytes) -> Header:
+    try:
+        return from_plain(Header, json.loads(text, parse_constant=_no_number))
+    except InvalidRequestError as error:  # the request's own checks
+        raise bad_export(error.message) from error
+    except (RecordError, ValueError, TypeError, RecursionError) as error:
+        raise bad_export(f"its header is none ({error})") from error
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"it holds {text}")
+
+
+def _pages(header: Header, rest: memoryview, groups: Sequence[CacheGroup]) -> list[bytes]:
+    """Of each group; empty where there are none."""
+    moved, each = header.moved, header.page_bytes
+    if not len(moved.first_pages) == len(each) == len(groups):
+        raise _foreign("layout")
+    counts = moved.counts(groups)
+    sizes = [count * size for count, size in zip(counts, each, strict=True)]
+    if min((*counts, *each)) < 0 or sum(sizes) != len(rest):
+        raise bad_export(f"it has {len(rest)} bytes of pages and says {sum(sizes)}")
+    ends = accumulate(sizes, initial=0)
+    return [bytes(rest[begin:end]) for begin, end in pairwise(ends)]
+
+
+def _check_identity(found: Identity, here: Identity) -> None:
+    own = asdict(here)
+    for name, value in asdict(found).items():
+        if value != own[name]:
+            raise _foreign(name)
+
+
+def _foreign(what: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the exported request's pages are {_WORDS[what]}; send it to a server with the same "
+        "compiled model, or send the request itself",
+        code="foreign_export",
+    )

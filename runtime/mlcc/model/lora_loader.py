@@ -1,0 +1,89 @@
+"""Adapters on their way into an engine and its executor: what every driver does with them, between
+two steps. Which slot one gets is the engine's (`mlcc.engine.lora`); here they are read, kept
+and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from mlcc.artifact.schema import AdaptersInfo
+from mlcc.engine.engine import Engine
+from mlcc.engine.lora import AdapterMatrix, no_adapters
+from mlcc.lora.fit import fitted
+from mlcc.lora.peft import read_folder
+from mlcc.model.adapter_copies import AdapterCopies
+from mlcc.model.memory.planner import available_bytes
+
+
+class AdapterWriter(Protocol):
+    """What an executor does for adapters."""
+
+    def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
+        """Fill a slot: no step that is submitted later reads what was there."""
+        ...
+
+
+class AdapterLoader:
+    """Of one engine. `room`: what its model was compiled with, None = for none. `free`: bytes of
+    memory that copies may take a share of, None = nobody knows."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        executor: AdapterWriter,
+        room: AdaptersInfo | None,
+        free: Callable[[], int | None] = available_bytes,
+    ) -> None:
+        self.copies = AdapterCopies()
+        self._engine, self._executor = engine, executor
+        self._room, self._free = room, free
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `bring` has something to do."""
+        return bool(self._engine.adapters.wanted)
+
+    def load(self, name: str, folder: Path, in_place: bool = False) -> None:
+        """Read a PEFT folder into a free slot. What fails changes nothing.
+
+        Raises ArtifactError, UnsupportedError, InvalidRequestError, CapacityError, DeviceError.
+        """
+        if self._room is None:
+            raise no_adapters()
+        adapters = self._engine.adapters
+        adapters.check_name(name, in_place)
+        found = fitted(read_folder(folder), self._room)
+        movable = self.copies.fits(found.matrices, self._free())
+        replaced, busy = adapters.names.get(name), self._engine.busy_adapters
+        adapter = adapters.reserve(found.rank, movable, busy, replaced)
+        try:
+            if adapter.slot >= 0:
+                self._executor.write_adapter(adapter.slot, found.matrices)
+        except BaseException:
+            adapters.give_back(adapter)
+            raise
+        if movable:
+            self.copies.keep(adapter, found.matrices)
+        adapters.put(name, adapter)
+        self.copies.tidy()
+
+    def bring(self) -> None:
+        """Write those that requests wait for to the slots that they were given. Raises what the
+        executor raises."""
+        adapters = self._engine.adapters
+        for adapter in [*adapters.wanted]:
+            try:
+                self._executor.write_adapter(adapter.slot, self.copies.of(adapter))
+            except BaseException:
+                adapters.lost(adapter)  # or each step after this one would fail by it
+                raise
+            adapters.arrived(adapter)
+            self.copies.tidy()
+
+    def unload(self, name: str) -> None:
+        """Nobody new uses it; who does goes on. Raises InvalidRequestError for a name of none."""
+        self._engine.adapters.drop(name)
+        self.copies.tidy()

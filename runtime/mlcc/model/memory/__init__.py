@@ -1,0 +1,1 @@
+"""Memory planning: what fits, how many pages, and experts that stay on disk."""

@@ -1,0 +1,296 @@
+"""Memory is planned before anything is loaded: what fits is decided here, from the manifest.
+
+Pages, windows and states are what gives: a plan with fewer of them answers fewer or shorter
+requests at once, and says so. Reads the system's figures; allocates nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import repeat
+from math import prod
+from pathlib import Path
+
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import DTYPE_BYTES, CacheInfo, page_shape
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.kv_cache.cache_manager import tokens_within
+from mlcc.errors import CapacityError
+from mlcc.limits import BOUNDS
+from mlcc.util.frozen import dataclass
+from mlcc.util.sizes import apart, size
+
+RESERVE_BYTES = 256 << 20
+"""Left for Python, the server and the system."""
+SMALLEST_CONTEXT = 256
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A capacity that fits, and what the user should know about it."""
+
+    capacity: Capacity
+    note: str | None = None
+    streamed: bool = False
+    """Whether it has no room for all experts (`streaming.py`)."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a device offers; None = unknown, and then nothing is checked."""
+
+    bytes: int | None = None
+    """For weights, workspace and caches together."""
+    tensor_bytes: int | None = None
+    """For one tensor: WebGPU bounds what a kernel's argument may hold."""
+    why: str = ""
+    """Where `bytes` (spelled {}) comes from, if it is not the memory that is free."""
+    reserve: int = RESERVE_BYTES
+    """How many of `bytes` are left alone."""
+    mapped: bool = False
+    """Whether weights are read where they lie in mapped files (`streaming.py`)."""
+
+
+UNKNOWN = Room()
+
+
+def share_of(room: Room, ranks: int) -> Room:
+    """What each of several processes that compute a model together may take."""
+    if room.bytes is None or ranks == 1:
+        return room
+    each = (room.why or "{} of memory are free") + f" for each of {ranks} ranks"
+    whole, reserve = room.bytes, room.reserve
+    return replace(room, bytes=whole // ranks, reserve=reserve // ranks, why=each, mapped=False)
+
+
+def plan_capacity(
+    manifest: Manifest,
+    *,
+    max_batch: int | None = None,
+    context: int | None = None,
+    max_step_tokens: int | None = None,
+    max_rows: int | None = None,
+) -> Capacity:
+    """The sizes to run with: what was asked for, within what was compiled in.
+
+    They bound what the engine plans and the pages it has: tables and code are as compiled.
+    """
+    limits = manifest.limits
+    context = _within("context", context, limits.context)
+    max_batch = _within("max_batch", max_batch, limits.max_batch)
+    max_step_tokens = _within("max_step_tokens", max_step_tokens, limits.max_step_tokens)
+    max_rows = _within("max_rows", max_rows, limits.max_rows)
+    longest = (c.group.most_pages(context, max_step_tokens) for c in manifest.caches)
+    pools = zip(manifest.caches, longest, strict=True)
+    return Capacity(
+        vocab_size=manifest.model.vocab_size,
+        context=context,
+        layout=manifest.layout,
+        pools=tuple(min(cache.pool, max_batch * pages) for cache, pages in pools),
+        max_batch=max_batch,
+        max_step_tokens=max_step_tokens,
+        max_rows=max_rows,
+    )
+
+
+def _within(bound: str, wanted: int | None, most: int) -> int:
+    if wanted is not None and not 1 <= wanted <= most:
+        option = BOUNDS[bound].option
+        raise CapacityError(
+            f"{option} {wanted} is not within 1 .. {most}, for which the model was compiled; "
+            f"compile it again with `mlcc compile {option} {wanted}` or ask for less"
+        )
+    return wanted or most
+
+
+def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Fit:
+    """`wanted`, or less of it, in the room there is.
+
+    First the pools shrink to one longest sequence, then the context, unless `fixed` (the user gave
+    the sizes). Raises CapacityError with both numbers and what to type.
+    """
+    held = tuple(map(most_pages, manifest.caches, repeat(room.tensor_bytes)))
+    pools = tuple(map(min, wanted.pools, held))
+    cut = zip(pools, wanted.pools, wanted.groups, strict=True)
+    room_held = room_of((pool, group) for pool, most, group in cut if pool < most)
+    why = " and ".join(f"a layer's {kind} are one tensor, of {n}" for kind, n in room_held.items())
+    needed = needed_bytes(wanted, manifest) + room.reserve
+    needs = size(needed)
+    if room.bytes is not None:
+        left = room.bytes - needed_bytes(replace(wanted, pools=(0,) * len(pools)), manifest)
+        left -= room.reserve
+        if cache_bytes(pools, manifest) > left:
+            pools = _shrunk(replace(wanted, pools=pools), manifest, left)
+            needs, has = apart(needed, room.bytes)
+            why = (room.why or "{} of memory are free").format(has)
+    if pools == wanted.pools:
+        return Fit(wanted)
+    context = longest(pools, wanted)
+    too_small = context < min(SMALLEST_CONTEXT, wanted.context)
+    if too_small or (fixed and context < wanted.context):
+        raise CapacityError(_refusal(needs, wanted, why, context))
+    fitted = replace(wanted, context=context, pools=pools)
+    return Fit(fitted, _note(wanted, fitted, why))
+
+
+def _shrunk(wanted: Capacity, manifest: Manifest, left: int) -> tuple[int, ...]:
+    """Pools within `left` bytes, for as many sequences as leave pages for one of full length.
+
+    Windows and states have a bound per sequence, so they shrink by whole sequences; pages give all
+    the rest. All zero if there is no room for one sequence's windows and states.
+    """
+    sequences = wanted.max_batch
+    while sequences:
+        pools = tuple(map(min, wanted.pools, _per_sequences(sequences, wanted)))
+        over = left - cache_bytes(pools, manifest)
+        pages = tuple(_pages_within(over, pools, manifest))
+        if over >= 0 and (sequences == 1 or longest(pages, wanted) == wanted.context):
+            return tuple(map(min, wanted.pools, pages))
+        sequences //= 2
+    return (0,) * len(wanted.pools)
+
+
+def _per_sequences(sequences: int, wanted: Capacity) -> Iterator[int]:
+    """Pools of windows and states for so many sequences; none of pages."""
+    for group in wanted.groups:
+        most = group.most_pages(wanted.context, wanted.max_step_tokens)
+        yield 0 if group.kind == "paged" else sequences * most
+
+
+def _pages_within(left: int, pools: tuple[int, ...], manifest: Manifest) -> Iterator[int]:
+    """The pools, with pages of paged groups for as many tokens as `left` bytes hold."""
+    paged = [cache for cache in manifest.caches if cache.kind == "paged"]
+    unit = max((cache.page_size for cache in paged), default=1)  # all hold the same tokens
+    units = left // max(1, sum(c.bytes_per_page * (unit // c.page_size) for c in paged))
+    for cache, pool in zip(manifest.caches, pools, strict=True):
+        yield units * (unit // cache.page_size) if cache.kind == "paged" else pool
+
+
+def longest(pools: tuple[int, ...], wanted: Capacity) -> int:
+    """The longest sequence that the pools hold."""
+    groups = zip(pools, wanted.groups, strict=True)
+    return min(tokens_within(pages, group, wanted.context) for pages, group in groups)
+
+
+def room_of(pools: Iterable[tuple[int, CacheGroup]]) -> dict[str, str]:
+    """What pools hold over all sequences, of pages and of states: {"pages": "1600 tokens"}.
+
+    A window's pages count where no group keeps all tokens.
+    """
+    held: dict[str, list[int]] = {}
+    for pool, group in pools:
+        held.setdefault(group.kind, []).append(pool * (group.page_size if group.has_pages else 1))
+    found = {}
+    if pages := held.get("paged") or held.get("window"):
+        found["pages"] = f"{min(pages)} tokens"
+    if states := held.get("state"):
+        found["states"] = f"{min(states)} sequence{'s' * (min(states) != 1)}"
+    return found
+
+
+def room_text(pools: tuple[int, ...], groups: tuple[CacheGroup, ...]) -> str:
+    """The same of all groups of a model, as one text."""
+    return " and ".join(room_of(zip(pools, groups, strict=True)).values())
+
+
+def plan_text(capacity: Capacity) -> str:
+    """What was decided, in words: requests, context, and what of it is there at once."""
+    kinds = {"paged": "pages", "window": "pages of windows", "state": "states"}
+    pools = zip(capacity.pools, capacity.groups, strict=True)
+    pages = " and ".join(f"{pool} {kinds[group.kind]}" for pool, group in pools)
+    return (
+        f"{capacity.max_batch} requests at once, each within {capacity.context} tokens, and room "
+        f"for {room_text(capacity.pools, capacity.groups)} in all ({pages})"
+    )
+
+
+def most_pages(cache: CacheInfo, tensor_bytes: int | None) -> int:
+    """Pages of a layer that one tensor may hold: by its bytes, and by kernels' int32 indices."""
+    most = 2**31 - 1
+    for spec in cache.tensors:
+        elements = prod(page_shape(spec))
+        most = min(most, (2**31 - 1) // elements)
+        if tensor_bytes is not None:
+            most = min(most, tensor_bytes // (elements * DTYPE_BYTES[spec.dtype]))
+    return most
+
+
+def needed_bytes(capacity: Capacity, manifest: Manifest) -> int:
+    """Bytes of weights, workspace, adapters and caches."""
+    fixed = manifest.memory.weights_bytes + manifest.memory.workspace_bytes
+    if manifest.adapters is not None:
+        fixed += manifest.adapters.nbytes
+    return fixed + cache_bytes(capacity.pools, manifest)
+
+
+def cache_bytes(pools: tuple[int, ...], manifest: Manifest) -> int:
+    """Bytes of the caches with pools of these sizes."""
+    return sum(p * c.bytes_per_page for p, c in zip(pools, manifest.caches, strict=True))
+
+
+def available_bytes() -> int | None:
+    """Memory that can be had now without swapping, within the container's limit; None = unknown."""
+    found = [b for b in (_meminfo(), container_bytes(), _sysconf()) if b is not None]
+    return min(found) if found else None
+
+
+def _meminfo() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    kilobytes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(kilobytes[0]) * 1024 if kilobytes else None
+
+
+def container_bytes(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What the container may still take, by cgroup version 2 or 1; None = no limit is known.
+
+    The kernel counts cached files (our own weights, once hashed) as used, and gives them up when
+    memory is asked for.
+    """
+    v1 = folder / "memory"
+    for limit, used, stat, prefix in (
+        (folder / "memory.max", folder / "memory.current", folder / "memory.stat", ""),
+        (v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes", v1 / "memory.stat", "total_"),
+    ):
+        try:
+            most, taken = int(limit.read_text()), int(used.read_text())
+        except (OSError, ValueError):  # not this version, or "max"
+            continue
+        cached = _cached(stat, (f"{prefix}inactive_file", f"{prefix}active_file"))
+        return max(0, most - max(0, taken - cached))
+    return None
+
+
+def _cached(stat: Path, names: tuple[str, ...]) -> int:
+    try:
+        rows = [line.split() for line in stat.read_text().splitlines()]
+    except OSError:
+        return 0
+    return sum(int(row[1]) for row in rows if len(row) == 2 and row[0] in names)
+
+
+def _sysconf() -> int | None:
+    """All physical memory: macOS and others do not say what is free."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _refusal(needs: str, wanted: Capacity, why: str, context: int) -> str:
+    advice = "close other programs, or compile with a smaller --quant"
+    if context >= SMALLEST_CONTEXT:
+        advice = f"use --context {context} or close other programs"
+    return f"the model needs {needs} for a context of {wanted.context} and {why}; {advice}"
+
+
+def _note(wanted: Capacity, fitted: Capacity, why: str) -> str:
+    if fitted.context < wanted.context:
+        return f"{why}: the context is {fitted.context} tokens instead of {wanted.context}"
+    room = room_text(fitted.pools, fitted.groups)
+    return f"{why}: room for {room} in all, so some requests wait for others"

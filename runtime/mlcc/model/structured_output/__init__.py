@@ -1,0 +1,1 @@
+"""Structured output: JSON Schema, regular expressions and grammars as token masks."""

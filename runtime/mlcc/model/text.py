@@ -1,0 +1,100 @@
+"""The text side of an artifact, read: tokenizer, chat template, what is recommended, what it says
+of itself. Loads no library and hashes no weights. What it does then is `model.ModelText`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.api.openai.model_info import About
+from mlcc.api.openai.sampling_params import recommended
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
+from mlcc.errors import ArtifactError
+from mlcc.model.model import ModelText
+from mlcc.model.tokenizer.tokenizer import FileTokenizer, TextTokenizer
+
+if TYPE_CHECKING:
+    from mlcc.artifact.folder import Artifact
+
+_NO_TEMPLATE = "the model has no chat template; conversations are written as plain 'User: ...' text"
+
+
+def open_text(
+    path: Path,
+    *,
+    parse_special: bool = False,
+    tool_parser: str | None = None,
+    reasoning_parser: str | None = None,
+) -> ModelText:
+    """The text side of a compiled model, without loading the library or hashing the weights: of
+    the files only those that are read. `parse_special`: as `ModelText.with_special`; parsers as
+    `ModelText.with_parsers`.
+
+    Raises ArtifactError, and InvalidRequestError for parsers that there are not.
+    """
+    from mlcc.artifact.folder import Artifact
+
+    artifact = Artifact.open(path, verify=False, host=False)
+    artifact.verify(text_files(artifact.manifest))
+    text = text_of(artifact).with_parsers(tool_parser, reasoning_parser)
+    return text.with_special() if parse_special else text
+
+
+def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> ModelText:
+    """The text side of an artifact whose files are checked; None: by the tokenizer's own file,
+    which grammars are read by in any case. Raises ArtifactError."""
+    from mlcc.model.structured_output.llguidance import open_grammars
+
+    if tokenizer is None:  # else a host has its own
+        tokenizer = FileTokenizer(artifact.tokenizer_path)
+    info = artifact.manifest.model
+    grammars = open_grammars(artifact.tokenizer_path, info.vocab_size, info.eos_token_ids)
+    try:
+        text = read_text(artifact.manifest, artifact.text, tokenizer)
+        return replace(text, grammars=grammars)
+    except ArtifactError as error:
+        raise ArtifactError(f"{artifact.folder}: {error.message}") from error
+
+
+def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> ModelText:
+    """The text side, from files that `read` brings. Raises ArtifactError."""
+    info = manifest.model
+    templates = chat_templates(manifest, read)
+    template, tools = templates.get("default"), templates.get("tool_use")
+    control = tokenizer.special_tokens()
+    return ModelText(
+        name=info.name,
+        tokenizer=tokenizer,
+        chat_template=ChatTemplate(template, info.special_tokens, control),
+        tool_template=ChatTemplate(tools, info.special_tokens, control) if tools else None,
+        eos_ids=frozenset(info.eos_token_ids),
+        sampling=recommended(generation_config(manifest, read)),
+        notes=() if template or manifest.encoder else (_NO_TEMPLATE,),
+        about=about_of(manifest),
+        encoder=manifest.encoder,
+    )
+
+
+def about_of(manifest: Manifest) -> About:
+    info, memory = manifest.model, manifest.memory
+    digest = sha256()
+    for entry in sorted(manifest.files, key=lambda entry: entry.path):
+        digest.update(f"{entry.sha256} {entry.path}\n".encode())
+    return About(
+        architecture=info.architecture,
+        quantization=manifest.quantization.name,
+        device=manifest.target.device,
+        config=info.config,
+        vocab_size=info.vocab_size,
+        weights_bytes=memory.weights_bytes,
+        device_bytes=memory.weights_bytes
+        + memory.cache_bytes
+        + memory.workspace_bytes
+        + (manifest.adapters.nbytes if manifest.adapters else 0),
+        digest=digest.hexdigest(),
+    )

@@ -1,0 +1,1 @@
+"""Tokenizers: the model's own, its vocabulary and special tokens."""

@@ -1,0 +1,133 @@
+"""A model's tokenizer: the port, and `tokenizer.json` read by Hugging Face's tokenizers library.
+
+Text to ids for the drivers, ids to text for the engine. Pyodide has no wheel of that library, which
+is therefore imported only when a file is read: the browser brings another behind the same port.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.util.panics import is_panic, muted
+
+MAX_TOKENIZER_BYTES = 128 << 20
+"""Gemma 3's, of 262,144 tokens, takes 33 MB."""
+
+
+class TextTokenizer(Protocol):
+    """Both directions. `decode` is what the engine needs."""
+
+    @property
+    def longest(self) -> int | None:
+        """Characters of a text that one token stands for at most; None if there is no bound."""
+        ...
+
+    def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
+        """The ids of a text, int32. Special tokens written in the text are recognised."""
+        ...
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        """The text of these tokens, special ones skipped, broken UTF-8 as U+FFFD."""
+        ...
+
+    def special_tokens(self) -> tuple[str, ...]:
+        """As they are written: what steers the model and is no text (`<|im_end|>`)."""
+        ...
+
+
+class FileTokenizer:
+    """The tokenizer of a folder. Thread-safe. Raises ArtifactError if it cannot be read.
+
+    data: what the file holds, or will, where that is known already.
+    """
+
+    def __init__(self, path: Path, data: bytes | None = None) -> None:
+        from tokenizers import Tokenizer as HfTokenizer
+
+        from mlcc.util.files import read_regular
+
+        try:
+            read = data if data is not None else read_regular(path, MAX_TOKENIZER_BYTES)
+            text = read.decode()
+            with muted():
+                self._tokenizer = HfTokenizer.from_str(text)
+        except BaseException as error:  # the library raises bare Exception, and panics
+            if not (isinstance(error, Exception) or is_panic(error)):
+                raise
+            raise ArtifactError(
+                f"{path} cannot be read: {error}; compile the model again"
+            ) from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    @cached_property
+    def longest(self) -> int | None:
+        """Characters of a text that one token stands for at most; None if there is no bound."""
+        from mlcc.model.tokenizer.longest_token import longest_text
+
+        return longest_text(self._tokenizer)
+
+    def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
+        """The ids of a text. Raises InvalidRequestError if it is not valid Unicode."""
+        check_unicode(text)
+        try:
+            # A batch of one: `encode` alone would hold the GIL, and no other thread run.
+            made = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        except BaseException as error:
+            if (failure := _failure(error)) is None:
+                raise
+            raise failure from error
+        return array("i", made[0].ids)
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        """The text of ids, special tokens skipped."""
+        try:
+            text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        except BaseException as error:
+            if (failure := _failure(error)) is None:
+                raise
+            raise failure from error
+        return text
+
+    def piece(self, token: int) -> str | None:
+        """A token as the vocabulary writes it."""
+        written: str | None = self._tokenizer.id_to_token(token)
+        return written
+
+    def special_tokens(self) -> tuple[str, ...]:
+        """The added tokens that are marked so."""
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        return tuple(token.content for token in added if token.special)
+
+
+def beginning(tokenizer: TextTokenizer) -> list[int]:
+    """The special tokens that a tokenizer puts before a text (`<bos>`); often none."""
+    plain, with_them = (list(tokenizer.encode("a", add_special_tokens=s)) for s in (False, True))
+    return with_them[: with_them.index(plain[0])] if plain and plain[0] in with_them else []
+
+
+def _failure(error: BaseException) -> ArtifactError | None:
+    """For what the library raises if a tokenizer loads and does not work; None for the rest."""
+    if type(error) is not Exception and not is_panic(error):
+        return None
+    return ArtifactError(f"the tokenizer failed: {error}; the model's tokenizer.json is not sound")
+
+
+def check_unicode(text: str) -> None:
+    """Raise InvalidRequestError for half surrogates, which are no text.
+
+    Bytes that are not UTF-8 come as such from Python's command line and pipes, and JavaScript's
+    strings may hold them.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"the text is not valid UTF-8 at its character {error.start + 1}; convert it, for "
+            "example with `iconv -t UTF-8`"
+        ) from None

@@ -1,0 +1,123 @@
+"""Deployments of Ray Serve: engines behind `PrefixRouter`, and what starts them.
+
+Importing this imports ray: `mlcc.scale` and `mlcc.scale.cluster` say what to type without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import ray
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve import Application
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
+
+from mlcc.scale.autoscaling import wanted
+from mlcc.scale.messages import Ask, Described, Handed, Piece, Said
+from mlcc.scale.options import Scale
+from mlcc.scale.replica import Replica
+from mlcc.scale.routed_engine import ReplicaLostError
+from mlcc.scale.router import LOOK, PrefixRouter
+from mlcc.worker.messages import Dropped
+from mlcc.worker.worker import OpenModel
+
+ENGINE, PREFILL = "mlcc-engine", "mlcc-prefill"
+"""Names of deployments."""
+_LOOK_S = 1.0
+
+
+class EngineReplica:
+    """A `Replica` as Ray Serve runs it: these names are Serve's, but `answer` and `described`."""
+
+    def __init__(self, open_model: OpenModel, artifact: str, max_queue: int) -> None:
+        name = serve.get_replica_context().replica_id.unique_id
+        self._replica = Replica(open_model, artifact, max_queue, name)
+
+    async def answer(self, ask: Ask) -> AsyncIterator[Piece]:
+        """As `Replica` has it, but what moves goes through Ray's object store."""
+        if isinstance(ask.moved, list):
+            try:
+                ask = replace(ask, moved=await ask.moved[0])
+            except RayError as error:  # who computed it is gone, or the store threw it out
+                lost = ReplicaLostError(f"what was computed is lost ({type(error).__name__})")
+                yield [Dropped(lost)]
+                return
+        async for piece in self._replica.answer(ask):
+            yield [await _stored(said) if isinstance(said, Handed) else said for said in piece]
+
+    async def described(self) -> Described:
+        """As `Replica` has it."""
+        return self._replica.described()
+
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """For the router: asked about once a second."""
+        return {LOOK: await self._replica.look()}
+
+    async def check_health(self) -> None:
+        """Raises what makes Serve start another in its place."""
+        self._replica.check()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """For `wanted`."""
+        stats = (await self._replica.look()).stats
+        return {name: float(value) for name, value in (asdict(stats) if stats else {}).items()}
+
+    def __del__(self) -> None:
+        if hasattr(self, "_replica"):
+            self._replica.close()
+
+
+async def _stored(handed: Handed) -> Said:
+    """With a reference, boxed: a bare one would be resolved on its way. A full store is a loss of
+    time: what was computed stays, as the note, and is computed again."""
+    try:
+        return replace(handed, moved=[await asyncio.to_thread(ray.put, handed.moved)])
+    except RayError:
+        return replace(handed, moved=handed.note)
+
+
+def engines(open_model: OpenModel, artifact: str, scale: Scale, name: str = ENGINE) -> Application:
+    """The engines alone, for who asks them through a handle."""
+    counts: dict[str, Any] = {"num_replicas": scale.replicas}
+    if scale.autoscale is not None:
+        counts = {"autoscaling_config": _autoscaling(scale)}
+    routing: dict[str, Any] = {
+        "request_router_class": PrefixRouter,
+        "request_router_kwargs": {"name": name},
+        "request_routing_stats_period_s": _LOOK_S,
+        "request_routing_stats_timeout_s": 10,
+    }
+    made: Any = serve.deployment(
+        name=name,
+        max_ongoing_requests=scale.most_ongoing,
+        ray_actor_options={"num_cpus": scale.cpus, "num_gpus": scale.gpus},
+        graceful_shutdown_timeout_s=scale.drain_s,
+        graceful_shutdown_wait_loop_s=0.1,
+        health_check_period_s=1,
+        health_check_timeout_s=30,
+        request_router_config=RequestRouterConfig(**routing),
+        **counts,
+    )(EngineReplica)
+    app: Application = made.bind(open_model, artifact, scale.most_ongoing)
+    return app
+
+
+def _autoscaling(scale: Scale) -> AutoscalingConfig:
+    assert scale.autoscale is not None
+    least, most = scale.autoscale
+    where: dict[str, Any] = {"policy_function": f"{wanted.__module__}:{wanted.__name__}"}
+    policy: Any = AutoscalingPolicy(**where)  # type: ignore[no-untyped-call]
+    return AutoscalingConfig(
+        min_replicas=least,
+        max_replicas=most,
+        initial_replicas=max(1, least),
+        target_ongoing_requests=scale.ongoing,
+        upscale_delay_s=scale.upscale_s,
+        downscale_delay_s=scale.downscale_s,
+        look_back_period_s=scale.lookback_s,
+        policy=policy,
+    )

@@ -1,0 +1,53 @@
+"""The port `Replicas` over a handle of Ray Serve."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import BackPressureError
+from ray.serve.handle import DeploymentHandle
+
+from mlcc.scale.messages import Ask, Described, Piece
+from mlcc.scale.replica_stats import heard
+from mlcc.scale.routed_engine import ReplicaLostError
+
+
+def described(handle: DeploymentHandle[Any]) -> Described:
+    """What a replica is, once there is one; not for an event loop. Raises ReplicaLostError."""
+    try:
+        found: Described = handle.described.remote().result()
+        return found
+    except RayError as error:
+        raise _lost(error) from None
+
+
+class ServeReplicas:
+    """Replicas of one deployment, whose router has the deployment's name."""
+
+    def __init__(self, handle: DeploymentHandle[Any]) -> None:
+        self._streaming, self._deployment = handle.options(stream=True), handle.deployment_name
+
+    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+        """As `Replicas` has it."""
+        pieces: Any = self._streaming.answer.remote(ask)
+        over = False
+        try:
+            async for piece in pieces:
+                yield piece
+            over = True
+        except (RayError, BackPressureError) as error:
+            over = True
+            raise _lost(error) from None
+        finally:
+            if not over:
+                pieces.cancel()
+
+    def told(self) -> Mapping[str, Mapping[str, float]]:
+        """As `Replicas` has it."""
+        return heard(self._deployment).told()
+
+
+def _lost(error: Exception) -> ReplicaLostError:
+    return ReplicaLostError(f"a replica was lost ({type(error).__name__})")

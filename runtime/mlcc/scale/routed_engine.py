@@ -1,0 +1,193 @@
+"""An `EngineClient` whose engine is several: each request is asked of one of them, and of another
+if that one is lost before anybody saw a part of the answer.
+
+What is known already cannot be asked again: tokens are drawn anew elsewhere, and half of one answer
+would end as another's. Such a stream ends with a typed error. Knows no ray: who the replicas are
+and which one gets a request is behind the port `Replicas`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from mlcc.api.errors import BusyError, EngineDiedError
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.events import Finished
+from mlcc.engine.kv_cache.prefix_digest import prefixes
+from mlcc.engine.kv_cache.radix_tree import PrefixTree
+from mlcc.engine.request import Request
+from mlcc.errors import DeviceError, MlccError
+from mlcc.scale.messages import Ask, Piece, Said
+from mlcc.scale.routing import Prompt
+from mlcc.service.jobs.engine_client import EngineClient
+from mlcc.worker.messages import Dropped, Events, Refused
+
+log = logging.getLogger("mlcc.scale")
+
+MOST_LOST = 3
+"""Replicas that may be lost with a request. One that is there each time may be why."""
+WAIT_S = 60.0
+"""How long a request waits for a replica of its artifact, as in an upgrade those of the other go
+one by one; and for one that hears it, as who is dead may be chosen until that is known."""
+AGAIN_S = 0.25
+
+
+class ReplicaLostError(MlccError):
+    """A replica ended, or cannot be reached, and with it what it was asked. `replica` is its name,
+    if that is known."""
+
+    http_status = 503
+
+    def __init__(self, message: str, replica: str = "") -> None:
+        super().__init__(message, code="replica_lost")
+        self.replica = replica
+        self.heard = True
+        """Whether it had the request, which may be why."""
+
+
+class ForeignReplicaError(ReplicaLostError):
+    """A replica runs another artifact than its asker's. Nothing was lost, it is not the one."""
+
+
+class StartingReplicaError(ReplicaLostError):
+    """A replica's engine is being started again. Nothing was lost; another may answer now."""
+
+
+class Replicas(Protocol):
+    """Those who answer, wherever they are."""
+
+    def ask(self, ask: Ask, /) -> AsyncIterator[Piece]:
+        """What one of them says, until the request's end. Whoever stops reading cancels it. Raises
+        ReplicaLostError."""
+        ...
+
+    def told(self) -> Mapping[str, Mapping[str, float]]:
+        """What each told of itself last, and what was sent to it, by name."""
+        ...
+
+
+class RoutedEngine(EngineClient):
+    """One per model. `capacity` is that of each replica."""
+
+    def __init__(
+        self, replicas: Replicas, capacity: Capacity, artifact: str, most_live: int
+    ) -> None:
+        super().__init__(most_live)
+        self._replicas, self._capacity, self._artifact = replicas, capacity, artifact
+        self._block = PrefixTree(capacity.groups).block
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self.wait_s = WAIT_S
+        self.retried = 0
+        """Requests that were asked once more of somebody else."""
+
+    @property
+    def capacity(self) -> Capacity:
+        return self._capacity
+
+    async def counters(self) -> dict[str, Any]:
+        """Of all engines together, and of each, as they told last."""
+        return self._counted(self._replicas.told())
+
+    def _counted(self, each: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+        self.check_alive()
+        together: Counter[str] = Counter()
+        for told in each.values():
+            together.update(told)
+        together["retried"] = self.retried
+        return {"engine": dict(together) if each else None, "replicas": each}
+
+    def stop(self, why: str = "the server is shutting down") -> None:
+        """Fail what still waits. Idempotent."""
+        self._die(EngineDiedError(f"{why}; the answer is lost", code="engine_died"))
+        for task in self._asking.values():
+            task.cancel()
+
+    def _add(self, request: Request) -> None:
+        task = asyncio.get_running_loop().create_task(self._follow(request))
+        self._asking[request.id] = task
+        task.add_done_callback(lambda _: self._asking.pop(request.id, None))
+
+    def _cancel(self, request_id: str) -> None:
+        if task := self._asking.get(request_id):
+            task.cancel()
+
+    async def _follow(self, request: Request) -> None:
+        """Ask until it is answered, refused, or lost too often."""
+        tokens, session = len(request.prompt), request.family
+        beginnings = prefixes(request.scope, request.prompt, self._block)
+        prompt = Prompt(tokens, beginnings, session)
+        avoid: list[str] = []
+        now = asyncio.get_running_loop().time
+        patience = now() + self.wait_s
+        while True:
+            ask = Ask(request, self._artifact, prompt, tuple(avoid))
+            error = await self._once(ask)
+            if error is None or (live := self._owners.get(request.id)) is None:
+                return
+            foreign = isinstance(error, ForeignReplicaError)
+            starting = isinstance(error, StartingReplicaError)
+            waits = foreign or starting or not error.heard
+            waits = waits and not live.begun and now() < patience
+            live.lost += not waits
+            if live.begun or live.lost >= MOST_LOST:
+                return self._give_up(request.id, error, live.begun)
+            if waits and not (starting and error.replica and error.replica not in avoid):
+                await asyncio.sleep(AGAIN_S)
+            if foreign and waits:
+                continue
+            avoid += [error.replica] if error.replica else []
+            self.retried += 1
+            log.warning("%s; it is asked once more", error)
+
+    async def _once(self, ask: Ask) -> ReplicaLostError | None:
+        """Ask one replica. Returns how it was lost, if it was."""
+        return await self._asked(self._replicas, ask)
+
+    async def _asked(self, replicas: Replicas, ask: Ask) -> ReplicaLostError | None:
+        ended = heard = False
+        try:
+            async for piece in replicas.ask(ask):
+                heard = True
+                for said in piece:
+                    ended = self._take(ask.request.id, said) or ended
+        except ReplicaLostError as error:
+            error.heard = heard
+            return error
+        except MlccError as error:
+            self._refuse(ask.request.id, error)
+        except Exception as error:  # a bug: who waits must hear of it
+            log.exception("a replica cannot be asked")
+            self._refuse(ask.request.id, DeviceError(f"a replica cannot be asked: {error!r}"))
+        else:
+            if not ended:
+                return ReplicaLostError("a replica ended a stream before the answer's end")
+        return None
+
+    def _take(self, request_id: str, said: Said) -> bool:
+        """Whether it is the end."""
+        if isinstance(said, Events):
+            self._deliver(said.events)
+            return any(isinstance(event, Finished) for event in said.events)
+        if isinstance(said, Refused):
+            raise said.error
+        if isinstance(said, Dropped):
+            raise _lost(said.error)
+        self._accept(request_id)
+        return False
+
+    def _give_up(self, request_id: str, error: ReplicaLostError, begun: bool) -> None:
+        live = self._owners[request_id]
+        what = "a part of the answer is out" if begun else f"it was lost {live.lost} times"
+        said = f"{error.message}; {what}, so it is not asked again. Send the request once more"
+        self._fail_jobs([live.job], EngineDiedError(said, code="replica_lost", cause=error))
+
+
+def _lost(error: MlccError) -> MlccError:
+    """What a replica's engine died of is that replica's, not the request's."""
+    if isinstance(error, EngineDiedError | BusyError):
+        return ReplicaLostError(error.message)
+    return error

@@ -1,0 +1,91 @@
+"""Which names a server answers to, so that a page from elsewhere cannot reach it by a name of its
+own (DNS rebinding): its host's address then is ours, but the name in its requests is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mlcc.api.errors import ForbiddenError
+from mlcc.errors import InvalidRequestError
+from mlcc.server.asgi import headers_of
+from mlcc.server.http.errors import refusal
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    return host in LOOPBACK or host.startswith("127.")
+
+
+def allowed_hosts(host: str, has_keys: bool, more: Sequence[str] = ()) -> frozenset[str] | None:
+    """The names to answer to; None = all.
+
+    A server that only this machine reaches, and that asks for no key, is to be asked by this
+    machine's own names. The names of one with a key, or for others, only its owner knows (`more`).
+    """
+    if not more and (has_keys or not is_local(host)):
+        return None
+    return frozenset(name.lower().strip("[]") for name in (*LOOPBACK, host, *more))
+
+
+def check_origin(origin: str) -> str:
+    """An origin as browsers send it (RFC 6454), or "*". Raises InvalidRequestError."""
+    good = origin == "*"
+    with suppress(ValueError):
+        found = urlsplit(origin)
+        good = good or bool(found.hostname and origin == f"{found.scheme}://{found.netloc}")
+    if not good:
+        raise InvalidRequestError(
+            f"--cors-origin {origin[:80]!a} is no origin; write it as https://a.example, with the "
+            "port if it has one, or * for all"
+        )
+    return origin.lower()
+
+
+class AllowedHosts:
+    """ASGI middleware: 403 for a Host or an Origin that is none of the names. `origins` are let in
+    as they are; "*" = all."""
+
+    def __init__(
+        self, app: ASGIApp, names: frozenset[str] | None, origins: Sequence[str] = ()
+    ) -> None:
+        self._app = app
+        self._names = names
+        self._origins = frozenset(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._names is None or scope["type"] not in ("http", "websocket"):
+            return await self._app(scope, receive, send)
+        headers = headers_of(scope)
+        origin = headers.get("origin")
+        if origin in self._origins or "*" in self._origins:
+            origin = None
+        for name, found in (
+            ("Host", _host_of("//" + headers["host"]) if "host" in headers else None),
+            ("Origin", _host_of(origin) if origin is not None else None),
+        ):
+            if found is not None and found not in self._names:
+                return await refusal(scope, _foreign(name, found))(scope, receive, send)
+        await self._app(scope, receive, send)
+
+
+def _host_of(url: str) -> str:
+    """The name in a URL, without a port; "" if there is none ("null", say)."""
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _foreign(header: str, found: str) -> ForbiddenError:
+    return ForbiddenError(
+        f"the header '{header}' names {found[:80]!a}, which is no name of this server; if it "
+        "should be, start `mlcc serve` with --allowed-host NAME, --cors-origin ORIGIN or --api-key",
+        code="foreign_host",
+    )

@@ -1,0 +1,96 @@
+"""Whether a caller sent an API key, whose it is, and whether it may ask now. Each is a tenant of
+the engine.
+"""
+
+# No `from __future__ import annotations`: older FastAPIs cannot resolve those of an object.
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
+from starlette.requests import Request
+
+from mlcc.api.errors import AuthenticationError
+from mlcc.server.auth.key_file import ApiKey, KeyFile, digest_of
+from mlcc.server.auth.rate_limit import Rates
+
+TENANT = "mlcc.tenant"
+"""In a scope's `state`: whose request it is."""
+MORE_HEADERS = "mlcc.headers"
+"""In a scope's `state`: headers for the answer, whatever that will be."""
+
+
+class Keyring:
+    """All keys that hold now: those of the command line, "key 1" and so on, and a file's."""
+
+    def __init__(self, given: Sequence[str] = (), file: KeyFile | None = None) -> None:
+        self._given = tuple(
+            ApiKey(f"key {number}", digest_of(key)) for number, key in enumerate(given, 1)
+        )
+        self._file = file
+
+    @property
+    def open(self) -> bool:
+        """Whether none is needed."""
+        return not self._given and self._file is None
+
+    def find(self, sent: bytes) -> ApiKey | None:
+        """Whose key it is, None = nobody's. Takes as long for one as for another."""
+        keys = (*self._given, *(self._file.keys() if self._file else ()))
+        digests = [hashlib.sha256(spelling).digest() for spelling in _spellings(sent)]
+        found = [
+            True in [hmac.compare_digest(key.digest, digest) for digest in digests] for key in keys
+        ]
+        return keys[found.index(True)] if any(found) else None
+
+
+class Key(SecurityBase):
+    """A dependency of FastAPI's: raises AuthenticationError unless the caller sent one of the keys,
+    or none is needed, and RateLimitError for one that has asked too much. Says in the scope whose
+    request it is."""
+
+    scheme_name = "key"
+
+    def __init__(self, keyring: Keyring, rates: Rates) -> None:
+        self.model = HTTPBearer(
+            description="A key of `--api-key` or `--api-keys`, if the server has one; also taken "
+            "as the header x-api-key."
+        )
+        self._keyring = keyring
+        self._rates = rates
+
+    async def __call__(self, request: Request) -> None:
+        if self._keyring.open:
+            return
+        sent = _sent(request)
+        key = self._keyring.find(sent)
+        if key is None:
+            what = "is not one of this server" if sent else "is missing"
+            raise AuthenticationError(
+                f"the API key {what}; send the header 'Authorization: Bearer KEY' or "
+                "'x-api-key: KEY'",
+                code="invalid_api_key",
+            )
+        state = request.scope.setdefault("state", {})
+        state[TENANT] = key.name
+        if request.method == "POST":  # what else there is asks nothing of the engine
+            state[MORE_HEADERS] = self._rates.headers(key)
+            state[MORE_HEADERS] = self._rates.enter(key)
+
+
+def _sent(request: Request) -> bytes:
+    """The key, as it was sent: the first header that carries one."""
+    headers = request.scope["headers"]
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, key = bytes(value).partition(b" ")
+            if scheme.lower() == b"bearer" and key.strip():
+                return key.strip()
+    return next((bytes(value).strip() for name, value in headers if name == b"x-api-key"), b"")
+
+
+def _spellings(sent: bytes) -> tuple[bytes, bytes]:
+    """The UTF-8 of what clients send: that (curl), or Latin-1 (Python's http.client)."""
+    return sent, sent.decode("latin-1").encode()

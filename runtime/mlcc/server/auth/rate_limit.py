@@ -1,0 +1,100 @@
+"""How much a key may ask for in a minute: token buckets (as in RFC 2697), one for requests and one
+for tokens, by the key's name.
+
+A request is let in while the bucket of tokens is not empty, and pays when it ends: nobody knows
+before how long answers become. So requests at the same time can leave a debt, for which later ones
+wait.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mlcc.api.errors import RateLimitError
+from mlcc.server.auth.key_file import ApiKey
+from mlcc.service.observer import Done
+
+_MINUTE_S = 60.0
+
+
+@dataclass
+class Bucket:
+    """Fills with `per_minute` in a minute, up to that."""
+
+    per_minute: float
+    level: float
+    at: float
+
+    def fill(self, now: float) -> None:
+        """What has come since it was looked at."""
+        gained = (now - self.at) * self.per_minute / _MINUTE_S
+        self.level, self.at = min(self.per_minute, self.level + gained), now
+
+    def wait(self, level: float) -> float:
+        """Seconds until it has that much; 0 = it has."""
+        return max(0.0, level - self.level) * _MINUTE_S / self.per_minute
+
+
+class Rates:
+    """The buckets of all keys. An `Observer` of the engine, which tells what was used."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: dict[tuple[str, str], Bucket] = {}
+
+    def enter(self, key: ApiKey) -> dict[str, str]:
+        """One more request of a key. Returns headers that tell what is left; raises RateLimitError,
+        and takes nothing, if it has none left."""
+        requests = self._bucket(key.name, "requests", key.requests_per_minute)
+        tokens = self._bucket(key.name, "tokens", key.tokens_per_minute)
+        for what, bucket, least in (("requests", requests, 1.0), ("tokens", tokens, 0.0)):
+            if bucket is not None and (bucket.level < least or bucket.level <= 0):
+                wait = max(1, math.ceil(bucket.wait(max(least, 1.0))))
+                raise RateLimitError(
+                    f"the API key '{key.name}' has used its {bucket.per_minute:g} {what} a minute; "
+                    f"try again in {wait} s",
+                    wait,
+                )
+        if requests is not None:
+            requests.level -= 1
+        return self.headers(key)
+
+    def headers(self, key: ApiKey) -> dict[str, str]:
+        """What a key has left, in the words of OpenAI's headers."""
+        found: dict[str, str] = {}
+        for what, limit in (
+            ("requests", key.requests_per_minute),
+            ("tokens", key.tokens_per_minute),
+        ):
+            if (bucket := self._bucket(key.name, what, limit)) is not None:
+                found[f"x-ratelimit-limit-{what}"] = f"{bucket.per_minute:g}"
+                found[f"x-ratelimit-remaining-{what}"] = str(max(0, math.floor(bucket.level)))
+                found[f"x-ratelimit-reset-{what}"] = f"{bucket.wait(bucket.per_minute):.3f}s"
+        return found
+
+    def first_token(self, tenant: str, seconds: float, /) -> None:
+        pass
+
+    def done(self, done: Done, /) -> None:
+        """An answer ended, whole or not: its key pays for the prompt and for what was made."""
+        if (bucket := self._buckets.get((done.tenant, "tokens"))) is not None:
+            bucket.fill(self._clock())
+            bucket.level -= done.prompt_tokens + done.completion_tokens
+
+    def restarted(self) -> None:
+        pass
+
+    def _bucket(self, name: str, what: str, per_minute: float | None) -> Bucket | None:
+        """As full as it is now. One whose limit has changed is a new one."""
+        if per_minute is None:
+            self._buckets.pop((name, what), None)
+            return None
+        now = self._clock()
+        bucket = self._buckets.get((name, what))
+        if bucket is None or bucket.per_minute != per_minute:
+            bucket = self._buckets[name, what] = Bucket(per_minute, per_minute, now)
+        bucket.fill(now)
+        return bucket

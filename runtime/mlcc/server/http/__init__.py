@@ -1,0 +1,1 @@
+"""HTTP connections: limits, keep-alive, compression, draining and errors."""

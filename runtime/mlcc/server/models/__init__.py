@@ -1,0 +1,1 @@
+"""The models of a server: loading, evicting, and the backends that answer."""

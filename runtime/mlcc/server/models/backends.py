@@ -1,0 +1,157 @@
+"""What stands behind a server's application: one model that is there as long as the server, or
+several that come and go. Both begin and end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from mlcc.engine.batch.batch import Capacity
+from mlcc.model.model import ModelText
+from mlcc.server.asgi import Settings
+from mlcc.server.models.pool import ModelPool
+from mlcc.server.models.sources import Source
+from mlcc.server.prompts.prompt_pool import WorkerPrompts
+from mlcc.service.adapters import AdapterFolders
+from mlcc.service.generate import Core
+from mlcc.service.jobs.engine_client import EngineClient
+from mlcc.service.model_port import Models, OneModel
+from mlcc.service.observer import Observer
+from mlcc.service.response_store.conversations import Conversations
+from mlcc.service.response_store.store import Kept
+from mlcc.worker.client import WorkerClient
+from mlcc.worker.lora_client import load_first
+from mlcc.worker.process import EngineProcess
+from mlcc.worker.worker import OpenModel
+
+
+class Begun(Protocol):
+    """What answers for one model: a process of this machine, or replicas of a cluster."""
+
+    notes: tuple[str, ...]
+    capacity: Capacity
+
+    @property
+    def client(self) -> EngineClient: ...
+
+    def start(self) -> None:
+        """In the event loop, before the first request."""
+
+    def stop(self) -> None:
+        """Fail what still waits. Idempotent."""
+
+    def stop_soon(self) -> None:
+        """The same for signal handlers."""
+
+    def close(self) -> None:
+        """End it, outside the event loop. Idempotent."""
+
+
+class OwnEngine:
+    """An engine process of this server's own, with the settings' adapters in it. Raises MlccError
+    if the model cannot be loaded, and leaves no process behind then."""
+
+    def __init__(self, open_model: OpenModel, settings: Settings) -> None:
+        self._process = EngineProcess(open_model)
+        try:
+            load_first(self._process, settings.adapters)
+        except BaseException:
+            self._process.close()
+            raise
+        self.notes, self.capacity = self._process.notes, self._process.capacity
+        adapters = settings.adapters
+        self.client = WorkerClient(self._process, settings.max_queue, adapters=adapters)
+
+    def start(self) -> None:
+        self.client.start()
+
+    def stop(self) -> None:
+        self.client.stop()
+
+    def stop_soon(self) -> None:
+        self.client.stop_soon()
+
+    def close(self) -> None:
+        self._process.close()
+
+
+class OnePlace:
+    """One model. The engine and the prompts' processes belong to the caller."""
+
+    def __init__(
+        self,
+        engine: Begun,
+        text: ModelText,
+        prompts: WorkerPrompts,
+        settings: Settings,
+        aliases: Sequence[str] = (),
+        kept: Kept | None = None,
+    ) -> None:
+        self._engine, self._name = engine, text.name
+        talks = Conversations(kept)
+        folders = AdapterFolders(settings.lora_dir)
+        core = Core(engine.client, text, settings.bounds, prompts, talks, aliases, folders)
+        self.models: Models = OneModel(core)
+        self._prompts = prompts
+
+    def clients(self) -> Mapping[str, EngineClient]:
+        """The one."""
+        return {self._name: self._engine.client}
+
+    def observe(self, observer: Callable[[str], Observer], /) -> None:
+        """Who hears of its answers."""
+        self._engine.client.observer = observer(self._name)
+
+    async def start(self) -> None:
+        """The model is loaded already."""
+        self._engine.start()
+        self._prompts.start()
+
+    async def stop(self) -> None:
+        """Fail what still waits."""
+        self._engine.stop()
+
+
+class ManyPlace:
+    """Several models, of which none is loaded before somebody asks for it."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        budgets: Mapping[str, int | None],
+        settings: Settings,
+        note: Callable[[str], None],
+        kept: Kept | None = None,
+    ) -> None:
+        self._pool = ModelPool(sources, budgets, settings.bounds, settings.max_queue, note, kept)
+        self.models: Models = self._pool
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    def clients(self) -> Mapping[str, EngineClient]:
+        """Of the models that are loaded now."""
+        return self._pool.clients()
+
+    def observe(self, observer: Callable[[str], Observer], /) -> None:
+        """Who hears of the answers of each that will be loaded."""
+        self._pool.observer = observer
+
+    async def start(self) -> None:
+        """Nothing is loaded yet."""
+        self._loop = asyncio.get_running_loop()
+
+    async def stop(self) -> None:
+        """Unload all models."""
+        await self._pool.close()
+
+    def stop_soon(self) -> None:
+        """Begin to, for signal handlers."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it is closed
+                self._loop.call_soon_threadsafe(self._begin_to_stop)
+
+    def _begin_to_stop(self) -> None:
+        self._stopping = asyncio.ensure_future(self._pool.close())

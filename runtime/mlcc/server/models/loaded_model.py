@@ -1,0 +1,114 @@
+"""A model that runs for a server: its engine's process, the processes that read its prompts, and
+what asks them. Nothing here decides when; see `pool.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from threading import Thread
+from typing import Any, TypeVar
+
+from mlcc.model.model import ModelText
+from mlcc.server.prompts.prompt_pool import WorkerPrompts
+from mlcc.server.prompts.prompt_worker import OpenText
+from mlcc.service.generate import Core, ServiceBounds
+from mlcc.service.response_store.conversations import Conversations
+from mlcc.worker.client import WorkerClient
+from mlcc.worker.process import EngineProcess
+from mlcc.worker.worker import OpenModel
+
+T = TypeVar("T")
+PROMPT_WORKERS = 1
+"""Of each of several models: one that reads long prompts holds up nobody else's model."""
+
+
+class HostedModel:
+    """`load` in the event loop; afterwards `core` answers, until `close`."""
+
+    def __init__(
+        self,
+        open_model: OpenModel,
+        open_text: OpenText,
+        bounds: ServiceBounds,
+        max_queue: int,
+        conversations: Conversations,
+    ) -> None:
+        self._open_model, self._open_text = open_model, open_text
+        self._bounds, self._max_queue = bounds, max_queue
+        self._conversations = conversations
+        self._stack = ExitStack()
+        self._client: WorkerClient | None = None
+        self.notes: tuple[str, ...] = ()
+
+    async def load(self, name: str, aliases: Sequence[str]) -> None:
+        """Start its processes, to answer to these names. Cancelled, it leaves none behind.
+
+        Raises MlccError.
+        """
+        loading = _in_thread(self._start)
+        try:
+            text, process = await asyncio.shield(loading)
+            prompts = WorkerPrompts(self._open_text, workers=PROMPT_WORKERS)
+            self._stack.enter_context(closing(prompts))
+        except BaseException:
+            await self._abandon(loading)
+            raise
+        self._client = WorkerClient(process, self._max_queue)
+        text = replace(text, name=name)
+        talks = self._conversations
+        self.core = Core(self._client, text, self._bounds, prompts, talks, aliases)
+        self.notes = process.notes
+        self._client.start()
+        prompts.start()
+
+    async def close(self, why: str) -> None:
+        """End them, and what still waits for them. Idempotent."""
+        if self._client is not None:
+            self._client.stop(why)
+        await _in_thread(self._stack.close)
+
+    def _start(self) -> tuple[ModelText, EngineProcess]:
+        """Blocks; another thread may close the process meanwhile."""
+        text = self._open_text()
+        return text, EngineProcess(self._open_model, self._begun)
+
+    def _begun(self, process: EngineProcess) -> None:
+        self._stack.callback(process.close)
+
+    async def _abandon(self, loading: asyncio.Future[Any]) -> None:
+        """Close what has begun, and what begins meanwhile: until the thread is done."""
+        while not loading.done():
+            await _in_thread(self._stack.close)
+            await asyncio.wait([loading], timeout=0.05)
+        loading.exception()  # it is known why
+        await _in_thread(self._stack.close)
+
+
+def _in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """In one of its own: those of the loop may all be busy with loads that it is to end."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(_settle, future, result, error)
+
+    Thread(target=run, name="model-pool", daemon=True).start()
+    return future
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,233 @@
+"""What a server may load: a compiled model by its names, and what it needs, told before anything is
+loaded. Reads manifests; opens no library and no weights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from mlcc.api.openai.model_info import About
+from mlcc.artifact.experts import expert_bytes
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import MANIFEST_NAME, TargetInfo
+from mlcc.engine.batch.batch import Capacity
+from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.loader import open_model
+from mlcc.model.memory.expert_offload import fit_or_stream
+from mlcc.model.memory.page_budget import MOST, with_pages
+from mlcc.model.memory.planner import (
+    RESERVE_BYTES,
+    Room,
+    available_bytes,
+    fit,
+    needed_bytes,
+    plan_capacity,
+)
+from mlcc.model.speculation import Speculation
+from mlcc.model.text import about_of, open_text
+from mlcc.server.prompts.prompt_worker import OpenText
+from mlcc.worker.worker import OpenModel
+
+MEMORY = "memory"
+"""The device of what the CPU computes, as budgets name it."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that one model takes, with its processes."""
+
+    full: int
+    """For all requests at once that were asked for."""
+    spare: int
+    """More than that is of no use to it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One model that can be loaded."""
+
+    name: str
+    context: int
+    device: str
+    """Whose memory it takes."""
+    needs: Needs
+    fits: Callable[[int], None]
+    """Raises CapacityError if so many bytes are too few, with fewer pages too."""
+    opener: Callable[[int | None], OpenModel]
+    """How to open it within so many bytes; None = nobody knows how many there are."""
+    open_text: OpenText
+    room: Callable[[], int | None]
+    """Bytes that are free on its device now; None = it does not tell. May take a driver's time and
+    memory: to be asked in another process."""
+    streams: Callable[[int], None] | None = None
+    """The same where experts may stay in their file (`model/memory/expert_offload.py`); None =
+    none can."""
+    about: About = field(default_factory=About)
+    aliases: tuple[str, ...] = ()
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """Of `mlcc serve`, for each of its models; None = what the artifact allows."""
+
+    threads: int | None = None
+    context: int | None = None
+    max_batch: int | None = None
+    max_step_tokens: int | None = None
+    max_rows: int | None = None
+    device: int | None = None
+    kv_pages: int | None = None
+    kv: str | None = None
+    prefix_cache: bool = True
+    speculation: Speculation | None = None
+    parse_special: bool = False
+    parsers: Mapping[str, str | None] = field(default_factory=dict)
+    """Of tool calls and reasoning, as `open_text` takes them."""
+
+
+def artifact_source(path: Path, options: LoadOptions) -> Source:
+    """A compiled model's. Raises ArtifactError, or CapacityError for sizes it was not made for."""
+    manifest = Artifact.open(path, verify=False).manifest
+    wanted = plan_capacity(
+        manifest,
+        max_batch=options.max_batch,
+        context=_within(options.context, manifest.limits.context),
+        max_step_tokens=options.max_step_tokens,
+        max_rows=options.max_rows,
+    )
+    wanted = with_pages(wanted, options.kv_pages)
+    full = needed_bytes(wanted, manifest) + RESERVE_BYTES
+    grows = options.prefix_cache and options.kv_pages is None
+    caches = needed_bytes(wanted, manifest) - needed_bytes(_empty(wanted), manifest)
+    return Source(
+        name=manifest.model.name,
+        context=wanted.context,
+        device=_device(manifest.target, options.device),
+        needs=Needs(full, full + (MOST - 1) * caches if grows else full),
+        fits=partial(_fits, wanted, manifest, options.context is not None),
+        streams=_streams(wanted, manifest, options.context is not None),
+        opener=partial(_opener, path, options, wanted.context),
+        open_text=partial(open_text, path, parse_special=options.parse_special, **options.parsers),
+        about=about_of(manifest),
+        room=partial(_room, manifest.target, options.device),
+    )
+
+
+def in_folder(folder: Path) -> list[Path]:
+    """The compiled models in a folder, one level down. Raises ArtifactError if there is none."""
+    try:
+        found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}"))
+    except OSError as error:
+        raise ArtifactError(f"{folder}: cannot be read ({error.strerror})") from error
+    if not found:
+        raise ArtifactError(
+            f"{folder}: holds no folder made by `mlcc compile`; give one that does, or the models "
+            "themselves (`mlcc serve A B`)"
+        )
+    return found
+
+
+def with_names(
+    sources: Mapping[str, Source], aliases: Sequence[tuple[str, str | None]]
+) -> list[Source]:
+    """Sources by what the user calls them, with their aliases: (alias, whose), None = the only one.
+
+    Two models of one name are called after their folders. Raises InvalidRequestError for a name
+    that is unknown or would be two models'.
+    """
+    named = _distinct(sources)
+    whose = {known: key for key, source in named.items() for known in (source.name, key)}
+    for alias, model in aliases:
+        if model is None and len(named) > 1:
+            names = ", ".join(source.name for source in named.values())
+            raise InvalidRequestError(
+                f"--alias {alias}: there are several models ({names}); type --alias {alias}=MODEL"
+            )
+        key = next(iter(named)) if model is None else whose.get(model)
+        if key is None:
+            names = ", ".join(source.name for source in named.values())
+            raise InvalidRequestError(f"--alias {alias}={model}: the models here are {names}")
+        named[key] = replace(named[key], aliases=(*named[key].aliases, alias))
+    taken: dict[str, str] = {}
+    for source in named.values():
+        for name in source.names:
+            if name in taken:
+                raise InvalidRequestError(
+                    f"two models would answer to '{name}'; give another --alias, or one of them"
+                )
+            taken[name] = source.name
+    return list(named.values())
+
+
+def _distinct(sources: Mapping[str, Source]) -> dict[str, Source]:
+    names = [source.name for source in sources.values()]
+    return {
+        key: replace(source, name=Path(key).name) if names.count(source.name) > 1 else source
+        for key, source in sources.items()
+    }
+
+
+def _within(context: int | None, most: int) -> int | None:
+    """One --context is for several models: of each as much as it has."""
+    return None if context is None else min(context, most)
+
+
+def _fits(wanted: Capacity, manifest: Manifest, fixed: bool, room: int) -> None:
+    fit(wanted, manifest, Room(room), fixed=fixed)
+
+
+def _streams(wanted: Capacity, manifest: Manifest, fixed: bool) -> Callable[[int], None] | None:
+    """Whether there is room for what every token reads. None of what is not mapped and mixed."""
+    if manifest.target.device != "cpu" or not expert_bytes(manifest.weights.tensors)[0]:
+        return None
+
+    def check(room: int) -> None:
+        fit_or_stream(wanted, manifest, Room(room, mapped=True), fixed=fixed)
+
+    return check
+
+
+def _opener(path: Path, options: LoadOptions, context: int, memory: int | None) -> OpenModel:
+    return partial(
+        open_model,
+        path,
+        threads=options.threads,
+        device=options.device,
+        max_batch=options.max_batch,
+        context=context if options.context is not None else None,
+        max_step_tokens=options.max_step_tokens,
+        max_rows=options.max_rows,
+        kv_pages=options.kv_pages,
+        kv=options.kv,
+        prefix_cache=options.prefix_cache,
+        speculation=options.speculation,
+        memory_bytes=None if memory is None else memory - RESERVE_BYTES,
+    )
+
+
+def _device(target: TargetInfo, number: int | None) -> str:
+    if target.device in ("cpu", "numpy"):
+        return MEMORY
+    return f"{target.device}:{number or 0}"
+
+
+def _empty(capacity: Capacity) -> Capacity:
+    return replace(capacity, pools=(0,) * len(capacity.pools))
+
+
+def _room(target: TargetInfo, number: int | None) -> int | None:
+    if _device(target, number) == MEMORY:
+        return available_bytes()
+    from mlcc.device.select import place_for
+
+    return place_for(target, number).room.bytes

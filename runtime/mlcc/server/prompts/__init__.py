@@ -1,0 +1,1 @@
+"""Processes that render and tokenize prompts beside the server."""

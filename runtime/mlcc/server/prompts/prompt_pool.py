@@ -1,0 +1,241 @@
+"""The port `mlcc.service.prompts` by processes: what takes too long or too much ends with its
+process, and nobody else waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from array import array
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import Any
+
+from mlcc.api.errors import RequestTimeoutError
+from mlcc.engine.sampling.grammar import Structure
+from mlcc.errors import MlccError
+from mlcc.server.prompts.prompt_worker import OpenText, PromptJob, Reply, prompt_main, too_much
+from mlcc.service.prompts import NO_VARIABLES
+
+WORKERS = 2
+LARGE = 64 << 10
+"""Characters. Larger prompts are read one at a time, so that they leave a worker to the others."""
+MEMORY_BYTES = 1 << 30
+LONGEST_S = 30.0
+STRUCTURE_S = 10.0
+"""The same for what an answer must be, of which ordinary ones take milliseconds."""
+KNOWN = 256
+"""Structures that are not asked for again."""
+
+
+class PromptWorker:
+    """One process, started when it is first asked and after each that was ended. Blocking."""
+
+    def __init__(self, open_text: OpenText, memory_bytes: int) -> None:
+        self._arguments = (open_text, memory_bytes)
+        self._context = multiprocessing.get_context("spawn")
+        self._process: Any = None
+        self._opening, self._asking = Lock(), Lock()
+        self._job: PromptJob | None = None
+        """That it is at."""
+        self._ended = False
+        """Whether that was to end the process."""
+        self._closed = False
+
+    def open(self) -> None:
+        """Start the process, if there is none. Raises MlccError if it does not begin to work."""
+        with self._opening:
+            if self._process is None and not self._closed:
+                self._open()
+
+    def _open(self) -> None:
+        self._connection, child = self._context.Pipe()
+        process = self._context.Process(
+            target=prompt_main, args=(child, *self._arguments), name="mlcc-prompts", daemon=True
+        )
+        process.start()
+        self._process = process  # not before: what has not started cannot be ended
+        child.close()
+        if self._closed:  # meanwhile
+            self.end()
+        if isinstance(reply := self._receive(PromptJob("")), MlccError):
+            self._forget()
+            raise reply
+
+    def ask(self, job: PromptJob) -> Reply:
+        """The answer. A process that ends instead of answering has taken too much."""
+        self.open()
+        self._job = job
+        try:
+            self._connection.send(job)
+            reply = self._receive(job)
+        except OSError:
+            reply = self._lost(job)
+        with self._asking:
+            self._job, ended, self._ended = None, self._ended, False
+        if ended:  # perhaps just after it had answered: the next one wants another process
+            self._forget()
+        return reply
+
+    def end(self, job: PromptJob | None = None) -> None:
+        """Kill the process: whoever waits for it in `ask` has an answer. With a job, only if it is
+        at that: who comes next must not be hit. Idempotent."""
+        with self._asking:
+            process = self._process
+            if process is not None and (job is None or job is self._job):
+                self._ended = True
+                process.kill()
+
+    def close(self) -> None:
+        """End it for good."""
+        self._closed = True
+        self.end()
+
+    def _receive(self, job: PromptJob) -> Reply:
+        try:
+            reply: Reply = self._connection.recv()
+            return reply
+        except (EOFError, OSError):
+            return self._lost(job)
+
+    def _lost(self, job: PromptJob) -> MlccError:
+        self._forget()
+        return too_much(job, "so much that its process had to be ended")
+
+    def _forget(self) -> None:
+        if (process := self._process) is not None:
+            process.kill()
+            process.join()
+            self._process = None
+
+
+class WorkerPrompts:
+    """Several workers, which start now. `start` in the event loop, which waits for none."""
+
+    def __init__(
+        self,
+        open_text: OpenText,
+        *,
+        workers: int = WORKERS,
+        memory_bytes: int = MEMORY_BYTES,
+        longest_s: float = LONGEST_S,
+    ) -> None:
+        self._workers = [PromptWorker(open_text, memory_bytes) for _ in range(workers)]
+        self._longest_s = longest_s
+        self._known: OrderedDict[Structure, None] = OrderedDict()
+        self._threads = ThreadPoolExecutor(workers, "prompts")
+        self._tasks: set[asyncio.Task[Any]] = set()
+        for worker in self._workers:
+            self._threads.submit(worker.open)
+
+    def start(self) -> None:
+        """Begin to take prompts."""
+        self._idle: asyncio.Queue[PromptWorker] = asyncio.Queue()
+        self._large = asyncio.Lock()
+        for worker in self._workers:
+            self._keep(self._prepare(worker))
+
+    def close(self) -> None:
+        """Leave no process behind. Idempotent."""
+        for worker in self._workers:
+            worker.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        context: int,
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> array[int]:
+        """The ids of a conversation."""
+        size = sum(len(text) for message in messages for text in map(str, message.values()))
+        size += len(str(variables))
+        return await self._ids(PromptJob(messages, context, variables), size, seconds)
+
+    async def text(
+        self, prompt: str, context: int, seconds: float | None, add_special: bool = True
+    ) -> array[int]:
+        """The ids of a raw prompt, with the start token that the model wants, or without."""
+        job = PromptJob(prompt, context, add_special=add_special)
+        return await self._ids(job, len(prompt), seconds)
+
+    async def written(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The text that a conversation becomes."""
+        job = PromptJob(messages, variables=variables, written=True)
+        codes = await self._ids(job, len(str(messages)) + len(str(variables)), seconds)
+        return "".join(map(chr, codes))
+
+    async def structure(self, structure: Structure, seconds: float | None) -> None:
+        """Whether answers can be held to it: raises MlccError if not."""
+        if structure not in self._known:
+            await self._ids(PromptJob(structure), len(structure.text), seconds)
+            self._known[structure] = None
+            if len(self._known) > KNOWN:
+                self._known.popitem(last=False)
+        self._known.move_to_end(structure)
+
+    async def _ids(self, job: PromptJob, size: int, seconds: float | None) -> array[int]:
+        try:
+            reply = await asyncio.wait_for(self._turn(job, size), seconds)
+        except asyncio.TimeoutError:
+            raise RequestTimeoutError(
+                f"the prompt was not read within {seconds:.2g} seconds; shorten it or allow "
+                "more time ('timeout' of the request, --timeout of `mlcc serve`)",
+                code="timeout",
+            ) from None
+        if isinstance(reply, MlccError):
+            raise reply
+        return reply
+
+    async def _turn(self, job: PromptJob, size: int) -> Reply:
+        """Wait for a worker, and for it. It goes on, up to its time, for one who stops waiting:
+        to start another each time would cost the others more."""
+        if is_large := size > LARGE:
+            await self._large.acquire()
+        try:
+            worker = await self._idle.get()
+        except BaseException:
+            if is_large:
+                self._large.release()
+            raise
+        longest = STRUCTURE_S if isinstance(job.what, Structure) else self._longest_s
+        asking = self._keep(self._ask(worker, job, longest))
+        if is_large:
+            asking.add_done_callback(lambda done: self._large.release())
+        return await asyncio.shield(asking)
+
+    async def _ask(self, worker: PromptWorker, job: PromptJob, longest_s: float) -> Reply:
+        """Comes to its end in any case: the worker is idle again, or a new one on its way."""
+        loop = asyncio.get_running_loop()
+        overdue = loop.call_later(longest_s, worker.end, job)
+        try:
+            return await loop.run_in_executor(self._threads, worker.ask, job)
+        except MlccError as error:  # it did not start
+            return error
+        finally:
+            overdue.cancel()
+            self._keep(self._prepare(worker))
+
+    async def _prepare(self, worker: PromptWorker) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._threads, worker.open)
+        except MlccError:
+            pass  # whoever asks it is told
+        finally:
+            self._idle.put_nowait(worker)
+
+    def _keep(self, work: Any) -> asyncio.Task[Any]:
+        """A task that is not forgotten while it runs."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,163 @@
+"""Between a chat's request and the model's dialect: what its template is given, what the answer is
+held to, and what reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from mlcc.api.openai.chat_responses import NewReader
+from mlcc.api.openai.requests import ChatRequest
+from mlcc.api.parsers.tools.grammar import calls_grammar
+from mlcc.api.parsers.tools.prompted import in_words
+from mlcc.api.schema.tool_choice import Tool, ToolUse
+from mlcc.engine.sampling.grammar import Structure
+from mlcc.engine.sampling.reasoning_grammar import Reasoning
+from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+from mlcc.model.model import ModelText
+from mlcc.model.reasoning import reasoning_of
+from mlcc.model.structured_output.json_schema import relaxed
+from mlcc.service.jobs.job import naming
+from mlcc.service.prompts import Prompts, check_built
+from mlcc.util.frozen import dataclass
+
+_ANY: Mapping[str, Any] = {"type": "object"}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the engine is told of answers beside how they are sampled."""
+
+    structure: Structure | None = None
+    reasoning: Reasoning | None = None
+    shown: tuple[tuple[int, str], ...] = ()
+    foretold: Sequence[int] = ()
+    """Tokens that are much of the answer, as whoever asks says."""
+
+
+class Talk:
+    """One chat's."""
+
+    def __init__(self, parsed: ChatRequest, text: ModelText) -> None:
+        self._parsed, self._text, self._dialect = parsed, text, text.dialect
+        self.variables: dict[str, Any] = dict(parsed.thinking.variables)
+        """Of the template, beside the messages."""
+        self.messages: Sequence[Mapping[str, Any]] = parsed.messages
+        """As the template gets them: one that knows no tools is told of them in words."""
+        if not self._dialect.native:
+            source = text.chat_template.source or ""
+            self.messages = in_words(parsed.messages, parsed.use.shown, source)
+        elif parsed.use.shown:
+            self.variables["tools"] = [*parsed.use.shown]
+
+    async def structure(
+        self, prompts: Prompts, time_left: Callable[[], float | None]
+    ) -> Structure | None:
+        """What answers are held to. Raises MlccError if they must be held to what they cannot."""
+        use = self._parsed.use
+        if not use.tools:
+            return self._parsed.structure
+        answer = self._answer()
+        needs = use.must_hold or answer is not None
+        if not needs and (self._text.grammars is None or self._text.reasoning_parser == "none"):
+            return None  # calls are read, and come as the model writes them
+        check_built(self._text, Structure("grammar", "", use.field))
+        for tool in use.tools:
+            if tool.strict:
+                schema = Structure("json_schema", json.dumps(tool.parameters), tool.field)
+                await prompts.structure(schema, time_left())
+        if answer is not None and self._parsed.structure is not None:
+            await prompts.structure(self._parsed.structure, time_left())
+        refused: MlccError | None = None
+        for known in (_relaxed, _anything):
+            structure = self._calls(use, known, answer)
+            try:
+                await prompts.structure(structure, time_left())
+                return structure
+            except (InvalidRequestError, UnsupportedError) as error:
+                refused = refused or error
+        if needs and refused is not None:
+            raise refused
+        return None
+
+    async def foretold(
+        self, prompts: Prompts, context: int, time_left: Callable[[], float | None]
+    ) -> Sequence[int]:
+        """The tokens of what the answer will be like. Raises MlccError that names the field."""
+        if not (text := self._parsed.prediction):
+            return ()
+        try:
+            return await prompts.text(text, context, time_left(), add_special=False)
+        except MlccError as error:
+            raise naming("prediction", error) from None
+
+    def reasoning(self, prompt: Sequence[int], held: bool) -> Reasoning | None:
+        """How the model thinks, if it must be known: for a budget, or since the answer behind it is
+        held to something. Raises UnsupportedError for a budget of channels."""
+        budget = self._parsed.thinking.budget
+        if budget is None and not held:
+            return None
+        if budget and self._dialect.channels:
+            raise UnsupportedError(
+                "'thinking_budget' is not built for models that answer in channels; send "
+                "'reasoning_effort' instead",
+                param="thinking_budget",
+                code="unsupported_parameter",
+            )
+        wanted = self.variables.get("enable_thinking") is not False
+        return reasoning_of(self._text, prompt, budget, wanted)
+
+    def readers(self, prompt: Sequence[int]) -> NewReader:
+        """What makes the reader of each answer to a prompt."""
+        opened = self._dialect.opened(self._text.ending(prompt)) if self._dialect.marks else False
+        return partial(self._dialect.reader, self._parsed.use, opened, _new_id)
+
+    def _answer(self) -> Mapping[str, Any] | None:
+        """The schema of an answer that is no call."""
+        structure = self._parsed.structure
+        if structure is None:
+            return None
+        if structure.kind != "json_schema":
+            raise InvalidRequestError(
+                f"'{structure.field}' and 'tools' cannot both be held to; send a JSON Schema as "
+                "'response_format', or leave one out",
+                param=structure.field,
+                code="invalid_value",
+            )
+        try:
+            schema = json.loads(structure.text)
+        except (ValueError, RecursionError):
+            schema = None
+        return schema if isinstance(schema, dict) else _ANY
+
+    def _calls(
+        self,
+        use: ToolUse,
+        known: Callable[[Tool], Tool],
+        answer: Mapping[str, Any] | None,
+    ) -> Structure:
+        control = self._text.marks
+        held = replace(use, tools=tuple(tool if tool.strict else known(tool) for tool in use.tools))
+        grammar = calls_grammar(self._dialect.format, held, control, answer)
+        return Structure("grammar", grammar, use.field)
+
+
+def _relaxed(tool: Tool) -> Tool:
+    """What of its schema answers can be held to, and no arguments that it does not have."""
+    schema = relaxed(tool.parameters)
+    if "properties" in schema:
+        schema = {"additionalProperties": False, **schema}
+    return replace(tool, parameters={**schema, "type": "object"})
+
+
+def _anything(tool: Tool) -> Tool:
+    """Any object: for a schema that cannot be read."""
+    return replace(tool, parameters=_ANY)
+
+
+def _new_id() -> str:
+    return f"call_{os.urandom(12).hex()}"

@@ -1,0 +1,266 @@
+"""Texts asked of an encoder: encoded, cut if that is wished, computed in waves, read as numbers.
+
+No protocol: those are `protocols/encoders.py`, `ollama_models.py` and `llamacpp.py`. What of a text
+is cut, and how a pair becomes one sequence, is `sequences.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mlcc.api.openai.embeddings import no_embeddings, no_encoder
+from mlcc.artifact.schema import EncoderInfo
+from mlcc.engine.encoder_engine import longest_text, text_too_long
+from mlcc.engine.request import Request
+from mlcc.errors import DeviceError, InvalidRequestError, MlccError
+from mlcc.service.generate import MOST_COUNTED, Core
+from mlcc.service.http.types import ApiRequest
+from mlcc.service.jobs.job import naming
+from mlcc.service.sequences import cut_document, cut_text
+from mlcc.util.frozen import dataclass
+
+Row = Sequence[float]
+Text = str | list[int]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What texts became, and the tokens that were read for it."""
+
+    values: list[Row]
+    tokens: int
+
+
+def encoder_of(core: Core, what: str, scoring: bool = False) -> EncoderInfo:
+    """The model's; `what` is wanted of it. Raises UnsupportedError for another kind of model."""
+    if (encoder := core.text.encoder) is None:
+        raise no_encoder(core.text.name, what)
+    if encoder.task == "score" and not scoring:
+        raise no_embeddings(core.text.name)
+    return encoder
+
+
+class Encoding:
+    """One request's texts. `field` names them in refusals."""
+
+    def __init__(
+        self,
+        core: Core,
+        request: ApiRequest,
+        fields: dict[str, Any],
+        what: str,
+        field: str = "input",
+        scoring: bool = False,
+    ) -> None:
+        self.encoder = encoder_of(core, what, scoring)
+        self._core, self._tenant, self._field = core, request.tenant, field
+        self._cut: int | None = fields.get("truncate_prompt_tokens")
+        self._priority: int = fields.get("priority", 0)
+        self._left: Callable[[], float | None] = core.clock(time.monotonic(), fields.get("timeout"))
+        self._name = f"embd-{os.urandom(16).hex()}"
+
+    @property
+    def most(self) -> int:
+        """Tokens of a text, as this request cuts them or the model takes them."""
+        longest = longest_text(self._core.engine.capacity)
+        if self._cut is None or self._cut == -1:
+            return longest
+        if not 1 <= self._cut <= longest:
+            raise InvalidRequestError(
+                f"'truncate_prompt_tokens' is {self._cut}, and this model takes 1 .. {longest} "
+                "tokens; -1 cuts at the most",
+                param="truncate_prompt_tokens",
+                code="invalid_value",
+            )
+        return self._cut
+
+    async def embed(
+        self, texts: Sequence[Text], prompt: str | None, dimensions: int | None, unit: bool
+    ) -> Rows:
+        """A row of each text. prompt: the name of one of the model's; None = its default. unit:
+        of length 1. Raises InvalidRequestError."""
+        keep = self._dimensions(dimensions)
+        before = self._prompt(prompt)
+        if prompt is not None and any(not isinstance(text, str) for text in texts):
+            raise InvalidRequestError(
+                "'prompt_name' goes before texts, and token ids are taken as they are; send texts, "
+                "or the tokens of the prompt before yours",
+                param="prompt_name",
+                code="invalid_value",
+            )
+        rows = await self._rows([await self._ids(text, before) for text in texts])
+        made = [_unit(row[:keep]) if unit else row[:keep] for row in rows.values]
+        return Rows(made, rows.tokens)
+
+    async def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[float], int]:
+        """How well the texts of each pair go together, and the tokens of all. Of an embedding model
+        it is the cosine of their rows."""
+        if self.encoder.task == "embed":
+            return await self._cosines(pairs)
+        rows = await self._rows([await self._pair(*pair) for pair in pairs])
+        values = [float(row[0]) for row in rows.values]
+        if self.encoder.activation == "sigmoid":
+            values = [_sigmoid(value) for value in values]
+        return values, rows.tokens
+
+    async def _cosines(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[float], int]:
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        rows = await self.embed(texts, None, None, True)
+        place = dict(zip(texts, rows.values, strict=True))
+        found = [
+            sum(a * b for a, b in zip(place[one], place[other], strict=True))
+            for one, other in pairs
+        ]
+        return found, rows.tokens
+
+    async def _rows(self, sequences: Sequence[array[int]]) -> Rows:
+        """Asks in waves, each as many as a step takes, and half of the room there is at most: the
+        queue stays short for others, and who has begun finds room for the next wave."""
+        core, most = self._core, self._core.engine.capacity.max_batch
+        values: list[Row] = []
+        while len(values) < len(sequences):
+            first = len(values)
+            wave = min(most, max((core.engine.room + 1) // 2, 1))
+            requests = [
+                self._request(first + i, ids) for i, ids in enumerate(sequences[first:][:wave])
+            ]
+            job = core.engine.submit(requests, self._left())
+            job.prompt_field = self._field
+            try:
+                async for _ in job.events():
+                    pass
+                values += [_floats(job.finished[i].vector) for i in range(len(requests))]
+            finally:
+                job.close()
+        return Rows(values, sum(map(len, sequences)))
+
+    def _request(self, number: int, ids: array[int]) -> Request:
+        try:
+            return Request(
+                f"{self._name}-{number}", ids, tenant=self._tenant, priority=self._priority
+            )
+        except InvalidRequestError as error:  # a tokenizer may make no token of a text
+            raise naming(self._field, error) from None
+
+    async def _ids(self, text: Text, before: str) -> array[int]:
+        if isinstance(text, list):
+            ids = array("i", text)
+            return self._whole(ids) if self._cut is None else ids[: self.most]
+        ids = await self._encoded(before + text)
+        if len(ids) <= self.most:
+            return ids
+        if self._cut is None:
+            return self._whole(ids)
+        plain = await self._encoded(before + text, special=False)
+        return cut_text(ids, plain, self.most)
+
+    def _whole(self, ids: array[int]) -> array[int]:
+        if len(ids) > self.most:
+            raise naming(self._field, text_too_long(len(ids), self.most))
+        return ids
+
+    async def _pair(self, query: str, document: str) -> array[int]:
+        if self.encoder.template:
+            return await self._filled(query, document)
+        before, between, behind = self.encoder.pair
+        one, other = [await self._encoded(text, special=False) for text in (query, document)]
+        room = self.most - len(before) - len(between) - len(behind) - len(one)
+        if len(other) > room:
+            if self._cut is not None and room < 1:
+                raise self._no_room(len(one))
+            if self._cut is None:
+                raise naming(self._field, text_too_long(self.most - room + len(other), self.most))
+            other = cut_document(other, room)
+        core = self._core.engine.capacity
+        shift = core.vocab_size // 2 if self.encoder.segments == 2 else 0
+        second = (token + shift for token in (*other, *behind))
+        return array("i", [*before, *one, *between, *second])
+
+    async def _filled(self, query: str, document: str) -> array[int]:
+        """A pair as a language model reads it."""
+        head, _, rest = self.encoder.template.partition("{query}")
+        middle, _, tail = rest.partition("{document}")
+        ids = await self._encoded(head + query + middle + document + tail, special=False)
+        if len(ids) <= self.most:
+            return ids
+        if self._cut is None:
+            return self._whole(ids)
+        decode, own = self._core.text.tokenizer.decode, await self._encoded(document, False)
+        keep = len(own) - (len(ids) - self.most)
+        while keep > 0:  # what is cut may be encoded to a token more
+            shorter = decode(cut_document(own, keep))
+            ids = await self._encoded(head + query + middle + shorter + tail, special=False)
+            if len(ids) <= self.most:
+                return ids
+            keep -= len(ids) - self.most
+        raise self._no_room(len(await self._encoded(query, special=False)))
+
+    def _no_room(self, tokens: int) -> InvalidRequestError:
+        """For the second of a pair, which alone is cut."""
+        first = "query" if self._field == "documents" else "text_1"
+        return InvalidRequestError(
+            f"'{first}' has {tokens} tokens and leaves no room for '{self._field}' within the "
+            f"{self.most} of a pair, of which the latter alone is cut; shorten it, or raise "
+            "'truncate_prompt_tokens' if that is not -1",
+            param=first,
+            code="context_length_exceeded",
+        )
+
+    async def _encoded(self, text: str, special: bool = True) -> array[int]:
+        most = self.most if self._cut is None else MOST_COUNTED
+        try:
+            return await self._core.prompts.text(text, most, self._left(), special)
+        except MlccError as error:
+            raise naming(self._field, error) from None
+
+    def _prompt(self, name: str | None) -> str:
+        prompts = self.encoder.prompts
+        if name is None:
+            return prompts.get(self.encoder.default_prompt, "")
+        if name not in prompts:
+            known = ", ".join(f"'{each}'" for each in sorted(prompts)) or "none"
+            raise InvalidRequestError(
+                f"'prompt_name' is '{name[:80]}', and the model's prompts are {known}; write your "
+                "own before the text",
+                param="prompt_name",
+                code="invalid_value",
+            )
+        return prompts[name]
+
+    def _dimensions(self, wanted: int | None) -> int:
+        width = self.encoder.width
+        if wanted is not None and wanted > width:
+            raise InvalidRequestError(
+                f"'dimensions' is {wanted}, and rows of this model have {width} numbers; ask for "
+                "as many or fewer",
+                param="dimensions",
+                code="invalid_value",
+            )
+        return wanted or width
+
+
+def _floats(data: bytes) -> array[float]:
+    row = array("f")
+    row.frombytes(data)
+    if not all(map(math.isfinite, row)):
+        raise DeviceError(
+            "the model made infinities of a text, which are no row and no score; compile it again "
+            "with --quant f32 (float16 overflows where a model was trained in bfloat16)",
+            code="not_finite",
+        )
+    return row
+
+
+def _unit(row: Row) -> list[float]:
+    """Of length 1, as sentence-transformers and vLLM do; zeros stay."""
+    length = math.sqrt(math.fsum(x * x for x in row))
+    return [x / length for x in row] if length > 0 else list(row)
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))

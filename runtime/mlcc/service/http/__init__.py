@@ -1,0 +1,1 @@
+"""Requests and responses without a transport: routes, bodies and server-sent events."""

@@ -1,0 +1,268 @@
+"""The addresses of the API as a table: what each takes and gives, by name of `mlcc.api`'s tables.
+
+`endpoints.py` answers them; a transport that describes itself (the server's /openapi.json) reads
+them from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
+from mlcc.api.llamacpp import fields as llamacpp
+from mlcc.api.ollama import fields as ollama
+from mlcc.api.openai.embeddings import EMBEDDING, RERANK, SCORE
+from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
+from mlcc.api.schema.admin_fields import LOAD_LORA as LOAD_LORA_BODY
+from mlcc.api.schema.admin_fields import UNLOAD_LORA as UNLOAD_LORA_BODY
+from mlcc.api.schema.chat_fields import CHAT, COMPLETION
+from mlcc.api.schema.management import NAMED_MODEL
+from mlcc.api.schema.schema import Object
+from mlcc.errors import MlccError
+from mlcc.service.http.types import (
+    EVENTS_TYPE,
+    LINES_TYPE,
+    ApiResponse,
+    anthropic_error_response,
+    error_response,
+    ollama_error_response,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Address:
+    """One row. `{name}` in a path is a segment, and at its end all that follows."""
+
+    method: str
+    path: str
+    about: str
+    gives: str
+    """Name of a class in `mlcc.api.openai.shapes`; "" for what has no fixed shape."""
+    takes: Object | None = None
+    streams: str = ""
+    """The same of each event, for what can be streamed."""
+    errors: Callable[[MlccError], ApiResponse] = error_response
+    """A refusal or failure in the shape of the address's protocol."""
+    stream_type: str = EVENTS_TYPE.partition(";")[0]
+    """How events are sent."""
+
+
+HEALTH = Address("GET", "/health", "Whether the engine lives, and its counters.", "")
+READY = Address("GET", "/ready", "Whether what is asked now is answered now.", "")
+MODELS = Address("GET", "/v1/models", "The models, loaded or not.", "ModelList")
+MODEL = Address("GET", "/v1/models/{name}", "A model, by one of its names.", "Model")
+LOAD = Address("POST", "/models/load", "Load a model before it is asked for.", "Model", NAMED_MODEL)
+UNLOAD = Address("POST", "/models/unload", "Give a model's memory back.", "Model", NAMED_MODEL)
+LORA_LOAD = Address(
+    "POST", "/v1/load_lora_adapter", "Load an adapter (LoRA), as vLLM does.", "", LOAD_LORA_BODY
+)
+LORA_UNLOAD = Address(
+    "POST", "/v1/unload_lora_adapter", "Let nobody new use an adapter.", "", UNLOAD_LORA_BODY
+)
+CHAT_COMPLETIONS = Address(
+    "POST",
+    "/v1/chat/completions",
+    "Answer a conversation.",
+    "ChatCompletion",
+    CHAT,
+    "ChatCompletionChunk",
+)
+COMPLETIONS = Address(
+    "POST", "/v1/completions", "Continue texts.", "Completion", COMPLETION, "CompletionChunk"
+)
+RESPONSE_CREATE = Address(
+    "POST",
+    "/v1/responses",
+    "Answer a conversation, and keep it.",
+    "ResponsesAnswer",
+    RESPONSES,
+    "ResponsesEvent",
+)
+RESPONSE_TOKENS = Address(
+    "POST",
+    "/v1/responses/input_tokens",
+    "Count the tokens of a conversation.",
+    "ResponsesTokenCount",
+    COUNT_INPUT,
+)
+RESPONSE_INPUT = Address(
+    "GET",
+    "/v1/responses/{name}/input_items",
+    "What a kept answer answers.",
+    "ResponsesItemList",
+)
+RESPONSE_CANCEL = Address(
+    "POST", "/v1/responses/{name}/cancel", "End an answer that is streamed.", "ResponsesAnswer"
+)
+RESPONSE = Address("GET", "/v1/responses/{name}", "A kept answer.", "ResponsesAnswer")
+RESPONSE_DELETE = Address(
+    "DELETE", "/v1/responses/{name}", "Keep an answer no longer.", "ResponsesDeleted"
+)
+ANTHROPIC_MESSAGES = Address(
+    "POST",
+    "/v1/messages",
+    "Answer a conversation, as Anthropic's API does.",
+    "AnthropicAnswer",
+    MESSAGES,
+    "AnthropicEvent",
+    anthropic_error_response,
+)
+ANTHROPIC_COUNT = Address(
+    "POST",
+    "/v1/messages/count_tokens",
+    "Count the tokens of a conversation.",
+    "AnthropicTokenCount",
+    COUNT_TOKENS,
+    errors=anthropic_error_response,
+)
+EMBEDDINGS = Address(
+    "POST", "/v1/embeddings", "Make rows of numbers of texts.", "EmbeddingList", EMBEDDING
+)
+SCORE_V1 = Address(
+    "POST", "/v1/score", "Say how well pairs of texts go together.", "ScoreList", SCORE
+)
+SCORE_PLAIN = replace(SCORE_V1, path="/score")
+RERANK_V1 = Address(
+    "POST", "/v1/rerank", "Order documents by how well they fit a query.", "Ranking", RERANK
+)
+RERANK_V2 = replace(RERANK_V1, path="/v2/rerank")
+RERANK_PLAIN = replace(RERANK_V1, path="/rerank")
+
+
+def _ollama(
+    method: str, path: str, about: str, gives: str, takes: Object | None = None, streams: str = ""
+) -> Address:
+    return Address(method, path, about, gives, takes, streams, ollama_error_response, LINES_TYPE)
+
+
+OLLAMA_HEAD = _ollama("HEAD", "/", "Whether a server is there.", "")
+OLLAMA_CHAT = _ollama(
+    "POST",
+    "/api/chat",
+    "Answer a conversation, as Ollama's API does.",
+    "OllamaChatLine",
+    ollama.CHAT,
+    "OllamaChatLine",
+)
+OLLAMA_GENERATE = _ollama(
+    "POST",
+    "/api/generate",
+    "Answer or continue a text, as Ollama's API does.",
+    "OllamaGenerateLine",
+    ollama.GENERATE,
+    "OllamaGenerateLine",
+)
+OLLAMA_TAGS = _ollama("GET", "/api/tags", "The models: there is one.", "OllamaModels")
+OLLAMA_PS = _ollama("GET", "/api/ps", "The models that are loaded.", "OllamaModels")
+OLLAMA_SHOW = _ollama("POST", "/api/show", "What a model is.", "OllamaModel", ollama.NAMED)
+OLLAMA_VERSION = _ollama("GET", "/api/version", "Of Ollama's API, and of mlcc.", "OllamaVersion")
+OLLAMA_PULL = _ollama(
+    "POST",
+    "/api/pull",
+    "Whether a model is here; none is fetched.",
+    "OllamaProgress",
+    ollama.NAMED,
+    "OllamaProgress",
+)
+OLLAMA_EMBED = _ollama("POST", "/api/embed", EMBEDDINGS.about, "OllamaEmbeddings", ollama.EMBED)
+OLLAMA_EMBEDDINGS = _ollama(
+    "POST", "/api/embeddings", "Make a row of one text.", "OllamaEmbedding", ollama.EMBED
+)
+OLLAMA_REFUSED = (
+    _ollama("POST", "/api/create", "Refused: this server keeps no models.", ""),
+    _ollama("POST", "/api/copy", "Refused: this server keeps no models.", ""),
+    _ollama("POST", "/api/push", "Refused: this server keeps no models.", ""),
+    _ollama("DELETE", "/api/delete", "Refused: this server keeps no models.", ""),
+)
+OLLAMA = (
+    OLLAMA_HEAD,
+    OLLAMA_CHAT,
+    OLLAMA_GENERATE,
+    OLLAMA_TAGS,
+    OLLAMA_PS,
+    OLLAMA_SHOW,
+    OLLAMA_VERSION,
+    OLLAMA_PULL,
+    OLLAMA_EMBED,
+    OLLAMA_EMBEDDINGS,
+    *OLLAMA_REFUSED,
+)
+LLAMACPP_COMPLETION = Address(
+    "POST",
+    "/completion",
+    "Continue a text, as llama.cpp's server does.",
+    "LlamaCompletion",
+    llamacpp.COMPLETION,
+    "LlamaCompletion",
+)
+LLAMACPP_COMPLETIONS = replace(LLAMACPP_COMPLETION, path="/completions")
+LLAMACPP_INFILL = Address(
+    "POST",
+    "/infill",
+    "Fill the gap between two texts, as llama.cpp's server does.",
+    "LlamaCompletion",
+    llamacpp.INFILL,
+    "LlamaCompletion",
+)
+LLAMACPP_EMBEDDING = Address(
+    "POST",
+    "/embedding",
+    "Make rows of numbers of texts, as llama.cpp's server does.",
+    "",
+    llamacpp.EMBEDDING,
+)
+LLAMACPP_PROPS = Address("GET", "/props", "What the server is and has.", "LlamaProps")
+LLAMACPP_SLOTS = Address("GET", "/slots", "Places for answers, and which are taken.", "")
+TOKENIZE = Address(
+    "POST", "/tokenize", "The tokens of a text or a conversation.", "Tokens", llamacpp.TOKENIZE
+)
+DETOKENIZE = Address(
+    "POST", "/detokenize", "The text of tokens.", "Detokenized", llamacpp.DETOKENIZE
+)
+APPLY_TEMPLATE = Address(
+    "POST",
+    "/apply-template",
+    "The prompt that a conversation becomes.",
+    "AppliedTemplate",
+    CHAT,
+)
+LLAMACPP = (
+    LLAMACPP_COMPLETION,
+    LLAMACPP_COMPLETIONS,
+    LLAMACPP_INFILL,
+    LLAMACPP_EMBEDDING,
+    LLAMACPP_PROPS,
+    LLAMACPP_SLOTS,
+    TOKENIZE,
+    DETOKENIZE,
+    APPLY_TEMPLATE,
+)
+ADDRESSES = (
+    CHAT_COMPLETIONS,
+    COMPLETIONS,
+    RESPONSE_CREATE,
+    RESPONSE_TOKENS,
+    RESPONSE_INPUT,
+    RESPONSE_CANCEL,
+    RESPONSE,
+    RESPONSE_DELETE,
+    EMBEDDINGS,
+    SCORE_V1,
+    SCORE_PLAIN,
+    RERANK_V1,
+    RERANK_V2,
+    RERANK_PLAIN,
+    *OLLAMA,
+    *LLAMACPP,
+    ANTHROPIC_MESSAGES,
+    ANTHROPIC_COUNT,
+    MODELS,
+    MODEL,
+    LOAD,
+    UNLOAD,
+    LORA_LOAD,
+    LORA_UNLOAD,
+    HEALTH,
+    READY,
+)

@@ -1,0 +1,95 @@
+"""A streamed answer as server-sent events. What a chunk looks like is
+`mlcc.api.openai.responses`', what the events of other protocols do theirs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from mlcc.api.errors import error_body
+from mlcc.api.openai.responses import Chunk
+from mlcc.api.openai.shapes import ErrorBody
+from mlcc.errors import MlccError
+from mlcc.service.generate import Asked
+from mlcc.service.http.types import to_json
+
+DONE = "data: [DONE]\n\n"
+Event = Mapping[str, Any]
+
+
+async def lines(asked: Asked) -> AsyncIterator[str]:
+    """Each event with the empty line behind it; a failure is the last one."""
+    try:
+        async for chunk in asked.stream():
+            yield _line(chunk)
+        yield DONE
+    except MlccError as error:
+        asked.job.failure = error
+        yield _line(error_body(error))
+
+
+def _line(message: Chunk | ErrorBody) -> str:
+    return f"data: {to_json(message)}\n\n"
+
+
+class Events(Protocol):
+    """A protocol whose events have a `type`, and what they are of an answer's chunks."""
+
+    def start(self) -> Iterable[Event]:
+        """Before the first chunk."""
+        ...
+
+    def chunk(self, chunk: Mapping[str, Any]) -> Iterable[Event]:
+        """Of a chunk."""
+        ...
+
+    def end(self, matched: str | None) -> Iterable[Event]:
+        """Of a complete answer; matched is the stop string that ended it."""
+        ...
+
+    def fail(self, error: MlccError) -> Iterable[Event]:
+        """Of an answer that will never be complete."""
+        ...
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def event_lines(
+    asked: Asked, events: Events, before_end: Callable[[], Awaitable[None]] = _nothing
+) -> AsyncIterator[str]:
+    """Each event under its name, with the empty line behind it. `before_end` is awaited once the
+    answer has ended, well or not, and before its reader is told."""
+    try:
+        for event in events.start():
+            yield _named(event)
+        async for chunk in asked.stream():
+            for event in events.chunk(chunk):
+                yield _named(event)
+        last = [*events.end(asked.matched)]
+    except MlccError as error:
+        asked.job.failure = error
+        last = [*events.fail(error)]
+    await before_end()
+    for event in last:
+        yield _named(event)
+
+
+async def run_through(asked: Asked, events: Events) -> None:
+    """Let the events of a whole answer pass: what they add up to is the protocol's to keep. Raises
+    MlccError. Whoever stops waiting cancels the answer."""
+    try:
+        for _ in events.start():
+            pass
+        async for chunk in asked.stream():
+            for _ in events.chunk(chunk):
+                pass
+        for _ in events.end(asked.matched):
+            pass
+    finally:
+        asked.job.close()
+
+
+def _named(event: Event) -> str:
+    return f"event: {event['type']}\ndata: {to_json(event)}\n\n"

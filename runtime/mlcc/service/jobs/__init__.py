@@ -1,0 +1,1 @@
+"""Generations in flight, and the client of the engine that runs them."""

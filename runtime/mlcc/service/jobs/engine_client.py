@@ -1,0 +1,173 @@
+"""An engine as asyncio sees it: requests go in, their events come out to the jobs that own them.
+
+The books are here: who waits for what, how much more there is room for, and whether the engine is
+gone. Where the engine runs and how one talks to it is a subclass's: in another process
+(`mlcc.worker.client`) or in this event loop (`mlcc.embedded.engine`).
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mlcc.api.errors import BusyError, NotFoundError
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.events import Event
+from mlcc.engine.request import Request
+from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+from mlcc.service.adapters import AdapterEntry
+from mlcc.service.jobs.job import Job
+from mlcc.service.jobs.live import Live
+from mlcc.service.observer import Observer, Silent
+
+
+class EngineClient(ABC):
+    """One per model. All of it runs in one event loop."""
+
+    def __init__(self, most_live: int) -> None:
+        self.dead: MlccError | None = None
+        """Why nothing is answered: for good, or until the engine has been started again."""
+        self.observer: Observer = Silent()
+        """Who is told what becomes of requests."""
+        self._limit = most_live
+        self._owners: dict[str, Live] = {}
+
+    @property
+    def live(self) -> int:
+        """Requests that are waiting or being answered."""
+        return len(self._owners)
+
+    @property
+    def room(self) -> int:
+        """How many more there is room for, whoever brings them."""
+        return max(self._limit - self.live, 0)
+
+    @property
+    def ready(self) -> bool:
+        """Whether what is asked now is answered now."""
+        return self.dead is None
+
+    @property
+    def adapters(self) -> Mapping[str, AdapterEntry]:
+        """Those that requests may name, by name."""
+        return {}
+
+    async def load_adapter(self, entry: AdapterEntry, in_place: bool = False) -> None:
+        """Have one loaded; answers when requests may name it. Raises UnsupportedError where that
+        cannot be, and what is wrong with the folder."""
+        raise UnsupportedError(
+            "adapters are loaded by `mlcc serve` and by Python's Engine alone; merge this one into "
+            "the weights with `mlcc compile --merge-lora`",
+            code="no_adapters",
+        )
+
+    async def unload_adapter(self, name: str) -> None:
+        """Nobody new uses it; who does goes on. Raises NotFoundError."""
+        raise NotFoundError(
+            f"no adapter '{name[:80]}' is loaded here", param="lora_name", code="model_not_found"
+        )
+
+    def check_alive(self) -> None:
+        """Raise `dead`, if it is."""
+        if self.dead:
+            raise self.dead.with_traceback(None)  # or each raise would add to it
+
+    def check_room(self, count: int, tenant: str = "") -> None:
+        """Raise BusyError, or `dead`, if `count` more requests cannot be taken now,
+        InvalidRequestError if they never can be. A tenant of which nothing is live may bring one
+        though others fill the queue."""
+        self.check_alive()
+        if count > self._limit:
+            raise InvalidRequestError(
+                f"the request wants {count} answers and {self._limit} are taken at most; send "
+                "fewer prompts, a smaller 'n', or allow more (--max-queue of `mlcc serve`)",
+                param="prompt",
+                code="too_many_prompts",
+            )
+        if self.live + count > self._limit and (count > 1 or self._has_live(tenant)):
+            raise BusyError(
+                f"{self.live} requests are live and the limit is {self._limit}; try again later "
+                "or allow more (--max-queue of `mlcc serve`)",
+                code="queue_full",
+            )
+
+    def submit(self, requests: Sequence[Request], timeout_s: float | None) -> Job:
+        """Queue all of one request. Raises what `check_room` raises."""
+        tenant = requests[0].tenant
+        self.check_room(len(requests), tenant)
+        job = Job([request.id for request in requests], self._forget, timeout_s, tenant)
+        now = time.monotonic()
+        for request in requests:
+            self._owners[request.id] = Live(request, job, now)
+        try:
+            for request in requests:
+                self._add(request)
+        except BaseException:
+            job.close()
+            raise
+        return job
+
+    def _has_live(self, tenant: str) -> bool:
+        return any(live.job.tenant == tenant for live in self._owners.values())
+
+    @property
+    @abstractmethod
+    def capacity(self) -> Capacity:
+        """What the executor takes."""
+
+    @abstractmethod
+    async def counters(self) -> dict[str, Any]:
+        """What /health tells: `engine` is None if it is in a long step. Raises `dead`."""
+
+    @abstractmethod
+    def _add(self, request: Request) -> None:
+        """Hand a request to the engine; `_accept` or `_refuse` answers, now or later."""
+
+    @abstractmethod
+    def _cancel(self, request_id: str) -> None:
+        """Tell the engine that nobody waits for this request any more."""
+
+    def _accept(self, request_id: str) -> None:
+        live = self._owners.get(request_id)
+        if live is not None and not live.accepted:
+            live.accepted = True
+            live.job.accept()
+
+    def _refuse(self, request_id: str, error: MlccError) -> None:
+        if live := self._owners.get(request_id):
+            live.job.fail(error)
+
+    def _deliver(self, events: Iterable[Event]) -> None:
+        now = time.monotonic()
+        for event in events:
+            if live := self._owners.get(event.request_id):
+                live.job.put(event)
+                live.see(event, now, self.observer)
+
+    def _fail(self, error: MlccError) -> None:
+        """No answer that is being made will be complete."""
+        self._fail_jobs({live.job for live in self._owners.values()}, error)
+
+    def _fail_jobs(self, jobs: Iterable[Job], error: MlccError) -> None:
+        """The same for some of them."""
+        now, doomed = time.monotonic(), set(jobs)
+        for live in [live for live in self._owners.values() if live.job in doomed]:
+            live.end("error", now, self.observer)
+        for job in doomed:
+            job.fail(error)
+
+    def _die(self, error: MlccError) -> None:
+        """Nothing more will come, now or later. The first reason is the one kept."""
+        if self.dead is None:
+            self.dead = error
+            self._fail(error)
+
+    def _forget(self, request_id: str, finished: bool) -> None:
+        """A job is done with a request."""
+        live = self._owners.pop(request_id, None)
+        if live is not None and not finished:
+            live.end("cancelled", time.monotonic(), self.observer)
+            if not self.dead:
+                self._cancel(request_id)

@@ -1,0 +1,152 @@
+"""Which model a request is for: a port. `OneModel` is that of a tab, a phone and a Python program;
+a server that has several loads them when they are asked for (`mlcc.server.models.pool`).
+
+A lease keeps a model where it is: nobody unloads what is being asked. Knows no protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any, Protocol
+
+from mlcc.api.openai.model_info import About
+from mlcc.api.openai.shapes import ModelState
+from mlcc.errors import UnsupportedError
+from mlcc.service.generate import Core
+from mlcc.service.response_store.conversations import Conversations
+from mlcc.util.frozen import dataclass
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One model, as lists of models tell it."""
+
+    name: str
+    created: int
+    """Unix time since when it has been here."""
+    state: ModelState
+    context: int
+    """Longest sequence in tokens: what it is loaded with, or will be at most."""
+    aliases: tuple[str, ...] = ()
+    """Other names that it answers to."""
+    memory_bytes: int | None = None
+    """Planned for it; None = it is not loaded, or nobody planned."""
+    live: int = 0
+    """Requests that wait or are being answered."""
+    about: About = field(default_factory=About)
+    """What Ollama's clients are told of it."""
+    parent: str | None = None
+    """Of an adapter: the model that it adapts."""
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A loaded model, which stays until `release` is called: once, or more often."""
+
+    core: Core
+    release: Callable[[], None] = _nothing
+
+
+class Models(Protocol):
+    """All models of one place."""
+
+    @property
+    def only(self) -> Core | None:
+        """The model, where there is one that is always there."""
+        ...
+
+    @property
+    def conversations(self) -> Conversations:
+        """Those of /v1/responses: of all models together."""
+        ...
+
+    def entries(self) -> list[ModelEntry]:
+        """All of them. Raises MlccError where nothing answers any more."""
+        ...
+
+    def entry(self, name: str) -> ModelEntry:
+        """The one that answers to a name. Raises NotFoundError, and what `entries` raises."""
+        ...
+
+    async def lease(self, name: str | None) -> Lease:
+        """The model of a name, loaded if need be; None: that of requests that name none.
+
+        Raises NotFoundError, and what loading raises.
+        """
+        ...
+
+    async def load(self, name: str) -> ModelEntry:
+        """Have it loaded now. Raises what `lease` raises."""
+        ...
+
+    async def unload(self, name: str) -> ModelEntry:
+        """Give its memory back. Raises BusyError while it answers, UnsupportedError where models
+        stay, NotFoundError."""
+        ...
+
+    async def counters(self) -> Mapping[str, Any]:
+        """What /health tells of each that is loaded, by name."""
+        ...
+
+
+class OneModel:
+    """One model, loaded as long as the place lives."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    @property
+    def only(self) -> Core | None:
+        return self._core
+
+    @property
+    def conversations(self) -> Conversations:
+        return self._core.conversations
+
+    def entries(self) -> list[ModelEntry]:
+        """The one model, and its adapters behind it. Raises `dead` of its engine."""
+        core = self._core
+        core.engine.check_alive()
+        context = core.engine.capacity.context
+        live, about = core.engine.live, core.text.about
+        name, created = core.text.name, core.created
+        return [
+            ModelEntry(name, created, "loaded", context, core.aliases, live=live, about=about),
+            *(
+                ModelEntry(each.name, each.created, "loaded", context, parent=name, about=about)
+                for each in core.engine.adapters.values()
+            ),
+        ]
+
+    def entry(self, name: str) -> ModelEntry:
+        """The one model, by one of its names."""
+        found = self.entries()
+        self._core.check_model(name)
+        return next((entry for entry in found if entry.name == name), found[0])
+
+    async def lease(self, name: str | None) -> Lease:
+        """The one model: whether it is the one that was meant, who asks it checks."""
+        return Lease(self._core)
+
+    async def load(self, name: str) -> ModelEntry:
+        """It is."""
+        return self.entry(name)
+
+    async def unload(self, name: str) -> ModelEntry:
+        """It stays. Raises UnsupportedError."""
+        self.entry(name)
+        raise UnsupportedError(
+            f"'{name}' is the only model here and stays loaded; end the program instead "
+            "(`mlcc stop` does, for a server)",
+            param="model",
+            code="model_stays",
+        )
+
+    async def counters(self) -> Mapping[str, Any]:
+        """Of its engine."""
+        return {self._core.text.name: await self._core.engine.counters()}

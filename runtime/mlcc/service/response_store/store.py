@@ -1,0 +1,74 @@
+"""Answers of /v1/responses that are kept, each as one text, until there is no more room.
+
+A tenant (an API key) has a share of its own: it sees and pushes out its own answers only. Here they
+are in memory; the server can have them in a file (`mlcc.server.response_store`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Protocol
+
+from mlcc.util.frozen import dataclass
+
+MOST_BYTES = 16 << 20
+MOST_ANSWERS = 1000
+"""Of each tenant: both in UTF-8's bytes and in number."""
+
+
+class Kept(Protocol):
+    """Texts by tenant and id. One that is larger than a tenant's share is not kept."""
+
+    async def put(self, tenant: str, name: str, text: str) -> None:
+        """Keep it; the oldest of the tenant's make room."""
+        ...
+
+    async def get(self, tenant: str, name: str) -> str | None:
+        """The text, if it is there and the tenant's."""
+        ...
+
+    async def delete(self, tenant: str, name: str) -> bool:
+        """Whether it was there."""
+        ...
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a tenant may have."""
+
+    bytes: int = MOST_BYTES
+    answers: int = MOST_ANSWERS
+
+
+class KeptInMemory:
+    """Until the process ends."""
+
+    def __init__(self, share: Share | None = None) -> None:
+        self._share = share or Share()
+        self._tenants: dict[str, OrderedDict[str, bytes]] = {}
+        self._sizes: dict[str, int] = {}
+
+    async def put(self, tenant: str, name: str, text: str) -> None:
+        """Keep it; the oldest of the tenant's make room."""
+        await self.delete(tenant, name)
+        if len(data := text.encode()) > self._share.bytes:
+            return
+        mine = self._tenants.setdefault(tenant, OrderedDict())
+        mine[name] = data
+        self._sizes[tenant] = self._sizes.get(tenant, 0) + len(data)
+        while self._sizes[tenant] > self._share.bytes or len(mine) > self._share.answers:
+            await self.delete(tenant, next(iter(mine)))
+
+    async def get(self, tenant: str, name: str) -> str | None:
+        """The text, if it is there and the tenant's."""
+        mine = self._tenants.get(tenant)
+        data = mine.get(name) if mine else None
+        return None if data is None else data.decode()
+
+    async def delete(self, tenant: str, name: str) -> bool:
+        """Whether it was there."""
+        mine = self._tenants.get(tenant)
+        if not mine or (data := mine.pop(name, None)) is None:
+            return False
+        self._sizes[tenant] -= len(data)
+        return True

@@ -1,0 +1,99 @@
+"""All addresses of the service, answered. Every failure becomes a response here, in the shape of
+the protocol that was spoken, so that each transport answers it alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs
+
+from mlcc.api.errors import internal_error
+from mlcc.api.schema.types import Text
+from mlcc.errors import InvalidRequestError, MlccError
+from mlcc.service.generate import ServiceBounds
+from mlcc.service.http.body import read_json
+from mlcc.service.http.handlers import handler, place_handler
+from mlcc.service.http.router import Routes
+from mlcc.service.http.routes import ADDRESSES, Address
+from mlcc.service.http.types import ApiRequest, ApiResponse, Parsed, error_response
+from mlcc.service.model_port import Lease, Models
+
+
+class Service:
+    """The endpoints of all models of a place."""
+
+    def __init__(self, models: Models, bounds: ServiceBounds | None = None) -> None:
+        self._models = models
+        self._bounds = bounds or ServiceBounds()
+        self._routes = Routes(ADDRESSES)
+
+    async def answer(self, request: ApiRequest) -> ApiResponse:
+        """The response. Raises nothing but asyncio's CancelledError, which ends the work."""
+        errors: Callable[[MlccError], ApiResponse] = error_response
+        try:
+            address, parameters = self._routes.find(request.method, request.path)
+            errors = address.errors
+            return await self._ask(address, replace(request, parameters=parameters))
+        except MlccError as error:
+            return errors(error)
+        except Exception:
+            import traceback
+
+            traceback.print_exc()
+            return errors(internal_error())
+
+    async def _ask(self, address: Address, request: ApiRequest) -> ApiResponse:
+        answer = handler(address)
+        if answer is None:
+            place = place_handler(address)
+            assert place is not None  # each address has one of both
+            return await place(self._models, request)
+        if core := self._models.only:
+            return await answer(core, request)
+        request, name = await self._meant(address, request)
+        lease = await self._models.lease(name)
+        try:
+            response = await answer(lease.core, request)
+        except BaseException:
+            lease.release()
+            raise
+        return _leased(response, lease)
+
+    async def _meant(self, address: Address, request: ApiRequest) -> tuple[ApiRequest, str | None]:
+        """The request with its body read, and the model that it names. Raises InvalidRequestError
+        for a body that names none, where there are several."""
+        if address.takes is None:
+            named = parse_qs(request.query).get("model")
+            return request, named[0] if named else None
+        body = await read_json(request, self._bounds.max_body_bytes)
+        name = _model_of(body)
+        if name is None:
+            names = ", ".join(f"'{entry.name}'" for entry in self._models.entries()[:8])
+            raise InvalidRequestError(
+                f"'model' is missing, and there are several here; say which: {names}",
+                param="model",
+                code="missing_required_parameter",
+            )
+        return replace(request, parsed=Parsed(body)), name
+
+
+def _model_of(body: Any) -> str | None:
+    """As every protocol says it. Raises InvalidRequestError for what is no text."""
+    said = body if isinstance(body, dict) else {}
+    name = said.get("model") or said.get("name")  # Ollama's older clients
+    return Text().check(name, "model") if isinstance(name, str) and name else None
+
+
+def _leased(response: ApiResponse, lease: Lease) -> ApiResponse:
+    """The model stays until a stream ends."""
+    if isinstance(response.body, str):
+        lease.release()
+        return response
+
+    def close() -> None:
+        response.close()
+        lease.release()
+
+    return replace(response, close=close)

@@ -1,0 +1,65 @@
+"""Requests that leave an engine with their first token, and go on in one where they did not begin
+(docs/transfer.md). Belongs to the engine's thread; both happen between steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mlcc.engine.events import Event, Finished, TextDelta
+from mlcc.errors import DeviceLostError, InvalidRequestError, MlccError, UnsupportedError
+from mlcc.model.driver import Driver
+from mlcc.model.encoder_driver import EncoderDriver
+from mlcc.model.kv_transfer import Imported, export_request, import_request
+from mlcc.model.model import Model
+from mlcc.worker.messages import Events, Left, Refused, Reply
+
+
+class Movers:
+    """Of one engine."""
+
+    def __init__(self, model: Model, driver: Driver | EncoderDriver) -> None:
+        self._model, self._driver = model, driver
+        self._leaving: set[str] = set()
+
+    def leaves(self, request_id: str) -> None:
+        """It is to go on elsewhere, once it has a token."""
+        self._leaving.add(request_id)
+
+    def after(self, events: Sequence[Event]) -> Iterator[Reply]:
+        """What is said of those that leave now: their first tokens are among the events. Raises
+        DeviceLostError, and what a step in flight raises."""
+        ended = {event.request_id for event in events if isinstance(event, Finished)}
+        begun = {e.request_id for e in events if isinstance(e, TextDelta) and e.token_ids}
+        for request_id in sorted(self._leaving & begun - ended):
+            yield from self._leave(request_id)
+        self._leaving -= begun | ended
+
+    def come(self, name: str, data: bytes) -> tuple[list[Event], Imported]:
+        """Go on with one. Also the events of what was in flight. Raises MlccError."""
+        driver, model = self._driver, self._model
+        if isinstance(driver, EncoderDriver) or model.identity is None:
+            raise UnsupportedError("this model's pages go nowhere; ask it for the whole answer")
+        events = driver.drain()
+        moves, grammars = driver.engine.moves, model.text.grammars
+        identity = model.identity
+        return events, import_request(moves, model.executor, identity, data, grammars, name)
+
+    def _leave(self, request_id: str) -> Iterator[Reply]:
+        driver, model = self._driver, self._model
+        if isinstance(driver, EncoderDriver) or model.identity is None:
+            yield Refused(request_id, UnsupportedError("this model's pages go nowhere"))
+            return
+        yield Events(driver.drain())
+        moves = driver.engine.moves
+        try:
+            data = export_request(moves, model.executor, model.identity, request_id)
+        except DeviceLostError:
+            raise
+        except InvalidRequestError:  # what was in flight ended it
+            return
+        except MlccError as error:
+            yield Refused(request_id, error)
+        else:
+            yield Left(request_id, data)
+        yield Events(driver.engine.cancel(request_id))

@@ -1,0 +1,78 @@
+"""What an engine says, said by a thread beside the engine's: there the text of answers is made and
+replies are pickled and sent, while the engine's thread plans the next step or waits for the device.
+
+Replies go out in the order in which they came. A listener that is slow holds up the engine once
+`MOST_WAITING` replies wait.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from queue import Queue
+from threading import Thread
+
+from mlcc.api.errors import internal_error
+from mlcc.engine.request import Request
+from mlcc.engine.text.deferred_text import LaterText
+from mlcc.errors import MlccError
+from mlcc.worker.messages import Dropped, Events, Reply
+
+MOST_WAITING = 64
+
+
+class Teller:
+    """Belongs to the engine's thread; `close` ends the one beside it."""
+
+    def __init__(self, send: Callable[[Reply], None], texts: LaterText) -> None:
+        self._send, self._texts = send, texts
+        self._waiting: Queue[tuple[Request, Sequence[int]] | Reply | None] = Queue(MOST_WAITING)
+        self._failed: MlccError | None = None
+        self._thread = Thread(target=self._run, name="teller", daemon=True)
+        self._thread.start()
+
+    def begin(self, request: Request, said: Sequence[int] = ()) -> None:
+        """The engine took it: its events follow. said: of its answer, elsewhere."""
+        self._waiting.put((request, said))
+
+    def say(self, reply: Reply) -> None:
+        """Soon."""
+        self._waiting.put(reply)
+
+    def failed(self) -> MlccError | None:
+        """Why the text of live answers cannot be made, if so: told once, and the listener has been
+        told already. No live request of that time can be answered."""
+        failed, self._failed = self._failed, None
+        return failed
+
+    def close(self) -> None:
+        """Say what waits, and no more."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        heard = True
+        while (what := self._waiting.get()) is not None:
+            try:
+                reply = self._reply(what)
+                if reply is not None and heard:
+                    self._send(reply)
+            except OSError:
+                heard = False  # nobody is there: the engine's thread finds out by itself
+
+    def _reply(self, what: tuple[Request, Sequence[int]] | Reply) -> Reply | None:
+        """What is sent: of events without their text, with it."""
+        try:
+            if isinstance(what, tuple):
+                self._texts.begin(*what)
+                return None
+            if isinstance(what, Dropped):
+                self._texts.clear()
+            return Events(self._texts.read(what.events)) if isinstance(what, Events) else what
+        except MlccError as error:
+            self._failed = error
+        except Exception:
+            traceback.print_exc()
+            self._failed = internal_error()
+        self._texts.clear()
+        return Dropped(self._failed)
