@@ -136,9 +136,9 @@ def test_api_imports_the_standard_library_and_jinja2_only() -> None:
 
 
 _OF_MODEL = (
-    "adapter_copies", "lora_loader", "memory.planner", "model", "reasoning", "speculation",
-    "structured_output.backend", "structured_output.json_schema", "text", "tokenizer.special_tokens",
-    "tokenizer.tokenizer",
+    "lora_loader", "memory.planner", "model", "reasoning", "speculation",
+    "structured_output.backend", "structured_output.json_schema", "text",
+    "tokenizer.special_tokens", "tokenizer.tokenizer",
 )  # fmt: skip
 
 

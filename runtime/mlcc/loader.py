@@ -21,12 +21,11 @@ from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.executor import Executor
 from mlcc.engine.spec_decode.draft_model import shared_group
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
-from mlcc.model.draft_artifact import check_draft
 from mlcc.model.memory.expert_offload import fit_or_stream
 from mlcc.model.memory.page_budget import room_within, with_pages, with_spare
 from mlcc.model.memory.planner import Room, available_bytes, plan_capacity, share_of
 from mlcc.model.model import Model
-from mlcc.model.speculation import Speculation
+from mlcc.model.speculation import Speculation, check_draft
 from mlcc.model.text import text_of
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.util.extras import is_here, require

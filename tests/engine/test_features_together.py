@@ -16,9 +16,9 @@ from mlcc.engine import Capacity, Request, SamplingParams
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.lora import AdapterMatrix
 from mlcc.engine.migration import Identity
+from mlcc.engine.spec_decode.budget import StepCost
 from mlcc.engine.spec_decode.ngram import Lookup
 from mlcc.engine.spec_decode.speculator import Guess, Speculator
-from mlcc.engine.spec_decode.step_cost import StepCost
 from mlcc.errors import InvalidRequestError
 from mlcc.model.kv_transfer import export_request, import_request
 

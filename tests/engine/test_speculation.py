@@ -16,9 +16,9 @@ from test_against_naive import Arrival, arrivals, capacities, crowds, ends, run_
 
 from mlcc.engine import Capacity, Request, SamplingParams
 from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.spec_decode.budget import StepCost
 from mlcc.engine.spec_decode.ngram import Lookup
 from mlcc.engine.spec_decode.speculator import Chances, Guesses, Speculator
-from mlcc.engine.spec_decode.step_cost import StepCost
 from mlcc.errors import InvalidRequestError
 
 wrongs = st.sampled_from([0.0, 0.2, 0.5, 1.0])

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from server_process import RunningServer, alive, eventually, idle, running
 
-from mlcc.worker.backoff import FIRST_S, HEALTHY_S, LONGEST_S, Backoff
+from mlcc.worker.process import FIRST_S, HEALTHY_S, LONGEST_S, Backoff
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "ignore_eos": True, "temperature": 0}
 LONG = {**CHAT, "max_tokens": 400}

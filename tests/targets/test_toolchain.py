@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_library import build
 
-from mlcc_compiler.driver.toolchain import missing
+from mlcc_compiler.driver.checks import missing
 from mlcc_targets import TARGETS, get_target
 from mlcc_targets.elf import LINUX
 from mlcc_targets.linker import PACKAGE

@@ -2,6 +2,8 @@
 weights (modules.json and the folders that it names), or the head that config.json names.
 
 Decides no sizes and reads no tensor; the record is `models/pooling.py`.
+
+How a tokenizer puts two texts together, for models that score pairs.
 """
 
 from __future__ import annotations
@@ -12,12 +14,36 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc.util.panics import muted
 from mlcc_compiler.checkpoint.files import MAX_JSON_BYTES, read, read_object
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.models.architectures import modernbert
 from mlcc_compiler.models.fields import refuse, require
 from mlcc_compiler.models.pooling import DenseShape, Readout
 from mlcc_compiler.models.registry import ENCODERS, with_defaults
+
+Pair = tuple[tuple[int, ...], ...]
+
+
+def pair_of(tokenizer: bytes) -> tuple[Pair, bool]:
+    """The tokens before, between and behind two texts, and whether the second text's tokens are of
+    another segment than the first's. Raises CheckpointError for a tokenizer that joins none."""
+    from tokenizers import Tokenizer
+
+    with muted():
+        made = Tokenizer.from_str(tokenizer.decode())
+    made.no_truncation()
+    made.no_padding()
+    pair = made.encode("a", "b")
+    own = [i for i, sequence in enumerate(pair.sequence_ids) if sequence is not None]
+    second = [i for i in own if pair.sequence_ids[i] == 1]
+    first = [i for i in own if pair.sequence_ids[i] == 0]
+    if not first or not second or first[0] > second[0]:
+        raise CheckpointError("tokenizer.json: puts no two texts together; fetch it again")
+    ids = tuple(pair.ids)
+    parts = (ids[: first[0]], ids[first[-1] + 1 : second[0]], ids[second[-1] + 1 :])
+    return parts, pair.type_ids[second[0]] != pair.type_ids[first[0]]
+
 
 _MODES = {
     "pooling_mode_cls_token": "cls",

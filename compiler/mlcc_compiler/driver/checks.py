@@ -1,12 +1,35 @@
-"""What a compile needs only at its end, checked first: minutes must not end in a refusal."""
+"""What a compile needs only at its end, checked first: minutes must not end in a refusal.
+
+Whether this machine can compile for a target: built at all, and the linker is here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from mlcc.errors import CheckpointError
+from mlcc.util.extras import lacking
 from mlcc_compiler.artifact.package import template_path
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.cuda import code as cuda_code
+from mlcc_targets import Target, TargetError
+from mlcc_targets.linker import zig
+
+
+def missing(target: Target) -> str:
+    """Why not, with what to type; empty = it can."""
+    if target.missing:
+        return target.missing
+    if extra := lacking("compile"):
+        return f'compiling needs more than is installed; type `pip install "mlcc[{extra}]"`'
+    try:
+        if target.kernels:  # else there is nothing to link
+            zig()
+    except TargetError as error:
+        return str(error)
+    if target.generator == "cuda":
+        return cuda_code.missing(target.archs)
+    return ""
 
 
 def check_ready(checkpoint: Checkpoint, vocab_size: int, tensors: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlcc.artifact.pages import KV_DTYPES
-from mlcc.commands.loading_bar import LoadingBar
+from mlcc.commands.terminal import LoadingBar
 from mlcc.errors import printable
 from mlcc.limits import BOUNDS
 from mlcc.model_argument import model_argument, model_arguments

@@ -1,4 +1,7 @@
-"""What `chat` and `run` need of a terminal: safe streaming, plain or coloured notes, Ctrl-C."""
+"""What `chat` and `run` need of a terminal: safe streaming, plain or coloured notes, Ctrl-C.
+
+What a terminal shows while weights are on their way to a device.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,48 @@ import atexit
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from mlcc.api.parsers.deltas import CallPiece, Piece, Thought
 from mlcc.errors import InvalidRequestError
+from mlcc.util.sizes import size
 
 if TYPE_CHECKING:
     from mlcc.model.session import Timing
+
+
+class LoadingBar:
+    """One line on a terminal while weights go to a GPU, if that takes long; then it is wiped."""
+
+    PATIENCE_S = 1.0
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._shown = False
+
+    def update(self, done: int, total: int) -> None:
+        """`done` of `total` bytes are there."""
+        if self._live and time.monotonic() - self._began > self.PATIENCE_S:
+            self._shown = True
+            bar = "#" * (25 * done // max(1, total))
+            text = f"loading: [{bar:<25}] {size(done)} of {size(total)}"
+            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+
+    def __enter__(self) -> LoadingBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
 
 MOST_HISTORY = 1000
 """Lines that are remembered from one run to the next."""

@@ -5,9 +5,8 @@ Standard library only, so that the same files run in CPython, in Pyodide and ins
 
 from mlcc.engine.batch.batch import Batch, Capacity, Result
 from mlcc.engine.engine import Engine
-from mlcc.engine.events import Event, Finished, TextDelta
+from mlcc.engine.events import Event, Finished, Stats, TextDelta
 from mlcc.engine.request import FinishReason, Request, SamplingParams
-from mlcc.engine.stats import Stats
 from mlcc.engine.text.detokenizer import Tokenizer
 
 __all__ = [

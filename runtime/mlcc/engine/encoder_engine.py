@@ -16,12 +16,11 @@ from typing import NamedTuple, Protocol
 
 from mlcc.engine.batch.batch import Batch, Capacity, PageList, int32
 from mlcc.engine.batch.batch_writer import BatchWriter
-from mlcc.engine.events import Event, Finished
+from mlcc.engine.events import Event, Finished, Stats
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling.grammar import Grammar
 from mlcc.engine.scheduler.limits import check_capacity
 from mlcc.engine.scheduler.waiting_queue import LEVEL
-from mlcc.engine.stats import Stats
 from mlcc.errors import DeviceError, InvalidRequestError
 
 LOOKED_THROUGH = 256

@@ -20,7 +20,7 @@ from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity, Result
 from mlcc.engine.batch.random import derive_seed, stream_of
-from mlcc.engine.events import Event
+from mlcc.engine.events import Event, Stats
 from mlcc.engine.kv_cache.cache_manager import CachePools
 from mlcc.engine.lora import Adapter, AdapterSlots
 from mlcc.engine.migration import Moves
@@ -37,7 +37,6 @@ from mlcc.engine.scheduler.verifier import Step
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.draft_model import DraftModel, Drafts
 from mlcc.engine.spec_decode.speculator import Speculator
-from mlcc.engine.stats import Stats
 from mlcc.engine.text.detokenizer import Tokenizer
 from mlcc.errors import InvalidRequestError
 

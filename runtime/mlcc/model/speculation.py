@@ -1,17 +1,28 @@
 """Whether and how a model's answers are guessed ahead: what `--speculate` says, and who guesses.
 
 The engine knows guesses alone (`mlcc.engine.spec_decode.speculator`); here they get their names.
+
+Whether a compiled model may guess for another: the same tokens under the same numbers.
 """
 
 from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
 
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.spec_decode.draft_model import DraftModel
 from mlcc.engine.spec_decode.ngram import Lookup
 from mlcc.engine.spec_decode.speculator import LONGEST, OpenProposer, Speculator
-from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.limits import BOUNDS
 from mlcc.util.frozen import dataclass
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlcc.artifact.folder import Artifact
+
 
 LOOKUP, DRAFT, OFF = "lookup", "draft", "off"
 
@@ -70,3 +81,28 @@ class Speculation:
 
 def _wrong(message: str) -> InvalidRequestError:
     return InvalidRequestError(message, code="bad_options", param="speculate")
+
+
+def check_draft(draft: Artifact, target: Artifact) -> None:
+    """Raises UnsupportedError for a draft of other tokens, ArtifactError for one without any."""
+    mine, its = target.manifest.model, draft.manifest.model
+    if mine.vocab_size != its.vocab_size:
+        raise UnsupportedError(
+            f"--draft {draft.folder}: {its.name} has a vocabulary of {its.vocab_size} tokens and "
+            f"{mine.name} one of {mine.vocab_size}; choose a smaller model of the same family"
+        )
+    if _words(draft.tokenizer_path) != _words(target.tokenizer_path):
+        raise UnsupportedError(
+            f"--draft {draft.folder}: {its.name} has another tokenizer than {mine.name}; choose a "
+            "smaller model of the same family"
+        )
+
+
+def _words(path: Path) -> tuple[Any, Any]:
+    """What each id is: how text is cut may differ, for the larger model's tokens alone count."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        added = {entry["id"]: entry["content"] for entry in found.get("added_tokens") or ()}
+        return found["model"].get("vocab"), added
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ArtifactError(f"{path}: is no tokenizer ({error})") from error

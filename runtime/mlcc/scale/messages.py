@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.events import Stats
 from mlcc.engine.request import Request
-from mlcc.engine.stats import Stats
 from mlcc.scale.routing import Prompt
 from mlcc.worker.messages import Accepted, Dropped, Events, Refused
 

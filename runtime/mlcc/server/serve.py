@@ -24,8 +24,13 @@ from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import MlccError
 from mlcc.server.app import create_app
 from mlcc.server.asgi import Settings
-from mlcc.server.http.connection import Config, ConnectionLimits, note_accept_errors
-from mlcc.server.http.descriptors import BACKLOG, affordable
+from mlcc.server.http.connection import (
+    BACKLOG,
+    Config,
+    ConnectionLimits,
+    affordable,
+    note_accept_errors,
+)
 from mlcc.server.http.drain import Traffic
 from mlcc.server.models.backends import Begun, ManyPlace, OnePlace, OwnEngine
 from mlcc.server.models.sources import Source

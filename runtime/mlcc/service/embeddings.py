@@ -2,6 +2,8 @@
 
 No protocol: those are `protocols/encoders.py`, `ollama_models.py` and `llamacpp.py`. What of a text
 is cut, and how a pair becomes one sequence, is `sequences.py`.
+
+What is left of a text's tokens where they are cut. No tokenizer, no engine.
 """
 
 from __future__ import annotations
@@ -21,8 +23,28 @@ from mlcc.errors import DeviceError, InvalidRequestError, MlccError
 from mlcc.service.generate import MOST_COUNTED, Core
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.jobs.job import naming
-from mlcc.service.sequences import cut_document, cut_text
 from mlcc.util.frozen import dataclass
+
+
+def cut_text(ids: array[int], plain: Sequence[int], most: int) -> array[int]:
+    """`most` tokens of `ids`, which are those of the text, `plain`, between tokens that the model
+    wants before and behind: of the text the end goes. Where those are not found, what is behind
+    `most` goes."""
+    extra = len(ids) - len(plain)
+    for before in range(max(extra, 0) + 1):
+        if ids[before : before + len(plain)] == array("i", plain):
+            behind = ids[before + len(plain) :]
+            room = most - before - len(behind)
+            if room < 0:
+                break
+            return ids[: before + room] + behind
+    return ids[:most]
+
+
+def cut_document(ids: array[int], room: int) -> array[int]:
+    """Of a pair the second text is cut, at its end: a query without its end asks something else."""
+    return ids[:room]
+
 
 Row = Sequence[float]
 Text = str | list[int]

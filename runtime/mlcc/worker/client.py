@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeVar
 
 from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.events import Stats
 from mlcc.engine.request import Request
-from mlcc.engine.stats import Stats
 from mlcc.errors import DeviceError, MlccError
 from mlcc.service.adapters import AdapterEntry
 from mlcc.service.jobs.engine_client import EngineClient

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcc.engine.batch.batch import Capacity
-from mlcc.engine.events import Event
+from mlcc.engine.events import Event, Stats
 from mlcc.engine.request import Request
-from mlcc.engine.stats import Stats
 from mlcc.errors import MlccError
 
 

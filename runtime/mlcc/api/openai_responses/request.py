@@ -17,8 +17,7 @@ from mlcc.api.openai_responses.tools import (
 )
 from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import SAMPLING
-from mlcc.api.schema.sendable import check_sendable
-from mlcc.api.schema.types import Json
+from mlcc.api.schema.types import Json, check_sendable
 from mlcc.errors import InvalidRequestError
 from mlcc.util.frozen import dataclass
 

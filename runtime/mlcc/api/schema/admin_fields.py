@@ -1,4 +1,7 @@
-"""What is said to load and unload adapters (LoRA), in vLLM's words."""
+"""What is said to load and unload adapters (LoRA), in vLLM's words.
+
+What is said to load and unload models: a name.
+"""
 
 from __future__ import annotations
 
@@ -18,3 +21,9 @@ UNLOAD_LORA = Object(
     "UnloadLora",
     (honoured("lora_name", NOT_EMPTY, "An adapter that is loaded.", required=True),),
 )
+
+
+NAMED_MODEL = Object(
+    "NamedModel", (honoured("model", NOT_EMPTY, "One of its names.", required=True),)
+)
+"""The body of /models/load and /models/unload."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlcc.engine.kv_cache.cache_manager import CachePools
-from mlcc.engine.scheduler.step_room import StepRoom
+from mlcc.engine.scheduler.budgets import StepRoom
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.speculator import Speculator
 

@@ -21,10 +21,9 @@ from mlcc.engine.batch.batch import Capacity, StateSlot
 from mlcc.engine.kv_cache.cache_manager import CachePools
 from mlcc.engine.kv_cache.radix_tree import Hit
 from mlcc.engine.lora import Adapter, AdapterSlots
-from mlcc.engine.scheduler.budgets import SHORT, Allowance, Pace
+from mlcc.engine.scheduler.budgets import SHORT, Allowance, Pace, StepRoom
 from mlcc.engine.scheduler.draft_planner import Ahead
 from mlcc.engine.scheduler.prefix_reuse import Recall
-from mlcc.engine.scheduler.step_room import StepRoom
 from mlcc.engine.scheduler.waiting_queue import WaitingQueue
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.speculator import Speculator

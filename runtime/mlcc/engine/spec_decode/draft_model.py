@@ -24,8 +24,8 @@ from mlcc.engine.kv_cache.cache_manager import CachePools
 from mlcc.engine.kv_cache.radix_tree import PrefixTree, first_seen
 from mlcc.engine.request import Request
 from mlcc.engine.sequence import TokenSequence
+from mlcc.engine.spec_decode.budget import StepCost
 from mlcc.engine.spec_decode.speculator import Guess, Speculator
-from mlcc.engine.spec_decode.step_cost import StepCost
 from mlcc.errors import UnsupportedError
 
 ORIGIN = "draft"

@@ -21,8 +21,7 @@ from typing import NamedTuple, Protocol
 
 from mlcc.engine.kv_cache.radix_tree import PrefixTree
 from mlcc.engine.request import Request
-from mlcc.engine.spec_decode.budget import GuessBudget
-from mlcc.engine.spec_decode.step_cost import StepCost
+from mlcc.engine.spec_decode.budget import GuessBudget, StepCost
 
 LONGEST = 8
 """Guesses of a step, if nothing else is said."""

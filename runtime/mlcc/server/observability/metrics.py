@@ -57,7 +57,7 @@ _COUNTERS = {
     "hoped": ("routed_hit_tokens", "Tokens of prompts that the replica was hoped to have."),
     "retried": ("retried_requests", "Requests that a replica lost, and another was asked."),
 }
-"""Fields of `mlcc.engine.stats.Stats`, and what `mlcc.scale` adds: name after mlcc_engine_, and
+"""Fields of `mlcc.engine.events.Stats`, and what `mlcc.scale` adds: name after mlcc_engine_, and
 what it is."""
 
 

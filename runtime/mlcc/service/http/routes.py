@@ -15,9 +15,9 @@ from mlcc.api.ollama import fields as ollama
 from mlcc.api.openai.embeddings import EMBEDDING, RERANK, SCORE
 from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
 from mlcc.api.schema.admin_fields import LOAD_LORA as LOAD_LORA_BODY
+from mlcc.api.schema.admin_fields import NAMED_MODEL
 from mlcc.api.schema.admin_fields import UNLOAD_LORA as UNLOAD_LORA_BODY
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
-from mlcc.api.schema.management import NAMED_MODEL
 from mlcc.api.schema.schema import Object
 from mlcc.errors import MlccError
 from mlcc.service.http.types import (

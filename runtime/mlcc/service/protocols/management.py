@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcc.api.schema.management import NAMED_MODEL
+from mlcc.api.schema.admin_fields import NAMED_MODEL
 from mlcc.service.http.body import read_json
 from mlcc.service.http.router import PlaceHandlers
 from mlcc.service.http.routes import LOAD, UNLOAD
