@@ -1,7 +1,7 @@
 """A compiled model on disk: opened, checked, its weights found.
 
 Loads no library and imports no tvm: that is the native executor's part. Every refusal is one
-line of ArtifactError. The format is described in docs/artifact.md.
+line of ArtifactError. The format is described in docs/internals/artifact.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Standard library only, so that the compiler, the desktop, Pyodide and a phone read the same file.
 It is not the artifact: files and devices are `folder.py`'s. The policy for changes is in
-docs/artifact.md.
+docs/internals/artifact.md.
 """
 
 from __future__ import annotations

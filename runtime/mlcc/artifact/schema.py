@@ -2,7 +2,7 @@
 
 Standard library only, so that the compiler, the desktop, Pyodide and a phone read the same file.
 Data alone: `manifest.py` reads and writes it, `rules.py` says what must hold. The policy
-for changes is in docs/artifact.md.
+for changes is in docs/internals/artifact.md.
 """
 
 from __future__ import annotations

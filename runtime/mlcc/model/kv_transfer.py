@@ -1,7 +1,7 @@
 """A half-computed request as bytes: out of one engine and executor, into others.
 
 What prefill and decode on different machines stand on, and moving requests off a server that goes
-away. The form, little-endian; docs/transfer.md says it for other languages:
+away. The form, little-endian; docs/internals/kv_transfer.md says it for other languages:
 
     0    "MLCCREQ" and the version, an ASCII digit
     8    u64: bytes in all, these included

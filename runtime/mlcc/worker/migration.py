@@ -1,5 +1,5 @@
 """Requests that leave an engine with their first token, and go on in one where they did not begin
-(docs/transfer.md). Belongs to the engine's thread; both happen between steps.
+(docs/internals/kv_transfer.md). Belongs to the engine's thread; both happen between steps.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Replicated:
         if self.scale.prefill and (about.device in ("cuda", "metal") or text.encoder is not None):
             raise UnsupportedError(
                 "--prefill is built for models that write, on CPUs and Vulkan: pages of others are "
-                "not moved (docs/transfer.md); leave it out"
+                "not moved (docs/internals/kv_transfer.md); leave it out"
             )
         scale = replace(self.scale, gpus=1.0) if about.device == "cuda" else self.scale
         return partial(RayEngine, artifact=about.fingerprint, scale=scale, address=self._address)

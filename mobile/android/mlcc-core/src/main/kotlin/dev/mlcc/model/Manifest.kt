@@ -10,7 +10,7 @@ internal const val MANIFEST = "mlcc.json"
 internal const val CHUNK_BYTES = 8L shl 20
 internal const val MAX_MANIFEST_BYTES = 64 shl 20
 
-/** What a download needs of `mlcc.json` (docs/artifact.md). The engine checks all of it again. */
+/** What a download needs of `mlcc.json` (docs/internals/artifact.md). The engine checks all of it again. */
 @Serializable
 internal class Manifest(val model: Named, val files: List<FileEntry>) {
     @Serializable
