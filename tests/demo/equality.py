@@ -1,4 +1,5 @@
-"""What "equal" means between two runs of a real model in floats (docs/internals/structure.md, Oracles).
+"""What "equal" means between two runs of a real model in floats (docs/internals/structure.md,
+"Oracles").
 
 Equal tokens; or, at the first difference, the logits of both candidates within a stated bound: then
 the pair is a tie, and ties are counted.

@@ -208,8 +208,8 @@ class _Splitter:
             if matrix and not whole and id(module) not in self.seen:
                 raise UnsupportedError(
                     f"--tp {self.ranks}: architecture '{self.model.config.architecture}' has "
-                    f"'{name}', which is not split yet; leave out --tp (docs/internals/tensor_parallel.md "
-                    "lists what is)"
+                    f"'{name}', which is not split yet; leave out --tp "
+                    "(docs/internals/tensor_parallel.md lists what is)"
                 )
 
     def _refusal(self, what: str, sizes: list[int]) -> UnsupportedError:
