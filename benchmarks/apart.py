@@ -21,7 +21,7 @@ from typing import Any
 
 from simulated_fleet import PREFILL, STEP_S, Job, SimulatedEngine, Simulation
 
-from mlcc.scale.routing import Fleet, Told
+from mlcc.scale.routing import EngineStatus, Fleet
 
 WORKLOADS = {
     "writing": (200, 800),
@@ -77,7 +77,7 @@ class Fleets:
         self._link[job.engine] = there
         return self._chosen(self._then, job, now), there
 
-    def _tell(self, name: str, told: Told, now: float) -> None:
+    def _tell(self, name: str, told: EngineStatus, now: float) -> None:
         (self._then if name.startswith("d") else self._first).hear(name, told, now)
 
     def _ended(self, job: Job) -> None:

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from routing_traces import TRACES, shared
 from simulated_fleet import BLOCK, Job, SimulatedEngine, Simulation
 
-from mlcc.scale.routing import Fleet, Told
+from mlcc.scale.routing import EngineStatus, Fleet
 
 CACHE_BLOCKS = 8192
 """Of an engine: 131,072 tokens."""
@@ -118,7 +118,7 @@ class Ours:
         assert choice is not None
         return choice.name
 
-    def tell(self, name: str, told: Told, now: float) -> None:
+    def tell(self, name: str, told: EngineStatus, now: float) -> None:
         self._fleet.hear(name, told, now)
 
     def ended(self, job: Job) -> None:
@@ -170,7 +170,7 @@ def decision(engines: int, decisions: int = 4000) -> dict[str, float]:
     hears = []
     for name, told in zip(names, sketches, strict=True):
         began = time.thread_time()
-        fleet.hear(name, Told(told, rng.randrange(30), 48), 0.0)
+        fleet.hear(name, EngineStatus(told, rng.randrange(30), 48), 0.0)
         hears.append((time.thread_time() - began) * 1e3)
     times = []
     for job in jobs:

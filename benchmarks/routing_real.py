@@ -32,7 +32,7 @@ from simulated_fleet import BLOCK, Job
 from toy_model import CAPACITY, open_toy
 
 from mlcc.engine.request import Request, SamplingParams
-from mlcc.scale.messages import Ask, Piece
+from mlcc.scale.messages import ReplicaRequest, ReplyBatch
 from mlcc.scale.options import Scale
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import RoutedEngine
@@ -50,7 +50,7 @@ class Beside:
     def __init__(self, replicas: Sequence[Replica]) -> None:
         self._replicas, self._next = replicas, 0
 
-    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
         self._next += 1
         async for piece in self._replicas[self._next % len(self._replicas)].answer(ask):
             yield piece
@@ -96,7 +96,7 @@ async def bare_call(count: int = 60) -> float:
 
     (app,) = serve.status().applications
     handle: Any = serve.get_deployment_handle(ENGINE, app).options(stream=True)
-    nothing, times = Ask(Request("n", [1]), "another artifact", Prompt(1)), []
+    nothing, times = ReplicaRequest(Request("n", [1]), "another artifact", Prompt(1)), []
     for _ in range(count):
         began = time.perf_counter()
         async for _ in handle.answer.remote(nothing):

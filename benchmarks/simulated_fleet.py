@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from mlcc.engine.kv_cache.prefix_digest import is_told
-from mlcc.scale.routing import Prompt, Told
+from mlcc.scale.routing import EngineStatus, Prompt
 
 BLOCK = 16
 STEP_S, PER_ANSWER_S = 0.012, 0.0001
@@ -70,8 +70,8 @@ class SimulatedEngine:
     def live(self) -> int:
         return len(self.waiting) + len(self.running)
 
-    def told(self) -> Told:
-        return Told(set(self._sketch), self.live, self.room)
+    def told(self) -> EngineStatus:
+        return EngineStatus(set(self._sketch), self.live, self.room)
 
     def take(self, job: Job) -> None:
         job.engine = self.name
@@ -127,7 +127,7 @@ class Simulation:
         self,
         engines: Sequence[SimulatedEngine],
         choose: Callable[[Job, float], str],
-        tell: Callable[[str, Told, float], None] | None = None,
+        tell: Callable[[str, EngineStatus, float], None] | None = None,
         ended: Callable[[Job], None] = lambda job: None,
         hand: Callable[[Job, float], tuple[str, float] | None] = lambda job, now: None,
     ) -> None:

@@ -17,7 +17,7 @@ from toy_model import open_toy, toy_text
 from adapters.rooms import open_adapted_toy, save_small
 from mlcc import Engine
 from mlcc.api.errors import NotFoundError
-from mlcc.embedded.c.turns import TurnClient
+from mlcc.embedded.c.turns import InProcessClient
 from mlcc.errors import ArtifactError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry, AdapterFolders
@@ -26,7 +26,7 @@ from mlcc.service.http.types import ApiRequest
 from mlcc.service.model_port import OneModel
 from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
-from mlcc.worker.lora_client import load_first
+from mlcc.worker.lora_client import load_initial_adapters
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.thread import EngineThread
 
@@ -36,7 +36,7 @@ Answer = tuple[int, Any]
 class Place:
     """A service in this event loop."""
 
-    def __init__(self, client: WorkerClient | TurnClient, root: Path | None) -> None:
+    def __init__(self, client: WorkerClient | InProcessClient, root: Path | None) -> None:
         self.client = client
         core = Core(client, toy_text(), folders=AdapterFolders(root), aliases=("gpt",))
         self.service = Service(OneModel(core))
@@ -79,7 +79,7 @@ def living(
     async def run() -> None:
         engine = engine_of(open_model)
         try:
-            load_first(engine, first)
+            load_initial_adapters(engine, first)
             client = WorkerClient(engine, 64, adapters=first)
             client.start()
             await work(Place(client, root))
@@ -215,7 +215,7 @@ def test_an_adapter_that_is_wrong_at_the_start(tmp_path: Path) -> None:
     engine = EngineThread(open_adapted_toy)
     try:
         with pytest.raises(ArtifactError, match="is no folder"):
-            load_first(engine, [AdapterEntry("x", tmp_path / "absent")])
+            load_initial_adapters(engine, [AdapterEntry("x", tmp_path / "absent")])
     finally:
         engine.close()
 
@@ -254,7 +254,7 @@ def test_behind_mlcc_h(tmp_path: Path) -> None:
     save_small(tmp_path / "one", 1)
 
     async def run() -> None:
-        client = TurnClient(open_adapted_toy(), 64, lambda: None)
+        client = InProcessClient(open_adapted_toy(), 64, lambda: None)
         place = Place(client, tmp_path)
         assert (await place.load("one", "one"))[0] == 200
         error(await place.load("one", "one"), 400, "adapter_exists")

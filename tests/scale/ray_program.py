@@ -13,7 +13,7 @@ from typing import Any
 
 from mlcc.errors import MlccError
 from mlcc.scale import deployment
-from mlcc.scale.cluster import joined
+from mlcc.scale.cluster import connected
 
 
 def beside() -> Any:
@@ -45,7 +45,7 @@ def run(asked: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    with joined(None):
+    with connected(None):
         import ray
 
         print(ray.get_runtime_context().gcs_address, flush=True)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 
 from mlcc.engine.events import Finished, TextDelta
-from mlcc.scale.messages import Ask, Piece
+from mlcc.scale.messages import ReplicaRequest, ReplyBatch
 from mlcc.scale.routed_engine import ReplicaLostError
 from mlcc.scale.routing import Fleet
 from mlcc.worker.messages import Accepted, Events
@@ -32,7 +32,7 @@ class ScriptedReplicas:
         self.killed[name].set()
         self.killed[name] = asyncio.Event()
 
-    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
         fit = {name for name in self.names if name not in ask.avoid}
         choice = self.fleet.choose(ask.prompt, 0.0, among=fit or set(self.names))
         assert choice is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlcc.errors import InvalidRequestError
-from mlcc.scale.autoscaling import desired, wanted
+from mlcc.scale.autoscaling import desired, replica_policy
 from mlcc.scale.options import Scale, read_autoscale
 
 
@@ -45,8 +45,8 @@ class Told:
 
 def test_pages_of_all_replicas_count_together() -> None:
     told = {"pages": {"a": 100.0, "b": 100.0}, "pages_free": {"a": 0.0, "b": 20.0}}
-    assert wanted(Told(2, 3, told)) == (3, {})
-    assert wanted(Told(2, 3, {})) == (1, {})
+    assert replica_policy(Told(2, 3, told)) == (3, {})
+    assert replica_policy(Told(2, 3, {})) == (1, {})
 
 
 @pytest.mark.parametrize("text", ["", "3", "1:", ":2", "a:b", "-1:2", "1:2:3", "²:3"])

@@ -22,8 +22,8 @@ from mlcc.engine.kv_cache.radix_tree import PrefixTree
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import DeviceError, UnsupportedError
 from mlcc.model.model import Model
-from mlcc.scale.devices import DeviceEngines
-from mlcc.scale.routing import Told
+from mlcc.scale.devices import DataParallelEngines
+from mlcc.scale.routing import EngineStatus
 from mlcc.server.asgi import Settings
 from mlcc.service.jobs.engine_client import EngineClient
 
@@ -39,8 +39,8 @@ def open_on(device: int) -> Model:
 
 
 @pytest.fixture(scope="module")
-def engines() -> Iterator[DeviceEngines]:
-    made = DeviceEngines(open_on, Settings(), "fp", (0, 1))
+def engines() -> Iterator[DataParallelEngines]:
+    made = DataParallelEngines(open_on, Settings(), "fp", (0, 1))
     yield made
     made.close()
 
@@ -60,7 +60,7 @@ async def answer(client: EngineClient, name: str, text: str) -> tuple[str, int]:
         job.close()
 
 
-def test_two_devices_are_one_server(engines: DeviceEngines) -> None:
+def test_two_devices_are_one_server(engines: DataParallelEngines) -> None:
     """In one event loop, as a server's."""
 
     async def run() -> None:
@@ -80,7 +80,7 @@ def test_two_devices_are_one_server(engines: DeviceEngines) -> None:
         assert min(hits) >= 64, "it goes where its beginning is"
 
         lied = prefixes("", prompt("nobody has it" * 9), PrefixTree(CAPACITY.groups).block)
-        engines._behind._fleet.hear("1", Told({number for _, number in lied}), 0.0)
+        engines._behind._fleet.hear("1", EngineStatus({number for _, number in lied}), 0.0)
         text, found = await answer(client, "stale", "nobody has it" * 9)
         assert found == 0 and (await answer(client, "again", "nobody has it" * 9))[0] == text
 
@@ -90,7 +90,7 @@ def test_two_devices_are_one_server(engines: DeviceEngines) -> None:
     asyncio.run(run())
 
 
-async def an_engine_dies(engines: DeviceEngines) -> None:
+async def an_engine_dies(engines: DataParallelEngines) -> None:
     """Its streams end with a typed error, the others go on, and the next are answered."""
     client = engines.client
 
@@ -119,7 +119,7 @@ async def an_engine_dies(engines: DeviceEngines) -> None:
 
 def test_a_device_that_is_not_there_ends_all() -> None:
     with pytest.raises(DeviceError, match="--device 2: there is no device 2"):
-        DeviceEngines(open_on, Settings(), "fp", (0, 2))
+        DataParallelEngines(open_on, Settings(), "fp", (0, 2))
 
 
 @pytest.mark.parametrize("given", ["", "0,", "a", "-1", "0,0", "0;1", "0,1,0", "9" * 9])

@@ -13,8 +13,8 @@ from toy_model import CAPACITY, Letters, open_moving_toy
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.model.kv_transfer import without_pages
-from mlcc.scale.disaggregated import PartedEngine
-from mlcc.scale.messages import Ask, Handed, Piece
+from mlcc.scale.disaggregated import DisaggregatedEngine
+from mlcc.scale.messages import Handoff, ReplicaRequest, ReplyBatch
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import MOST_LOST, ReplicaLostError, RoutedEngine, StartingReplicaError
 from mlcc.scale.routing import Prompt
@@ -35,9 +35,9 @@ class Side:
 
     def __init__(self, replica: Replica, lost_after: int = 0, times: int = 0) -> None:
         self.replica, self.lost_after, self.times = replica, lost_after, times
-        self.asked: list[Ask] = []
+        self.asked: list[ReplicaRequest] = []
 
-    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
         self.asked.append(ask)
         tokens, fails = 0, self.times > 0
         self.times -= fails
@@ -99,7 +99,7 @@ def test_the_same_tokens_as_together(
     params = PARAMS[name]
     together = RoutedEngine(Side(replicas[0]), CAPACITY, "", 64)
     prefill, decode = Side(replicas[0]), Side(replicas[1], lost_after, times)
-    apart = PartedEngine(prefill, decode, CAPACITY, "", 64)
+    apart = DisaggregatedEngine(prefill, decode, CAPACITY, "", 64)
     expected = loop.run_until_complete(answered(together, params))
     found = loop.run_until_complete(answered(apart, params))
     assert found == expected and len(found[1]) == params.max_tokens
@@ -111,7 +111,7 @@ def test_the_same_tokens_as_together(
 class Starting(Side):
     """Its engine was lost, and is being started."""
 
-    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
         self.asked.append(ask)
         if len(self.asked) <= MOST_LOST + 1:
             raise StartingReplicaError("a replica's engine is being started", "r0")
@@ -126,7 +126,7 @@ def test_it_waits_for_an_engine_that_is_being_started(
     """Longer than for one that is lost: nothing is, by that."""
     together = RoutedEngine(Side(replicas[0]), CAPACITY, "", 64)
     decode = Starting(replicas[1])
-    apart = PartedEngine(Side(replicas[0]), decode, CAPACITY, "", 64)
+    apart = DisaggregatedEngine(Side(replicas[0]), decode, CAPACITY, "", 64)
     found = loop.run_until_complete(answered(apart, PARAMS["greedy"]))
     assert found == loop.run_until_complete(answered(together, PARAMS["greedy"]))
     assert len(decode.asked) == MOST_LOST + 2 and decode.asked[-1].avoid[0] == "r0"
@@ -135,10 +135,12 @@ def test_it_waits_for_an_engine_that_is_being_started(
 def test_what_is_handed_is_small_without_its_pages(
     loop: asyncio.AbstractEventLoop, replicas: list[Replica]
 ) -> None:
-    async def handed() -> Handed:
-        ask = Ask(Request("h", PROMPT, PARAMS["greedy"]), "", Prompt(len(PROMPT)), leaves=True)
+    async def handed() -> Handoff:
+        ask = ReplicaRequest(
+            Request("h", PROMPT, PARAMS["greedy"]), "", Prompt(len(PROMPT)), leaves=True
+        )
         pieces = [said async for piece in replicas[0].answer(ask) for said in piece]
-        assert isinstance(pieces[-1], Handed)
+        assert isinstance(pieces[-1], Handoff)
         return pieces[-1]
 
     found = loop.run_until_complete(handed())
@@ -157,4 +159,4 @@ def test_where_the_object_store_is_full_what_was_computed_is_computed_again(
         raise ray.exceptions.ObjectStoreFullError("no room")
 
     monkeypatch.setattr(ray, "put", full)
-    assert asyncio.run(_stored(Handed(b"all", b"note"))) == Handed(b"note", b"note")
+    assert asyncio.run(_stored(Handoff(b"all", b"note"))) == Handoff(b"note", b"note")

@@ -13,7 +13,7 @@ from toy_model import Letters, open_toy
 
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.scale.messages import Ask, Piece
+from mlcc.scale.messages import ReplicaRequest, ReplyBatch
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import RoutedEngine
 
@@ -26,9 +26,9 @@ class Beside:
 
     def __init__(self, replicas: Mapping[str, Replica]) -> None:
         self.replicas = replicas
-        self.pieces: list[Piece] = []
+        self.pieces: list[ReplyBatch] = []
 
-    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
         name = next(name for name in self.replicas if name not in ask.avoid)
         async for piece in self.replicas[name].answer(ask):
             self.pieces.append(piece)

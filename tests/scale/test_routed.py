@@ -14,7 +14,7 @@ from toy_model import CAPACITY
 from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError
-from mlcc.scale.messages import Ask, Piece
+from mlcc.scale.messages import ReplicaRequest, ReplyBatch
 from mlcc.scale.routed_engine import (
     MOST_LOST,
     ForeignReplicaError,
@@ -110,7 +110,7 @@ def test_what_was_not_begun_is_asked_of_another() -> None:
 
 def test_one_that_is_there_each_time_may_be_why() -> None:
     class Deadly(ScriptedReplicas):
-        async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+        async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
             self.asked.append("")
             yield [Dropped(EngineDiedError("the engine is gone", code="engine_died"))]
 
@@ -132,7 +132,7 @@ def test_one_that_is_there_each_time_may_be_why() -> None:
 )
 def test_what_the_request_itself_is_to_blame_for_is_asked_once(told: Refused | Dropped) -> None:
     class Refusing(ScriptedReplicas):
-        async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+        async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
             self.asked.append("")
             yield [told]
 
@@ -175,7 +175,7 @@ def test_a_full_house_is_said_here() -> None:
 
 def test_an_end_that_nobody_told_is_a_loss() -> None:
     class Mute(ScriptedReplicas):
-        async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+        async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
             yield [Accepted(ask.request.id)]
 
     async def run() -> None:
@@ -192,7 +192,7 @@ class Upgraded(ScriptedReplicas):
         super().__init__(2)
         self._foreign = foreign
 
-    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
         if len(self.asked) < self._foreign:
             self.asked.append("")
             yield [Dropped(ForeignReplicaError("a replica runs fp_1, not fp_2"))]
@@ -217,7 +217,7 @@ def test_one_that_nobody_heard_is_asked_until_somebody_does() -> None:
     """Who is dead is chosen until that is known: no reason to take the request for a deadly one."""
 
     class Gone(ScriptedReplicas):
-        async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+        async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
             if len(self.asked) <= MOST_LOST:
                 self.asked.append("")
                 raise ReplicaLostError("a replica was lost")
@@ -240,7 +240,7 @@ def test_while_an_engine_is_being_started_another_answers(
     monkeypatch.setattr("mlcc.scale.routed_engine.AGAIN_S", pause_s)
 
     class Restarting(ScriptedReplicas):
-        async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+        async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
             if len(self.asked) < refusals:
                 self.asked.append("")
                 raise StartingReplicaError("a replica's engine is being started", "r0")

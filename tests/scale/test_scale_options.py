@@ -56,11 +56,11 @@ def test_no_cluster_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedError, match="unset it"):
         check_token()
     monkeypatch.setenv("RAY_AUTH_MODE", "Token")
-    check_token(joined=True)
+    check_token(connected=True)
     monkeypatch.delenv("RAY_AUTH_MODE")
     check_token()  # one of our own gets it
     with pytest.raises(UnsupportedError, match=r"runs without a token.*RAY_AUTH_TOKEN"):
-        check_token(joined=True)
+        check_token(connected=True)
 
 
 def test_the_command_says_it_in_one_line(

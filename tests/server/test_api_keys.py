@@ -14,7 +14,7 @@ from server_process import RunningServer, running
 from mlcc.api.errors import RateLimitError
 from mlcc.errors import InvalidRequestError
 from mlcc.server.auth.key_file import ApiKey, KeyFile, read_keys
-from mlcc.server.auth.rate_limit import Rates
+from mlcc.server.auth.rate_limit import RateLimiter
 from mlcc.service.observer import Done
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "ignore_eos": True}
@@ -120,7 +120,7 @@ def done(tenant: str, prompt: int, completion: int) -> Done:
 
 def test_buckets() -> None:
     now = 0.0
-    rates = Rates(lambda: now)
+    rates = RateLimiter(lambda: now)
     key = ApiKey("a", b"", requests_per_minute=60, tokens_per_minute=120)
     for left in range(59, -1, -1):
         assert rates.enter(key)["x-ratelimit-remaining-requests"] == str(left)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlcc.errors import CapacityError
-from mlcc.server.models.memory_budget import Evict, Grant, Holding, Wait, decide
+from mlcc.server.models.memory_budget import Allocation, Evict, Grant, Wait, decide
 from mlcc.server.models.sources import Needs, Source
 
 LEAST = 20
@@ -21,8 +21,8 @@ def model(full: int, spare: int) -> Source:
     return Source("new", 64, "toy", Needs(full, spare), fits, None, None, lambda: None)  # type: ignore[arg-type]
 
 
-def held(name: str, granted: int, used: float, idle: bool = True) -> Holding:
-    return Holding(name, granted, used, idle)
+def held(name: str, granted: int, used: float, idle: bool = True) -> Allocation:
+    return Allocation(name, granted, used, idle)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_next_step(
     total: int | None,
     models: int,
     needs: tuple[int, int],
-    holdings: list[Holding],
+    holdings: list[Allocation],
     expected: Grant | Evict | Wait,
 ) -> None:
     assert decide(total, models, model(*needs), holdings) == expected

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from mlcc.errors import MlccError
-from mlcc.server.response_store import MOST_SECONDS, KeptInFile
+from mlcc.server.response_store import MOST_SECONDS, SqliteResponseStore
 from mlcc.service.response_store.store import Kept, KeptInMemory, Share
 
 BOTH: dict[str, Callable[[Path, Share], Kept]] = {
     "memory": lambda folder, share: KeptInMemory(share),
-    "file": lambda folder, share: KeptInFile(folder / "kept", share=share),
+    "file": lambda folder, share: SqliteResponseStore(folder / "kept", share=share),
 }
 SMALL = Share(1000, 3)
 
@@ -73,10 +73,10 @@ def test_bytes_are_bounded_and_one_that_is_too_large_pushes_out_none() -> None:
 
 def test_a_file_outlives_the_process_and_knows_keys_not_their_numbers(tmp_path: Path) -> None:
     path = tmp_path / "kept"
-    with closing(KeptInFile(path, ["first", "second"])) as kept:
+    with closing(SqliteResponseStore(path, ["first", "second"])) as kept:
         run(kept.put("key 1", "x", "of the first"))
         run(kept.put("named", "x", "of a name"))
-    with closing(KeptInFile(path, ["second", "first"])) as kept:
+    with closing(SqliteResponseStore(path, ["second", "first"])) as kept:
         assert run(kept.get("key 1", "x")) is None
         assert run(kept.get("key 2", "x")) == "of the first"
         assert run(kept.get("named", "x")) == "of a name"
@@ -86,7 +86,7 @@ def test_a_file_outlives_the_process_and_knows_keys_not_their_numbers(tmp_path: 
 
 def test_a_file_forgets_what_is_old(tmp_path: Path) -> None:
     now = [0.0]
-    with closing(KeptInFile(tmp_path / "kept", now=lambda: now[0])) as kept:
+    with closing(SqliteResponseStore(tmp_path / "kept", now=lambda: now[0])) as kept:
         run(kept.put("a", "x", "old"))
         now[0] = MOST_SECONDS + 1
         assert run(kept.get("a", "x")) is None
@@ -96,7 +96,7 @@ def test_a_file_forgets_what_is_old(tmp_path: Path) -> None:
 
 
 def test_bytes_of_a_file_are_bounded(tmp_path: Path) -> None:
-    with closing(KeptInFile(tmp_path / "kept", share=Share(150, 99))) as kept:
+    with closing(SqliteResponseStore(tmp_path / "kept", share=Share(150, 99))) as kept:
         for name in "abcdefgh":
             run(kept.put("t", name, "".join(chr(33 + (i * i + ord(name)) % 90) for i in range(60))))
         found = [name for name in "abcdefgh" if run(kept.get("t", name))]
@@ -114,10 +114,10 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: str) ->
         db.close()
     before = path.read_bytes()
     with pytest.raises(MlccError, match="--store another file"):
-        KeptInFile(path)
+        SqliteResponseStore(path)
     assert path.read_bytes() == before
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(MlccError, match="--store another file"):
-        KeptInFile(tmp_path / "missing" / "kept")
+        SqliteResponseStore(tmp_path / "missing" / "kept")

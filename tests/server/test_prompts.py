@@ -18,7 +18,7 @@ from mlcc.api.chat_template.template import ChatTemplate, ChatText
 from mlcc.api.errors import RequestTimeoutError
 from mlcc.errors import ArtifactError, CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import ModelText
-from mlcc.server.prompts.prompt_pool import LARGE, PromptWorker, WorkerPrompts
+from mlcc.server.prompts.prompt_pool import LARGE, PromptPool, PromptWorker
 from mlcc.server.prompts.prompt_worker import PromptJob
 
 CONTEXT = 512
@@ -52,8 +52,8 @@ def no_text() -> ModelText:
 
 
 @asynccontextmanager
-async def started(opener: Callable[[], ModelText], **bounds: Any) -> AsyncIterator[WorkerPrompts]:
-    prompts = WorkerPrompts(opener, **bounds)
+async def started(opener: Callable[[], ModelText], **bounds: Any) -> AsyncIterator[PromptPool]:
+    prompts = PromptPool(opener, **bounds)
     try:
         prompts.start()
         yield prompts
@@ -61,7 +61,7 @@ async def started(opener: Callable[[], ModelText], **bounds: Any) -> AsyncIterat
         prompts.close()
 
 
-async def asked(prompts: WorkerPrompts, what: str, seconds: float = 120) -> list[int]:
+async def asked(prompts: PromptPool, what: str, seconds: float = 120) -> list[int]:
     return await prompts.chat([{"role": "user", "content": what}], CONTEXT, seconds)
 
 

@@ -12,7 +12,7 @@ from mlcc.engine import Finished, Request, SamplingParams, TextDelta
 from mlcc.engine.text.deferred_text import LaterText
 from mlcc.errors import ArtifactError, MlccError
 from mlcc.worker.messages import Accepted, Dropped, Events, Reply
-from mlcc.worker.output_thread import MOST_WAITING, Teller
+from mlcc.worker.output_thread import MAX_QUEUED, OutputThread
 
 END = Finished("a", "length", 1, 2)
 
@@ -41,7 +41,7 @@ def said(token: int, name: str = "a", text: str = "") -> TextDelta:
 def test_text_is_made_in_its_thread_and_nothing_overtakes() -> None:
     heard: list[Reply] = []
     letters = Letters(ArtifactError("no"))
-    teller = Teller(heard.append, LaterText(letters))
+    teller = OutputThread(heard.append, LaterText(letters))
     teller.begin(asked())
     teller.say(Accepted("a"))
     teller.begin(asked("b", ("z",)))  # the engine writes it
@@ -60,7 +60,7 @@ def test_text_is_made_in_its_thread_and_nothing_overtakes() -> None:
 @pytest.mark.parametrize("error", [ArtifactError("the tokenizer failed"), ValueError("a bug")])
 def test_text_that_cannot_be_made_ends_who_is_live(error: Exception) -> None:
     heard: list[Reply] = []
-    teller = Teller(heard.append, LaterText(Letters(error)))
+    teller = OutputThread(heard.append, LaterText(Letters(error)))
     teller.begin(asked())
     teller.say(Events([said(7)]))
     teller.say(Events([END]))
@@ -79,8 +79,8 @@ def test_a_listener_that_is_gone_holds_nobody_up() -> None:
     def send(reply: Reply) -> None:
         raise BrokenPipeError
 
-    teller = Teller(send, LaterText(Letters(ArtifactError("no"))))
-    for _ in range(3 * MOST_WAITING):
+    teller = OutputThread(send, LaterText(Letters(ArtifactError("no"))))
+    for _ in range(3 * MAX_QUEUED):
         teller.say(Accepted("a"))
     teller.close()
 
@@ -93,11 +93,11 @@ def test_a_slow_listener_holds_the_engine_up() -> None:
         go.wait()
         count += 1
 
-    teller = Teller(send, LaterText(Letters(ArtifactError("no"))))
-    for _ in range(MOST_WAITING):
+    teller = OutputThread(send, LaterText(Letters(ArtifactError("no"))))
+    for _ in range(MAX_QUEUED):
         teller.say(Accepted("a"))
-    assert teller._waiting.qsize() >= MOST_WAITING - 1
-    assert teller._waiting.maxsize == MOST_WAITING
+    assert teller._waiting.qsize() >= MAX_QUEUED - 1
+    assert teller._waiting.maxsize == MAX_QUEUED
     go.set()
     teller.close()
-    assert count == MOST_WAITING
+    assert count == MAX_QUEUED

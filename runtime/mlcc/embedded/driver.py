@@ -13,14 +13,14 @@ from contextlib import suppress
 from time import perf_counter
 
 from mlcc.embedded.executor import JsExecutor, Ticket
-from mlcc.embedded.pump import Pump
+from mlcc.embedded.pump import BaseDriver
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
 from mlcc.errors import MlccError
 from mlcc.model.lora_loader import AdapterLoader
 
 
-class LoopDriver(Pump):
+class LoopDriver(BaseDriver):
     """Keeps `depth` steps in flight while there is work. `run` is a task of its own."""
 
     def __init__(

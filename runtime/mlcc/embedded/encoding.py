@@ -12,13 +12,13 @@ from contextlib import suppress
 from time import perf_counter
 
 from mlcc.embedded.executor import JsExecutor, Ticket
-from mlcc.embedded.pump import Pump
+from mlcc.embedded.pump import BaseDriver
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.events import Event
 from mlcc.errors import MlccError
 
 
-class LoopEncoder(Pump):
+class LoopEncoderDriver(BaseDriver):
     """One step at a time while texts wait. `run` is a task of its own."""
 
     def __init__(

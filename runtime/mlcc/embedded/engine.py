@@ -10,9 +10,9 @@ from typing import Any
 from mlcc.api.errors import EngineDiedError
 from mlcc.artifact.schema import AdaptersInfo
 from mlcc.embedded.driver import LoopDriver
-from mlcc.embedded.encoding import LoopEncoder
+from mlcc.embedded.encoding import LoopEncoderDriver
 from mlcc.embedded.executor import JsExecutor
-from mlcc.embedded.pump import Pump
+from mlcc.embedded.pump import BaseDriver
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
@@ -46,9 +46,9 @@ class LoopClient(EngineClient):
         self._entries: dict[str, AdapterEntry] = {}
         self._adapters: AdapterLoader | None = None
         """None = an encoder, which has no room for any."""
-        self._driver: Pump
+        self._driver: BaseDriver
         if isinstance(engine, EncoderEngine):
-            self._driver = LoopEncoder(engine, executor, self._deliver)
+            self._driver = LoopEncoderDriver(engine, executor, self._deliver)
         else:
             self._adapters = AdapterLoader(engine, executor, adapters, lambda: TAB_MEMORY)
             self._driver = LoopDriver(engine, executor, self._adapters, self._deliver)

@@ -39,7 +39,7 @@ class Counters:
         return self.plan_ms + self.pack_ms + self.commit_ms + self.events_ms
 
 
-class Pump(ABC):
+class BaseDriver(ABC):
     """Steps one engine in the event loop. `run` is a task of its own."""
 
     def __init__(self, engine: HasWork) -> None:

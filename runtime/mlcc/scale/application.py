@@ -27,15 +27,15 @@ from mlcc.model.memory.planner import plan_capacity
 from mlcc.model.model import ModelText
 from mlcc.model.text import open_text
 from mlcc.scale.cluster import check_token, serve_status
-from mlcc.scale.deployments import ENGINE, engines
+from mlcc.scale.deployments import ENGINE, engine_application
 from mlcc.scale.options import Scale, read_autoscale
 from mlcc.scale.ray_replicas import ServeReplicas
 from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.server.app import create_app
 from mlcc.server.asgi import Settings
 from mlcc.server.auth.key_file import read_keys
-from mlcc.server.models.backends import OnePlace
-from mlcc.server.prompts.prompt_pool import WorkerPrompts
+from mlcc.server.models.backends import SingleModelBackend
+from mlcc.server.prompts.prompt_pool import PromptPool
 
 _LOADING = ("threads", "context", "max_batch", "max_step_tokens", "kv_pages", "prefix_cache")
 """What of `open_model` may be given."""
@@ -64,7 +64,7 @@ def application(
     nobody could ask it, or that has no token.
     """
     if ray.is_initialized():
-        check_token(joined=True)
+        check_token(connected=True)
         _check_proxies()
     for name in loading:
         if name not in _LOADING:
@@ -82,7 +82,7 @@ def application(
     settings = Settings(api_keys=tuple(api_keys), api_key_file=keys)
     bounds = {name: loading.get(name) for name in _BOUNDS}
     capacity = plan_capacity(Artifact.open(path).manifest, **bounds)
-    behind = engines(partial(open_model, path, **loading), text.about.fingerprint, scale)
+    behind = engine_application(partial(open_model, path, **loading), text.about.fingerprint, scale)
 
     def build() -> FastAPI:
         return _app(path, settings, capacity, scale)
@@ -121,11 +121,11 @@ def _app(path: Path, settings: Settings, capacity: Capacity, scale: Scale) -> Fa
     handle = serve.get_deployment_handle(ENGINE, context.app_name)
     reader = partial(open_text, path)
     text = reader()
-    engine = _Behind(handle, capacity, text.about.fingerprint, settings, scale)
-    return create_app(_Place(engine, text, WorkerPrompts(reader), settings), settings)
+    engine = _RayEngineHandle(handle, capacity, text.about.fingerprint, settings, scale)
+    return create_app(_IngressBackend(engine, text, PromptPool(reader), settings), settings)
 
 
-class _Behind:
+class _RayEngineHandle:
     """`Begun`: replicas that Serve starts and ends."""
 
     notes: tuple[str, ...] = ()
@@ -155,11 +155,11 @@ class _Behind:
         """Nothing is its own."""
 
 
-class _Place(OnePlace):
+class _IngressBackend(SingleModelBackend):
     """With prompt processes of its own."""
 
     def __init__(
-        self, engine: _Behind, text: ModelText, prompts: WorkerPrompts, settings: Settings
+        self, engine: _RayEngineHandle, text: ModelText, prompts: PromptPool, settings: Settings
     ) -> None:
         super().__init__(engine, text, prompts, settings)
         self._own = prompts

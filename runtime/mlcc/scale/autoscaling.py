@@ -23,7 +23,7 @@ class Context(Protocol):
     config: Any
 
 
-def wanted(context: Context) -> tuple[int, dict[str, Any]]:
+def replica_policy(context: Context) -> tuple[int, dict[str, Any]]:
     """A policy of Ray Serve's: the number, and no state."""
     told = context.aggregated_metrics or {}
     pages, free = (sum((told.get(name) or {}).values()) for name in ("pages", "pages_free"))

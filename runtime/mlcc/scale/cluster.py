@@ -35,7 +35,7 @@ _ALWAYS = {
 
 
 @contextmanager
-def joined(address: str | None) -> Iterator[None]:
+def connected(address: str | None) -> Iterator[None]:
     """Within it, this process is a driver. None = a cluster of our own, on this machine alone.
 
     Raises UnsupportedError without ray or with its token turned off, DeviceError if it is not
@@ -51,7 +51,7 @@ def joined(address: str | None) -> Iterator[None]:
         return
     import ray
 
-    _hush()
+    _quiet_serve_log()
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -60,17 +60,17 @@ def joined(address: str | None) -> Iterator[None]:
             "--address out for one of this machine's own"
         ) from None
     try:
-        check_token(joined=True)
+        check_token(connected=True)
         yield
     finally:
         ray.shutdown()
 
 
-def check_token(joined: bool = False) -> None:
+def check_token(connected: bool = False) -> None:
     """Raises UnsupportedError where whoever reaches a replica's port may run code there: where the
-    token is turned off, and on a cluster that is `joined` also where nobody turned it on."""
+    token is turned off, and on a cluster that is `connected` also where nobody turned it on."""
     mode = os.environ.get("RAY_AUTH_MODE")
-    if mode is None and joined:  # ray sets it where it finds a token; `ray start` needs none
+    if mode is None and connected:  # ray sets it where it finds a token; `ray start` needs none
         raise UnsupportedError(
             "this Ray runs without a token, and replicas take pickles from whoever reaches their "
             "ports; start it on each machine with RAY_AUTH_MODE=token and the same RAY_AUTH_TOKEN, "
@@ -111,7 +111,7 @@ def _own() -> Iterator[None]:
     import ray
     from ray import serve
 
-    _hush()
+    _quiet_serve_log()
     folder = tempfile.mkdtemp(prefix="mlcc-ray-")
     try:
         _start(folder)
@@ -147,7 +147,7 @@ def _start(folder: str, again: bool = True) -> None:
         ) from error
 
 
-def _hush() -> None:
+def _quiet_serve_log() -> None:
     """What is lost is said by `routed`. Importing Serve sets its log up, so that goes first."""
     from ray import serve  # noqa: F401
 

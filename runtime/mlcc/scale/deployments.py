@@ -16,12 +16,12 @@ from ray.exceptions import RayError
 from ray.serve import Application
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
 
-from mlcc.scale.autoscaling import wanted
-from mlcc.scale.messages import Ask, Described, Handed, Piece, Said
+from mlcc.scale.autoscaling import replica_policy
+from mlcc.scale.messages import Handoff, ReplicaInfo, ReplicaReply, ReplicaRequest, ReplyBatch
 from mlcc.scale.options import Scale
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import ReplicaLostError
-from mlcc.scale.router import LOOK, PrefixRouter
+from mlcc.scale.router import SNAPSHOT, PrefixRouter
 from mlcc.worker.messages import Dropped
 from mlcc.worker.worker import OpenModel
 
@@ -37,7 +37,7 @@ class EngineReplica:
         name = serve.get_replica_context().replica_id.unique_id
         self._replica = Replica(open_model, artifact, max_queue, name)
 
-    async def answer(self, ask: Ask) -> AsyncIterator[Piece]:
+    async def answer(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
         """As `Replica` has it, but what moves goes through Ray's object store."""
         if isinstance(ask.moved, list):
             try:
@@ -47,22 +47,22 @@ class EngineReplica:
                 yield [Dropped(lost)]
                 return
         async for piece in self._replica.answer(ask):
-            yield [await _stored(said) if isinstance(said, Handed) else said for said in piece]
+            yield [await _stored(said) if isinstance(said, Handoff) else said for said in piece]
 
-    async def described(self) -> Described:
+    async def described(self) -> ReplicaInfo:
         """As `Replica` has it."""
         return self._replica.described()
 
     async def record_routing_stats(self) -> dict[str, Any]:
         """For the router: asked about once a second."""
-        return {LOOK: await self._replica.look()}
+        return {SNAPSHOT: await self._replica.look()}
 
     async def check_health(self) -> None:
         """Raises what makes Serve start another in its place."""
         self._replica.check()
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """For `wanted`."""
+        """For `replica_policy`."""
         stats = (await self._replica.look()).stats
         return {name: float(value) for name, value in (asdict(stats) if stats else {}).items()}
 
@@ -71,7 +71,7 @@ class EngineReplica:
             self._replica.close()
 
 
-async def _stored(handed: Handed) -> Said:
+async def _stored(handed: Handoff) -> ReplicaReply:
     """With a reference, boxed: a bare one would be resolved on its way. A full store is a loss of
     time: what was computed stays, as the note, and is computed again."""
     try:
@@ -80,7 +80,9 @@ async def _stored(handed: Handed) -> Said:
         return replace(handed, moved=handed.note)
 
 
-def engines(open_model: OpenModel, artifact: str, scale: Scale, name: str = ENGINE) -> Application:
+def engine_application(
+    open_model: OpenModel, artifact: str, scale: Scale, name: str = ENGINE
+) -> Application:
     """The engines alone, for who asks them through a handle."""
     counts: dict[str, Any] = {"num_replicas": scale.replicas}
     if scale.autoscale is not None:
@@ -109,7 +111,9 @@ def engines(open_model: OpenModel, artifact: str, scale: Scale, name: str = ENGI
 def _autoscaling(scale: Scale) -> AutoscalingConfig:
     assert scale.autoscale is not None
     least, most = scale.autoscale
-    where: dict[str, Any] = {"policy_function": f"{wanted.__module__}:{wanted.__name__}"}
+    where: dict[str, Any] = {
+        "policy_function": f"{replica_policy.__module__}:{replica_policy.__name__}"
+    }
     policy: Any = AutoscalingPolicy(**where)  # type: ignore[no-untyped-call]
     return AutoscalingConfig(
         min_replicas=least,

@@ -16,9 +16,9 @@ from functools import partial
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import DeviceError
 from mlcc.model.model import Model
-from mlcc.scale.messages import Ask, Piece
+from mlcc.scale.messages import ReplicaRequest, ReplyBatch
 from mlcc.scale.replica import Replica
-from mlcc.scale.replica_stats import Heard, told_by
+from mlcc.scale.replica_stats import ReplicaStats, status_of
 from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.scale.routing import Fleet
 from mlcc.server.asgi import Settings
@@ -32,10 +32,10 @@ class DeviceReplicas:
     """`Replicas`: engines of this process' own, by the numbers of their devices."""
 
     def __init__(self, replicas: Mapping[str, Replica]) -> None:
-        self._replicas, self._fleet, self._heard = replicas, Fleet(), Heard()
+        self._replicas, self._fleet, self._heard = replicas, Fleet(), ReplicaStats()
         self._fleet.keep(replicas)
 
-    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
         """As `Replicas` has it."""
         with self._chosen(ask) as replica:
             async for piece in replica.answer(ask):
@@ -50,11 +50,11 @@ class DeviceReplicas:
         while True:
             for name, replica in self._replicas.items():
                 look = self._heard.looks[name] = await replica.look()
-                self._fleet.hear(name, told_by(look), time.monotonic())
+                self._fleet.hear(name, status_of(look), time.monotonic())
             await asyncio.sleep(_LOOK_S)
 
     @contextmanager
-    def _chosen(self, ask: Ask) -> Iterator[Replica]:
+    def _chosen(self, ask: ReplicaRequest) -> Iterator[Replica]:
         """One whose engine runs, if one does: the others' are being started again."""
         every = self._replicas
         among = {name for name in every if every[name].ready and name not in ask.avoid}
@@ -68,7 +68,7 @@ class DeviceReplicas:
             self._fleet.ended(choice.name)
 
 
-class DeviceEngines:
+class DataParallelEngines:
     """`Begun`: an engine on each device. Raises what `open_model` raises, and leaves no process
     behind then. open_model takes `device`."""
 

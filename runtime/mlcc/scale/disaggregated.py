@@ -15,7 +15,7 @@ from typing import Any
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import TextDelta
 from mlcc.model.kv_transfer import without_pages
-from mlcc.scale.messages import Ask, Handed, Said
+from mlcc.scale.messages import Handoff, ReplicaReply, ReplicaRequest
 from mlcc.scale.routed_engine import (
     AGAIN_S,
     MOST_LOST,
@@ -28,7 +28,7 @@ from mlcc.scale.routing import Prompt
 from mlcc.worker.messages import Events
 
 
-class PartedEngine(RoutedEngine):
+class DisaggregatedEngine(RoutedEngine):
     """A `RoutedEngine` whose replicas compute prompts; `decode` are those that go on."""
 
     def __init__(
@@ -41,7 +41,7 @@ class PartedEngine(RoutedEngine):
     ) -> None:
         super().__init__(prefill, capacity, artifact, most_live)
         self._decode = decode
-        self._handed: dict[str, Handed] = {}
+        self._handed: dict[str, Handoff] = {}
         self._said: dict[str, list[int]] = {}
         """Tokens of answers that go on elsewhere, since they were handed over."""
 
@@ -49,7 +49,7 @@ class PartedEngine(RoutedEngine):
         """Of both kinds."""
         return self._counted({**self._replicas.told(), **self._decode.told()})
 
-    async def _once(self, ask: Ask) -> ReplicaLostError | None:
+    async def _once(self, ask: ReplicaRequest) -> ReplicaLostError | None:
         name = ask.request.id
         try:
             error = await super()._once(replace(ask, leaves=True))
@@ -70,7 +70,7 @@ class PartedEngine(RoutedEngine):
             self._handed.pop(name, None)
             self._said.pop(name, None)
 
-    async def _go_on(self, ask: Ask, handed: Handed) -> ReplicaLostError | None:
+    async def _go_on(self, ask: ReplicaRequest, handed: Handoff) -> ReplicaLostError | None:
         """Ask a decoding replica. What it says before it is lost is a part of the answer."""
         name, said = ask.request.id, self._said.setdefault(ask.request.id, [])
         groups = self.capacity.groups
@@ -81,8 +81,8 @@ class PartedEngine(RoutedEngine):
             self._handed[name] = replace(handed, moved=handed.note)  # perhaps it is what was lost
         return error
 
-    def _take(self, request_id: str, said: Said) -> bool:
-        if isinstance(said, Handed):
+    def _take(self, request_id: str, said: ReplicaReply) -> bool:
+        if isinstance(said, Handoff):
             self._handed[request_id] = said
             return True
         if isinstance(said, Events) and (known := self._said.get(request_id)) is not None:

@@ -13,7 +13,7 @@ from mlcc.worker.messages import Accepted, Dropped, Events, Refused
 
 
 @dataclass(frozen=True)
-class Handed:
+class Handoff:
     """A request whose first token is out, as bytes for another replica
     (`mlcc.model.kv_transfer`)."""
 
@@ -23,13 +23,13 @@ class Handed:
     """The same without what was computed."""
 
 
-Said = Accepted | Refused | Events | Dropped | Handed
+ReplicaReply = Accepted | Refused | Events | Dropped | Handoff
 """Of one request: the worker's own words, of which a piece of a stream holds several."""
-Piece = list[Said]
+ReplyBatch = list[ReplicaReply]
 
 
 @dataclass(frozen=True)
-class Ask:
+class ReplicaRequest:
     """Answer this request."""
 
     request: Request
@@ -41,11 +41,11 @@ class Ask:
     leaves: bool = False
     """Compute its prompt and one token, and hand it back."""
     moved: Any = None
-    """Go on with this of it, as `Handed` has it; None = it begins here."""
+    """Go on with this of it, as `Handoff` has it; None = it begins here."""
 
 
 @dataclass(frozen=True)
-class Described:
+class ReplicaInfo:
     """What a replica is."""
 
     artifact: str
@@ -54,7 +54,7 @@ class Described:
 
 
 @dataclass(frozen=True)
-class Look:
+class ReplicaSnapshot:
     """What a replica tells of itself from time to time."""
 
     artifact: str

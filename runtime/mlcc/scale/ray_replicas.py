@@ -9,15 +9,15 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
-from mlcc.scale.messages import Ask, Described, Piece
-from mlcc.scale.replica_stats import heard
+from mlcc.scale.messages import ReplicaInfo, ReplicaRequest, ReplyBatch
+from mlcc.scale.replica_stats import replica_stats
 from mlcc.scale.routed_engine import ReplicaLostError
 
 
-def described(handle: DeploymentHandle[Any]) -> Described:
+def described(handle: DeploymentHandle[Any]) -> ReplicaInfo:
     """What a replica is, once there is one; not for an event loop. Raises ReplicaLostError."""
     try:
-        found: Described = handle.described.remote().result()
+        found: ReplicaInfo = handle.described.remote().result()
         return found
     except RayError as error:
         raise _lost(error) from None
@@ -29,7 +29,7 @@ class ServeReplicas:
     def __init__(self, handle: DeploymentHandle[Any]) -> None:
         self._streaming, self._deployment = handle.options(stream=True), handle.deployment_name
 
-    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
         """As `Replicas` has it."""
         pieces: Any = self._streaming.answer.remote(ask)
         over = False
@@ -46,7 +46,7 @@ class ServeReplicas:
 
     def told(self) -> Mapping[str, Mapping[str, float]]:
         """As `Replicas` has it."""
-        return heard(self._deployment).told()
+        return replica_stats(self._deployment).told()
 
 
 def _lost(error: Exception) -> ReplicaLostError:

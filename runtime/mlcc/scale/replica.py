@@ -18,20 +18,27 @@ from mlcc.engine.events import Event, TextDelta
 from mlcc.engine.request import Request
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.kv_transfer import without_pages
-from mlcc.scale.messages import Ask, Described, Handed, Look, Piece, Said
+from mlcc.scale.messages import (
+    Handoff,
+    ReplicaInfo,
+    ReplicaReply,
+    ReplicaRequest,
+    ReplicaSnapshot,
+    ReplyBatch,
+)
 from mlcc.scale.routed_engine import ForeignReplicaError, ReplicaLostError, StartingReplicaError
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.messages import (
     Accepted,
     Add,
-    AskSketch,
     Dropped,
+    EngineSnapshot,
     Events,
-    Left,
+    Exported,
+    GetSnapshot,
     Refused,
     Reply,
     Resume,
-    Sketch,
 )
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel
@@ -51,13 +58,13 @@ class Replica:
         self._client = ReplicaClient(self._process, max_queue)
         self._artifact, self._name = artifact, name
         self._begun, self._numbers = False, count()
-        self._sketch: Sketch | None = None
+        self._sketch: EngineSnapshot | None = None
 
-    def described(self) -> Described:
+    def described(self) -> ReplicaInfo:
         """What it is."""
-        return Described(self._artifact, self._process.capacity, self._process.notes)
+        return ReplicaInfo(self._artifact, self._process.capacity, self._process.notes)
 
-    async def answer(self, ask: Ask) -> AsyncIterator[Piece]:
+    async def answer(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
         """What the engine says of a request, as much at a time as has come meanwhile. A piece costs
         a millisecond on its way through Ray, whatever is in it."""
         if ask.artifact != self._artifact:
@@ -77,7 +84,7 @@ class Replica:
         async for piece in gathered(self._said(ask)):
             yield piece
 
-    async def look(self) -> Look:
+    async def look(self) -> ReplicaSnapshot:
         """What it has and does; in a long step what it told last."""
         self._begin()
         with suppress(asyncio.TimeoutError, MlccError):
@@ -86,7 +93,7 @@ class Replica:
         sizes = [group.page_size if group.has_pages else 0 for group in capacity.groups]
         page = sizes[0] if len(sizes) == 1 else 0
         stats, hashes = (sketch.stats, sketch.hashes) if sketch else (None, b"")
-        return Look(self._artifact, capacity.max_batch, page, stats, hashes)
+        return ReplicaSnapshot(self._artifact, capacity.max_batch, page, stats, hashes)
 
     @property
     def ready(self) -> bool:
@@ -108,7 +115,7 @@ class Replica:
             self._begun = True
             self._client.start()
 
-    async def _said(self, ask: Ask) -> AsyncIterator[Said]:
+    async def _said(self, ask: ReplicaRequest) -> AsyncIterator[ReplicaReply]:
         """Under a name of its own: one that was lost and comes again may find itself here."""
         name, client, job = ask.request.id, self._client, None
         request = replace(ask.request, id=f"{name}/{next(self._numbers)}")
@@ -125,7 +132,7 @@ class Replica:
             if (data := client.left.pop(request.id, None)) is None:
                 yield Dropped(self._lost(error))
             else:
-                yield Handed(data, without_pages(data, client.capacity.groups))
+                yield Handoff(data, without_pages(data, client.capacity.groups))
         finally:
             client.ways.pop(request.id, None)
             client.left.pop(request.id, None)
@@ -145,13 +152,13 @@ class ReplicaClient(WorkerClient):
 
     def __init__(self, process: EngineProcess, max_queue: int) -> None:
         super().__init__(process, max_queue)
-        self._looking: list[asyncio.Future[Sketch]] = []
-        self.ways: dict[str, Ask] = {}
+        self._looking: list[asyncio.Future[EngineSnapshot]] = []
+        self.ways: dict[str, ReplicaRequest] = {}
         """Of live requests that do not begin here, or end here."""
         self.left: dict[str, bytes] = {}
         """Those that left, before anybody took them; they are cancelled here then."""
 
-    def note(self, name: str, ask: Ask) -> None:
+    def note(self, name: str, ask: ReplicaRequest) -> None:
         """Before a request is submitted: what is to become of it."""
         if ask.leaves or ask.moved is not None:
             self.ways[name] = ask
@@ -163,12 +170,12 @@ class ReplicaClient(WorkerClient):
         else:
             self._say(Add(request, way is not None))
 
-    async def sketch(self) -> Sketch:
+    async def sketch(self) -> EngineSnapshot:
         """Raises BusyError while no engine runs."""
         self._check_running()
-        future: asyncio.Future[Sketch] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[EngineSnapshot] = asyncio.get_running_loop().create_future()
         self._looking.append(future)
-        self._say(AskSketch())
+        self._say(GetSnapshot())
         return await future
 
     def _deliver(self, events: Iterable[Event]) -> None:
@@ -179,10 +186,10 @@ class ReplicaClient(WorkerClient):
         )
 
     def _take(self, reply: Reply) -> None:
-        if isinstance(reply, Sketch):
+        if isinstance(reply, EngineSnapshot):
             if self._looking and not (future := self._looking.pop(0)).done():
                 future.set_result(reply)
-        elif isinstance(reply, Left):
+        elif isinstance(reply, Exported):
             if reply.request_id in self.ways:
                 self.left[reply.request_id] = reply.data
         else:

@@ -11,15 +11,15 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 
 from mlcc.engine.kv_cache.prefix_digest import numbers
-from mlcc.scale.messages import Look
-from mlcc.scale.routing import Told
+from mlcc.scale.messages import ReplicaSnapshot
+from mlcc.scale.routing import EngineStatus
 
 
 @dataclass
-class Heard:
+class ReplicaStats:
     """Of one deployment, by the names of its replicas."""
 
-    looks: dict[str, Look] = field(default_factory=dict)
+    looks: dict[str, ReplicaSnapshot] = field(default_factory=dict)
     """What each told last."""
     sent: Counter[str] = field(default_factory=Counter)
     """Requests that were sent to each."""
@@ -38,17 +38,17 @@ class Heard:
         }
 
 
-_HEARD: dict[str, Heard] = {}
+_HEARD: dict[str, ReplicaStats] = {}
 
 
-def heard(deployment: str) -> Heard:
+def replica_stats(deployment: str) -> ReplicaStats:
     """That of a deployment, made when it is first asked for."""
-    return _HEARD.setdefault(deployment, Heard())
+    return _HEARD.setdefault(deployment, ReplicaStats())
 
 
-def told_by(look: Look) -> Told:
+def status_of(look: ReplicaSnapshot) -> EngineStatus:
     """A replica's words in those of the fleet."""
     if (stats := look.stats) is None:
-        return Told(numbers(look.hashes), room=look.room)
+        return EngineStatus(numbers(look.hashes), room=look.room)
     free = stats.pages_free * look.page_tokens if look.page_tokens else None
-    return Told(numbers(look.hashes), stats.waiting + stats.running, look.room, free)
+    return EngineStatus(numbers(look.hashes), stats.waiting + stats.running, look.room, free)

@@ -21,7 +21,7 @@ from mlcc.engine.kv_cache.prefix_digest import prefixes
 from mlcc.engine.kv_cache.radix_tree import PrefixTree
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, MlccError
-from mlcc.scale.messages import Ask, Piece, Said
+from mlcc.scale.messages import ReplicaReply, ReplicaRequest, ReplyBatch
 from mlcc.scale.routing import Prompt
 from mlcc.service.jobs.engine_client import EngineClient
 from mlcc.worker.messages import Dropped, Events, Refused
@@ -60,7 +60,7 @@ class StartingReplicaError(ReplicaLostError):
 class Replicas(Protocol):
     """Those who answer, wherever they are."""
 
-    def ask(self, ask: Ask, /) -> AsyncIterator[Piece]:
+    def ask(self, ask: ReplicaRequest, /) -> AsyncIterator[ReplyBatch]:
         """What one of them says, until the request's end. Whoever stops reading cancels it. Raises
         ReplicaLostError."""
         ...
@@ -124,7 +124,7 @@ class RoutedEngine(EngineClient):
         now = asyncio.get_running_loop().time
         patience = now() + self.wait_s
         while True:
-            ask = Ask(request, self._artifact, prompt, tuple(avoid))
+            ask = ReplicaRequest(request, self._artifact, prompt, tuple(avoid))
             error = await self._once(ask)
             if error is None or (live := self._owners.get(request.id)) is None:
                 return
@@ -143,11 +143,11 @@ class RoutedEngine(EngineClient):
             self.retried += 1
             log.warning("%s; it is asked once more", error)
 
-    async def _once(self, ask: Ask) -> ReplicaLostError | None:
+    async def _once(self, ask: ReplicaRequest) -> ReplicaLostError | None:
         """Ask one replica. Returns how it was lost, if it was."""
         return await self._asked(self._replicas, ask)
 
-    async def _asked(self, replicas: Replicas, ask: Ask) -> ReplicaLostError | None:
+    async def _asked(self, replicas: Replicas, ask: ReplicaRequest) -> ReplicaLostError | None:
         ended = heard = False
         try:
             async for piece in replicas.ask(ask):
@@ -167,7 +167,7 @@ class RoutedEngine(EngineClient):
                 return ReplicaLostError("a replica ended a stream before the answer's end")
         return None
 
-    def _take(self, request_id: str, said: Said) -> bool:
+    def _take(self, request_id: str, said: ReplicaReply) -> bool:
         """Whether it is the end."""
         if isinstance(said, Events):
             self._deliver(said.events)

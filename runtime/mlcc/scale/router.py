@@ -16,26 +16,26 @@ from ray.serve.request_router import (
     RunningReplica,
 )
 
-from mlcc.scale.messages import Ask
-from mlcc.scale.replica_stats import heard, told_by
+from mlcc.scale.messages import ReplicaRequest
+from mlcc.scale.replica_stats import replica_stats, status_of
 from mlcc.scale.routing import Fleet
 
-LOOK = "mlcc"
+SNAPSHOT = "mlcc"
 """The key of the routing stats."""
 
 
 class PrefixRouter(RequestRouter):
-    """Sends each `Ask` where `Fleet` says, and anything else anywhere."""
+    """Sends each `ReplicaRequest` where `Fleet` says, and anything else anywhere."""
 
     def initialize_state(self, **kwargs: str) -> None:
-        self._heard = heard(kwargs["name"])
+        self._heard = replica_stats(kwargs["name"])
         self._fleet = Fleet()
         self._live: dict[str, str] = {}
         """Where requests are that were sent and have not ended, by Serve's name for them."""
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         super().update_replicas(replicas)
-        told = {_name(replica): replica.routing_stats.get(LOOK) for replica in replicas}
+        told = {_name(replica): replica.routing_stats.get(SNAPSHOT) for replica in replicas}
         self._fleet.keep(told.keys())
         looks = self._heard.looks
         for name in looks.keys() - told.keys():
@@ -43,7 +43,7 @@ class PrefixRouter(RequestRouter):
         for name, look in told.items():
             if look is not None and look != looks.get(name):
                 looks[name] = look
-                self._fleet.hear(name, told_by(look), time.monotonic())
+                self._fleet.hear(name, status_of(look), time.monotonic())
 
     async def choose_replicas(
         self,
@@ -51,7 +51,7 @@ class PrefixRouter(RequestRouter):
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
         ask = pending_request.args[0] if pending_request and pending_request.args else None
-        if pending_request is None or not isinstance(ask, Ask):
+        if pending_request is None or not isinstance(ask, ReplicaRequest):
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True  # or a full house is a busy loop
         by_name = {_name(replica): replica for replica in candidate_replicas}
@@ -71,7 +71,7 @@ class PrefixRouter(RequestRouter):
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
         self._over(internal_request_id)
 
-    def _among(self, ask: Ask, by_name: Mapping[str, RunningReplica]) -> set[str] | None:
+    def _among(self, ask: ReplicaRequest, by_name: Mapping[str, RunningReplica]) -> set[str] | None:
         """Who may get it: none that lost it, and none of another artifact, but for want of all."""
         fit = {
             name

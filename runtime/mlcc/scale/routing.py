@@ -46,7 +46,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EngineStatus:
     """What an engine told of itself."""
 
     hashes: frozenset[int] | set[int] = frozenset()
@@ -69,7 +69,7 @@ class Choice:
 @dataclass(eq=False, slots=True)
 class _Engine:
     name: str
-    told: Told | None = None
+    told: EngineStatus | None = None
     hashes: set[int] = field(default_factory=set)
     expected: OrderedDict[int, float] = field(default_factory=OrderedDict)
     """Hashes of what was sent to it, and when."""
@@ -110,7 +110,7 @@ class Fleet:
                 self._engines[name] = _Engine(name)
         self._names = [*self._engines]
 
-    def hear(self, name: str, told: Told, now: float) -> None:
+    def hear(self, name: str, told: EngineStatus, now: float) -> None:
         """What an engine tells replaces what it told before."""
         engine = self._engines[name]
         for gone in engine.hashes - told.hashes:

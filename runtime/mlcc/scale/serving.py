@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from mlcc.scale.cluster import in_use, joined, serve_status
-from mlcc.scale.disaggregated import PartedEngine
+from mlcc.scale.cluster import connected, in_use, serve_status
+from mlcc.scale.disaggregated import DisaggregatedEngine
 from mlcc.scale.options import Scale
 from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.server.asgi import Settings
@@ -39,7 +39,7 @@ class RayEngine:
         self._stack = ExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         try:
-            self._stack.enter_context(joined(address))
+            self._stack.enter_context(connected(address))
             self._stack.enter_context(_proxyless(ends=address is not None))
             self._run(open_model, settings, artifact, scale)
         except BaseException:
@@ -50,13 +50,13 @@ class RayEngine:
         from ray import serve
         from ray.serve.handle import DeploymentHandle
 
-        from mlcc.scale.deployments import ENGINE, PREFILL, engines
+        from mlcc.scale.deployments import ENGINE, PREFILL, engine_application
         from mlcc.scale.ray_replicas import ServeReplicas, described
 
         ours = secrets.token_hex(4)  # another server's on this cluster has others of these names
 
         def run(name: str, some: Scale) -> DeploymentHandle[Any]:
-            app, called = engines(open_model, artifact, some, name), f"{name}-{ours}"
+            app, called = engine_application(open_model, artifact, some, name), f"{name}-{ours}"
             self._stack.callback(serve.delete, called)  # also where it is ended meanwhile
             return serve.run(app, name=called, route_prefix=None)
 
@@ -68,7 +68,7 @@ class RayEngine:
         self.client = RoutedEngine(replicas, *told)
         if scale.prefill:
             prompts = run(PREFILL, replace(scale, replicas=scale.prefill, autoscale=None))
-            self.client = PartedEngine(ServeReplicas(prompts), replicas, *told)
+            self.client = DisaggregatedEngine(ServeReplicas(prompts), replicas, *told)
 
     def start(self) -> None:
         """Nothing: who is asked first opens the handle, in this loop."""

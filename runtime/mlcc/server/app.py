@@ -24,14 +24,14 @@ from starlette.websockets import WebSocketClose
 
 from mlcc import __version__
 from mlcc.errors import MlccError
-from mlcc.server.asgi import Adapter, Answering, Settings
+from mlcc.server.asgi import ServiceApp, ServiceResponse, Settings
 from mlcc.server.auth.allowed_hosts import AllowedHosts
 from mlcc.server.auth.key_file import KeyFile
-from mlcc.server.auth.keyring import Key, Keyring
-from mlcc.server.auth.rate_limit import Rates
+from mlcc.server.auth.keyring import ApiKeyAuth, Keyring
+from mlcc.server.auth.rate_limit import RateLimiter
 from mlcc.server.docs_page import reference_page
-from mlcc.server.http.drain import Gate, Traffic
-from mlcc.server.http.errors import path_of, refusal
+from mlcc.server.http.drain import DrainGate, DrainState
+from mlcc.server.http.errors import error_response_for, path_of
 from mlcc.server.observability.metrics import Metrics
 from mlcc.server.observability.request_log import RequestLog
 from mlcc.server.observability.traces import Traces
@@ -42,7 +42,7 @@ from mlcc.service.model_port import Models
 from mlcc.service.observer import Observer, Several
 from mlcc.service.service import Service
 
-OPEN = (HEALTH, READY)
+PUBLIC = (HEALTH, READY)
 """Need no key, so that whatever watches the server can ask. The description needs none either: it
 says nothing that the sources of mlcc do not."""
 
@@ -61,7 +61,7 @@ EXPOSED = (
 ABOUT = "A language model behind OpenAI's API. A field that is not built is refused by name."
 
 
-class Place(Protocol):
+class Backend(Protocol):
     """The models, and their life within the server's."""
 
     models: Models
@@ -80,21 +80,21 @@ class Place(Protocol):
 
 
 def create_app(
-    place: Place,
+    place: Backend,
     settings: Settings,
     when_ready: Callable[[], None] = lambda: None,
     more: Sequence[BaseRoute] = (),
-    traffic: Traffic | None = None,
+    traffic: DrainState | None = None,
 ) -> FastAPI:
     """The application. `more` are addresses beside the API's.
 
     Raises MlccError if the file of keys is not good, or traces cannot be sent.
     """
-    rates, metrics = Rates(), Metrics(place.clients)
+    rates, metrics = RateLimiter(), Metrics(place.clients)
     place.observe(lambda model: Several(rates, metrics.of(model)))
     traces = Traces() if settings.traces else None
     file = KeyFile(settings.api_key_file) if settings.api_key_file else None
-    key = Key(Keyring(settings.api_keys, file), rates)
+    key = ApiKeyAuth(Keyring(settings.api_keys, file), rates)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -105,7 +105,7 @@ def create_app(
         if traces is not None:
             await asyncio.to_thread(traces.close)
 
-    adapter = Adapter(Service(place.models, settings.bounds), settings)
+    adapter = ServiceApp(Service(place.models, settings.bounds), settings)
     app = Api(
         title="mlcc",
         version=__version__,
@@ -118,15 +118,15 @@ def create_app(
     )
     app.router.routes.extend(more)
     for address in ADDRESSES:
-        _add(app, address, adapter, [] if address in OPEN else [Depends(key)])
+        _add(app, address, adapter, [] if address in PUBLIC else [Depends(key)])
     app.add_route("/docs", reference_page(app.openapi), include_in_schema=False)
     app.add_api_route(
         "/metrics", metrics.show, include_in_schema=False, dependencies=[Depends(key)]
     )
-    app.mount("/", Elsewhere(adapter, key))
+    app.mount("/", FallbackApp(adapter, key))
     app.add_exception_handler(MlccError, _refuse)
     # From the innermost to the outermost.
-    app.add_middleware(Gate, traffic=traffic or Traffic())
+    app.add_middleware(DrainGate, traffic=traffic or DrainState())
     app.add_middleware(AllowedHosts, names=settings.hosts, origins=settings.cors_origins)
     if settings.cors_origins:
         app.add_middleware(
@@ -158,11 +158,11 @@ class Api(FastAPI):
         return self.openapi_schema
 
 
-class Elsewhere:
+class FallbackApp:
     """All that has no address of its own, refused by the service as everywhere, but after the key:
     who has none learns of no address."""
 
-    def __init__(self, adapter: Adapter, key: Key) -> None:
+    def __init__(self, adapter: ServiceApp, key: ApiKeyAuth) -> None:
         self._adapter = adapter
         self._key = key
 
@@ -170,14 +170,14 @@ class Elsewhere:
         if scope["type"] != "http":
             await WebSocketClose(reason="this server speaks HTTP only")(scope, receive, send)
             return
-        if path_of(scope) not in [address.path for address in OPEN]:
+        if path_of(scope) not in [address.path for address in PUBLIC]:
             await self._key(HttpRequest(scope))
-        await Answering(self._adapter)(scope, receive, send)
+        await ServiceResponse(self._adapter)(scope, receive, send)
 
 
-def _add(app: FastAPI, address: Address, adapter: Adapter, dependencies: list[Any]) -> None:
+def _add(app: FastAPI, address: Address, adapter: ServiceApp, dependencies: list[Any]) -> None:
     async def endpoint() -> HttpResponse:
-        return Answering(adapter)
+        return ServiceResponse(adapter)
 
     path = re.sub(r"\}$", ":path}", address.path)
     words = re.findall(r"\w+", address.path)
@@ -212,4 +212,4 @@ class RootPath:
 
 async def _refuse(request: HttpRequest, error: Exception) -> HttpResponse:
     assert isinstance(error, MlccError)
-    return refusal(request.scope, error)
+    return error_response_for(request.scope, error)

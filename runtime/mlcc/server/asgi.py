@@ -22,7 +22,7 @@ from mlcc.limits import default
 from mlcc.server.auth.keyring import TENANT
 from mlcc.server.http.compression import check_encoding, unpacked
 from mlcc.server.http.errors import ROUTES, path_of
-from mlcc.server.http.keepalive import COMMENT, Pulse
+from mlcc.server.http.keepalive import COMMENT, Keepalive
 from mlcc.service.adapters import AdapterEntry
 from mlcc.service.generate import ServiceBounds
 from mlcc.service.http.body import check_size
@@ -83,13 +83,13 @@ class Settings:
         return ServiceBounds(self.max_body_bytes, self.timeout_s, self.strict_fields)
 
 
-class Adapter:
+class ServiceApp:
     """An ASGI application. A client that goes away ends the work that was done for it."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service = service
         self._settings = settings
-        self._memory = Memory(settings.bodies * settings.max_body_bytes)
+        self._memory = BodyMemory(settings.bodies * settings.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = path_of(scope), scope["method"]
@@ -98,7 +98,7 @@ class Adapter:
             return await HttpResponse(status_code=204, headers={"Allow": allow})(
                 scope, receive, send
             )
-        body = Body(HttpRequest(scope, receive), self._settings, self._memory)
+        body = RequestBody(HttpRequest(scope, receive), self._settings, self._memory)
         tenant = scope.get("state", {}).get(TENANT, "")
         query = scope.get("query_string", b"").decode("latin-1")
         if method == "HEAD" and "GET" in ROUTES.methods(path):
@@ -114,7 +114,7 @@ class Adapter:
         with suppress(asyncio.CancelledError):
             await working
 
-    async def _work(self, request: ApiRequest, body: Body, send: Send) -> None:
+    async def _work(self, request: ApiRequest, body: RequestBody, send: Send) -> None:
         try:
             response = await self._service.answer(request)
         finally:
@@ -128,10 +128,10 @@ class Adapter:
             response.close()
 
 
-class Answering(HttpResponse):
+class ServiceResponse(HttpResponse):
     """A response of Starlette's that is made while it is sent: the adapter's."""
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: ServiceApp) -> None:
         super().__init__()
         self._adapter = adapter
 
@@ -139,7 +139,7 @@ class Answering(HttpResponse):
         await self._adapter(scope, receive, send)
 
 
-class Memory:
+class BodyMemory:
     """Bytes of bodies that are held, finished or not, by all requests that are not yet answered or
     being streamed."""
 
@@ -163,10 +163,10 @@ class Memory:
         self._held -= size
 
 
-class Body:
+class RequestBody:
     """The body of one HTTP request, and then whether its client is still there."""
 
-    def __init__(self, http: HttpRequest, settings: Settings, memory: Memory) -> None:
+    def __init__(self, http: HttpRequest, settings: Settings, memory: BodyMemory) -> None:
         self.scope = http.scope
         self.headers: Mapping[str, str] = headers_of(http.scope)
         self._http = http
@@ -242,7 +242,7 @@ async def _send(response: ApiResponse, send: Send, ping_s: float) -> None:
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": response.status, "headers": raw})
     if not isinstance(response.body, str):
-        async with Pulse(send, ping_s if _is_events(response) else math.inf) as pulse:
+        async with Keepalive(send, ping_s if _is_events(response) else math.inf) as pulse:
             async for line in response.body:
                 await send({"type": "http.response.body", "body": line.encode(), "more_body": True})
                 pulse.sent()

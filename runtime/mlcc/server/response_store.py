@@ -38,7 +38,7 @@ CREATE INDEX IF NOT EXISTS by_age ON answers (tenant, at);
 Made = TypeVar("Made")
 
 
-class KeptInFile:
+class SqliteResponseStore:
     """A `mlcc.service.response_store.store.Kept`. Raises MlccError for a file that is no such
     file; one that cannot be written later is said in the log, and the answer given all the same."""
 

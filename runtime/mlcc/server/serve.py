@@ -28,21 +28,26 @@ from mlcc.server.http.connection import (
     BACKLOG,
     Config,
     ConnectionLimits,
-    affordable,
+    affordable_connections,
     note_accept_errors,
 )
-from mlcc.server.http.drain import Traffic
-from mlcc.server.models.backends import Begun, ManyPlace, OnePlace, OwnEngine
+from mlcc.server.http.drain import DrainState
+from mlcc.server.models.backends import (
+    EngineHandle,
+    LocalEngine,
+    ModelPoolBackend,
+    SingleModelBackend,
+)
 from mlcc.server.models.sources import Source
-from mlcc.server.prompts.prompt_pool import WorkerPrompts
+from mlcc.server.prompts.prompt_pool import PromptPool
 from mlcc.server.prompts.prompt_worker import OpenText
-from mlcc.server.response_store import KeptInFile
+from mlcc.server.response_store import SqliteResponseStore
 from mlcc.server.web import create_page_app
 from mlcc.worker.worker import OpenModel
 
 log = logging.getLogger("mlcc.server")
 
-Begin = Callable[[OpenModel, Settings], Begun]
+StartEngine = Callable[[OpenModel, Settings], EngineHandle]
 DEFAULT_LIMITS = ConnectionLimits()
 _SHUTDOWN_S = 2
 
@@ -59,7 +64,7 @@ def serve(
     limits: ConnectionLimits = DEFAULT_LIMITS,
     tls: Tls | None = None,
     aliases: Sequence[str] = (),
-    begin: Begin = OwnEngine,
+    begin: StartEngine = LocalEngine,
 ) -> None:
     """Serve until Ctrl-C, or until SIGTERM and the end of what is in hand then. `when_ready` gets
     the URL and what there is room for, `note` what to know of the model.
@@ -71,13 +76,13 @@ def serve(
         listener = stack.enter_context(closing(bind(host, port)))
         stack.enter_context(_terminate_politely())
         kept = _kept(settings, stack)
-        text, prompts = open_text(), stack.enter_context(closing(WorkerPrompts(open_text)))
+        text, prompts = open_text(), stack.enter_context(closing(PromptPool(open_text)))
         engine = stack.enter_context(closing(begin(open_model, settings)))
         for line in engine.notes:
             note(line)
         url = _url(host, listener.getsockname()[1], settings.root_path, tls)
-        place = OnePlace(engine, text, prompts, settings, aliases, kept)
-        ready, traffic = partial(when_ready, url, engine.capacity), Traffic()
+        place = SingleModelBackend(engine, text, prompts, settings, aliases, kept)
+        ready, traffic = partial(when_ready, url, engine.capacity), DrainState()
         app = create_app(place, settings, ready, more, traffic)
         drain = partial(traffic.drain, settings.drain_s)
         _Server(_config(app, limits, tls), engine.stop_soon, drain).run(sockets=[listener])
@@ -104,17 +109,17 @@ def serve_models(
         stack.enter_context(_terminate_politely())
         kept = _kept(settings, stack)
         url = _url(host, listener.getsockname()[1], settings.root_path, tls)
-        place, traffic = ManyPlace(sources, budgets, settings, note, kept), Traffic()
+        place, traffic = ModelPoolBackend(sources, budgets, settings, note, kept), DrainState()
         app = create_app(place, settings, partial(when_ready, url), more, traffic)
         drain = partial(traffic.drain, settings.drain_s)
         _Server(_config(app, limits, tls), place.stop_soon, drain).run(sockets=[listener])
 
 
-def _kept(settings: Settings, stack: ExitStack) -> KeptInFile | None:
+def _kept(settings: Settings, stack: ExitStack) -> SqliteResponseStore | None:
     """Where answers are kept, if a file was given; None = in memory."""
     if settings.store is None:
         return None
-    return stack.enter_context(closing(KeptInFile(settings.store, settings.api_keys)))
+    return stack.enter_context(closing(SqliteResponseStore(settings.store, settings.api_keys)))
 
 
 def serve_page(
@@ -162,7 +167,7 @@ def _config(app: Starlette, limits: ConnectionLimits, tls: Tls | None) -> Config
     limits are theirs. Warnings would let each stranger write into the log."""
     return Config(
         app,
-        replace(limits, connections=affordable(limits.connections)),
+        replace(limits, connections=affordable_connections(limits.connections)),
         lifespan="on",
         loop="asyncio",
         ws="none",

@@ -26,7 +26,7 @@ from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.model_cache.cache import is_compiled
 from mlcc.server.auth.allowed_hosts import AllowedHosts
-from mlcc.server.http.static_files import INDEX, SECURITY, Listed, headers, not_found
+from mlcc.server.http.static_files import INDEX, SECURITY, StaticFiles, headers, not_found
 
 TARGET = "webgpu"
 PAGE_URL = "/web/"
@@ -90,7 +90,7 @@ class Site:
 def page_routes(page: Path, model: Path | None = None) -> list[BaseRoute]:
     """The page at / over the API's engine, and with a model for browsers at /web/ as well. To stand
     before the API's addresses. Raises ArtifactError."""
-    files = Listed(page_files(page), packs=True, elsewhere=model is not None)
+    files = StaticFiles(page_files(page), packs=True, elsewhere=model is not None)
     site = Site("./", "web/model/" if model else None)
     routes: list[BaseRoute] = [Route("/site.json", site.answer)]
     routes += [_at_root(files, name) for name in sorted({_first(name) for name in files.files})]
@@ -103,8 +103,8 @@ def web_routes(page: Path, model: Path, api: str | None = None) -> list[BaseRout
     return [
         Route("/web", _to_page),
         Route("/web/site.json", Site(api, "model/").answer),
-        Route("/web/model/{name:path}", Listed(model_files(model)).answer),
-        Route("/web/{name:path}", Listed(page_files(page), packs=True).answer),
+        Route("/web/model/{name:path}", StaticFiles(model_files(model)).answer),
+        Route("/web/{name:path}", StaticFiles(page_files(page), packs=True).answer),
     ]
 
 
@@ -129,7 +129,7 @@ def _first(name: str) -> str:
     return folder + slash
 
 
-def _at_root(files: Listed, first: str) -> Route:
+def _at_root(files: StaticFiles, first: str) -> Route:
     """A file at the root, or all of a folder there, leaving every other address to the API."""
 
     async def answer(request: Request) -> Response:

@@ -22,17 +22,17 @@ from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, MlccError
 from mlcc.service.adapters import AdapterEntry
 from mlcc.service.jobs.engine_client import EngineClient
-from mlcc.worker.lora_client import Adapting
+from mlcc.worker.lora_client import LoraClient
 from mlcc.worker.messages import (
     Accepted,
     AdapterDone,
     Add,
-    AskStats,
     Cancel,
     Command,
     Dropped,
     Events,
     Failed,
+    GetStats,
     Refused,
     Reply,
 )
@@ -46,7 +46,7 @@ MOST_LOST = 1
 why."""
 
 
-class Running(Protocol):
+class RunningEngine(Protocol):
     """A running engine: `mlcc.worker.process`, or a thread (`mlcc.worker.thread`)."""
 
     capacity: Capacity
@@ -71,7 +71,7 @@ class WorkerClient(EngineClient):
 
     def __init__(
         self,
-        process: Running,
+        process: RunningEngine,
         max_queue: int,
         advice: str = "Start `mlcc serve` again",
         adapters: Iterable[AdapterEntry] = (),
@@ -83,7 +83,7 @@ class WorkerClient(EngineClient):
         self._asking: list[asyncio.Future[Stats | None]] = []
         self._outbox: SimpleQueue[Command | None] | None = None
         """To the engine that runs; None = none does."""
-        self._adapting = Adapting(self._say, {entry.name: entry for entry in adapters})
+        self._adapting = LoraClient(self._say, {entry.name: entry for entry in adapters})
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
 
@@ -138,7 +138,7 @@ class WorkerClient(EngineClient):
             return {"engine": None}
         future: asyncio.Future[Stats | None] = asyncio.get_running_loop().create_future()
         self._asking.append(future)
-        self._say(AskStats())
+        self._say(GetStats())
         try:
             found = await asyncio.wait_for(future, _PATIENCE_S)
         except asyncio.TimeoutError:

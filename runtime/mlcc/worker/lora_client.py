@@ -27,7 +27,7 @@ from mlcc.worker.messages import (
 log = logging.getLogger("mlcc.server")
 
 
-class Answering(Protocol):
+class EngineConnection(Protocol):
     """An engine that nobody listens to yet."""
 
     def send(self, command: Command, /) -> None: ...
@@ -35,7 +35,7 @@ class Answering(Protocol):
     def receive(self) -> Reply: ...
 
 
-def load_first(engine: Answering, entries: Iterable[AdapterEntry]) -> None:
+def load_initial_adapters(engine: EngineConnection, entries: Iterable[AdapterEntry]) -> None:
     """Load adapters before anything is asked. Raises what is wrong with the first that is."""
     for entry in entries:
         engine.send(LoadAdapter(entry.name, entry.folder))
@@ -45,7 +45,7 @@ def load_first(engine: Answering, entries: Iterable[AdapterEntry]) -> None:
 
 
 @dataclass
-class Adapting:
+class LoraClient:
     """All of it runs in the event loop. The engine answers in the order in which it is asked."""
 
     say: Callable[[Command], None]

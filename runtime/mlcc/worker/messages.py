@@ -36,12 +36,12 @@ class Cancel:
 
 
 @dataclass(frozen=True)
-class AskStats:
+class GetStats:
     """Answered by Stats."""
 
 
 @dataclass(frozen=True)
-class AskSketch:
+class GetSnapshot:
     """Answered by Sketch."""
 
 
@@ -67,7 +67,7 @@ class Stop:
     """End the process."""
 
 
-Command = Add | Resume | Cancel | AskStats | AskSketch | LoadAdapter | UnloadAdapter | Stop
+Command = Add | Resume | Cancel | GetStats | GetSnapshot | LoadAdapter | UnloadAdapter | Stop
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Left:
+class Exported:
     """The request as bytes; its last events, which follow, are not for whoever waits for it."""
 
     request_id: str
@@ -117,7 +117,7 @@ class Events:
 
 
 @dataclass(frozen=True)
-class Sketch:
+class EngineSnapshot:
     """A look at the engine for who chooses among several (`mlcc.engine.kv_cache.prefix_digest`)."""
 
     stats: Stats
@@ -138,4 +138,15 @@ class Failed:
     error: MlccError
 
 
-Reply = Ready | Accepted | Refused | Left | AdapterDone | Events | Stats | Sketch | Dropped | Failed
+Reply = (
+    Ready
+    | Accepted
+    | Refused
+    | Exported
+    | AdapterDone
+    | Events
+    | Stats
+    | EngineSnapshot
+    | Dropped
+    | Failed
+)

@@ -12,10 +12,10 @@ from mlcc.model.driver import Driver
 from mlcc.model.encoder_driver import EncoderDriver
 from mlcc.model.kv_transfer import Imported, export_request, import_request
 from mlcc.model.model import Model
-from mlcc.worker.messages import Events, Left, Refused, Reply
+from mlcc.worker.messages import Events, Exported, Refused, Reply
 
 
-class Movers:
+class Migrator:
     """Of one engine."""
 
     def __init__(self, model: Model, driver: Driver | EncoderDriver) -> None:
@@ -61,5 +61,5 @@ class Movers:
         except MlccError as error:
             yield Refused(request_id, error)
         else:
-            yield Left(request_id, data)
+            yield Exported(request_id, data)
         yield Events(driver.engine.cancel(request_id))

@@ -2,7 +2,7 @@
 replies are pickled and sent, while the engine's thread plans the next step or waits for the device.
 
 Replies go out in the order in which they came. A listener that is slow holds up the engine once
-`MOST_WAITING` replies wait.
+`MAX_QUEUED` replies wait.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from mlcc.engine.text.deferred_text import LaterText
 from mlcc.errors import MlccError
 from mlcc.worker.messages import Dropped, Events, Reply
 
-MOST_WAITING = 64
+MAX_QUEUED = 64
 
 
-class Teller:
+class OutputThread:
     """Belongs to the engine's thread; `close` ends the one beside it."""
 
     def __init__(self, send: Callable[[Reply], None], texts: LaterText) -> None:
         self._send, self._texts = send, texts
-        self._waiting: Queue[tuple[Request, Sequence[int]] | Reply | None] = Queue(MOST_WAITING)
+        self._waiting: Queue[tuple[Request, Sequence[int]] | Reply | None] = Queue(MAX_QUEUED)
         self._failed: MlccError | None = None
         self._thread = Thread(target=self._run, name="teller", daemon=True)
         self._thread.start()

@@ -9,7 +9,7 @@ from threading import Thread, current_thread
 from mlcc.errors import MlccError
 from mlcc.model.model import Model
 from mlcc.worker.messages import Command, Failed, Ready, Reply, Stop
-from mlcc.worker.worker import OpenModel, live
+from mlcc.worker.worker import OpenModel, run_engine
 
 
 class EngineThread:
@@ -67,7 +67,7 @@ class EngineThread:
 
     def _live(self) -> None:
         try:
-            live(_Channel(self._commands, self._replies), self._open)
+            run_engine(_Channel(self._commands, self._replies), self._open)
         finally:
             self._replies.put(None)
 

@@ -23,24 +23,24 @@ from mlcc.worker.messages import (
     Accepted,
     AdapterDone,
     Add,
-    AskSketch,
-    AskStats,
     Cancel,
     Command,
     Dropped,
+    EngineSnapshot,
     Events,
     Failed,
+    GetSnapshot,
+    GetStats,
     LoadAdapter,
     Ready,
     Refused,
     Reply,
     Resume,
-    Sketch,
     Stop,
     UnloadAdapter,
 )
-from mlcc.worker.migration import Movers
-from mlcc.worker.output_thread import Teller
+from mlcc.worker.migration import Migrator
+from mlcc.worker.output_thread import OutputThread
 
 OpenModel = Callable[[], Model]
 """Opens the model in the engine's process; must survive pickling."""
@@ -63,10 +63,10 @@ class Channel(Protocol):
 def engine_main(connection: Connection, open_model: OpenModel) -> None:
     """The whole life of the process. Ctrl-C is for the process that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    live(connection, open_model)
+    run_engine(connection, open_model)
 
 
-def live(connection: Channel, open_model: OpenModel) -> None:
+def run_engine(connection: Channel, open_model: OpenModel) -> None:
     """The whole life of an engine, in the thread that calls."""
     try:
         model = open_model()
@@ -91,9 +91,9 @@ class Worker:
     def __init__(self, connection: Channel, model: Model) -> None:
         self._connection = connection
         self._driver = driver_of(model, text_later=True)
-        self._teller = Teller(connection.send, LaterText(model.text.tokenizer))
+        self._teller = OutputThread(connection.send, LaterText(model.text.tokenizer))
         self._grammars = GrammarThread(model.text.grammars)
-        self._movers = Movers(model, self._driver)
+        self._movers = Migrator(model, self._driver)
         self._stopped = False
 
     def run(self) -> None:
@@ -156,10 +156,10 @@ class Worker:
             self._teller.say(Events(engine.cancel(command.request_id)))
         elif isinstance(command, (LoadAdapter, UnloadAdapter)):
             self._teller.say(self._adapt(command))
-        elif isinstance(command, AskStats):
+        elif isinstance(command, GetStats):
             self._teller.say(engine.stats())
-        elif isinstance(command, AskSketch):
-            self._teller.say(Sketch(engine.stats(), engine.sketch()))
+        elif isinstance(command, GetSnapshot):
+            self._teller.say(EngineSnapshot(engine.stats(), engine.sketch()))
         elif isinstance(command, Stop):
             self._stopped = True
 

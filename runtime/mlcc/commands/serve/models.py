@@ -81,11 +81,11 @@ def chosen(models: tuple[str, ...], folder: Path | None) -> tuple[tuple[str, ...
     None are all that `mlcc pull` brought. Raises InvalidRequestError or ArtifactError.
     """
     if folder is not None:
-        from mlcc.server.models.sources import in_folder
+        from mlcc.server.models.sources import models_in_folder
 
         if models:
             raise InvalidRequestError("--models DIR and MODEL: give one of them")
-        return tuple(map(str, in_folder(folder))), False
+        return tuple(map(str, models_in_folder(folder))), False
     if models:
         return models, len(models) == 1
     from mlcc.model_cache.store import stored

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlcc.model.model import ModelText
     from mlcc.scale.options import Scale
     from mlcc.server.asgi import Settings
-    from mlcc.server.serve import Begin
+    from mlcc.server.serve import StartEngine
 
 Command = Callable[..., None]
 
@@ -66,17 +66,17 @@ class Replicated:
                 "(`mlcc compile --merge-lora`), or leave out --ray"
             )
 
-    def begin(self, text: ModelText, devices: Sequence[int] = ()) -> Begin:
+    def begin(self, text: ModelText, devices: Sequence[int] = ()) -> StartEngine:
         """What starts that which answers."""
         about = text.about
         if devices:
-            from mlcc.scale.devices import DeviceEngines
+            from mlcc.scale.devices import DataParallelEngines
 
-            return partial(DeviceEngines, artifact=about.fingerprint, devices=devices)
+            return partial(DataParallelEngines, artifact=about.fingerprint, devices=devices)
         if self.scale is None:
-            from mlcc.server.models.backends import OwnEngine
+            from mlcc.server.models.backends import LocalEngine
 
-            return OwnEngine
+            return LocalEngine
         from dataclasses import replace
 
         from mlcc.scale.serving import RayEngine

@@ -15,9 +15,9 @@ from mlcc.api.errors import CancelledError, EngineDiedError, error_body, interna
 from mlcc.artifact.texts import TOKENIZER
 from mlcc.embedded.c.codes import Code, Kind, NoCallbackError, StalledError, Trim, code_of
 from mlcc.embedded.c.options import Options
-from mlcc.embedded.c.outgoing import Outgoing
+from mlcc.embedded.c.outgoing import EventReply
 from mlcc.embedded.c.tokenizer import HostTokenizer
-from mlcc.embedded.c.turns import TurnClient
+from mlcc.embedded.c.turns import InProcessClient
 from mlcc.embedded.calls import Calls
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
@@ -42,7 +42,7 @@ class BackgroundError(CancelledError):
     http_status = 503
 
 
-class Hosted:
+class HostedModel:
     """A model of number `number`; `host` is the module `_mlcc`. Lives in the event loop."""
 
     def __init__(self, host: Any, number: int, options: bytes) -> None:
@@ -53,9 +53,9 @@ class Hosted:
         self._failure: MlccError | None = None
         self._trim = Trim.NONE
         self._model: Model | None = None
-        self._client: TurnClient | None = None
+        self._client: InProcessClient | None = None
         self._calls: Calls | None = None
-        self._live: dict[int, Outgoing] = {}
+        self._live: dict[int, EventReply] = {}
         self._early: list[Callable[[], None]] = []
         """Requests that came while it loaded."""
         self._flushing = False
@@ -77,7 +77,7 @@ class Hosted:
         text = self._model.text
         if find_spec("llguidance") is None:  # what a terminal is told to type helps no app
             text = replace(text, grammars=None)
-        self._client = TurnClient(self._model, self._options.max_queue, self._flush)
+        self._client = InProcessClient(self._model, self._options.max_queue, self._flush)
         place = self._options.lora_dir
         folders = AdapterFolders(Path(place) if place else None)
         core = Core(self._client, text, BOUNDS, folders=folders)
@@ -95,7 +95,7 @@ class Hosted:
 
     def request(self, call: int, method: bytes, path: bytes, headers: bytes, body: bytes) -> None:
         """Answer, now or once the model is loaded."""
-        reply = self._live[call] = Outgoing(self, call)
+        reply = self._live[call] = EventReply(self, call)
         try:
             verb, place, names = (part.decode() for part in (method, path, headers))
             if not isinstance(json.loads(names), dict):

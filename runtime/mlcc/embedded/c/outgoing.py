@@ -20,7 +20,7 @@ class Events(Protocol):
         ...
 
 
-class Outgoing:
+class EventReply:
     """A `Reply`: HEAD, BODY as often as it takes, and END once, in any case."""
 
     def __init__(self, events: Events, number: int) -> None:

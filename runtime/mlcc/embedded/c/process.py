@@ -15,7 +15,7 @@ from typing import Any
 
 from mlcc.device.compiled import library
 from mlcc.embedded.c.codes import Code, Kind, Trim
-from mlcc.embedded.c.hosted import Hosted
+from mlcc.embedded.c.hosted import HostedModel
 
 
 class Process:
@@ -23,7 +23,7 @@ class Process:
 
     def __init__(self, host: Any) -> None:
         self._host = host
-        self._hosted: dict[int, Hosted] = {}
+        self._hosted: dict[int, HostedModel] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def take(self) -> None:
@@ -37,7 +37,7 @@ class Process:
 
     def create(self, engine: int, _: int, options: bytes) -> None:
         """Load a model, after what is waiting was taken."""
-        hosted = self._hosted[engine] = Hosted(self._host, engine, options)
+        hosted = self._hosted[engine] = HostedModel(self._host, engine, options)
         asyncio.get_running_loop().call_soon(hosted.load)
 
     def request(self, engine: int, call: int, *texts: bytes) -> None:

@@ -23,7 +23,7 @@ from mlcc.service.adapters import AdapterEntry
 from mlcc.service.jobs.engine_client import EngineClient
 
 
-class TurnClient(EngineClient):
+class InProcessClient(EngineClient):
     """One per model, which is its owner's to close. Needs a running event loop."""
 
     def __init__(self, model: Model, max_queue: int, before_step: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mlcc.api.errors import ForbiddenError
 from mlcc.errors import InvalidRequestError
 from mlcc.server.asgi import headers_of
-from mlcc.server.http.errors import refusal
+from mlcc.server.http.errors import error_response_for
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -71,7 +71,7 @@ class AllowedHosts:
             ("Origin", _host_of(origin) if origin is not None else None),
         ):
             if found is not None and found not in self._names:
-                return await refusal(scope, _foreign(name, found))(scope, receive, send)
+                return await error_response_for(scope, _foreign(name, found))(scope, receive, send)
         await self._app(scope, receive, send)
 
 

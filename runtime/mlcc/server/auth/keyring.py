@@ -14,11 +14,11 @@ from starlette.requests import Request
 
 from mlcc.api.errors import AuthenticationError
 from mlcc.server.auth.key_file import ApiKey, KeyFile, digest_of
-from mlcc.server.auth.rate_limit import Rates
+from mlcc.server.auth.rate_limit import RateLimiter
 
 TENANT = "mlcc.tenant"
 """In a scope's `state`: whose request it is."""
-MORE_HEADERS = "mlcc.headers"
+RESPONSE_HEADERS = "mlcc.headers"
 """In a scope's `state`: headers for the answer, whatever that will be."""
 
 
@@ -46,14 +46,14 @@ class Keyring:
         return keys[found.index(True)] if any(found) else None
 
 
-class Key(SecurityBase):
+class ApiKeyAuth(SecurityBase):
     """A dependency of FastAPI's: raises AuthenticationError unless the caller sent one of the keys,
     or none is needed, and RateLimitError for one that has asked too much. Says in the scope whose
     request it is."""
 
     scheme_name = "key"
 
-    def __init__(self, keyring: Keyring, rates: Rates) -> None:
+    def __init__(self, keyring: Keyring, rates: RateLimiter) -> None:
         self.model = HTTPBearer(
             description="A key of `--api-key` or `--api-keys`, if the server has one; also taken "
             "as the header x-api-key."
@@ -76,8 +76,8 @@ class Key(SecurityBase):
         state = request.scope.setdefault("state", {})
         state[TENANT] = key.name
         if request.method == "POST":  # what else there is asks nothing of the engine
-            state[MORE_HEADERS] = self._rates.headers(key)
-            state[MORE_HEADERS] = self._rates.enter(key)
+            state[RESPONSE_HEADERS] = self._rates.headers(key)
+            state[RESPONSE_HEADERS] = self._rates.enter(key)
 
 
 def _sent(request: Request) -> bytes:

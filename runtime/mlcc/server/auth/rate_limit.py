@@ -21,7 +21,7 @@ _MINUTE_S = 60.0
 
 
 @dataclass
-class Bucket:
+class TokenBucket:
     """Fills with `per_minute` in a minute, up to that."""
 
     per_minute: float
@@ -38,12 +38,12 @@ class Bucket:
         return max(0.0, level - self.level) * _MINUTE_S / self.per_minute
 
 
-class Rates:
+class RateLimiter:
     """The buckets of all keys. An `Observer` of the engine, which tells what was used."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._buckets: dict[tuple[str, str], Bucket] = {}
+        self._buckets: dict[tuple[str, str], TokenBucket] = {}
 
     def enter(self, key: ApiKey) -> dict[str, str]:
         """One more request of a key. Returns headers that tell what is left; raises RateLimitError,
@@ -87,7 +87,7 @@ class Rates:
     def restarted(self) -> None:
         pass
 
-    def _bucket(self, name: str, what: str, per_minute: float | None) -> Bucket | None:
+    def _bucket(self, name: str, what: str, per_minute: float | None) -> TokenBucket | None:
         """As full as it is now. One whose limit has changed is a new one."""
         if per_minute is None:
             self._buckets.pop((name, what), None)
@@ -95,6 +95,6 @@ class Rates:
         now = self._clock()
         bucket = self._buckets.get((name, what))
         if bucket is None or bucket.per_minute != per_minute:
-            bucket = self._buckets[name, what] = Bucket(per_minute, per_minute, now)
+            bucket = self._buckets[name, what] = TokenBucket(per_minute, per_minute, now)
         bucket.fill(now)
         return bucket

@@ -32,7 +32,7 @@ _OTHERS = 64
 """For files, pipes and libraries."""
 
 
-def affordable(connections: int) -> int:
+def affordable_connections(connections: int) -> int:
     """As many of so many connections as there are descriptors for. The limit is raised first, as
     far as this process may."""
     try:
@@ -75,10 +75,10 @@ class Config(uvicorn.Config):
     def __init__(self, app: Any, limits: ConnectionLimits, **options: Any) -> None:
         super().__init__(app, http=Connection, **options)
         self.limits = limits
-        self.seldom = Seldom(_QUIET_S)
+        self.seldom = LogThrottle(_QUIET_S)
 
 
-class Seldom:
+class LogThrottle:
     """Says when to write a line that strangers can cause: once in so many seconds."""
 
     def __init__(self, pause_s: float) -> None:
@@ -216,7 +216,7 @@ class Connection(H11Protocol):
         self._probing = self.loop.call_later(pause_s, self._probe, longer)
 
 
-def note_accept_errors(loop: asyncio.AbstractEventLoop, seldom: Seldom) -> None:
+def note_accept_errors(loop: asyncio.AbstractEventLoop, seldom: LogThrottle) -> None:
     """Out of descriptors, asyncio reports each of thousands of failures; one line says the same.
 
     It sets a retry for each of them, too, and those that come after the server has closed its

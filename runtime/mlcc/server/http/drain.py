@@ -11,15 +11,15 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mlcc.api.errors import BusyError
-from mlcc.server.http.errors import path_of, refusal
+from mlcc.server.http.errors import error_response_for, path_of
 from mlcc.service.http.routes import HEALTH, READY
 
-ALWAYS = (HEALTH.path, "/metrics")
+NOT_DRAINED = (HEALTH.path, "/metrics")
 """Answered to the end: who watches the server wants to see it."""
 _POLL_S = 0.05
 
 
-class Traffic:
+class DrainState:
     """One per server; belongs to its event loop."""
 
     def __init__(self) -> None:
@@ -40,16 +40,16 @@ class Traffic:
             await asyncio.sleep(_POLL_S)
 
 
-class Gate:
+class DrainGate:
     """ASGI middleware: counts what is in hand, and refuses what comes while the server drains."""
 
-    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
+    def __init__(self, app: ASGIApp, traffic: DrainState) -> None:
         self._app = app
         self._traffic = traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = path_of(scope) if scope["type"] == "http" else ""
-        if not path or path in ALWAYS:
+        if not path or path in NOT_DRAINED:
             return await self._app(scope, receive, send)
         if self._traffic.draining:
             return await _closing(scope, path)(scope, receive, send)
@@ -70,4 +70,4 @@ def _closing(scope: Scope, path: str) -> ASGIApp:
         "has been started again",
         code="shutting_down",
     )
-    return refusal(scope, error, headers)
+    return error_response_for(scope, error, headers)

@@ -23,7 +23,9 @@ def plain_response(response: ApiResponse, more: Mapping[str, str] | None = None)
     return Response(response.body, response.status, {**response.headers, **(more or {})})
 
 
-def refusal(scope: Scope, error: MlccError, more: Mapping[str, str] | None = None) -> Response:
+def error_response_for(
+    scope: Scope, error: MlccError, more: Mapping[str, str] | None = None
+) -> Response:
     """The answer to who asked, with more headers."""
     return plain_response(ROUTES.errors(path_of(scope))(error), more)
 

@@ -13,7 +13,7 @@ COMMENT = b":\n\n"
 """Means nothing to whoever reads server-sent events (HTML Standard, 9.2.6)."""
 
 
-class Pulse:
+class Keepalive:
     """`async with Pulse(send, 15) as pulse:` sends a comment after each 15 seconds of silence,
     which `pulse.sent` ends; none with math.inf."""
 
@@ -26,7 +26,7 @@ class Pulse:
         """Something has been sent."""
         self._last = time.monotonic()
 
-    async def __aenter__(self) -> Pulse:
+    async def __aenter__(self) -> Keepalive:
         beats = self._seconds < math.inf
         self._task = asyncio.ensure_future(self._beat()) if beats else None
         return self

@@ -73,7 +73,7 @@ _HASHED = re.compile(r"assets/.+-[\w-]{8}\.\w+")
 
 
 @dataclass(frozen=True)
-class Listed:
+class StaticFiles:
     """The files that may be asked for, by the path after their prefix."""
 
     files: Mapping[str, Path]

@@ -14,7 +14,7 @@ from mlcc.model.model import ModelText
 from mlcc.server.asgi import Settings
 from mlcc.server.models.pool import ModelPool
 from mlcc.server.models.sources import Source
-from mlcc.server.prompts.prompt_pool import WorkerPrompts
+from mlcc.server.prompts.prompt_pool import PromptPool
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.generate import Core
 from mlcc.service.jobs.engine_client import EngineClient
@@ -23,12 +23,12 @@ from mlcc.service.observer import Observer
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.service.response_store.store import Kept
 from mlcc.worker.client import WorkerClient
-from mlcc.worker.lora_client import load_first
+from mlcc.worker.lora_client import load_initial_adapters
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel
 
 
-class Begun(Protocol):
+class EngineHandle(Protocol):
     """What answers for one model: a process of this machine, or replicas of a cluster."""
 
     notes: tuple[str, ...]
@@ -50,14 +50,14 @@ class Begun(Protocol):
         """End it, outside the event loop. Idempotent."""
 
 
-class OwnEngine:
+class LocalEngine:
     """An engine process of this server's own, with the settings' adapters in it. Raises MlccError
     if the model cannot be loaded, and leaves no process behind then."""
 
     def __init__(self, open_model: OpenModel, settings: Settings) -> None:
         self._process = EngineProcess(open_model)
         try:
-            load_first(self._process, settings.adapters)
+            load_initial_adapters(self._process, settings.adapters)
         except BaseException:
             self._process.close()
             raise
@@ -78,14 +78,14 @@ class OwnEngine:
         self._process.close()
 
 
-class OnePlace:
+class SingleModelBackend:
     """One model. The engine and the prompts' processes belong to the caller."""
 
     def __init__(
         self,
-        engine: Begun,
+        engine: EngineHandle,
         text: ModelText,
-        prompts: WorkerPrompts,
+        prompts: PromptPool,
         settings: Settings,
         aliases: Sequence[str] = (),
         kept: Kept | None = None,
@@ -115,7 +115,7 @@ class OnePlace:
         self._engine.stop()
 
 
-class ManyPlace:
+class ModelPoolBackend:
     """Several models, of which none is loaded before somebody asks for it."""
 
     def __init__(

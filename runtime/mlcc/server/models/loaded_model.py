@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from mlcc.model.model import ModelText
-from mlcc.server.prompts.prompt_pool import WorkerPrompts
+from mlcc.server.prompts.prompt_pool import PromptPool
 from mlcc.server.prompts.prompt_worker import OpenText
 from mlcc.service.generate import Core, ServiceBounds
 from mlcc.service.response_store.conversations import Conversations
@@ -25,7 +25,7 @@ PROMPT_WORKERS = 1
 """Of each of several models: one that reads long prompts holds up nobody else's model."""
 
 
-class HostedModel:
+class LoadedModel:
     """`load` in the event loop; afterwards `core` answers, until `close`."""
 
     def __init__(
@@ -51,7 +51,7 @@ class HostedModel:
         loading = _in_thread(self._start)
         try:
             text, process = await asyncio.shield(loading)
-            prompts = WorkerPrompts(self._open_text, workers=PROMPT_WORKERS)
+            prompts = PromptPool(self._open_text, workers=PROMPT_WORKERS)
             self._stack.enter_context(closing(prompts))
         except BaseException:
             await self._abandon(loading)

@@ -15,7 +15,7 @@ from mlcc.server.models.sources import MEMORY, Source
 
 
 @dataclass(frozen=True)
-class Holding:
+class Allocation:
     """A model that has memory."""
 
     name: str
@@ -75,7 +75,7 @@ AT_ONCE = 3
 
 
 def decide(
-    total: int | None, models: int, source: Source, holdings: Sequence[Holding]
+    total: int | None, models: int, source: Source, holdings: Sequence[Allocation]
 ) -> Grant | Evict | Wait:
     """The next thing to do so that `source` gets its memory, of `total` for so many models.
 

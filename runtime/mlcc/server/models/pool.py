@@ -16,9 +16,9 @@ from typing import Any
 
 from mlcc.api.errors import BusyError, EngineDiedError, NotFoundError
 from mlcc.errors import MlccError, OutOfMemoryError
-from mlcc.server.models.loaded_model import HostedModel
-from mlcc.server.models.memory_budget import Evict, Grant, Holding, Wait, decide
-from mlcc.server.models.slot import Slot
+from mlcc.server.models.loaded_model import LoadedModel
+from mlcc.server.models.memory_budget import Allocation, Evict, Grant, Wait, decide
+from mlcc.server.models.slot import ModelSlot
 from mlcc.server.models.sources import Source
 from mlcc.service.generate import Core, ServiceBounds
 from mlcc.service.jobs.engine_client import EngineClient
@@ -46,7 +46,7 @@ class ModelPool:
         kept: Kept | None = None,
     ) -> None:
         """`say` hears what is loaded and unloaded. `kept` has answers of /v1/responses, of all."""
-        self._slots = [Slot(source) for source in sources]
+        self._slots = [ModelSlot(source) for source in sources]
         self._names = {name: slot for slot in self._slots for name in slot.source.names}
         self._budgets, self._bounds, self._max_queue = budgets, bounds, max_queue
         self._say = say
@@ -114,7 +114,7 @@ class ModelPool:
         told = await asyncio.gather(*map(self._counters, self._slots))
         return {slot.source.name: state for slot, state in zip(self._slots, told, strict=True)}
 
-    async def _counters(self, slot: Slot) -> dict[str, Any]:
+    async def _counters(self, slot: ModelSlot) -> dict[str, Any]:
         state: dict[str, Any] = {"state": slot.entry.state}
         if (hosted := slot.hosted) is not None:
             try:
@@ -139,14 +139,14 @@ class ModelPool:
             await asyncio.wait(loading)
         await asyncio.gather(*map(self._end_of, self._slots))
 
-    async def _end_of(self, slot: Slot) -> None:
+    async def _end_of(self, slot: ModelSlot) -> None:
         if slot.ending is not None:
             await asyncio.wait([slot.ending])
         if (hosted := slot.hosted) is not None:
             slot.hosted = None
             await hosted.close("the server is shutting down")
 
-    def _slot(self, name: str) -> Slot:
+    def _slot(self, name: str) -> ModelSlot:
         if (slot := self._names.get(name) or self._names.get(_untagged(name))) is not None:
             return slot
         names = ", ".join(f"'{slot.source.name}'" for slot in self._slots[:8])
@@ -157,10 +157,10 @@ class ModelPool:
             code="model_not_found",
         )
 
-    def _any(self) -> Slot:
+    def _any(self) -> ModelSlot:
         return max(self._slots, key=lambda slot: (slot.hosted is not None, slot.used))
 
-    async def _wait_for(self, slot: Slot) -> None:
+    async def _wait_for(self, slot: ModelSlot) -> None:
         """Have it loaded, together with all who ask for it. Raises why it is not."""
         if self._stopped:
             raise EngineDiedError("the server is shutting down", code="engine_died")
@@ -173,12 +173,12 @@ class ModelPool:
         if error := task.exception():
             raise error.with_traceback(None)
 
-    def _nobody_waits(self, slot: Slot) -> None:
+    def _nobody_waits(self, slot: ModelSlot) -> None:
         """A load that nobody wants any more ends."""
         if not slot.waiting and slot.loading is not None:
             slot.loading.cancel()
 
-    async def _load(self, slot: Slot) -> None:
+    async def _load(self, slot: ModelSlot) -> None:
         source = slot.source
         try:
             if slot.ending is not None:
@@ -200,9 +200,9 @@ class ModelPool:
                 slot.granted = None
                 self._changed.set()
 
-    async def _open(self, slot: Slot, granted: int | None) -> None:
+    async def _open(self, slot: ModelSlot, granted: int | None) -> None:
         source, began = slot.source, time.monotonic()
-        hosted = HostedModel(
+        hosted = LoadedModel(
             source.opener(granted),
             source.open_text,
             self._bounds,
@@ -217,13 +217,13 @@ class ModelPool:
             self._say(f"{source.name}: {line}")
         self._say(f"'{source.name}' is loaded, after {time.monotonic() - began:.1f} s")
 
-    async def _room_for(self, slot: Slot) -> int | None:
+    async def _room_for(self, slot: ModelSlot) -> int | None:
         """Reserve its memory. Raises CapacityError or BusyError if it gets none."""
         source, total = slot.source, self._budgets[slot.source.device]
         end = None if self._bounds.timeout_s is None else time.monotonic() + self._bounds.timeout_s
         while True:
             holdings = [
-                Holding(other.source.name, other.granted, other.used, other.idle)
+                Allocation(other.source.name, other.granted, other.used, other.idle)
                 for other in self._beside(slot)
                 if other.granted is not None
             ]
@@ -248,7 +248,7 @@ class ModelPool:
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._changed.wait(), _LOOK_AGAIN_S)
 
-    async def _put_out(self, slot: Slot, why: str) -> None:
+    async def _put_out(self, slot: ModelSlot, why: str) -> None:
         """Unload an idle one. Its memory is others' when its processes are gone."""
         assert slot.hosted is not None
         hosted, slot.hosted = slot.hosted, None
@@ -256,7 +256,7 @@ class ModelPool:
         slot.ending = asyncio.ensure_future(self._end(slot, hosted))
         await asyncio.shield(slot.ending)
 
-    async def _end(self, slot: Slot, hosted: HostedModel) -> None:
+    async def _end(self, slot: ModelSlot, hosted: LoadedModel) -> None:
         """Whoever loads it again waits for this."""
         try:
             await hosted.close(_EVICTED)
@@ -264,11 +264,11 @@ class ModelPool:
             slot.ending = slot.granted = None
             self._changed.set()
 
-    def _beside(self, slot: Slot) -> list[Slot]:
+    def _beside(self, slot: ModelSlot) -> list[ModelSlot]:
         """The others on its device."""
         return [s for s in self._slots if s is not slot and s.source.device == slot.source.device]
 
-    def _release(self, slot: Slot) -> None:
+    def _release(self, slot: ModelSlot) -> None:
         slot.leases -= 1
         slot.used = time.monotonic()
         self._changed.set()

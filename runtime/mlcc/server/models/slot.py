@@ -7,17 +7,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from mlcc.server.models.loaded_model import HostedModel
+from mlcc.server.models.loaded_model import LoadedModel
 from mlcc.server.models.sources import Source
 from mlcc.service.model_port import ModelEntry
 
 
 @dataclass(eq=False)
-class Slot:
+class ModelSlot:
     """One model: whether it is there, who holds it, and what of the memory is its."""
 
     source: Source
-    hosted: HostedModel | None = None
+    hosted: LoadedModel | None = None
     loading: asyncio.Task[None] | None = None
     waiting: int = 0
     """Who wait for it to be loaded."""

@@ -123,7 +123,7 @@ def artifact_source(path: Path, options: LoadOptions) -> Source:
     )
 
 
-def in_folder(folder: Path) -> list[Path]:
+def models_in_folder(folder: Path) -> list[Path]:
     """The compiled models in a folder, one level down. Raises ArtifactError if there is none."""
     try:
         found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}"))

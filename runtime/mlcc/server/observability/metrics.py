@@ -22,14 +22,14 @@ from starlette.types import Scope
 
 from mlcc.errors import MlccError
 from mlcc.server.http.errors import ROUTES
-from mlcc.server.observability.request_log import Exchange
+from mlcc.server.observability.request_log import RequestRecord
 from mlcc.service.jobs.engine_client import EngineClient
 from mlcc.service.observer import Done
 
 Clients = Callable[[], Mapping[str, EngineClient]]
 """The engines that there are now, by the name of their model."""
 
-Told = Mapping[str, Mapping[str, Any]]
+EngineStats = Mapping[str, Mapping[str, Any]]
 """What an engine told of itself: under the name of a replica, or "" where there are none."""
 
 FIRST_TOKEN_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -66,7 +66,7 @@ class Metrics:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._found = Engines()
+        self._found = EngineCollector()
         self.registry = CollectorRegistry()
         self.registry.register(self._found)
         who, registry = ("model", "key"), self.registry
@@ -123,10 +123,10 @@ class Metrics:
         """The observer of the engine that runs a model."""
         return ModelMetrics(self, model)
 
-    def began(self, exchange: Exchange, scope: Scope, /) -> None:
+    def began(self, exchange: RequestRecord, scope: Scope, /) -> None:
         self.in_hand.inc()
 
-    def ended(self, exchange: Exchange, /) -> None:
+    def ended(self, exchange: RequestRecord, /) -> None:
         self.in_hand.dec()
         method = exchange.method if exchange.method in _METHODS else "other"
         address = ROUTES.pattern(exchange.path) or "other"
@@ -165,15 +165,15 @@ class ModelMetrics:
         self._metrics.restarts.labels(self._model).inc()
 
 
-class Engines(Collector):
+class EngineCollector(Collector):
     """What the engines told of themselves when they were asked last."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[bool, Told]] = {}
+        self._found: dict[str, tuple[bool, EngineStats]] = {}
 
     async def look(self, clients: Mapping[str, EngineClient]) -> None:
         """Ask all at once. One that is in a long step, or gone, tells nothing."""
-        told = await asyncio.gather(*map(_told, clients.values()))
+        told = await asyncio.gather(*map(_stats_of, clients.values()))
         self._found = {
             model: (client.ready, found)
             for (model, client), found in zip(clients.items(), told, strict=True)
@@ -203,7 +203,7 @@ class Engines(Collector):
             yield family
 
 
-async def _told(client: EngineClient) -> Told:
+async def _stats_of(client: EngineClient) -> EngineStats:
     try:
         told = await client.counters()
     except MlccError:

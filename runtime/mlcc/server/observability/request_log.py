@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mlcc.errors import printable
 from mlcc.server.asgi import headers_of
-from mlcc.server.auth.keyring import MORE_HEADERS, TENANT
+from mlcc.server.auth.keyring import RESPONSE_HEADERS, TENANT
 from mlcc.server.http.errors import path_of
 
 HEADER = "x-request-id"
@@ -29,7 +29,7 @@ log = logging.getLogger("mlcc.access")
 
 
 @dataclass
-class Exchange:
+class RequestRecord:
     """One request and its answer, so far. Times are in seconds."""
 
     id: str
@@ -50,9 +50,9 @@ class Exchange:
 class Listener(Protocol):
     """Hears of requests, in the event loop."""
 
-    def began(self, exchange: Exchange, scope: Scope, /) -> None: ...
+    def began(self, exchange: RequestRecord, scope: Scope, /) -> None: ...
 
-    def ended(self, exchange: Exchange, /) -> None: ...
+    def ended(self, exchange: RequestRecord, /) -> None: ...
 
 
 class RequestLog:
@@ -67,7 +67,7 @@ class RequestLog:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         began = time.perf_counter()
-        exchange = _exchange(scope)
+        exchange = _new_record(scope)
         state = scope.setdefault("state", {})
         REQUEST_ID.set(exchange.id)
 
@@ -77,7 +77,7 @@ class RequestLog:
             elif message["type"] == "http.response.start":
                 exchange.status = message["status"]
                 exchange.to_first = time.perf_counter() - began
-                more = {HEADER: exchange.id, **state.get(MORE_HEADERS, {})}
+                more = {HEADER: exchange.id, **state.get(RESPONSE_HEADERS, {})}
                 lines = [(name.encode(), value.encode()) for name, value in more.items()]
                 message = {**message, "headers": [*message["headers"], *lines]}
             await send(message)
@@ -95,14 +95,14 @@ class RequestLog:
                 _write(exchange)
 
 
-def _exchange(scope: Scope) -> Exchange:
+def _new_record(scope: Scope) -> RequestRecord:
     given = headers_of(scope).get(HEADER, "")
     name = given if _GOOD_ID.fullmatch(given) else f"req-{os.urandom(12).hex()}"
     client = scope.get("client") or ("-",)
-    return Exchange(name, scope["method"], path_of(scope), client[0])
+    return RequestRecord(name, scope["method"], path_of(scope), client[0])
 
 
-def _write(exchange: Exchange) -> None:
+def _write(exchange: RequestRecord) -> None:
     """Without the query, in which some put what is secret."""
     path = printable(exchange.path)[:200].replace('"', "%22")
     log.info(

@@ -14,7 +14,7 @@ from starlette.types import Scope
 from mlcc import __version__
 from mlcc.server.asgi import headers_of
 from mlcc.server.http.errors import ROUTES
-from mlcc.server.observability.request_log import Exchange
+from mlcc.server.observability.request_log import RequestRecord
 from mlcc.util.extras import require
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Traces:
         self._context = TraceContextTextMapPropagator()
         self._spans: dict[int, Span] = {}
 
-    def began(self, exchange: Exchange, scope: Scope, /) -> None:
+    def began(self, exchange: RequestRecord, scope: Scope, /) -> None:
         """The span begins, in the trace that the caller names (W3C Trace Context)."""
         from opentelemetry.trace import SpanKind
 
@@ -59,7 +59,7 @@ class Traces:
             attributes=about,
         )
 
-    def ended(self, exchange: Exchange, /) -> None:
+    def ended(self, exchange: RequestRecord, /) -> None:
         """The span ends."""
         from opentelemetry.trace import StatusCode
 

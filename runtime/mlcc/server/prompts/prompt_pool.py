@@ -16,7 +16,13 @@ from typing import Any
 from mlcc.api.errors import RequestTimeoutError
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import MlccError
-from mlcc.server.prompts.prompt_worker import OpenText, PromptJob, Reply, prompt_main, too_much
+from mlcc.server.prompts.prompt_worker import (
+    OpenText,
+    PromptJob,
+    Reply,
+    prompt_main,
+    too_costly_error,
+)
 from mlcc.service.prompts import NO_VARIABLES
 
 WORKERS = 2
@@ -102,7 +108,7 @@ class PromptWorker:
 
     def _lost(self, job: PromptJob) -> MlccError:
         self._forget()
-        return too_much(job, "so much that its process had to be ended")
+        return too_costly_error(job, "so much that its process had to be ended")
 
     def _forget(self) -> None:
         if (process := self._process) is not None:
@@ -111,7 +117,7 @@ class PromptWorker:
             self._process = None
 
 
-class WorkerPrompts:
+class PromptPool:
     """Several workers, which start now. `start` in the event loop, which waits for none."""
 
     def __init__(

@@ -71,13 +71,13 @@ def _ids(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
     except MlccError as error:
         return error
     except MemoryError:
-        return too_much(job, f"more than {memory_bytes >> 20} MiB of memory")
+        return too_costly_error(job, f"more than {memory_bytes >> 20} MiB of memory")
     except Exception:
         traceback.print_exc()
         return internal_error()
 
 
-def too_much(job: PromptJob, what: str) -> MlccError:
+def too_costly_error(job: PromptJob, what: str) -> MlccError:
     """The prompt, or the model's template, or a schema wants what it may not have."""
     if isinstance(job.what, Structure):
         return InvalidRequestError(
