@@ -68,19 +68,19 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
     sizes = gpu_run.QUICK if given.quick else gpu_run.Sizes()
     try:
-        place = gpu_run.place_of(given.folder, given.device)
+        handle = gpu_run.handle_of(given.folder, given.device)
     except MlccError as error:
         sys.exit(str(error))
-    result: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "device": describe(place)}
+    result: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "device": describe(handle)}
     result["quick"] = given.quick
     result["demo"] = gpu_run.demo(given.folder, given.device)
     say(f"demo model beside the reference: {result['demo']}")
-    result["copy_bytes_s"] = gpu_run.copy_bandwidth(given.folder, place, sizes)
+    result["copy_bytes_s"] = gpu_run.copy_bandwidth(given.folder, handle, sizes)
     result["shapes"] = []
     for path in sorted(given.folder.glob("*-*.json")):
         row = json.loads(path.read_text())
         try:
-            result["shapes"].append(gpu_run.shape(given.folder, row, place, sizes))
+            result["shapes"].append(gpu_run.shape(given.folder, row, handle, sizes))
         except MlccError as error:
             result["shapes"].append({"name": row["name"], "error": str(error)})
         say(str(result["shapes"][-1]))
@@ -90,12 +90,12 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def describe(place: Any) -> str:
+def describe(handle: Any) -> str:
     """The device in words."""
-    from mlcc.device.select import devices_of
+    from mlcc.device.select import list_devices
 
-    found, _ = devices_of(place.kind)
-    return found[place.index] if found else place.kind
+    found, _ = list_devices(handle.kind)
+    return found[handle.index] if found else handle.kind
 
 
 def transformers_speeds(description: Path, quick: bool) -> dict[str, Any]:

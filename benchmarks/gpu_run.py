@@ -23,8 +23,8 @@ from mlcc.artifact.records import from_plain
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.device.compiled import webgpu
 from mlcc.device.compiled.executor import CompiledExecutor
-from mlcc.device.device import Place
-from mlcc.device.select import place_for
+from mlcc.device.device import DeviceHandle
+from mlcc.device.select import select_device
 from mlcc.device.threads import set_threads
 from mlcc.device.tvm.runtime import open_device, runtime
 from mlcc.engine import Request, SamplingParams, TextDelta
@@ -52,10 +52,10 @@ QUICK = Sizes(copy_bytes=1 << 22, steps=2, prompt=64, short=32, long=256, batche
 """To see that everything runs, on a device that is none."""
 
 
-def place_of(folder: Path, wanted: int | None) -> Place:
+def handle_of(folder: Path, wanted: int | None) -> DeviceHandle:
     """The device for the libraries in `folder`. Raises DeviceError."""
     set_threads(None)
-    return place_for(Artifact.open(folder / "demo").manifest.target, wanted)
+    return select_device(Artifact.open(folder / "demo").manifest.target, wanted)
 
 
 # -- the demo model -------------------------------------------------------------------------------
@@ -105,11 +105,11 @@ def greedy(model: Model, prompts: Sequence[Sequence[int]], limit: int) -> list[l
 # -- a model of random weights --------------------------------------------------------------------
 
 
-def copy_bandwidth(folder: Path, place: Place, sizes: Sizes) -> float:
+def copy_bandwidth(folder: Path, handle: DeviceHandle, sizes: Sizes) -> float:
     """Bytes a second, read and written, of copies on the device."""
-    if place.kind == webgpu.KIND:
-        return _copied_by_the_executor(folder, place, sizes)
-    tvm, device = runtime(), open_device(place.kind, place.index)
+    if handle.kind == webgpu.KIND:
+        return _copied_by_the_executor(folder, handle, sizes)
+    tvm, device = runtime(), open_device(handle.kind, handle.index)
     a, b = (tvm.runtime.empty((sizes.copy_bytes // 4,), "float32", device) for _ in range(2))
 
     def copies(count: int) -> None:
@@ -122,8 +122,8 @@ def copy_bandwidth(folder: Path, place: Place, sizes: Sizes) -> float:
     return 10 * 2 * sizes.copy_bytes / seconds
 
 
-def _copied_by_the_executor(folder: Path, place: Place, sizes: Sizes) -> float:
-    model = open_model(folder / "demo", device=place.index)
+def _copied_by_the_executor(folder: Path, handle: DeviceHandle, sizes: Sizes) -> float:
+    model = open_model(folder / "demo", device=handle.index)
     executor = model.executor
     assert isinstance(executor, CompiledExecutor)
     nanoseconds = min(executor.copy_time(sizes.copy_bytes) for _ in range(10))
@@ -131,14 +131,14 @@ def _copied_by_the_executor(folder: Path, place: Place, sizes: Sizes) -> float:
     return 2 * sizes.copy_bytes / nanoseconds * 1e9
 
 
-def shape(folder: Path, row: dict[str, Any], place: Place, sizes: Sizes) -> dict[str, Any]:
+def shape(folder: Path, row: dict[str, Any], handle: DeviceHandle, sizes: Sizes) -> dict[str, Any]:
     """Speeds of one library: tokens and bytes a second."""
     caches = from_plain(tuple[CacheInfo, ...], row["caches"])
     capacity = _capacity(row, caches, sizes)
     library, functions = folder / row["library"], row["functions"]
     with TemporaryDirectory() as files:
         weights = random_weights(row["weights"], Path(files))
-        executor = executor_of(library, weights, caches, capacity, functions, place)
+        executor = executor_of(library, weights, caches, capacity, functions, handle)
     read = zip(weights, row["weights"], strict=True)
     weight_bytes = sum(a.stop - a.start for a, w in read if w["read"])
     result: dict[str, Any] = {"name": row["name"], "weight_bytes": weight_bytes}

@@ -146,6 +146,7 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     """`service` and `embedded`, and what they import of the rest; Pyodide only in one function."""
     ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.util.sizes")
     ours += ("mlcc.lora", "mlcc.limits", "mlcc.util.frozen", "mlcc.version")
+    ours += ("mlcc.util.memory",)
     ours += tuple(f"mlcc.artifact.{name}" for name in ("manifest", "schema", "records", "texts"))
     ours += tuple(f"mlcc.model.{name}" for name in _OF_MODEL)
 
@@ -206,6 +207,7 @@ def test_a_bare_interpreter_opens_a_tab_with_nothing_superfluous() -> None:
     assert not slow & {top(name) for name in chat}
     for_a_plan = ("mlcc.embedded", "mlcc.engine", "mlcc.errors", "mlcc.artifact", "mlcc.util.sizes")
     for_a_plan += ("mlcc.model.memory.planner", "mlcc.limits", "mlcc.util.frozen")
+    for_a_plan += ("mlcc.util.memory",)
     rooms = {"mlcc", "mlcc.version", "mlcc.model", "mlcc.model.memory", "mlcc.util"}
     ours = {name for name in plan if top(name) == "mlcc"} - rooms
     assert not [name for name in ours if not within(name, *for_a_plan)]
@@ -301,9 +303,10 @@ def test_ray_is_known_in_one_room_and_there_not_by_what_decides() -> None:
     assert found and not [line for line in found if not line.startswith(places)]
 
 
-def test_a_model_knows_no_device() -> None:
-    """It knows the port, which is the engine's: how a device is reached is `mlcc.loader`'s."""
+def test_models_and_devices_do_not_import_each_other() -> None:
+    """A model knows the executor's protocol, which is the engine's; `mlcc.loader` joins the two."""
     assert not offenders("mlcc", "model", lambda name: within(name, "mlcc.device"))
+    assert not offenders("mlcc", "device", lambda name: within(name, "mlcc.model"))
 
 
 @pytest.mark.parametrize(

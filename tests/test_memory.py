@@ -16,15 +16,12 @@ from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.scheduler.limits import check_capacity
 from mlcc.errors import CapacityError
 from mlcc.model.memory.planner import (
-    RESERVE_BYTES,
-    Room,
-    available_bytes,
-    container_bytes,
     fit,
     needed_bytes,
     plan_capacity,
     plan_text,
 )
+from mlcc.util.memory import RESERVE_BYTES, DeviceMemory, available_bytes, container_bytes
 
 PAGED = CacheGroup("paged", 16)
 WANTED = Capacity.of([PAGED], [256], vocab_size=100, context=1024, max_batch=4, max_step_tokens=512)
@@ -92,20 +89,20 @@ def test_a_window_of_shorter_steps_needs_fewer_pages() -> None:
 def test_all_of_it_fits() -> None:
     assert needed_bytes(WANTED, MANIFEST) + RESERVE_BYTES == BASE + 256 * PAGE
     for available in (None, BASE + 256 * PAGE):
-        assert fit(WANTED, MANIFEST, Room(available), fixed=True) == fit(
-            WANTED, MANIFEST, Room(), fixed=True
+        assert fit(WANTED, MANIFEST, DeviceMemory(available), fixed=True) == fit(
+            WANTED, MANIFEST, DeviceMemory(), fixed=True
         )
-        assert fit(WANTED, MANIFEST, Room(available), fixed=False).capacity == WANTED
+        assert fit(WANTED, MANIFEST, DeviceMemory(available), fixed=False).capacity == WANTED
 
 
 def test_pages_give_first_even_when_sizes_are_fixed() -> None:
-    plan = fit(WANTED, MANIFEST, Room(BASE + 100 * PAGE), fixed=True)
+    plan = fit(WANTED, MANIFEST, DeviceMemory(BASE + 100 * PAGE), fixed=True)
     assert plan.capacity == replace(WANTED, pools=(100,))
     assert plan.note is not None and "1600 tokens in all" in plan.note
 
 
 def test_then_the_context() -> None:
-    plan = fit(WANTED, MANIFEST, Room(BASE + 40 * PAGE), fixed=False)
+    plan = fit(WANTED, MANIFEST, DeviceMemory(BASE + 40 * PAGE), fixed=False)
     assert plan.capacity == replace(WANTED, pools=(40,), context=640)
     assert plan.note is not None and "640 tokens instead of 1024" in plan.note
 
@@ -116,32 +113,32 @@ def test_then_the_context() -> None:
 )
 def test_too_little_is_refused_with_both_numbers(pages: int, fixed: bool, gist: str) -> None:
     with pytest.raises(CapacityError, match=gist) as caught:
-        fit(WANTED, MANIFEST, Room(BASE + pages * PAGE), fixed=fixed)
+        fit(WANTED, MANIFEST, DeviceMemory(BASE + pages * PAGE), fixed=fixed)
     assert len(set(re.findall(r"[\d.]+ [MG]B", caught.value.message))) == 2
 
 
 def test_one_byte_too_little_does_not_look_like_enough() -> None:
     wanted = replace(WANTED, pools=(64,))
     with pytest.raises(CapacityError) as caught:
-        fit(wanted, MANIFEST, Room(BASE + 64 * PAGE - 1), fixed=True)
+        fit(wanted, MANIFEST, DeviceMemory(BASE + 64 * PAGE - 1), fixed=True)
     needs, has = re.findall(r"([\d.]+) [MG]B", caught.value.message)
     assert float(needs) > float(has)
 
 
 def test_a_layers_pages_are_one_tensor() -> None:
     layer = 2 * 4 * 16 * 64 * 2
-    plan = fit(WANTED, MANIFEST, Room(None, 100 * layer + 1), fixed=True)
+    plan = fit(WANTED, MANIFEST, DeviceMemory(None, 100 * layer + 1), fixed=True)
     assert plan.capacity == replace(WANTED, pools=(100,))
     assert plan.note is not None and "one tensor, of 1600 tokens" in plan.note
-    smallest = fit(WANTED, MANIFEST, Room(BASE + 90 * PAGE, 100 * layer), fixed=True)
+    smallest = fit(WANTED, MANIFEST, DeviceMemory(BASE + 90 * PAGE, 100 * layer), fixed=True)
     assert smallest.capacity.pools == (90,)
     with pytest.raises(CapacityError, match="use --context 640"):
-        fit(WANTED, MANIFEST, Room(None, 40 * layer), fixed=True)
+        fit(WANTED, MANIFEST, DeviceMemory(None, 40 * layer), fixed=True)
 
 
 def test_kernels_count_elements_in_int32() -> None:
     huge = replace(WANTED, pools=(1 << 20,))
-    assert fit(huge, MANIFEST, Room(), fixed=True).capacity.pools == ((2**31 - 1) // 8192,)
+    assert fit(huge, MANIFEST, DeviceMemory(), fixed=True).capacity.pools == ((2**31 - 1) // 8192,)
 
 
 def test_windows_shrink_by_sequences_and_pages_take_the_rest() -> None:
@@ -161,7 +158,7 @@ def test_windows_shrink_by_sequences_and_pages_take_the_rest() -> None:
     assert (each, window) == (64 << 10, 960 << 10)
 
     def pools(room: int) -> tuple[int, ...]:
-        return fit(wanted, manifest, Room(BASE + room), fixed=False).capacity.pools
+        return fit(wanted, manifest, DeviceMemory(BASE + room), fixed=False).capacity.pools
 
     assert pools(36 * window + 256 * each) == (256, 36)
     assert pools(36 * window + 200 * each) == (200, 36)
@@ -187,19 +184,19 @@ def test_states_are_told_as_sequences() -> None:
     page, slot = (cache.bytes_per_page for cache in manifest.caches)
     assert (page, slot) == (64 << 10, 4 << 20)
 
-    def told(room: Room) -> str:
-        return fit(wanted, manifest, room, fixed=False).note or ""
+    def told(memory: DeviceMemory) -> str:
+        return fit(wanted, manifest, memory, fixed=False).note or ""
 
-    assert told(Room(BASE + 4 * slot + 256 * page)) == ""
+    assert told(DeviceMemory(BASE + 4 * slot + 256 * page)) == ""
     waiting = "in all, so some requests wait for others"
     few = f"room for 1600 tokens and 4 sequences {waiting}"
-    assert told(Room(BASE + 4 * slot + 100 * page)).endswith(few)
+    assert told(DeviceMemory(BASE + 4 * slot + 100 * page)).endswith(few)
     tensor = "a layer's states are one tensor, of 1 sequence"
     one = f"{tensor}: room for 4096 tokens and 1 sequence {waiting}"
-    assert told(Room(None, 2 * slot - 1)) == one
+    assert told(DeviceMemory(None, 2 * slot - 1)) == one
     none = "pages are one tensor, of 4080 tokens and a layer's states .* of 0 sequences"
     with pytest.raises(CapacityError, match=none):
-        told(Room(None, slot - 1))
+        told(DeviceMemory(None, slot - 1))
 
 
 def test_this_machine_has_memory() -> None:

@@ -13,7 +13,8 @@ from mlcc.artifact.experts import expert_bytes, matrices_of
 from mlcc.artifact.schema import MemoryPlan, WeightsInfo, WeightSpec
 from mlcc.errors import CapacityError
 from mlcc.model.memory.expert_offload import fit_or_stream
-from mlcc.model.memory.planner import Room, needed_bytes, plan_capacity
+from mlcc.model.memory.planner import needed_bytes, plan_capacity
+from mlcc.util.memory import DeviceMemory
 
 MB = 1 << 20
 EXPERTS = "model.layers.{}.mlp.experts.0-7.{}.weight.codes"
@@ -39,8 +40,8 @@ def compiled(tensors: tuple[WeightSpec, ...]) -> Any:
     return replace(made, memory=memory)
 
 
-def room(megabytes: int, mapped: bool = True) -> Room:
-    return Room(megabytes * MB, reserve=0, mapped=mapped)
+def memory(megabytes: int, mapped: bool = True) -> DeviceMemory:
+    return DeviceMemory(megabytes * MB, reserve_bytes=0, mapped=mapped)
 
 
 @pytest.mark.parametrize(
@@ -66,14 +67,14 @@ def test_a_layers_experts_are_what_a_kernel_reads_at_most() -> None:
 
 def test_what_fits_is_planned_as_ever() -> None:
     model = compiled(MIXTURE)
-    plan = fit_or_stream(plan_capacity(model), model, room(2000), fixed=False)
+    plan = fit_or_stream(plan_capacity(model), model, memory(2000), fixed=False)
     assert not plan.streamed and plan.note is None
 
 
 def test_experts_that_do_not_fit_stay_in_their_file() -> None:
     model = compiled(MIXTURE)
     wanted = plan_capacity(model)
-    plan = fit_or_stream(wanted, model, room(400), fixed=True)
+    plan = fit_or_stream(wanted, model, memory(400), fixed=True)
     assert plan.streamed and plan.capacity == wanted
     assert plan.note is not None and "read as tokens choose them" in plan.note
     assert "1.27 GB are needed" in plan.note and "419.43 MB can be had" in plan.note
@@ -88,7 +89,7 @@ def test_caches_leave_room_for_experts() -> None:
     layer = 311 * MB
     caches = needed_bytes(wanted, model) - needed_bytes(replace(wanted, pools=(0,)), model)
     assert layer + caches < 1000 * MB
-    tight = Room(layer + caches, reserve=0, mapped=True)
+    tight = DeviceMemory(layer + caches, reserve_bytes=0, mapped=True)
     plan = fit_or_stream(wanted, model, tight, fixed=True)
     assert 0.4 * wanted.pools[0] < plan.capacity.pools[0] <= 0.5 * wanted.pools[0]
 
@@ -96,12 +97,12 @@ def test_caches_leave_room_for_experts() -> None:
 @pytest.mark.parametrize(
     ("tensors", "found"),
     [
-        (MIXTURE, room(400, mapped=False)),  # a GPU takes all of them
-        (MIXTURE, room(300)),  # not even a layer
-        ((spec(DENSE, 1210),), room(400)),  # every token reads it
+        (MIXTURE, memory(400, mapped=False)),  # a GPU takes all of them
+        (MIXTURE, memory(300)),  # not even a layer
+        ((spec(DENSE, 1210),), memory(400)),  # every token reads it
     ],
 )
-def test_the_rest_is_refused(tensors: tuple[WeightSpec, ...], found: Room) -> None:
+def test_the_rest_is_refused(tensors: tuple[WeightSpec, ...], found: DeviceMemory) -> None:
     model = compiled(tensors)
     with pytest.raises(CapacityError, match="the model needs"):
         fit_or_stream(plan_capacity(model), model, found, fixed=False)

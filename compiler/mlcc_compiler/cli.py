@@ -265,9 +265,9 @@ def _devices(target: Target) -> tuple[list[str], str]:
         needs = "" if target.device != "numpy" or is_here("numpy") else advice("numpy", "reference")
         return [], target.run_missing or (needs and f"this needs {needs}")
     # Imported late: asking for devices loads TVM's runtime.
-    from mlcc.device.select import devices_of
+    from mlcc.device.select import list_devices
 
-    return devices_of(target.device)
+    return list_devices(target.device)
 
 
 def find_target(name: str, choices: Choices) -> Target:

@@ -15,7 +15,7 @@ from mlcc.artifact.pages import check_kv, identity_of
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import AdaptersInfo, CacheInfo, TargetInfo
 from mlcc.device.compiled import library as executor_library
-from mlcc.device.device import Place
+from mlcc.device.device import DeviceHandle
 from mlcc.device.threads import set_threads
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.executor import Executor
@@ -23,12 +23,13 @@ from mlcc.engine.spec_decode.draft_model import shared_group
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
 from mlcc.model.memory.expert_offload import fit_or_stream
 from mlcc.model.memory.page_budget import room_within, with_pages, with_spare
-from mlcc.model.memory.planner import Room, available_bytes, plan_capacity, share_of
+from mlcc.model.memory.planner import plan_capacity
 from mlcc.model.model import Model
 from mlcc.model.speculation import Speculation, check_draft
 from mlcc.model.text import text_of
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.util.extras import is_here, require
+from mlcc.util.memory import DeviceMemory, available_bytes
 
 Progress = Callable[[int, int], None]
 """(bytes done, bytes in all)"""
@@ -150,12 +151,12 @@ def open_executor(
     ranks = manifest.ranks.count if manifest.ranks else 1
     on_cpu = manifest.target.device == "cpu"
 
-    def fitted(found: Room) -> Capacity:
+    def fitted(found: DeviceMemory) -> Capacity:
         """What fits; says so if it is less than asked for."""
         nonlocal streamed
-        room = room_within(_room(found, memory_bytes), memory)
-        room = share_of(room, ranks if on_cpu else 1)
-        plan = fit_or_stream(capacity, manifest, room, fixed=context is not None)
+        offered = room_within(_memory_of(found, memory_bytes), memory)
+        offered = offered.per_rank(ranks if on_cpu else 1)
+        plan = fit_or_stream(capacity, manifest, offered, fixed=context is not None)
         if pages is not None and plan.capacity.pools != capacity.pools:
             raise CapacityError(
                 f"the draft model's {pages} pages, as many as the model has, do not fit beside it; "
@@ -166,19 +167,21 @@ def open_executor(
         streamed = plan.streamed
         if not prefix_cache or kv_pages is not None:
             return plan.capacity
-        return with_spare(plan.capacity, manifest, room, memory)
+        return with_spare(plan.capacity, manifest, offered, memory)
 
     if manifest.target.device == "numpy":
-        return _reference(artifact, fitted(Room(available_bytes())))
+        return _reference(artifact, fitted(DeviceMemory(available_bytes())))
     count = set_threads(threads)
     if ranks > 1 and not on_cpu:
-        places = [_place(manifest.target, (device or 0) + rank) for rank in range(ranks)]
-        least = min((place.room for place in places), key=lambda room: room.bytes or 0)
-        return _gpu_ranks(artifact, fitted(least), places, progress)
-    place = _place(manifest.target, device)
-    if place.note:
-        note(place.note)
-    planned = fitted(place.room)
+        handles = [_device_handle(manifest.target, (device or 0) + rank) for rank in range(ranks)]
+        least = min(
+            (handle.memory for handle in handles), key=lambda memory: memory.free_bytes or 0
+        )
+        return _gpu_ranks(artifact, fitted(least), handles, progress)
+    handle = _device_handle(manifest.target, device)
+    if handle.note:
+        note(handle.note)
+    planned = fitted(handle.memory)
     if ranks > 1:
         return _ranked(artifact, planned, count, progress)
     return executor_of(
@@ -187,8 +190,8 @@ def open_executor(
         manifest.caches,
         planned,
         manifest.functions,
-        place,
-        count if place.kind == "cpu" else 1,
+        handle,
+        count if handle.kind == "cpu" else 1,
         manifest.interface,
         progress,
         manifest.adapters,
@@ -197,23 +200,23 @@ def open_executor(
     )
 
 
-def _place(target: TargetInfo, wanted: int | None) -> Place:
+def _device_handle(target: TargetInfo, wanted: int | None) -> DeviceHandle:
     """Where a library of this row runs. Raises DeviceError."""
     if target.device != "cpu":
-        from mlcc.device.select import place_for
+        from mlcc.device.select import select_device
 
-        return place_for(target, wanted)
+        return select_device(target, wanted)
     if wanted is not None:
         raise DeviceError(f"target '{target.name}' runs on the CPU; leave out --device")
-    return Place("cpu", 0, Room(available_bytes(), mapped=True))
+    return DeviceHandle("cpu", 0, DeviceMemory(available_bytes(), mapped=True))
 
 
-def _room(found: Room, given: int | None) -> Room:
+def _memory_of(found: DeviceMemory, given: int | None) -> DeviceMemory:
     """What the program gives, or what the system says."""
     if given is None:
         return found
     why = "the program gives it {}"
-    return Room(given, found.tensor_bytes, why, reserve=0, mapped=found.mapped)
+    return DeviceMemory(given, found.tensor_bytes, why, reserve_bytes=0, mapped=found.mapped)
 
 
 def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
@@ -231,7 +234,7 @@ def executor_of(
     caches: Sequence[CacheInfo],
     capacity: Capacity,
     functions: Collection[str],
-    place: Place,
+    handle: DeviceHandle,
     threads: int = 1,
     interface: str | None = None,
     progress: Progress = lambda done, total: None,
@@ -246,7 +249,7 @@ def executor_of(
     Raises ArtifactError, CapacityError, DeviceError.
     """
     absent = executor_library.why_absent()
-    if place.kind in executor_library.DEVICES and not absent:
+    if handle.kind in executor_library.DEVICES and not absent:
         from mlcc.device.compiled.executor import CompiledExecutor
 
         return CompiledExecutor(
@@ -257,20 +260,20 @@ def executor_of(
             functions,
             threads,
             interface,
-            place,
+            handle,
             progress,
             adapters,
             linked,
             streamed,
         )
-    if place.kind == "cpu" and not is_here("tvm"):
+    if handle.kind == "cpu" and not is_here("tvm"):
         raise DeviceError(absent)
     from mlcc.artifact.arrays import mapped
-    from mlcc.device.tvm.executor import NativeExecutor
+    from mlcc.device.tvm.executor import TvmExecutor
 
     arrays = list(mapped(dict(enumerate(weights))).values())
-    return NativeExecutor(
-        library, arrays, caches, capacity, functions, place, progress, interface, adapters
+    return TvmExecutor(
+        library, arrays, caches, capacity, functions, handle, progress, interface, adapters
     )
 
 
@@ -295,7 +298,7 @@ def _ranked(artifact: Artifact, capacity: Capacity, threads: int, progress: Prog
 
 
 def _gpu_ranks(
-    artifact: Artifact, capacity: Capacity, places: Sequence[Place], progress: Progress
+    artifact: Artifact, capacity: Capacity, handles: Sequence[DeviceHandle], progress: Progress
 ) -> Executor:
     """Of a model that several GPUs compute together. Raises ArtifactError, CapacityError,
     DeviceError."""
@@ -308,7 +311,7 @@ def _gpu_ranks(
         manifest.caches,
         capacity,
         manifest.functions,
-        places,
+        handles,
         manifest.interface,
         progress,
     )

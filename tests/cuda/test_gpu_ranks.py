@@ -18,7 +18,7 @@ from demo.equality import compare, greedy_tokens
 
 from mlcc import loader
 from mlcc.artifact.folder import Artifact
-from mlcc.device.device import Place
+from mlcc.device.device import DeviceHandle
 from mlcc.device.parallel import nccl, rank_processes
 from mlcc.errors import ArtifactError, DeviceLostError
 from mlcc.loader import open_model
@@ -45,9 +45,9 @@ def stand_in(emulated: None) -> Iterator[None]:
     source = Path(emulation.__file__).with_name("nccl.cc")
     flags = ["-O2", "-shared", "-fPIC", "-std=c++17"]
     subprocess.run(["g++", *flags, "-o", str(library), str(source)], check=True)
-    real = loader._place
+    real = loader._device_handle
 
-    def place(target: Any, wanted: int | None) -> Place:
+    def device_handle(target: Any, wanted: int | None) -> DeviceHandle:
         return real(target, 0)  # each process has one
 
     paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
@@ -56,7 +56,7 @@ def stand_in(emulated: None) -> Iterator[None]:
         patch.setenv("MLCC_STAND_IN_NCCL", str(library))
         patch.setattr(cuda_files, "nccl", lambda: str(library))
         patch.setattr(rank_processes, "MODULE", "cuda.emulation.follower")
-        patch.setattr(loader, "_place", place)
+        patch.setattr(loader, "_device_handle", device_handle)
         nccl.load.cache_clear()
         yield
     nccl.load.cache_clear()

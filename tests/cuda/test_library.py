@@ -78,7 +78,7 @@ def test_registers_are_reported(built: Path) -> None:
 
 LOAD = """
 import sys
-from mlcc.device import cuda
+from mlcc.device.tvm import cuda
 from mlcc.device.tvm.runtime import runtime, open_device
 found, reason = cuda.devices()
 print(found, reason, sep="|")
@@ -108,7 +108,9 @@ def test_the_runtime_loads_it_without_a_compiler(built: Path, tmp_path: Path) ->
 @pytest.mark.feature("server", "cuda", "refused")
 @pytest.mark.feature("profile", "cuda", "refused")
 def test_without_a_driver_the_runtime_says_so(record_property: Any) -> None:
-    done = in_runtime_mode("from mlcc.device import cuda; print(cuda.devices()); cuda.load_cuda()")
+    done = in_runtime_mode(
+        "from mlcc.device.tvm import cuda; print(cuda.devices()); cuda.load_cuda()"
+    )
     if "libcuda.so.1" not in done.stdout:
         pytest.skip("this machine has NVIDIA's driver")
     assert "DeviceError: NVIDIA's driver (libcuda.so.1) is not on this machine" in done.stderr

@@ -12,8 +12,8 @@ from typing import Any
 from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
 from mlcc.device.compiled.executor import CompiledExecutor
-from mlcc.device.device import CPU, Place
-from mlcc.device.tvm.executor import NativeExecutor
+from mlcc.device.device import CPU, DeviceHandle
+from mlcc.device.tvm.executor import TvmExecutor
 from mlcc.engine import Request, SamplingParams, TextDelta
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties
@@ -50,7 +50,7 @@ def vulkan_executor(folder: Path, **options: Any) -> CompiledExecutor:
     arguments = {
         "capacity": capacity_of(folder, context=256, max_batch=4),
         "interface": artifact.manifest.interface,
-        "place": Place("webgpu"),
+        "handle": DeviceHandle("webgpu"),
         **options,
     }
     return CompiledExecutor(
@@ -63,19 +63,19 @@ def vulkan_executor(folder: Path, **options: Any) -> CompiledExecutor:
 
 
 def tvm_executor(
-    folder: Path, copies: Path, place: Place = CPU, **limits: int | None
-) -> NativeExecutor:
+    folder: Path, copies: Path, handle: DeviceHandle = CPU, **limits: int | None
+) -> TvmExecutor:
     """Over TVM's package. The library is another file: whoever loads one writes into it which
     runtime it calls, and a file is loaded once a process."""
     artifact = Artifact.open(folder)
     library = shutil.copyfile(artifact.library_path, copies / "model-of-tvm.so")
-    return NativeExecutor(
+    return TvmExecutor(
         library,
         list(mapped(artifact.weights()).values()),
         artifact.manifest.caches,
         capacity_of(folder, **limits),
         artifact.manifest.functions,
-        place,
+        handle,
     )
 
 

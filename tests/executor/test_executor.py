@@ -24,7 +24,7 @@ from mlcc.device.check_batch import BadBatchError
 from mlcc.device.compiled import library as executor_library
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.device.reference.likelihood import log_likelihood
-from mlcc.device.tvm.executor import NativeExecutor
+from mlcc.device.tvm.executor import TvmExecutor
 from mlcc.engine import SamplingParams
 from mlcc.engine.batch.batch import Batch
 from mlcc.engine.scheduler.manual_steps import ManualSteps
@@ -164,7 +164,7 @@ def test_without_the_library_tvms_package_runs_the_model(
     artifact = Artifact.open(shutil.copytree(demo, tmp_path / "demo"))
     monkeypatch.setattr(executor_library, "LIBRARY", tmp_path / "none.so")
     made: Any = open_executor(artifact, threads=None, max_batch=None, context=None)
-    assert isinstance(made, NativeExecutor)
+    assert isinstance(made, TvmExecutor)
     assert made.collect(made.submit(first_step(made))).tokens
     made.close()
     monkeypatch.setattr(loader, "is_here", lambda package: False)

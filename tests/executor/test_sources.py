@@ -22,7 +22,7 @@ SANITIZED = ("-O0", "-g1", "-fno-sanitize-recover=all")
 SCRIPT = """
 import sys
 from pathlib import Path
-from mlcc.device import executor_library
+from mlcc.device.compiled import library as executor_library
 executor_library.LIBRARY = Path(sys.argv[1])
 import pytest
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))

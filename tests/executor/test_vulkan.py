@@ -30,7 +30,7 @@ from mlcc.device.check_batch import BadBatchError
 from mlcc.device.compiled import webgpu
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.device.compiled.kernel_log import CompiledKernelLog
-from mlcc.device.device import Place
+from mlcc.device.device import DeviceHandle
 from mlcc.engine import SamplingParams
 from mlcc.engine.batch.batch import Result
 from mlcc.engine.scheduler.manual_steps import ManualSteps
@@ -88,7 +88,7 @@ def measured(model: Path, folder: Path | None) -> Any:
     if folder is None:
         made: Any = vulkan_executor(model)
     else:
-        made = tvm_executor(model, folder, Place("webgpu"), **limits)
+        made = tvm_executor(model, folder, DeviceHandle("webgpu"), **limits)
     results = steps_of(made)
     batch = ManualSteps(made.capacity, 3).step({0: range(5, 25), 2: range(40, 47)})
     logits = np.array(made.logits(batch))
@@ -210,7 +210,7 @@ def test_kernels_are_timed_by_the_device(executor: CompiledExecutor) -> None:
 
 def test_a_device_that_is_not_there(model: Path) -> None:
     with pytest.raises(DeviceError, match=r"there is no device 99; there are: 0 = "):
-        vulkan_executor(model, place=Place("webgpu", 99))
+        vulkan_executor(model, handle=DeviceHandle("webgpu", 99))
 
 
 def test_caches_that_do_not_fit(model: Path) -> None:
@@ -224,7 +224,7 @@ def test_caches_that_do_not_fit(model: Path) -> None:
 ALONE = """
 import sys
 from pathlib import Path
-from mlcc.device import webgpu
+from mlcc.device.compiled import webgpu
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import DeviceError
 from mlcc.loader import open_model

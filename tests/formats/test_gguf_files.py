@@ -16,7 +16,7 @@ from models.mixed import capacity_of, native, reference, run_mixed
 from formats.gguf_of import write_gguf
 from formats.gguf_tokenizers import metadata_of
 from mlcc.cli import cli
-from mlcc.device.device import Place
+from mlcc.device.device import DeviceHandle
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.gguf.files import chosen, quantization_of
 from mlcc_compiler.checkpoint.opening import open_checkpoint
@@ -71,7 +71,7 @@ def test_mixed_blocks_run_as_they_lie(
         request.getfixturevalue("vulkan")
         row = get_target("vulkan", Choices(f16=False))
         plan = make_plan(file, row, Options(quant="keep", context=128, max_batch=8))
-        executor = native(plan, tmp_path, capacity_of(plan), Place("webgpu"))
+        executor = native(plan, tmp_path, capacity_of(plan), DeviceHandle("webgpu"))
         assert run_mixed(executor, oracle, 128) < 1e-3
         executor.close()
     else:  # int8 activations, and float16 pages

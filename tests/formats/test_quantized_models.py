@@ -15,7 +15,7 @@ from models.mixed import capacity_of, native, reference, run_mixed
 from safetensors.numpy import load_file, save_file
 
 from formats.test_quantized_safetensors import packed
-from mlcc.device.device import Place
+from mlcc.device.device import DeviceHandle
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.options import Options
@@ -101,7 +101,7 @@ def test_a_quantized_checkpoint_runs_as_it_is(
         request.getfixturevalue("vulkan")
         row = get_target("vulkan", Choices(f16=False))
         plan = make_plan(checkpoint, row, Options(quant="keep", context=128, max_batch=8))
-        executor = native(plan, tmp_path, capacity_of(plan), Place("webgpu"))
+        executor = native(plan, tmp_path, capacity_of(plan), DeviceHandle("webgpu"))
         assert run_mixed(executor, oracle, 128) < 1e-3
         executor.close()
     else:  # activations of two bytes, and float16 pages: 8 bits would hide a scale that is off

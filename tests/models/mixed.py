@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from mlcc.artifact.safetensors import TensorEntry, read_header
 from mlcc.device.compiled.executor import CompiledExecutor
-from mlcc.device.device import CPU, Place
+from mlcc.device.device import CPU, DeviceHandle
 from mlcc.device.reference.executor import ReferenceExecutor
 from mlcc.engine.batch.batch import Capacity
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -68,7 +68,7 @@ def stored(plan: Plan) -> list[WeightPlan]:
     ).plans
 
 
-def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> Any:
+def native(plan: Plan, folder: Path, capacity: Capacity, handle: DeviceHandle = CPU) -> Any:
     """Compile a plan's `forward` with room for many logit rows, and load it where it runs."""
     kernels = kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows)
     vocab = plan.config.vocab_size
@@ -82,7 +82,7 @@ def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> 
     caches = plan.caches.infos(capacity.pools)
     stored = stored_in(folder / "weights.safetensors", weights)
     return CompiledExecutor(
-        library, stored, caches, capacity, lowered.functions, threads=2, place=place
+        library, stored, caches, capacity, lowered.functions, threads=2, handle=handle
     )
 
 

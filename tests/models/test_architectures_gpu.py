@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.device.device import Place
+from mlcc.device.device import DeviceHandle
 from mlcc_targets import Choices, get_target
 from models.checkpoints import REPEATED, long_if_repeated, proves
 from models.mixed import capacity_of, native, planned, run_mixed
@@ -56,7 +56,7 @@ def shown(case: str) -> Any:
 def test_vulkan_equals_transformers(case: str, tmp_path: Path, record_property: Any) -> None:
     oracle, plan = planned(case, tmp_path)
     plan = replace(plan, target=get_target("vulkan", Choices(f16=False)))
-    executor = native(plan, tmp_path, capacity_of(plan), Place("webgpu"))
+    executor = native(plan, tmp_path, capacity_of(plan), DeviceHandle("webgpu"))
     error = run_mixed(executor, oracle, plan.limits.context)
     executor.close()
     record_property("max_abs_error", error)

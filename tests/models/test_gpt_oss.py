@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mlcc.device.device import Place
+from mlcc.device.device import DeviceHandle
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import Plan, make_plan
@@ -70,7 +70,7 @@ def test_codes_are_packed_as_they_are(published: tuple[Any, Path], tmp_path: Pat
     which may choose another expert.)"""
     oracle, folder = published
     plan = replace(planned(folder, "cpu"), target=get_target("vulkan", Choices(f16=False)))
-    executor = native(plan, tmp_path, capacity_of(plan), Place("webgpu"))
+    executor = native(plan, tmp_path, capacity_of(plan), DeviceHandle("webgpu"))
     error = run_mixed(executor, oracle, 128)
     executor.close()
     assert error < 1e-4

@@ -78,7 +78,7 @@ def _executor() -> Iterator[Finding]:
 
 
 def _memory() -> Iterator[Finding]:
-    from mlcc.model.memory.planner import available_bytes
+    from mlcc.util.memory import available_bytes
 
     free = available_bytes()
     yield Finding("memory", True, "unknown" if free is None else f"{size(free)} are free")
@@ -107,8 +107,8 @@ def _extras() -> Iterator[Finding]:
 
 
 def _gpus() -> Iterator[Finding]:
-    from mlcc.device.select import devices_of
+    from mlcc.device.select import list_devices
 
     for kind, target in (("webgpu", "vulkan"), ("cuda", "cuda"), ("metal", "metal")):
-        found, reason = devices_of(kind)
+        found, reason = list_devices(kind)
         yield Finding(target, bool(found) or None, "; ".join(found) or reason)

@@ -81,12 +81,12 @@ class ModelOptions:
 
     def _asked_by_device(self) -> tuple[str, ...]:
         """How to compile for the device that will run it. Raises DeviceError if there is none."""
-        from mlcc.device.select import compile_choices
+        from mlcc.device.select import compile_flags
         from mlcc.device.threads import set_threads
         from mlcc.model_cache.cache import TARGET
 
         set_threads(self.threads)
-        return compile_choices(self.target or TARGET, self.device)
+        return compile_flags(self.target or TARGET, self.device)
 
     def opener(self, path: Path) -> Callable[..., Model]:
         """Opens the model, in this process or another."""

@@ -60,10 +60,10 @@ def _log_of(executor: Executor) -> KernelLog:
 
         return CompiledKernelLog(executor)
     if is_here("tvm"):
-        from mlcc.device.tvm.executor import NativeExecutor
+        from mlcc.device.tvm.executor import TvmExecutor
         from mlcc.device.tvm.kernel_log import TvmKernelLog
 
-        if isinstance(executor, NativeExecutor):
+        if isinstance(executor, TvmExecutor):
             return TvmKernelLog(executor)
     raise UnsupportedError("a model that numpy computes has no kernels; use --target cpu")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlcc.errors import DeviceError, MlccError
-from mlcc.model.memory.planner import UNKNOWN, Room
 from mlcc.util.frozen import dataclass
+from mlcc.util.memory import UNKNOWN_MEMORY, DeviceMemory
 
 Translate = Callable[[RuntimeError, str], MlccError]
 """(error of a device, what was going on) -> what to raise."""
@@ -18,15 +18,15 @@ def plain_error(error: RuntimeError, doing: str) -> MlccError:
 
 
 @dataclass(frozen=True)
-class Place:
+class DeviceHandle:
     """One device, by TVM's kind and number."""
 
     kind: str = "cpu"
     index: int = 0
-    room: Room = UNKNOWN
+    memory: DeviceMemory = UNKNOWN_MEMORY
     translate: Translate = plain_error
     note: str = ""
     """What the user should know of it."""
 
 
-CPU = Place()
+CPU = DeviceHandle()

@@ -10,19 +10,19 @@ from itertools import count, takewhile
 
 from mlcc.artifact.schema import TargetInfo
 from mlcc.device.compiled import webgpu
-from mlcc.device.device import Place
+from mlcc.device.device import DeviceHandle
 from mlcc.device.tvm import cuda
 from mlcc.device.tvm.runtime import runtime
 from mlcc.errors import DeviceError
-from mlcc.model.memory.planner import Room, available_bytes
 from mlcc.util.extras import OF_DEVICE, advice, is_here
+from mlcc.util.memory import DeviceMemory, available_bytes
 from mlcc_targets import TargetError, get_target
 
 METAL = "metal"
 """TVM's name of the device."""
 
 
-def place_for(target: TargetInfo, wanted: int | None) -> Place:
+def select_device(target: TargetInfo, wanted: int | None) -> DeviceHandle:
     """The GPU numbered `wanted` (None = the best) for a library of this row.
 
     Raises DeviceError if there is none, or if it lacks something the library needs.
@@ -33,10 +33,10 @@ def place_for(target: TargetInfo, wanted: int | None) -> Place:
         return _cuda(target, wanted)
     if not (names := _metal_names()):
         raise DeviceError(f"this machine has no {target.device} device; compile with --target cpu")
-    return Place(METAL, _number(wanted, len(names)))
+    return DeviceHandle(METAL, _number(wanted, len(names)))
 
 
-def devices_of(kind: str) -> tuple[list[str], str]:
+def list_devices(kind: str) -> tuple[list[str], str]:
     """The devices of a kind in words, and why there are none."""
     found: Sequence[object]
     if kind == webgpu.KIND:
@@ -51,7 +51,7 @@ def devices_of(kind: str) -> tuple[list[str], str]:
     return [str(device) for device in found], reason
 
 
-def compile_choices(target_name: str, wanted: int | None) -> tuple[str, ...]:
+def compile_flags(target_name: str, wanted: int | None) -> tuple[str, ...]:
     """What to tell the compiler for the device here, as its command line spells it.
 
     Raises DeviceError if there is none: before a compile that could not be used.
@@ -88,16 +88,16 @@ def _some(found: Sequence[object], target: str, reason: str) -> None:
         raise DeviceError(f"no GPU for target '{target}': {reason}")
 
 
-def _cuda(target: TargetInfo, wanted: int | None) -> Place:
+def _cuda(target: TargetInfo, wanted: int | None) -> DeviceHandle:
     found, reason = cuda.devices()
     _some(found, target.name, reason)
     device = found[_number(wanted, len(found))]
     if why := device.cannot_run(target.options.get("archs", ())):
         raise DeviceError(why)
-    return Place(cuda.KIND, device.index, Room(device.free_bytes), cuda.translate)
+    return DeviceHandle(cuda.KIND, device.index, DeviceMemory(device.free_bytes), cuda.translate)
 
 
-def _webgpu(target: TargetInfo, wanted: int | None) -> Place:
+def _webgpu(target: TargetInfo, wanted: int | None) -> DeviceHandle:
     found, reason = webgpu.devices()
     _some(found, target.name, reason)
     device = found[_number(wanted, len(found))]
@@ -121,8 +121,8 @@ def _webgpu(target: TargetInfo, wanted: int | None) -> Place:
     if device.software:
         note = f"{device.name} is a software driver: it computes on the CPU, slowly"
     free = available_bytes() if device.software else None  # WebGPU tells no GPU's memory
-    room = Room(free, device.limits["max_storage_binding_bytes"])
-    return Place(webgpu.KIND, device.index, room, note=note)
+    memory = DeviceMemory(free, device.limits["max_storage_binding_bytes"])
+    return DeviceHandle(webgpu.KIND, device.index, memory, note=note)
 
 
 def _number(wanted: int | None, count: int) -> int:

@@ -22,7 +22,6 @@ from mlcc.errors import ArtifactError, CapacityError, DeviceError
 from mlcc.limits import check_all
 from mlcc.model.memory.planner import (
     SMALLEST_CONTEXT,
-    Room,
     cache_bytes,
     fit,
     longest,
@@ -30,6 +29,7 @@ from mlcc.model.memory.planner import (
     plan_capacity,
     room_text,
 )
+from mlcc.util.memory import DeviceMemory
 from mlcc.util.sizes import apart
 
 TAB_BATCH = 4
@@ -66,7 +66,7 @@ def make_plan(
         max_step_tokens=options.get("max_step_tokens"),
     )
     fixed = options.get("context") is not None
-    plan = fit(wanted, manifest, _room(manifest, wanted, adapter), fixed=fixed)
+    plan = fit(wanted, manifest, _memory(manifest, wanted, adapter), fixed=fixed)
     return _to_plain(manifest, plan.capacity, [plan.note] if plan.note else [], fixed)
 
 
@@ -158,15 +158,15 @@ def _adapters(manifest: Manifest) -> dict[str, Any] | None:
     }
 
 
-def _room(manifest: Manifest, wanted: Capacity, adapter: Mapping[str, Any]) -> Room:
+def _memory(manifest: Manifest, wanted: Capacity, adapter: Mapping[str, Any]) -> DeviceMemory:
     """WebGPU tells the bound of one tensor, but not how much memory there is."""
     tensor, known = adapter["tensor_bytes"], adapter.get("memory_bytes")
     if known is not None:
-        return Room(known, tensor, "the page gives it {}", reserve=0)
+        return DeviceMemory(known, tensor, "the page gives it {}", reserve_bytes=0)
     empty = replace(wanted, pools=(0,) * len(wanted.pools))
     budget = needed_bytes(empty, manifest) + TAB_CACHE_BYTES
     why = f"a tab takes {TAB_CACHE_BYTES >> 20} MiB for caches"
-    return Room(budget, tensor, why, reserve=0)
+    return DeviceMemory(budget, tensor, why, reserve_bytes=0)
 
 
 def _to_plain(

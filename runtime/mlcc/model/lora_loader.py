@@ -18,7 +18,7 @@ from mlcc.engine.engine import Engine
 from mlcc.engine.lora import Adapter, AdapterMatrix, no_adapters
 from mlcc.lora.fit import fitted
 from mlcc.lora.peft import read_folder
-from mlcc.model.memory.planner import available_bytes
+from mlcc.util.memory import available_bytes
 
 SHARE = 4
 """Copies take no more than one part in so many of the memory that is free when one is added."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.device.check_batch import BadBatchError
 from mlcc.device.compiled import library as c
-from mlcc.device.device import Place
+from mlcc.device.device import DeviceHandle
 from mlcc.errors import (
     ArtifactError,
     CapacityError,
@@ -26,7 +26,7 @@ _RAISED: dict[int, Callable[[str], Exception]] = {
 }
 
 
-def error_of(status: int, text: str, doing: str, library: Path, place: Place) -> Exception:
+def error_of(status: int, text: str, doing: str, library: Path, handle: DeviceHandle) -> Exception:
     """The error of a status other than OK, whose `text` came of `doing` something with a library
     on a device."""
     if status in _RAISED:
@@ -40,7 +40,7 @@ def error_of(status: int, text: str, doing: str, library: Path, place: Place) ->
             f"{library}: was compiled for another {MANIFEST_NAME} ({text}); compile the model "
             "again or copy the folder again"
         )
-    if status == c.MEMORY and place.kind == "cpu":
+    if status == c.MEMORY and handle.kind == "cpu":
         return CapacityError(f"{text}; use a smaller --context or --max-batch")
     if status == c.MEMORY:
         return OutOfMemoryError(

@@ -21,7 +21,7 @@ from mlcc.device.check_batch import check_pages, require
 from mlcc.device.compiled import library as c
 from mlcc.device.compiled import webgpu
 from mlcc.device.compiled.errors import error_of
-from mlcc.device.device import CPU, Place
+from mlcc.device.device import CPU, DeviceHandle
 from mlcc.device.kernel_log import KernelUse
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments
@@ -53,7 +53,7 @@ class CompiledExecutor:
         functions: Collection[str],
         threads: int = 1,
         interface: str | None = None,
-        place: Place = CPU,
+        handle: DeviceHandle = CPU,
         progress: Callable[[int, int], None] = lambda done, total: None,
         adapters: AdaptersInfo | None = None,
         linked: str = "",
@@ -61,12 +61,12 @@ class CompiledExecutor:
         ranks: c.Ranks = c.ALONE,
     ) -> None:
         self.capacity = capacity
-        self.place = place
-        self.depth = 1 if place.kind == "cpu" else 2
+        self.handle = handle
+        self.depth = 1 if handle.kind == "cpu" else 2
         self.page_bytes = tuple(cache.bytes_per_page for cache in caches)
         self._path, path = library, bytes(library.absolute())
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
-        self._library = webgpu.library() if place.kind == webgpu.KIND else c.load()
+        self._library = webgpu.library() if handle.kind == webgpu.KIND else c.load()
         if linked and self._library.linked(linked):
             self._path, path = Path(c.LINKED + linked), (c.LINKED + linked).encode()
         self._closed = False
@@ -76,8 +76,8 @@ class CompiledExecutor:
                 path,
                 interface,
                 threads,
-                c.DEVICES[place.kind],
-                place.index,
+                c.DEVICES[handle.kind],
+                handle.index,
                 tuple(name.encode() for name in functions),
                 tuple(_weight(w, streamed) for w in weights),
                 _groups(capacity),
@@ -257,7 +257,7 @@ class CompiledExecutor:
 
     def _error(self, failure: Exception, doing: str) -> Exception:
         status, text = failure.args
-        return error_of(status, text, doing, self._path, self.place)
+        return error_of(status, text, doing, self._path, self.handle)
 
 
 class _Telling:

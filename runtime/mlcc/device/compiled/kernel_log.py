@@ -18,7 +18,7 @@ class CompiledKernelLog:
     @property
     def clock(self) -> str:
         """What the times are."""
-        return HOST_CLOCK if self._executor.place.kind == "cpu" else "the device's clock"
+        return HOST_CLOCK if self._executor.handle.kind == "cpu" else "the device's clock"
 
     def start(self, batch: Batch) -> None:
         """Begin anew."""

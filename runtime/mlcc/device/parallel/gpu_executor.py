@@ -25,10 +25,10 @@ import numpy.typing as npt
 from mlcc.artifact.arrays import mapped
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import CacheInfo
-from mlcc.device.device import Place
+from mlcc.device.device import DeviceHandle
 from mlcc.device.parallel import nccl
 from mlcc.device.parallel.rank_processes import Followers, input_of
-from mlcc.device.tvm.executor import NativeExecutor
+from mlcc.device.tvm.executor import TvmExecutor
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity, Result
@@ -42,8 +42,8 @@ _GLANCE_MS = 100
 """Between two looks for processes that ended."""
 
 
-class RankedGpuExecutor(NativeExecutor):
-    """As NativeExecutor has it; `weights` and `places` are those of each rank.
+class RankedGpuExecutor(TvmExecutor):
+    """As TvmExecutor has it; `weights` and `handles` are those of each rank.
 
     Raises what opening any of the ranks raises, and from then on DeviceLostError once one has
     ended.
@@ -56,7 +56,7 @@ class RankedGpuExecutor(NativeExecutor):
         caches: Sequence[CacheInfo],
         capacity: Capacity,
         functions: Collection[str],
-        places: Sequence[Place],
+        handles: Sequence[DeviceHandle],
         interface: str,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
@@ -69,19 +69,19 @@ class RankedGpuExecutor(NativeExecutor):
             "functions": tuple(functions),
             "interface": interface,
         }
-        count = len(places)
+        count = len(handles)
         try:
             name = nccl.unique_id()
             for rank in range(1, count):
-                own = {"weights": weights[rank], "place": places[rank]}
+                own = {"weights": weights[rank], "handle": handles[rank]}
                 self._others.start({**alike, **own, "ranks": (name, rank, count)})
             self._others.hear()  # all are there, or joining would wait without end
-            self._collectives = nccl.join(name, 0, count, places[0].index)
+            self._collectives = nccl.join(name, 0, count, handles[0].index)
             self._watching = Thread(target=self._watch, name="ranks", daemon=True)
             self._watching.start()
             super().__init__(
                 weights=_arrays(weights[0]),
-                place=places[0],
+                handle=handles[0],
                 progress=progress,
                 collectives=self._collectives,
                 **alike,
@@ -98,7 +98,7 @@ class RankedGpuExecutor(NativeExecutor):
         return [child.pid for child in self._others.children]
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
-        """As NativeExecutor has it. Raises DeviceLostError if a rank has ended."""
+        """As TvmExecutor has it. Raises DeviceLostError if a rank has ended."""
         with self._together():
             self._tell(STEP, batch, adjustments)
             return super().submit(batch, adjustments)
@@ -177,9 +177,9 @@ def follow(given: dict[str, Any], commands: IO[bytes], say: Callable[[str], None
     name, rank, count = given.pop("ranks")
     nccl.load()
     say("")
-    collectives = nccl.join(name, rank, count, given["place"].index)
+    collectives = nccl.join(name, rank, count, given["handle"].index)
     weights = _arrays(given.pop("weights"))
-    executor = NativeExecutor(weights=weights, collectives=collectives, **given)
+    executor = TvmExecutor(weights=weights, collectives=collectives, **given)
     say("")
     layout = executor.capacity.layout
     adjust = AdjustLayout.of(layout, executor.capacity.vocab_size)

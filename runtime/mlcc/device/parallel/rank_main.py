@@ -29,7 +29,7 @@ def main() -> int:
 
     try:
         given = pickle.load(sys.stdin.buffer)
-        if "place" in given:
+        if "handle" in given:
             from mlcc.device.parallel.gpu_executor import follow
 
             follow(given, sys.stdin.buffer, say)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from mlcc.artifact.schema import MANIFEST_NAME, AdaptersInfo, CacheInfo, page_shape
 from mlcc.device.check_batch import require
-from mlcc.device.device import CPU, Place
+from mlcc.device.device import CPU, DeviceHandle
 from mlcc.device.reference.likelihood import log_likelihood
 from mlcc.device.tvm.cuda_graphs import DecodeGraphs
 from mlcc.device.tvm.lora import AdapterTensors
@@ -33,7 +33,7 @@ from mlcc.util.sizes import size
 Array = npt.NDArray[Any]
 
 
-class NativeExecutor:
+class TvmExecutor:
     """Steps of a library on one device. A CPU computes within `submit`.
 
     weights: arrays in the order of the manifest; a CPU reads them in place (mmap is fine).
@@ -50,19 +50,19 @@ class NativeExecutor:
         caches: Sequence[CacheInfo],
         capacity: Capacity,
         functions: Collection[str],
-        place: Place = CPU,
+        handle: DeviceHandle = CPU,
         progress: Callable[[int, int], None] = lambda done, total: None,
         interface: str | None = None,
         adapters: AdaptersInfo | None = None,
         collectives: Any = None,
     ) -> None:
         self.capacity = capacity
-        self.depth = 1 if place.kind == "cpu" else 2
-        self.place = place
-        self._translate = place.translate
+        self.depth = 1 if handle.kind == "cpu" else 2
+        self.handle = handle
+        self._translate = handle.translate
         self._tvm = runtime()
-        self.device = open_device(place.kind, place.index)
-        self._tensors = self._tensors_of(place.kind)
+        self.tvm_device = open_device(handle.kind, handle.index)
+        self._tensors = self._tensors_of(handle.kind)
         self._load(library, functions, collectives)
         if interface is not None:
             self._check_interface(library, interface)
@@ -90,15 +90,15 @@ class NativeExecutor:
         if kind == "cuda":
             from mlcc.device.tvm.cuda_tensors import CudaTensors
 
-            return CudaTensors(self.device, slots=self.depth + 1)
-        return DeviceTensors(self.device)
+            return CudaTensors(self.tvm_device, slots=self.depth + 1)
+        return DeviceTensors(self.tvm_device)
 
     def _load(self, library: Path, functions: Collection[str], collectives: Any) -> None:
         try:
             module = self._tvm.runtime.load_module(str(library))
             if collectives is not None:
                 module.import_module(collectives)
-            self._machine = self._tvm.runtime.vm.VirtualMachine(module, self.device)
+            self._machine = self._tvm.runtime.vm.VirtualMachine(module, self.tvm_device)
             self._functions = {name: self._machine[name] for name in functions}
             self._forward, self._sample = self._functions["forward"], self._functions["sample"]
         except (OSError, RuntimeError, AttributeError, ValueError, KeyError) as error:
@@ -155,7 +155,7 @@ class NativeExecutor:
         try:
             return make(*arguments)
         except (RuntimeError, MemoryError) as error:
-            if isinstance(error, RuntimeError) and self.place.kind != "cpu":
+            if isinstance(error, RuntimeError) and self.handle.kind != "cpu":
                 raise self._translate(error, f"making room for {what}") from error
             raise CapacityError(f"no memory for {what}; {advice}") from error
 
@@ -227,13 +227,13 @@ class NativeExecutor:
 
     def _no_moves(self) -> UnsupportedError:
         return UnsupportedError(
-            f"pages on {self.place.kind} cannot be exported or imported yet; use a library for "
+            f"pages on {self.handle.kind} cannot be exported or imported yet; use a library for "
             "target cpu or vulkan"
         )
 
     def synchronize(self) -> None:
         """Wait for everything that was queued."""
-        self._call(self.device.sync)
+        self._call(self.tvm_device.sync)
 
     def _remember(self, tokens: Any) -> None:
         """Keep the tokens for the next step; in one place if graphs hold its address."""
@@ -251,7 +251,7 @@ class NativeExecutor:
     @cached_property
     def _adjustments(self) -> Tensors:
         """What adjustments go in through; most models never have any."""
-        tensors = self._tensors_of(self.place.kind)
+        tensors = self._tensors_of(self.handle.kind)
         self._call(tensors.open_step, self._adjust_layout.words)
         return tensors
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlcc.device.kernel_log import HOST_CLOCK, KernelUse, costliest
-from mlcc.device.tvm.executor import NativeExecutor
+from mlcc.device.tvm.executor import TvmExecutor
 from mlcc.device.tvm.runtime import runtime
 from mlcc.engine.batch.batch import Batch
 
@@ -18,11 +18,11 @@ _COPIED, _REPEATS = 128 << 20, 5
 
 
 class TvmKernelLog:
-    """The `KernelLog` of a `NativeExecutor`."""
+    """The `KernelLog` of a `TvmExecutor`."""
 
     clock = HOST_CLOCK
 
-    def __init__(self, executor: NativeExecutor) -> None:
+    def __init__(self, executor: TvmExecutor) -> None:
         self._executor = executor
         self._uses: dict[str, KernelUse] = {}
         self._watching = False
@@ -43,7 +43,7 @@ class TvmKernelLog:
 
     def copy_bandwidth(self) -> float:
         """Bytes per second that a plain copy on the device reads and writes, the best of some."""
-        tvm, device = runtime(), self._executor.device
+        tvm, device = runtime(), self._executor.tvm_device
         a, b = (tvm.runtime.empty((_COPIED // 4,), "float32", device) for _ in range(2))
         best = float("inf")
         for _ in range(_REPEATS + 1):  # the first touches the pages
@@ -71,7 +71,7 @@ class TvmKernelLog:
         return 0
 
     def _await(self) -> None:
-        if self._executor.place.kind != "cpu":
+        if self._executor.handle.kind != "cpu":
             self._executor.synchronize()
 
     def _moved(self, name: str, tensors: list[Any]) -> int:

@@ -12,7 +12,8 @@ from itertools import repeat
 from mlcc.artifact.manifest import Manifest
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import CapacityError
-from mlcc.model.memory.planner import Room, cache_bytes, most_pages, needed_bytes
+from mlcc.model.memory.planner import cache_bytes, most_pages, needed_bytes
+from mlcc.util.memory import DeviceMemory
 
 SHARE = 0.85
 """Of the memory that is free, what weights and caches may take together."""
@@ -21,17 +22,17 @@ MOST = 4
 has other uses for its memory."""
 
 
-def room_within(room: Room, share: float | None) -> Room:
+def room_within(memory: DeviceMemory, share: float | None) -> DeviceMemory:
     """The part of a device's memory that was asked for. Raises CapacityError if nobody knows how
     much memory there is."""
     if share is None:
-        return room
-    if room.bytes is None:
+        return memory
+    if memory.free_bytes is None:
         raise CapacityError(
             "--memory is a share of the memory that is free, which this device does not tell; "
             "use --kv-pages"
         )
-    return replace(room, bytes=int(share * room.bytes), reserve=0)
+    return replace(memory, free_bytes=int(share * memory.free_bytes), reserve_bytes=0)
 
 
 def with_pages(wanted: Capacity, pages: int | None) -> Capacity:
@@ -53,18 +54,24 @@ def with_pages(wanted: Capacity, pages: int | None) -> Capacity:
     return replace(wanted, pools=pools)
 
 
-def with_spare(fitted: Capacity, manifest: Manifest, room: Room, share: float | None) -> Capacity:
+def with_spare(
+    fitted: Capacity, manifest: Manifest, memory: DeviceMemory, share: float | None
+) -> Capacity:
     """The pools as large as `room` allows, all by the same factor."""
-    if room.bytes is None:
+    if memory.free_bytes is None:
         return fitted
-    bytes_ = room.bytes if share is not None or not room.reserve else int(SHARE * room.bytes)
+    bytes_ = (
+        memory.free_bytes
+        if share is not None or not memory.reserve_bytes
+        else int(SHARE * memory.free_bytes)
+    )
     empty = replace(fitted, pools=(0,) * len(fitted.pools))
-    left = bytes_ - room.reserve - needed_bytes(empty, manifest)
+    left = bytes_ - memory.reserve_bytes - needed_bytes(empty, manifest)
     factor = left / cache_bytes(fitted.pools, manifest)
     if share is None:
         factor = min(factor, MOST)
     if factor <= 1:
         return fitted
-    held = map(most_pages, manifest.caches, repeat(room.tensor_bytes))
+    held = map(most_pages, manifest.caches, repeat(memory.tensor_bytes))
     pools = zip(fitted.pools, held, strict=True)
     return replace(fitted, pools=tuple(min(int(factor * pool), most) for pool, most in pools))

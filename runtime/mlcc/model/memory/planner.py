@@ -6,12 +6,10 @@ requests at once, and says so. Reads the system's figures; allocates nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import repeat
 from math import prod
-from pathlib import Path
 
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import DTYPE_BYTES, CacheInfo, page_shape
@@ -21,10 +19,9 @@ from mlcc.engine.kv_cache.cache_manager import tokens_within
 from mlcc.errors import CapacityError
 from mlcc.limits import BOUNDS
 from mlcc.util.frozen import dataclass
+from mlcc.util.memory import DeviceMemory
 from mlcc.util.sizes import apart, size
 
-RESERVE_BYTES = 256 << 20
-"""Left for Python, the server and the system."""
 SMALLEST_CONTEXT = 256
 
 
@@ -36,34 +33,6 @@ class Fit:
     note: str | None = None
     streamed: bool = False
     """Whether it has no room for all experts (`streaming.py`)."""
-
-
-@dataclass(frozen=True)
-class Room:
-    """What a device offers; None = unknown, and then nothing is checked."""
-
-    bytes: int | None = None
-    """For weights, workspace and caches together."""
-    tensor_bytes: int | None = None
-    """For one tensor: WebGPU bounds what a kernel's argument may hold."""
-    why: str = ""
-    """Where `bytes` (spelled {}) comes from, if it is not the memory that is free."""
-    reserve: int = RESERVE_BYTES
-    """How many of `bytes` are left alone."""
-    mapped: bool = False
-    """Whether weights are read where they lie in mapped files (`streaming.py`)."""
-
-
-UNKNOWN = Room()
-
-
-def share_of(room: Room, ranks: int) -> Room:
-    """What each of several processes that compute a model together may take."""
-    if room.bytes is None or ranks == 1:
-        return room
-    each = (room.why or "{} of memory are free") + f" for each of {ranks} ranks"
-    whole, reserve = room.bytes, room.reserve
-    return replace(room, bytes=whole // ranks, reserve=reserve // ranks, why=each, mapped=False)
 
 
 def plan_capacity(
@@ -106,26 +75,26 @@ def _within(bound: str, wanted: int | None, most: int) -> int:
     return wanted or most
 
 
-def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Fit:
+def fit(wanted: Capacity, manifest: Manifest, memory: DeviceMemory, *, fixed: bool) -> Fit:
     """`wanted`, or less of it, in the room there is.
 
     First the pools shrink to one longest sequence, then the context, unless `fixed` (the user gave
     the sizes). Raises CapacityError with both numbers and what to type.
     """
-    held = tuple(map(most_pages, manifest.caches, repeat(room.tensor_bytes)))
+    held = tuple(map(most_pages, manifest.caches, repeat(memory.tensor_bytes)))
     pools = tuple(map(min, wanted.pools, held))
     cut = zip(pools, wanted.pools, wanted.groups, strict=True)
     room_held = room_of((pool, group) for pool, most, group in cut if pool < most)
     why = " and ".join(f"a layer's {kind} are one tensor, of {n}" for kind, n in room_held.items())
-    needed = needed_bytes(wanted, manifest) + room.reserve
+    needed = needed_bytes(wanted, manifest) + memory.reserve_bytes
     needs = size(needed)
-    if room.bytes is not None:
-        left = room.bytes - needed_bytes(replace(wanted, pools=(0,) * len(pools)), manifest)
-        left -= room.reserve
+    if memory.free_bytes is not None:
+        left = memory.free_bytes - needed_bytes(replace(wanted, pools=(0,) * len(pools)), manifest)
+        left -= memory.reserve_bytes
         if cache_bytes(pools, manifest) > left:
             pools = _shrunk(replace(wanted, pools=pools), manifest, left)
-            needs, has = apart(needed, room.bytes)
-            why = (room.why or "{} of memory are free").format(has)
+            needs, has = apart(needed, memory.free_bytes)
+            why = (memory.source or "{} of memory are free").format(has)
     if pools == wanted.pools:
         return Fit(wanted)
     context = longest(pools, wanted)
@@ -229,57 +198,6 @@ def needed_bytes(capacity: Capacity, manifest: Manifest) -> int:
 def cache_bytes(pools: tuple[int, ...], manifest: Manifest) -> int:
     """Bytes of the caches with pools of these sizes."""
     return sum(p * c.bytes_per_page for p, c in zip(pools, manifest.caches, strict=True))
-
-
-def available_bytes() -> int | None:
-    """Memory that can be had now without swapping, within the container's limit; None = unknown."""
-    found = [b for b in (_meminfo(), container_bytes(), _sysconf()) if b is not None]
-    return min(found) if found else None
-
-
-def _meminfo() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    kilobytes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(kilobytes[0]) * 1024 if kilobytes else None
-
-
-def container_bytes(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What the container may still take, by cgroup version 2 or 1; None = no limit is known.
-
-    The kernel counts cached files (our own weights, once hashed) as used, and gives them up when
-    memory is asked for.
-    """
-    v1 = folder / "memory"
-    for limit, used, stat, prefix in (
-        (folder / "memory.max", folder / "memory.current", folder / "memory.stat", ""),
-        (v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes", v1 / "memory.stat", "total_"),
-    ):
-        try:
-            most, taken = int(limit.read_text()), int(used.read_text())
-        except (OSError, ValueError):  # not this version, or "max"
-            continue
-        cached = _cached(stat, (f"{prefix}inactive_file", f"{prefix}active_file"))
-        return max(0, most - max(0, taken - cached))
-    return None
-
-
-def _cached(stat: Path, names: tuple[str, ...]) -> int:
-    try:
-        rows = [line.split() for line in stat.read_text().splitlines()]
-    except OSError:
-        return 0
-    return sum(int(row[1]) for row in rows if len(row) == 2 and row[0] in names)
-
-
-def _sysconf() -> int | None:
-    """All physical memory: macOS and others do not say what is free."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _refusal(needs: str, wanted: Capacity, why: str, context: int) -> str:

@@ -21,9 +21,6 @@ from mlcc.loader import open_model
 from mlcc.model.memory.expert_offload import fit_or_stream
 from mlcc.model.memory.page_budget import MOST, with_pages
 from mlcc.model.memory.planner import (
-    RESERVE_BYTES,
-    Room,
-    available_bytes,
     fit,
     needed_bytes,
     plan_capacity,
@@ -31,6 +28,7 @@ from mlcc.model.memory.planner import (
 from mlcc.model.speculation import Speculation
 from mlcc.model.text import about_of, open_text
 from mlcc.server.prompts.prompt_worker import OpenText
+from mlcc.util.memory import RESERVE_BYTES, DeviceMemory, available_bytes
 from mlcc.worker.worker import OpenModel
 
 MEMORY = "memory"
@@ -183,7 +181,7 @@ def _within(context: int | None, most: int) -> int | None:
 
 
 def _fits(wanted: Capacity, manifest: Manifest, fixed: bool, room: int) -> None:
-    fit(wanted, manifest, Room(room), fixed=fixed)
+    fit(wanted, manifest, DeviceMemory(room), fixed=fixed)
 
 
 def _streams(wanted: Capacity, manifest: Manifest, fixed: bool) -> Callable[[int], None] | None:
@@ -192,7 +190,7 @@ def _streams(wanted: Capacity, manifest: Manifest, fixed: bool) -> Callable[[int
         return None
 
     def check(room: int) -> None:
-        fit_or_stream(wanted, manifest, Room(room, mapped=True), fixed=fixed)
+        fit_or_stream(wanted, manifest, DeviceMemory(room, mapped=True), fixed=fixed)
 
     return check
 
@@ -228,6 +226,6 @@ def _empty(capacity: Capacity) -> Capacity:
 def _room(target: TargetInfo, number: int | None) -> int | None:
     if _device(target, number) == MEMORY:
         return available_bytes()
-    from mlcc.device.select import place_for
+    from mlcc.device.select import select_device
 
-    return place_for(target, number).room.bytes
+    return select_device(target, number).memory.free_bytes
