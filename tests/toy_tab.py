@@ -89,7 +89,7 @@ def _arrays(result: dict[str, Any]) -> SimpleNamespace:
 
 
 class JsLetters:
-    """`web/src/model/tokenizer.ts` over the toy's letters."""
+    """`web/src/model/tokenizer/tokenizer.ts` over the toy's letters."""
 
     def encode(self, text: str, special: bool) -> list[int]:
         return Letters().encode(text, add_special_tokens=special).tolist()

@@ -66,7 +66,7 @@ const arrays = ({ tokens, logprobs }) => ({
   logprobs: new Float32Array(logprobs),
 });
 
-/** One request, as `web/src/tab.ts` asks it. */
+/** One request, as `web/src/worker/tab.ts` asks it. */
 function ask(tab, { path, body }) {
   return new Promise((resolve) => {
     const answer = { status: 0, headers: {}, text: '' };

@@ -12,9 +12,9 @@ from needs import absent, require
 from web_package import WEB, environment, node
 
 FILES = sorted(path.relative_to(WEB).as_posix() for path in (WEB / "tests").glob("**/*.test.ts"))
-IN_CHROMIUM = "'../tools/chromium.js'"
-OVER_THE_DEMO = "'./demo.js'"
-OVER_A_SMALL_MODEL = "'./device_model.js'"
+IN_CHROMIUM = "/tools/chromium.js'"
+OVER_THE_DEMO = "/demo.js'"
+OVER_A_SMALL_MODEL = "/device_model.js'"
 OVER_A_SERVER = "process.env['MLCC_SERVER']"
 PROVES_THE_PAGE = pytest.mark.feature("page", "cpu", "runs")
 TIMEOUT_S = 900

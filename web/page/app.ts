@@ -6,7 +6,7 @@
  */
 
 import { ApiError } from '../src/errors.js';
-import type { StoredModel } from '../src/model/catalog.js';
+import type { StoredModel } from '../src/model/store/catalog.js';
 import type { Action } from './advice.js';
 import { AllEngines, firstPlace, keyOf, picksOf, placeOf, type TabEngines } from './connection.js';
 import type { ModelPlace } from './engine_port.js';

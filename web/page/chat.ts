@@ -5,7 +5,7 @@
  */
 
 import { ApiError } from '../src/errors.js';
-import type { Timing } from '../src/timing.js';
+import type { Timing } from '../src/openai/timing.js';
 import type { Attachment, Conversation, End, Figures, Message } from './conversation.js';
 import type { CallPiece, ChatEngine, ChatRequest } from './engine_port.js';
 import { requestOf } from './request.js';

@@ -3,7 +3,7 @@
  * visitor's GPU. Knows no DOM.
  */
 
-import type { OnProgress } from '../src/startup.js';
+import type { OnProgress } from '../src/worker/startup.js';
 import type { ChatEngine, Engines, ModelPlace } from './engine_port.js';
 import type { Server, ServerModel } from './server_engine.js';
 import type { Site } from './site.js';

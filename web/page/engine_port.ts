@@ -5,11 +5,11 @@
  * page's states with a scripted one.
  */
 
-import type { StoredModel } from '../src/model/catalog.js';
-import type { Folder } from '../src/model/folder.js';
-import type { OnProgress } from '../src/startup.js';
-import type { TabInfo } from '../src/tab.js';
-import type { Timing } from '../src/timing.js';
+import type { Folder } from '../src/model/download/folder.js';
+import type { StoredModel } from '../src/model/store/catalog.js';
+import type { Timing } from '../src/openai/timing.js';
+import type { TabInfo } from '../src/worker/messages.js';
+import type { OnProgress } from '../src/worker/startup.js';
 import type { End } from './conversation.js';
 
 /** Where a model is: an address, a folder of the visitor's disk, or on the server by its name. */

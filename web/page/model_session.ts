@@ -6,7 +6,7 @@
  * and what a start that was given up still brings is closed and forgotten.
  */
 
-import type { Progress } from '../src/startup.js';
+import type { Progress } from '../src/worker/startup.js';
 import type { ChatEngine, Engines, ModelPlace } from './engine_port.js';
 
 export type Phase =

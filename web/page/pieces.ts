@@ -1,6 +1,6 @@
 /** Chunks of the API as pieces of an answer: the same of a server and of a tab. */
 
-import type { Timing } from '../src/timing.js';
+import type { Timing } from '../src/openai/timing.js';
 import type { End } from './conversation.js';
 import type { CallPiece, Piece } from './engine_port.js';
 

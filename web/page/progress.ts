@@ -3,7 +3,7 @@
  * done or wait, how many bytes, how fast, how long still. Pure.
  */
 
-import type { Stage as AnyStage, Progress } from '../src/startup.js';
+import type { Stage as AnyStage, Progress } from '../src/worker/startup.js';
 import { bytes, bytesOf, remaining } from './format.js';
 
 /** A stage with a line of its own. */

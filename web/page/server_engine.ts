@@ -4,10 +4,10 @@
  */
 
 import type { Usage } from '../src/api.js';
-import { Completions } from '../src/completions.js';
 import { MlccError } from '../src/errors.js';
-import { readWhole } from '../src/events.js';
-import type { Timing } from '../src/timing.js';
+import { Completions } from '../src/openai/completions.js';
+import { readWhole } from '../src/openai/sse.js';
+import type { Timing } from '../src/openai/timing.js';
 import type { ChatEngine, ChatRequest, Piece, ServerFacts } from './engine_port.js';
 import { type ChatChunk, pieces } from './pieces.js';
 import { keep, type TextStore } from './storage.js';

@@ -2,7 +2,7 @@
 
 import type { ChatCompletionRequest } from '../src/api.js';
 import { CreateEngine, type Engine, removeModel, storedModels } from '../src/index.js';
-import type { OnProgress } from '../src/startup.js';
+import type { OnProgress } from '../src/worker/startup.js';
 import type { ChatEngine, ChatRequest, ModelPlace, Piece, TabFacts } from './engine_port.js';
 import { pieces } from './pieces.js';
 

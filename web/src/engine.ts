@@ -19,19 +19,18 @@ import type {
   ScoreList,
   ScoreRequest,
 } from './api.js';
-import { WorkerClient } from './client.js';
-import { Completions, type CreateOptions } from './completions.js';
 import { requireSecureContext } from './device/adapter.js';
-import { Encoding } from './encoding.js';
 import { CancelledError, type MlccError } from './errors.js';
-import { readWhole } from './events.js';
-import type { OpenOptions, PlainRequest } from './messages.js';
-import type { Folder } from './model/folder.js';
-import { type AdapterSource, readLora } from './model/lora_files.js';
-import { askToPersist } from './model/persist.js';
-import type { OnProgress } from './startup.js';
-import type { TabInfo } from './tab.js';
-import type { Timing } from './timing.js';
+import type { Folder } from './model/download/folder.js';
+import { type AdapterSource, readLora } from './model/download/lora_files.js';
+import { askToPersist } from './model/store/persist.js';
+import { Completions, type CreateOptions } from './openai/completions.js';
+import { Encoding } from './openai/encoding.js';
+import { readWhole } from './openai/sse.js';
+import type { Timing } from './openai/timing.js';
+import { WorkerClient } from './worker/client.js';
+import type { OpenOptions, PlainRequest, TabInfo } from './worker/messages.js';
+import type { OnProgress } from './worker/startup.js';
 
 export interface EngineOptions {
   /** Hears how the start goes on; at a `reload` too. */
@@ -240,7 +239,10 @@ export class Engine {
 
 /** Bundlers know this form, and make a file of the worker. */
 function newWorker(): Worker {
-  return new Worker(new URL('./worker.ts', import.meta.url), { type: 'module', name: 'mlcc' });
+  return new Worker(new URL('./worker/worker.ts', import.meta.url), {
+    type: 'module',
+    name: 'mlcc',
+  });
 }
 
 async function plainRequest(request: Request): Promise<PlainRequest> {

@@ -9,18 +9,19 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join, relative, resolve, sep } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { UnsupportedError } from './errors.js';
-import { ModelFiles } from './model/files.js';
-import { FolderFiles } from './model/folder.js';
+import { FolderFiles } from './model/download/folder.js';
+import { ModelFiles } from './model/download/model_files.js';
 import type { ModelSource } from './model/source.js';
-import type { Note } from './model/store.js';
-import { MemoryStore } from './model/store_memory.js';
-import { openTab, type TabOptions } from './open_tab.js';
-import { bootPython, GRAMMARS } from './python.js';
-import type { Tab } from './tab.js';
+import { MemoryStore } from './model/store/memory.js';
+import type { Note } from './model/store/store.js';
+import { openTab, type TabOptions } from './worker/open_tab.js';
+import { bootPython, GRAMMARS } from './worker/python.js';
+import type { Tab } from './worker/tab.js';
 
-export type { AdapterSource } from './model/lora_files.js';
-export type { Progress } from './startup.js';
-export type { Tab, TabInfo } from './tab.js';
+export type { AdapterSource } from './model/download/lora_files.js';
+export type { TabInfo } from './worker/messages.js';
+export type { Progress } from './worker/startup.js';
+export type { Tab } from './worker/tab.js';
 
 export interface NodeOptions
   extends Partial<Omit<TabOptions, 'files' | 'boot' | 'grammars' | 'notes'>> {

@@ -2,8 +2,8 @@
 
 import { expect, test } from 'vitest';
 import type { EmbeddingList, EmbeddingRequest } from '../src/api.js';
-import { Encoding } from '../src/encoding.js';
 import { ApiError } from '../src/errors.js';
+import { Encoding } from '../src/openai/encoding.js';
 
 test('asks its address, and gives the whole answer', async () => {
   const asked: unknown[] = [];

@@ -3,9 +3,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { ChatCompletion, ChatCompletionChunk } from '../src/api.js';
 import { ArtifactError, CapacityError } from '../src/errors.js';
-import { readChunks, readWhole } from '../src/events.js';
 import { openNodeTab, type Tab } from '../src/node.js';
-import type { Progress } from '../src/startup.js';
+import { readChunks, readWhole } from '../src/openai/sse.js';
+import type { Progress } from '../src/worker/startup.js';
 import { softwareGpu } from '../tools/dawn.js';
 import { builtLibrary, chatRequest, demoModel } from './demo.js';
 

@@ -11,10 +11,10 @@ import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import type { ChatCompletion } from '../src/api.js';
 import { NoWebGPUError } from '../src/errors.js';
-import { readWhole } from '../src/events.js';
-import { FolderFiles } from '../src/model/folder.js';
+import { FolderFiles } from '../src/model/download/folder.js';
 import { openNodeTab } from '../src/node.js';
-import { openTab } from '../src/open_tab.js';
+import { readWhole } from '../src/openai/sse.js';
+import { openTab } from '../src/worker/open_tab.js';
 import { softwareGpu } from '../tools/dawn.js';
 import { builtLibrary, chatRequest, demoModel } from './demo.js';
 

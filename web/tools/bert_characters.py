@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tokenizers import normalizers, pre_tokenizers
 
-OUT = Path(__file__).parents[1] / "src" / "model" / "bert_characters.ts"
+OUT = Path(__file__).parents[1] / "src/model/tokenizer/bert_characters.ts"
 ALL = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 OFF = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False,
        "lowercase": False}  # fmt: skip

@@ -13,7 +13,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import type { PlainRequest } from '../src/messages.js';
+import type { PlainRequest } from '../src/worker/messages.js';
 import { chromiumHome, type Home, nodeHome } from './homes.js';
 
 const HOMES = { node: nodeHome, chromium: chromiumHome };

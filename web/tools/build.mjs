@@ -51,7 +51,7 @@ const NODE = {
 async function lib() {
   await rm(join(DIST, 'lib'), { recursive: true, force: true });
   await bundle('src/index.ts', 'lib/index.js');
-  await bundle('src/service_worker.ts', 'lib/service_worker.js', { format: 'iife' });
+  await bundle('src/worker/service_worker.ts', 'lib/service_worker.js', { format: 'iife' });
   await bundle('src/node.ts', 'lib/node.js', NODE);
   const tsc = join(WEB, 'node_modules/typescript/bin/tsc');
   execFileSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'], { cwd: WEB });
@@ -60,7 +60,7 @@ async function lib() {
 
 async function page() {
   await build({ ...PAGE, configFile: false, logLevel: 'error' });
-  await bundle('src/service_worker.ts', 'page/service_worker.js', { format: 'iife' });
+  await bundle('src/worker/service_worker.ts', 'page/service_worker.js', { format: 'iife' });
   // For any web server: a model beside the page, and no API. `mlcc serve` answers with its own.
   await writeFile(join(DIST, 'page/site.json'), '{ "api": null, "model": "model/" }\n');
 }

@@ -2,9 +2,9 @@
 
 import { openAsBlob } from 'node:fs';
 import { join } from 'node:path';
-import { Answer } from '../src/answer.js';
-import type { AnswerPiece, PlainRequest } from '../src/messages.js';
 import { openNodeTab } from '../src/node.js';
+import { Answer } from '../src/worker/answer.js';
+import type { AnswerPiece, PlainRequest } from '../src/worker/messages.js';
 import { launchChromium } from './chromium.js';
 import { softwareGpu } from './dawn.js';
 import { serveFolders } from './static.js';

@@ -39,7 +39,7 @@ def to_bytes(value: Any) -> bytes:
 
 
 def failed(error: MlccError) -> str:
-    """A deliberate error, as JavaScript makes one of its own of it (`parsed` in web/src/tab.ts)."""
+    """An expected error, as plain data; `parsed` in web/src/worker/tab.ts makes it an exception."""
     plain = {
         "type": type(error).__name__,
         "message": error.message,

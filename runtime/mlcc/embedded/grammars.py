@@ -1,9 +1,9 @@
 """llguidance in the page's memory, as wasm, behind `mlcc.model.structured_output.backend`: the
 tab's grammars.
 
-JavaScript's part is `web/src/grammar.ts`. The module is fetched when the first request asks for a
-grammar: that alone is awaited, a grammar is read and its masks are made in calls that return. What
-a page asks for costs its own tab the time; memory has the module's bound.
+JavaScript's part is `web/src/worker/grammar.ts`. The module is fetched when the first request asks
+for a grammar; only that fetch is awaited, reading a grammar and computing its masks are synchronous
+calls. What a page asks for costs its own tab the time; memory has the module's bound.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class EmbeddedModel:
     ) -> None:
         """`texts` are the plan's text files by path, but for tokenizer.json. `parse_special`: as
         `ModelText.with_special`. `prefix_cache`: as `Engine` has it.
-        `grammars`: what reads them (`GrammarPort` in web/src/python.ts); None = they are refused.
+        `grammars`: parses grammars (`GrammarPort` in web/src/worker/python.ts); None refuses them.
         `speculate`: as `mlcc serve` has it, without a draft model.
 
         Raises ArtifactError, which `entry.check` tells before weights are fetched, and what

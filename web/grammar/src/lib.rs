@@ -1,4 +1,4 @@
-//! llguidance behind functions of numbers, for JavaScript (`web/src/grammar.ts`, the only caller).
+//! llguidance behind functions of numbers, for JavaScript (`web/src/worker/grammar.ts`, the only caller).
 //!
 //! One instance of the module has one tokenizer and any number of matchers, which are addresses.
 //! Texts come in memory that `reserve` gave; what a call has to say beside its number lies at

@@ -1,7 +1,7 @@
 /** What comes from the visitor's disk: a model's folder or text files dropped, a file picked. */
 
-import { droppedFolder } from '../../src/model/dropped.js';
-import { folderOf } from '../../src/model/folder.js';
+import { droppedFolder } from '../../src/model/download/dropped_folder.js';
+import { folderOf } from '../../src/model/download/folder.js';
 import type { ModelPlace } from '../engine_port.js';
 
 /** What is done with what was dropped, or with the reason why it is of no use. */

@@ -1,6 +1,6 @@
 /** The panel while a model starts: its stages, each with what it does and how far it is. */
 
-import type { Progress } from '../../src/startup.js';
+import type { Progress } from '../../src/worker/startup.js';
 import { Loading, type Stage, type StageLine } from '../progress.js';
 import { button, h, setText } from './dom.js';
 import { perFrame } from './frame.js';

@@ -1,6 +1,6 @@
 /** The dialog of settings: what shapes answers, what is stored here, what runs. */
 
-import type { StoredModel } from '../../src/model/catalog.js';
+import type { StoredModel } from '../../src/model/store/catalog.js';
 import { wordsOf } from '../advice.js';
 import type { Facts, ServerFacts, TabFacts } from '../engine_port.js';
 import { bytes } from '../format.js';

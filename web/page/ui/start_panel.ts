@@ -1,7 +1,7 @@
 /** The panel before a model runs: the one that is offered, those stored, an address, a folder. */
 
-import type { StoredModel } from '../../src/model/catalog.js';
 import { decoded } from '../../src/model/paths.js';
+import type { StoredModel } from '../../src/model/store/catalog.js';
 import { bytes } from '../format.js';
 import { address, type Offer } from '../model_choice.js';
 import { type ButtonKind, button, h, setText } from './dom.js';

@@ -17,7 +17,7 @@ import {
   type TensorList,
   type TVMObject,
 } from './library.js';
-import { type Placed, slotArrays } from './low_rank.js';
+import { type Placed, slotArrays } from './lora_slots.js';
 import { Readback, type Reading, type StepResult } from './readback.js';
 import { headerOf, type Staged, Staging, type Step, wordOf } from './staging.js';
 import { allocate, free, type Tensors } from './tensors.js';

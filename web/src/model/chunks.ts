@@ -6,7 +6,9 @@
 
 import { ArtifactError } from '../errors.js';
 import { CHUNK_BYTES, type FileEntry } from '../plan.js';
-import type { Bytes } from './store.js';
+
+/** Bytes whose buffer belongs to this thread, as crypto.subtle, WebGPU and fetch require. */
+export type Bytes = Uint8Array<ArrayBuffer>;
 
 /** A file that is read whole is a tokenizer or a library: some tens of MB. */
 const MAX_WHOLE_BYTES = 512 << 20;

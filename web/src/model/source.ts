@@ -1,8 +1,7 @@
 /** Where a model's files come from: the port that the web and a dropped folder both are. */
 
 import type { FileEntry } from '../plan.js';
-import type { OnBytes, Sink } from './chunks.js';
-import type { Bytes } from './store.js';
+import type { Bytes, OnBytes, Sink } from './chunks.js';
 
 export interface ModelSource {
   /** The manifest's bytes as they are; Python checks them. `path`: another manifest beside it. */

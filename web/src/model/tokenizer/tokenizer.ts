@@ -1,0 +1,88 @@
+/**
+ * A model's tokenizer in JavaScript: the same ids and texts as Python's `tokenizers` on the server.
+ *
+ * Byte-pair encoding is `@huggingface/tokenizers`'. Known to differ: U+0085 and U+FEFF beside an
+ * added token that swallows spaces (`lstrip`, `rstrip`), a long s for an s where a pattern ignores
+ * case, and characters newer than the browser's Unicode tables. Whatever else is not exact is
+ * refused when the tokenizer is made.
+ */
+
+import { Tokenizer as Encoder } from '@huggingface/tokenizers';
+import { ArtifactError, MlccError } from '../../errors.js';
+import { detokenizer } from './detokenizer.js';
+import { agreeing } from './tokenizer_json.js';
+import type { TokenizerJson } from './tokenizer_parts.js';
+
+/** `file`: tokenizer.json. Raises ArtifactError, or UnsupportedError if it cannot be exact. */
+export function createTokenizer(file: Uint8Array): Tokenizer {
+  try {
+    return new Tokenizer(agreeing(parse(file)));
+  } catch (error) {
+    if (error instanceof MlccError) throw error;
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new ArtifactError(`tokenizer.json cannot be read (${reason}); compile the model again`);
+  }
+}
+
+export class Tokenizer {
+  readonly #encoder: Encoder;
+  readonly #tokens: readonly (string | undefined)[];
+  readonly #special: ReadonlySet<string>;
+  readonly #detokenize: (tokens: string[]) => string;
+
+  /** Of a tokenizer.json whose parts agree with Python's. */
+  constructor(json: TokenizerJson) {
+    this.#encoder = new Encoder(json, {});
+    this.#tokens = tokensById(this.#encoder, json);
+    const special = json.added_tokens.filter((token) => token.special);
+    this.#special = new Set(special.map((token) => token.content));
+    this.#detokenize = detokenizer(json.decoder);
+  }
+
+  /** Special tokens written in the text are recognised. `text` has no half surrogates. */
+  encode(text: string, addSpecialTokens: boolean): Int32Array {
+    const { ids } = this.#encoder.encode(text, { add_special_tokens: addSpecialTokens });
+    return Int32Array.from(ids);
+  }
+
+  /** As they are written: what steers the model and is no text. */
+  specialTokens(): string[] {
+    return [...this.#special];
+  }
+
+  /** A token as the vocabulary writes it. */
+  piece(id: number): string | null {
+    return this.#tokens[id] ?? null;
+  }
+
+  /** Special tokens and unknown ids are skipped; broken UTF-8 comes as U+FFFD. */
+  decode(ids: ArrayLike<number>): string {
+    const tokens: string[] = [];
+    for (const id of Array.from(ids)) {
+      const token = this.#tokens[id];
+      if (token !== undefined && !this.#special.has(token)) tokens.push(token);
+    }
+    return this.#detokenize(tokens);
+  }
+}
+
+/** Added tokens that are looked for in normalized text are that text when they are decoded. */
+function tokensById({ model, normalizer }: Encoder, json: TokenizerJson): (string | undefined)[] {
+  const tokens: (string | undefined)[] = [...(model?.vocab ?? [])];
+  for (const { id, content, normalized } of json.added_tokens) {
+    if (normalized && normalizer) tokens[id] = normalizer.normalize(content);
+  }
+  return tokens;
+}
+
+function parse(file: Uint8Array): TokenizerJson {
+  const json = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(file)) as TokenizerJson;
+  return {
+    ...json,
+    normalizer: json.normalizer ?? null,
+    pre_tokenizer: json.pre_tokenizer ?? null,
+    post_processor: json.post_processor ?? null,
+    decoder: json.decoder ?? null,
+    added_tokens: json.added_tokens ?? [],
+  };
+}

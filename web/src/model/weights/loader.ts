@@ -1,0 +1,139 @@
+/**
+ * From shards to the GPU: routes the bytes of each weight, as they pass, to the plan's index of it.
+ *
+ * A weight is never whole in memory. Fetching and checking are `ModelSource`'s, buffers the
+ * executor's.
+ */
+
+import { ArtifactError } from '../../errors.js';
+import type { FileEntry, Plan, WeightSpec } from '../../plan.js';
+import type { Bytes } from '../chunks.js';
+import type { ModelSource } from '../source.js';
+import { WeightProgress, type WeightsLoaded } from './progress.js';
+import { headerEnd, PREFIX_BYTES, parseHeader, type TensorEntry } from './safetensors.js';
+
+/**
+ * Takes bytes of weight `index` (its place in the plan) at `offset` in it. Offsets are multiples
+ * of 4, and so are lengths, but for the end of a weight whose size is none.
+ */
+export type WriteWeight = (index: number, offset: number, bytes: Bytes) => void | Promise<void>;
+
+/** Raises ArtifactError if shards and plan differ, and whatever `files` raises. */
+export async function loadWeights(
+  files: ModelSource,
+  plan: Pick<Plan, 'weights' | 'shards'>,
+  write: WriteWeight,
+  onProgress: (progress: WeightsLoaded) => void = () => {},
+  signal?: AbortSignal,
+): Promise<void> {
+  checkShards(plan);
+  await files.reserve(plan.shards);
+  const progress = new WeightProgress(plan.shards, onProgress);
+  for (const shard of plan.shards) {
+    const reader = new ShardReader(shard, plan.weights, write);
+    const count = (bytes: number, stored: boolean) => progress.add(bytes, stored);
+    await files.stream(shard, (offset, bytes) => reader.take(offset, bytes), count, signal);
+    reader.end();
+  }
+  progress.report();
+}
+
+function checkShards({ weights, shards }: Pick<Plan, 'weights' | 'shards'>): void {
+  const paths = new Set(shards.map((shard) => shard.path));
+  const lost = weights.find((weight) => !paths.has(weight.shard));
+  if (lost) throw new ArtifactError(`The manifest lists no file ${lost.shard}; compile it again`);
+}
+
+/** A weight in its shard. */
+interface Placed {
+  readonly index: number;
+  readonly entry: TensorEntry;
+}
+
+/** Takes a shard's bytes in order: first the header, then the tensors. */
+class ShardReader {
+  readonly #shard: FileEntry;
+  readonly #weights: readonly WeightSpec[];
+  readonly #write: WriteWeight;
+  /** What came of the header; it is not longer than `#needed`. */
+  #header: Bytes = new Uint8Array();
+  #needed = PREFIX_BYTES;
+  /** In order of their place; undefined until the header has been read. */
+  #placed: Placed[] | undefined;
+  /** The first of `#placed` that is not whole. */
+  #next = 0;
+
+  constructor(shard: FileEntry, weights: readonly WeightSpec[], write: WriteWeight) {
+    this.#shard = shard;
+    this.#weights = weights;
+    this.#write = write;
+  }
+
+  async take(offset: number, bytes: Bytes): Promise<void> {
+    if (!this.#placed) this.#readHeader(offset, bytes);
+    const end = offset + bytes.length;
+    for (const { index, entry } of this.#placed?.slice(this.#next) ?? []) {
+      const [from, to] = [Math.max(entry.start, offset), Math.min(entry.stop, end)];
+      if (from < to) {
+        await this.#write(index, from - entry.start, bytes.subarray(from - offset, to - offset));
+      }
+      if (entry.stop > end) return;
+      this.#next += 1;
+    }
+  }
+
+  /** Raises ArtifactError if the file ended within its header. */
+  end(): void {
+    if (!this.#placed) {
+      throw new ArtifactError(`${this.#shard.path} ends within its header; compile it again`);
+    }
+  }
+
+  #readHeader(offset: number, bytes: Bytes): void {
+    const { path, bytes: size } = this.#shard;
+    if (this.#needed === PREFIX_BYTES && bytes.length >= PREFIX_BYTES) {
+      this.#needed = headerEnd(path, bytes.subarray(0, PREFIX_BYTES), size);
+    }
+    this.#header = joined(this.#header, bytes.subarray(0, Math.max(0, this.#needed - offset)));
+    if (this.#header.length < this.#needed) return;
+    const entries = parseHeader(path, this.#header.subarray(PREFIX_BYTES), size);
+    this.#placed = place(this.#shard.path, entries, this.#weights);
+  }
+}
+
+/** Find the plan's weights among the tensors of a shard, and nothing else but filler. */
+function place(path: string, entries: TensorEntry[], weights: readonly WeightSpec[]): Placed[] {
+  const own = new Map(
+    weights.flatMap((spec, index) => (spec.shard === path ? [[spec.name, { spec, index }]] : [])),
+  );
+  const placed: Placed[] = [];
+  for (const entry of entries) {
+    if (entry.name.startsWith('__pad__.')) continue;
+    const found = own.get(entry.name);
+    if (!found) throw differs(path, entry.name, 'is not in the manifest');
+    checkSame(path, entry, found.spec);
+    own.delete(entry.name);
+    placed.push({ index: found.index, entry });
+  }
+  for (const name of own.keys()) throw differs(path, name, 'is missing');
+  return placed;
+}
+
+function checkSame(path: string, entry: TensorEntry, spec: WeightSpec): void {
+  const there = `${entry.dtype} [${entry.shape}]`;
+  const wanted = `${spec.dtype} [${spec.shape}]`;
+  if (there !== wanted) throw differs(path, spec.name, `is ${there}, the manifest says ${wanted}`);
+  // Chunks end at multiples of 4: so do all pieces of a weight that starts at one.
+  if (entry.start % 4) throw differs(path, spec.name, 'does not start at a multiple of 4 bytes');
+}
+
+function differs(path: string, name: string, what: string): ArtifactError {
+  return new ArtifactError(`${path}: the weight '${name}' ${what}; compile the model again`);
+}
+
+function joined(a: Bytes, b: Bytes): Bytes {
+  const both = new Uint8Array(a.length + b.length);
+  both.set(a);
+  both.set(b, a.length);
+  return both;
+}

@@ -1,0 +1,290 @@
+/**
+ * From a model's files to a `Tab` that answers: what happens in which order, and what side by side.
+ *
+ * Memory is planned before the first weight is fetched, and the KV cache is allocated first. Runs
+ * in a worker and in Node alike.
+ */
+
+import { type Adapter, findAdapter, openDevice } from '../device/adapter.js';
+import { Executor } from '../device/executor.js';
+import { ArtifactError, OutOfMemoryError } from '../errors.js';
+import type { ModelSource } from '../model/source.js';
+import { createTokenizer } from '../model/tokenizer/tokenizer.js';
+import { loadWeights } from '../model/weights/loader.js';
+import type { AdapterLimits, Instead, Plan, PlanOptions } from '../plan.js';
+import { Grammars } from './grammar.js';
+import type { Entry, TokenizerPort } from './python.js';
+import { type Milliseconds, type OnProgress, Startup } from './startup.js';
+import { infoOf, parsed, Tab } from './tab.js';
+
+export interface TabOptions {
+  /** Where the model's files come from. */
+  readonly files: ModelSource;
+  /** `navigator.gpu`, or that of npm's webgpu. */
+  readonly gpu: GPU | undefined;
+  readonly boot: () => Promise<Entry>;
+  /** Brings the module that reads grammars, once it is asked for. */
+  readonly grammars: () => Promise<BufferSource>;
+  readonly onProgress?: OnProgress;
+  readonly signal?: AbortSignal;
+  /** Conversations that are answered at once; what suits, if left out. */
+  readonly maxBatch?: number;
+  /** Tokens of prompts that are computed at once: fewer answer sooner between; what suits, if left
+   * out. */
+  readonly maxStepTokens?: number;
+  /** Tokens of the longest conversation; what suits, if left out. */
+  readonly context?: number;
+  /** What the model may use of the GPU's memory, if somebody knows. */
+  readonly memoryBytes?: number;
+  /** Control tokens count in messages, too (`<|im_end|>` ...); else they are text there. */
+  readonly parseSpecial?: boolean;
+  /** false: what was computed for one prompt is not used for others that begin alike. */
+  readonly prefixCache?: boolean;
+  /** How tokens are guessed ahead, as `EngineOptions` has it. */
+  readonly speculate?: string;
+  /** Hears of the files what the user should know; `info.notes` has it too. */
+  readonly notes?: readonly string[];
+}
+
+/** A model's manifest, and what of it fits. */
+interface Planned {
+  readonly manifest: Uint8Array<ArrayBuffer>;
+  readonly plan: Plan;
+}
+
+/** What is read whole, once. */
+interface SmallFiles {
+  readonly library: Uint8Array<ArrayBuffer>;
+  readonly texts: Readonly<Record<string, string>>;
+  readonly tokenizer: TokenizerPort;
+  readonly grammars: Grammars;
+}
+
+const TOKENIZER = 'tokenizer.json';
+
+/** Raises NoWebGPUError, ArtifactError, DownloadError, CapacityError, DeviceError, or an abort. */
+export async function openTab(options: TabOptions): Promise<Tab> {
+  return new Opening(options).run();
+}
+
+class Opening {
+  readonly #options: TabOptions;
+  readonly #say: OnProgress;
+  readonly #startup = new Startup();
+  /** Ends what runs side by side once one of it has failed, and the GPU's device. */
+  readonly #failed = new AbortController();
+  readonly #signal: AbortSignal;
+
+  constructor(options: TabOptions) {
+    this.#options = options;
+    this.#say = options.onProgress ?? (() => {});
+    const signals = [this.#failed.signal, ...(options.signal ? [options.signal] : [])];
+    this.#signal = AbortSignal.any(signals);
+  }
+
+  async run(): Promise<Tab> {
+    try {
+      return await this.#open();
+    } catch (error) {
+      this.#failed.abort(error);
+      throw error;
+    }
+  }
+
+  async #open(): Promise<Tab> {
+    const { files, gpu } = this.#options;
+    const [python, adapter, manifest] = await this.#together([
+      this.#boot(),
+      this.#startup.timed('adapter', () => findAdapter(gpu)),
+      this.#startup.timed('manifest', () => files.manifest(undefined, this.#signal)),
+    ]);
+    const planned = await this.#planned(python, adapter, manifest);
+    const [small, device] = await this.#together([
+      this.#smallFiles(planned.plan),
+      this.#startup.timed('device', () => this.#device(adapter, planned.plan)),
+      this.#startup.timed('imports', () => python.EmbeddedModel), // most of Python's own files: now, not later
+    ]);
+    return this.#load(python, adapter, planned, small, device);
+  }
+
+  async #device(adapter: Adapter, { f16 }: Plan): Promise<GPUDevice> {
+    const device = await openDevice(adapter, f16);
+    const { signal } = this.#failed;
+    if (signal.aborted) device.destroy();
+    signal.addEventListener('abort', () => device.destroy());
+    return device;
+  }
+
+  /** Python cannot be stopped while it starts; nobody waits for it if the rest has failed. */
+  async #boot(): Promise<Entry> {
+    this.#say({ stage: 'python', text: 'Starting Python', done: 0, total: 1 });
+    const entry = await Promise.race([
+      this.#startup.timed('python', this.#options.boot),
+      aborted(this.#signal),
+    ]);
+    this.#say({ stage: 'python', text: 'Python runs', done: 1, total: 1 });
+    return entry;
+  }
+
+  async #planned(
+    python: Entry,
+    adapter: Adapter,
+    manifest: Uint8Array<ArrayBuffer>,
+  ): Promise<Planned> {
+    const { maxBatch, maxStepTokens, context, memoryBytes } = this.#options;
+    const limits: AdapterLimits = {
+      f16: adapter.f16,
+      tensor_bytes: adapter.tensorBytes,
+      memory_bytes: memoryBytes ?? null,
+    };
+    const wanted: PlanOptions = {
+      max_batch: maxBatch ?? null,
+      max_step_tokens: maxStepTokens ?? null,
+      context: context ?? null,
+    };
+    const make = (bytes: Uint8Array): Plan | Instead =>
+      parsed(python.plan(bytes, JSON.stringify(limits), JSON.stringify(wanted)));
+    const plan = make(manifest);
+    if (!('instead' in plan)) return { manifest, plan };
+    const other = await this.#options.files.manifest(plan.instead, this.#signal);
+    const second = make(other);
+    if (!('instead' in second)) return { manifest: other, plan: second };
+    throw new ArtifactError(
+      `${plan.instead} is no better for this GPU than the manifest that names it; compile again`,
+    );
+  }
+
+  async #smallFiles({ library, text }: Plan): Promise<SmallFiles> {
+    const { files } = this.#options;
+    const wanted = [library, ...text];
+    const total = wanted.reduce((sum, entry) => sum + entry.bytes, 0);
+    let done = 0;
+    const say = (): void => this.#say({ stage: 'files', text: 'Reading the code', done, total });
+    const read = async (entry: (typeof wanted)[number]): Promise<Uint8Array<ArrayBuffer>> => {
+      const bytes = await files.read(entry, this.#signal);
+      done += bytes.length;
+      say();
+      return bytes;
+    };
+    say();
+    const [code, ...rest] = await this.#startup.timed('files', () =>
+      this.#together(wanted.map(read)),
+    );
+    const parts = new Map(text.map((entry, i) => [entry.path, rest[i]]));
+    const tokenizer = parts.get(TOKENIZER);
+    parts.delete(TOKENIZER);
+    if (!code || !tokenizer) {
+      throw new ArtifactError(`the manifest lists no ${TOKENIZER}; compile the model again`);
+    }
+    const made = await this.#startup.timed('tokenizer', () => createTokenizer(tokenizer));
+    return {
+      library: code,
+      texts: Object.fromEntries([...parts].map(([path, bytes]) => [path, decoded(bytes)])),
+      tokenizer: made,
+      grammars: new Grammars(this.#options.grammars, tokenizer, made),
+    };
+  }
+
+  async #load(
+    python: Entry,
+    adapter: Adapter,
+    { manifest, plan: first }: Planned,
+    small: SmallFiles,
+    device: GPUDevice,
+  ): Promise<Tab> {
+    const { library, texts, tokenizer, grammars } = small;
+    const { notes } = parsed<Pick<Plan, 'notes'>>(python.check(manifest, texts, tokenizer));
+    const create = () => Executor.create(library, device, first);
+    const executor = await this.#startup.timed('library', create);
+    try {
+      const plan = await this.#allocate(python, executor, manifest, first);
+      await this.#together([this.#pipelines(executor), this.#weights(executor, plan)]);
+      const engine = await this.#startup.timed('engine', () =>
+        python.EmbeddedModel(
+          manifest,
+          JSON.stringify(plan),
+          texts,
+          tokenizer,
+          executor,
+          this.#options.parseSpecial ?? false,
+          this.#options.prefixCache ?? true,
+          grammars,
+          this.#options.speculate ?? '',
+        ),
+      );
+      this.#say({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });
+      return new Tab(engine, executor, this.#info(plan, notes, adapter));
+    } catch (error) {
+      executor.close();
+      throw error;
+    }
+  }
+
+  /** The KV cache, then the weights; with fewer pages while the GPU refuses any of it. */
+  async #allocate(
+    python: Entry,
+    executor: Executor,
+    manifest: Uint8Array,
+    first: Plan,
+  ): Promise<Plan> {
+    for (let plan = first; ; ) {
+      const { caches, weights, bytes } = plan;
+      try {
+        await this.#startup.timed('caches', () => executor.allocateCaches(caches));
+        await this.#startup.timed('allocate', () => executor.allocateWeights(weights));
+        await executor.allocateAdapters();
+        await executor.checkWorkspace(bytes.workspace);
+        return plan;
+      } catch (error) {
+        if (!(error instanceof OutOfMemoryError)) throw error;
+        plan = parsed<Plan>(python.shrink(manifest, JSON.stringify(plan)));
+      }
+    }
+  }
+
+  #pipelines(executor: Executor): Promise<void> {
+    const say = (done: number, total: number): void =>
+      this.#say({ stage: 'pipelines', text: 'Preparing the GPU', done, total });
+    return this.#startup.timed('pipelines', () => executor.compilePipelines(say));
+  }
+
+  #weights(executor: Executor, plan: Plan): Promise<void> {
+    const { files } = this.#options;
+    const write = executor.writeWeight.bind(executor);
+    return this.#startup.timed('weights', () =>
+      loadWeights(files, plan, write, this.#say, this.#signal),
+    );
+  }
+
+  #info(plan: Plan, notes: readonly string[], adapter: Adapter): ReturnType<typeof infoOf> {
+    const startup: Milliseconds = this.#startup.milliseconds();
+    const all = [...(this.#options.notes ?? []), ...notes];
+    return infoOf(plan, adapter.name, all, startup);
+  }
+
+  /** Like Promise.all; but once one fails the others are told, and have ended before it throws. */
+  async #together<T extends readonly unknown[]>(
+    work: readonly [...{ [K in keyof T]: Promise<T[K]> }],
+  ): Promise<T> {
+    const all = Promise.all(work);
+    try {
+      return (await all) as unknown as T;
+    } catch (error) {
+      this.#failed.abort(error);
+      await Promise.allSettled(work);
+      throw error;
+    }
+  }
+}
+
+/** Rejects when `signal` is aborted. */
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    if (signal.aborted) reject(signal.reason);
+    signal.addEventListener('abort', () => reject(signal.reason));
+  });
+}
+
+function decoded(bytes: Uint8Array | undefined): string {
+  return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+}

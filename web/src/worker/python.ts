@@ -1,0 +1,135 @@
+/**
+ * Boots Python and gives the engine's entry module: `mlcc.embedded.entry`, as JavaScript sees it.
+ *
+ * Everything comes from two folders beside the worker, `pyodide/` and `python/`; no other host is
+ * asked. Knows nothing of GPUs or models.
+ */
+
+import type { PyodideAPI } from 'pyodide';
+import { DownloadError } from '../errors.js';
+
+/** Takes an answer as Python makes it. */
+export interface Reply {
+  start(status: number, headers: string): void;
+  write(text: string): void;
+  end(): void;
+  /** Instead of `end`: there is a bug, and the answer is cut off. */
+  fail(message: string): void;
+}
+
+/** An object that lives in Python until `destroy` is called. */
+export interface Proxy {
+  destroy(): void;
+}
+
+export interface PythonCall extends Proxy {
+  cancel(): void;
+}
+
+/** What Python needs of a tokenizer. */
+export interface TokenizerPort {
+  encode(text: string, addSpecialTokens: boolean): number[] | Int32Array;
+  decode(ids: Int32Array): string;
+}
+
+/** A grammar of one answer, in memory that nobody else gives back. */
+export interface MatcherPort {
+  copy(): MatcherPort;
+  discard(): void;
+  stopped(): boolean;
+  failed(): boolean;
+  why(): string;
+  allowed(): Uint8Array;
+  accept(token: number): void;
+  forced(): Uint8Array;
+}
+
+/** What Python needs to hold answers to grammars. */
+export interface GrammarPort {
+  ready(): Promise<string>;
+  open(vocabSize: number, ends: Int32Array, lexerStates: number, grammarSize: number): string;
+  read(tag: string, text: string, settings: string): MatcherPort;
+}
+
+interface Sampled {
+  readonly tokens: Int32Array;
+  readonly logprobs: Float32Array;
+}
+
+/** What Python needs of an executor. */
+export interface ExecutorPort {
+  readonly depth: number;
+  submit(
+    data: Uint8Array,
+    sizes: Int32Array,
+    adjustments?: Uint8Array,
+  ): Promise<Sampled & { readonly top?: Sampled; readonly vectors?: Float32Array }>;
+  writeAdapter(slot: number, matrices: string, data: Uint8Array): void;
+}
+
+export interface PythonTab extends Proxy {
+  load_adapter(
+    name: string,
+    config: Uint8Array,
+    weights: Uint8Array,
+    inPlace: boolean,
+  ): Promise<string>;
+  handle(
+    method: string,
+    path: string,
+    headers: string,
+    body: string | Uint8Array,
+    reply: Reply,
+  ): PythonCall;
+  stats(): string;
+  close(): void;
+}
+
+/** `mlcc.embedded.entry`. Texts are JSON; a deliberate error is `{"error": ...}`. */
+export interface Entry {
+  plan(manifest: Uint8Array, adapter: string, options: string): string;
+  shrink(manifest: Uint8Array, plan: string): string;
+  check(
+    manifest: Uint8Array,
+    texts: Readonly<Record<string, string>>,
+    tokenizer: TokenizerPort,
+  ): string;
+  EmbeddedModel(
+    manifest: Uint8Array,
+    plan: string,
+    texts: Readonly<Record<string, string>>,
+    tokenizer: TokenizerPort,
+    executor: ExecutorPort,
+    parseSpecial: boolean,
+    prefixCache: boolean,
+    grammars: GrammarPort | undefined,
+    speculate: string,
+  ): PythonTab;
+}
+
+/** Start Python from `assets`, the folder that holds pyodide/ and python/. */
+export async function bootPython(assets: URL): Promise<Entry> {
+  try {
+    const module = new URL('pyodide/pyodide.mjs', assets).href;
+    const { loadPyodide } = (await import(/* @vite-ignore */ module)) as typeof import('pyodide');
+    const python: PyodideAPI = await loadPyodide({
+      indexURL: placeOf(new URL('pyodide/', assets)),
+      stdLibURL: placeOf(new URL('python/python.zip', assets)),
+    });
+    return python.pyimport('mlcc.embedded.entry') as Entry;
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new DownloadError(
+      `Python does not start from ${assets.href}: ${reason}; the folders pyodide/ and python/ of ` +
+        'the package must be there, whole and of one version',
+    );
+  }
+}
+
+/** Reads grammars; among the assets, where the package was built with Rust. */
+export const GRAMMARS = 'grammar/grammar.wasm';
+
+/** Pyodide takes an address in a browser and a path under Node. */
+function placeOf(url: URL): string {
+  return url.protocol === 'file:' ? decodeURIComponent(url.pathname) : url.href;
+}

@@ -1,0 +1,195 @@
+/** What is kept of a model's files: used again, shared, deleted, and done without. */
+
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { DownloadError } from '../../src/errors.js';
+import { type FilesOptions, ModelFiles } from '../../src/model/download/model_files.js';
+import { removeModel, storedModels } from '../../src/model/store/catalog.js';
+import { MemoryStore } from '../../src/model/store/memory.js';
+import type { Store } from '../../src/model/store/store.js';
+import { CHUNK_BYTES } from '../../src/plan.js';
+import { ENTRY, expectSame, failure, fetchAll, newServer, SHARD, TEXT } from './noise.js';
+import { entryOf, type ModelServer, manifestOf } from './server.js';
+
+let server: ModelServer;
+let url: string;
+
+beforeEach(async () => {
+  server = newServer();
+  url = await server.start();
+});
+afterEach(() => server.stop());
+
+function open(options: Partial<FilesOptions> = {}): ModelFiles {
+  return new ModelFiles(url, { store: new MemoryStore(), retryDelays: [1, 1, 1], ...options });
+}
+
+test('the second visit asks for nothing but the manifest', async () => {
+  const store = new MemoryStore();
+  const first = open({ store });
+  await first.manifest();
+  await first.read(TEXT);
+  await fetchAll(first);
+  server.asked = [];
+  const stored: boolean[] = [];
+  const second = open({ store });
+  await second.manifest();
+  await second.stream(
+    ENTRY,
+    () => {},
+    (_, from) => void stored.push(from),
+  );
+  expect(server.asked.map((one) => one.path)).toEqual(['mlcc.json']);
+  expect(stored).toEqual(Array(6).fill(true));
+});
+
+test('offline, the stored copy is used and that is said', async () => {
+  const store = new MemoryStore();
+  const first = open({ store });
+  await first.manifest();
+  await fetchAll(first);
+  await server.stop();
+  const notes: string[] = [];
+  const second = open({ store, note: (text) => void notes.push(text) });
+  expectSame(await second.manifest(), server.files.get('mlcc.json') as Uint8Array);
+  expectSame(await fetchAll(second), SHARD);
+  expect(notes).toEqual([expect.stringMatching(/^The model is used as it is stored here: /)]);
+});
+
+test('offline without a copy is an error', async () => {
+  await server.stop();
+  expect(await failure(open().manifest())).toBeInstanceOf(DownloadError);
+});
+
+test('a changed model: only what differs is fetched, what is left over is deleted', async () => {
+  const store = new MemoryStore();
+  const first = open({ store });
+  await first.manifest();
+  await fetchAll(first);
+  const changed = SHARD.slice();
+  changed[CHUNK_BYTES] = (changed[CHUNK_BYTES] ?? 0) ^ 1;
+  const entry = entryOf(ENTRY.path, changed);
+  server.files.set(ENTRY.path, changed).set('mlcc.json', manifestOf([entry, TEXT]));
+  server.asked = [];
+  const second = open({ store });
+  await second.manifest();
+  expectSame(await fetchAll(second, entry), changed);
+  expect(server.sent(ENTRY.path)).toBe(CHUNK_BYTES);
+  expect(await store.keys()).not.toContain(`c-${ENTRY.chunks[1]}`);
+});
+
+test('models share chunks; removing one leaves the other whole', async () => {
+  const store = new MemoryStore();
+  const one = open({ store });
+  await one.manifest();
+  await fetchAll(one);
+  await one.read(TEXT);
+  const at = `${url}other/`;
+  server.files.set('other/mlcc.json', manifestOf([ENTRY], 'other'));
+  const other = new ModelFiles(at, { store });
+  await other.manifest();
+  expect(await storedModels(store)).toEqual([
+    { url, name: 'noise', bytes: SHARD.length + 4000, total: SHARD.length + 4000 },
+    { url: at, name: 'other', bytes: SHARD.length, total: SHARD.length },
+  ]);
+  server.asked = [];
+  await one.remove();
+  expectSame(await fetchAll(other), SHARD);
+  expect(server.asked).toHaveLength(0);
+  await other.remove();
+  expect(await store.keys()).toEqual([]);
+});
+
+test('without ranges, a connection ends with the last chunk that it is for', async () => {
+  const store = new MemoryStore();
+  await fetchAll(open({ store }));
+  await store.delete(`c-${ENTRY.chunks[0]}`);
+  server.faults = { noRanges: true };
+  const signals: (AbortSignal | null | undefined)[] = [];
+  const watched = (address: string, init: RequestInit) => {
+    signals.push(init.signal);
+    return fetch(address, init);
+  };
+  expectSame(await fetchAll(open({ store, fetch: watched })), SHARD);
+  expect(signals.map((signal) => signal?.aborted)).toEqual([true]);
+});
+
+test('too little room: nothing is stored, that is said once, and all arrives', async () => {
+  const notes: string[] = [];
+  const store = new MemoryStore(20e6);
+  const files = open({ store, note: (text) => void notes.push(text) });
+  await files.reserve([ENTRY]);
+  expectSame(await fetchAll(files), SHARD);
+  expect(await store.keys()).toEqual([]);
+  expect(notes).toEqual([expect.stringMatching(/needs 42 MB, there is room for 20 MB/)]);
+});
+
+test('storing that fails on the way: that is said once, and all arrives', async () => {
+  const notes: string[] = [];
+  const store = new MemoryStore(20e6);
+  const files = open({ store, note: (text) => void notes.push(text) });
+  expectSame(await fetchAll(files), SHARD);
+  // Room for two whole chunks; beside them the short last one fits, if it arrives before it is full.
+  expect([2, 3]).toContain((await store.keys()).length);
+  expect(notes).toHaveLength(1);
+});
+
+test('a store that cannot be read is as good as an empty one', async () => {
+  const broken: Store = {
+    kind: 'memory',
+    get: () => Promise.reject(new Error('disk error')),
+    put: () => Promise.reject(new Error('disk error')),
+    delete: () => Promise.reject(new Error('disk error')),
+    keys: () => Promise.reject(new Error('disk error')),
+    room: () => Promise.reject(new Error('disk error')),
+  };
+  const files = open({ store: broken });
+  await files.manifest();
+  await files.reserve([ENTRY]);
+  expectSame(await fetchAll(files), SHARD);
+});
+
+test('what arrives of a model that was deleted meanwhile goes when a model is next opened', async () => {
+  const store = new MemoryStore();
+  const files = open({ store });
+  await files.manifest();
+  await removeModel(url, store);
+  await fetchAll(files);
+  expect(await store.keys()).toHaveLength(6);
+  server.files.set('other/mlcc.json', manifestOf([TEXT], 'other'));
+  await new ModelFiles(`${url}other/`, { store }).manifest();
+  expect(await store.keys()).toHaveLength(1);
+});
+
+test('a chunk that is open is not deleted: that is said, the rest goes, and it the next time', async () => {
+  const store = new MemoryStore();
+  const files = open({ store });
+  await files.manifest();
+  await fetchAll(files);
+  const opened = `c-${ENTRY.chunks[0]}`;
+  const remove = store.delete.bind(store);
+  store.delete = async (key) => {
+    if (key === opened) throw new DOMException('open', 'NoModificationAllowedError');
+    await remove(key);
+  };
+  await expect(files.remove()).rejects.toThrow('open');
+  expect(await store.keys()).toEqual([opened]);
+  const notes: string[] = [];
+  server.files.set('mlcc.json', manifestOf([TEXT]));
+  await open({ store, note: (text) => void notes.push(text) }).manifest();
+  expect(notes).toEqual([]);
+  store.delete = remove;
+  await open({ store }).manifest();
+  expect(await store.keys()).not.toContain(opened);
+});
+
+test.each(['', 'https://h.exam', 'https://h.example/%.json\n{}', 'nonsense\n{}'])(
+  'a record that was cut short hides no model: %j',
+  async (record) => {
+    const store = new MemoryStore();
+    await open({ store }).manifest();
+    await store.put('m-broken', new TextEncoder().encode(record));
+    expect((await storedModels(store)).map((model) => model.url)).toEqual([url]);
+    await removeModel(url, store);
+    expect(await storedModels(store)).toEqual([]);
+  },
+);

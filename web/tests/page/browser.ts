@@ -1,0 +1,114 @@
+/** What the tests of the page over scripted engines share: a Chromium, a tab, a look. Not a test. */
+
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { BrowserContext, Page } from 'playwright-core';
+import { build } from 'vite';
+import { afterAll, afterEach, beforeAll, expect } from 'vitest';
+import { type Browser, launchChromium } from '../../tools/chromium.js';
+import { type StaticServer, serveFolders } from '../../tools/static.js';
+import { PAGE } from '../../vite.config.js';
+import { complaints } from './checks.js';
+
+const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
+const PHONE = { width: 390, height: 780 };
+const DESKTOP = { width: 1200, height: 800 };
+
+let folder: string;
+let server: StaticServer;
+let browser: Browser;
+let context: BrowserContext;
+let home: string;
+
+/** To be called by the file of tests. */
+export function inChromium(): void {
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'mlcc-page-'));
+    const root = new URL('harness', import.meta.url).pathname;
+    await build({
+      ...PAGE,
+      configFile: false,
+      logLevel: 'error',
+      root,
+      publicDir: false,
+      build: { ...PAGE.build, outDir: folder, minify: false },
+    });
+    server = await serveFolders({ '/page/': folder });
+    home = `${server.url}/page/index.html`;
+    browser = await launchChromium();
+    context = browser.context;
+    await context.addInitScript(await readFile(AXE, 'utf8'));
+    const manifest = { model: { name: 'demo-q4' }, files: [{ bytes: 13e6 }] };
+    await context.route('**/model/mlcc.json', (route) => route.fulfill({ json: manifest }));
+  });
+  afterEach(async () => {
+    await Promise.all(context.pages().map((page) => page.close()));
+    await context.newPage(); // a browser without a page would end
+  });
+  afterAll(async () => {
+    await browser?.close();
+    server?.close();
+    await rm(folder, { recursive: true, force: true });
+  });
+}
+
+/** A fresh tab. Whatever its scripts fail at fails the test. */
+export async function open(query = ''): Promise<Page> {
+  const page = await context.newPage();
+  await page.setViewportSize(DESKTOP);
+  page.on('pageerror', (error) => expect.unreachable(error.stack));
+  await page.goto(`${home}?${query}`);
+  return page;
+}
+
+export const field = (page: Page) => page.getByLabel('Message', { exact: true });
+export const starter = (page: Page) => page.getByRole('button', { name: 'Start demo-q4' });
+export const failure = (page: Page) => page.locator('.failed');
+
+export async function started(query = ''): Promise<Page> {
+  const page = await open(query);
+  await starter(page).click();
+  await field(page).waitFor();
+  return page;
+}
+
+export async function ask(page: Page, question: string): Promise<void> {
+  await field(page).fill(question);
+  await page.keyboard.press('Enter');
+  await page.locator('.question-text', { hasText: question }).last().waitFor();
+}
+
+/** The last answer, once it is whole. */
+export async function answered(page: Page): Promise<string> {
+  const last = page.locator('.message').last();
+  await last.and(page.locator('[aria-busy=false]')).waitFor();
+  return (await last.locator(':scope > .markdown').textContent()) ?? '';
+}
+
+/** A narrow and a light look, a wide and a dark one: colours and widths do not depend on each other. */
+const LOOKS = [
+  [PHONE, 'light'],
+  [DESKTOP, 'dark'],
+] as const;
+
+let looked = 0;
+
+/** With `--long` both, else the one and the other in turn. */
+function looks(): readonly (typeof LOOKS)[number][] {
+  if (process.env['MLCC_LONG']) return LOOKS;
+  looked += 1;
+  return LOOKS.filter((_, i) => i === looked % LOOKS.length);
+}
+
+/** Nothing to complain of for axe, and nothing wider than the screen. */
+export async function look(page: Page): Promise<void> {
+  for (const [size, colorScheme] of looks()) {
+    await page.setViewportSize(size);
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+    expect(await page.evaluate(complaints), `${size.width} ${colorScheme}`).toEqual([]);
+    const width = await page.evaluate('document.documentElement.scrollWidth');
+    expect(width).toBeLessThanOrEqual(size.width);
+  }
+}

@@ -1,0 +1,203 @@
+/**
+ * The page in a real Chromium over a scripted server: what the page does with keys, several models,
+ * reasoning, calls of tools, and with conversations: branches, the list, two tabs.
+ */
+
+import type { Page } from 'playwright-core';
+import { expect, test } from 'vitest';
+import type {} from '../../tools/chromium.js';
+import { answered, ask, failure, field, inChromium, look, open } from './browser.js';
+
+inChromium();
+
+const state = (page: Page) => page.locator('.state');
+
+async function connected(query = ''): Promise<Page> {
+  const page = await open(`server=open${query}`);
+  await field(page).waitFor();
+  return page;
+}
+
+test('nothing can be written before the engine is known, and a draft outlives a reload', async () => {
+  const page = await open('server=open&hold');
+  await expect.poll(() => state(page).textContent()).toBe('connecting');
+  expect(await field(page).isVisible()).toBe(false);
+  await look(page);
+  await page.evaluate('release()');
+  await field(page).waitFor();
+  expect(await state(page).textContent()).toBe('on this server');
+  await field(page).fill('half a quest');
+  await page.reload();
+  await page.evaluate('release()');
+  await field(page).waitFor();
+  expect(await field(page).inputValue()).toBe('half a quest');
+});
+
+test('a server that asks for a key: a wrong one is said, a right one is kept for the tab', async () => {
+  const page = await open('server=locked');
+  await page.getByRole('heading', { name: 'This server asks for a key' }).waitFor();
+  await look(page);
+  await page.getByLabel('API key').fill('wrong');
+  await page.keyboard.press('Enter');
+  await page.getByText('The server refuses this key.').waitFor();
+  await page.getByLabel('API key').fill('sesame');
+  await page.keyboard.press('Enter');
+  await field(page).waitFor();
+  await ask(page, 'say yes');
+  expect(await answered(page)).toBe('yes');
+  await page.reload();
+  await field(page).waitFor();
+  expect(await page.evaluate('JSON.stringify(localStorage)')).not.toContain('sesame');
+});
+
+test('a server that does not answer is a failure that can be tried again', async () => {
+  const page = await open('server=down');
+  await failure(page).getByRole('heading', { name: 'The server does not answer' }).waitFor();
+  await look(page);
+  await failure(page).getByRole('button', { name: 'Try again' }).click();
+  await failure(page).waitFor();
+});
+
+test('models of the server and of the GPU are picked in one place', async () => {
+  const page = await connected('&gpu');
+  const picker = page.getByLabel('Model', { exact: true });
+  await expect
+    .poll(() => picker.locator('option').allTextContents())
+    .toEqual(['small', 'large', 'demo-q4', 'SmolLM2-135M', 'Another model …']);
+  await look(page);
+  await picker.selectOption('large');
+  await ask(page, 'echo');
+  expect(JSON.parse(await answered(page)).model).toBe('large');
+  await picker.selectOption('demo-q4');
+  await field(page).waitFor();
+  expect(await state(page).textContent()).toBe('on your GPU');
+  await ask(page, 'Why is the sky blue?');
+  expect(await answered(page)).toContain('is about 2.2');
+  await page.reload();
+  await field(page).waitFor();
+  expect(await state(page).textContent()).toBe('on your GPU'); // as this tab had it
+});
+
+test('thoughts are folded, calls are shown, and what came of them goes on', async () => {
+  const page = await connected();
+  await ask(page, 'think');
+  expect(await answered(page)).toBe('4');
+  const thought = page.locator('.thought');
+  expect(await thought.getAttribute('open')).toBe(null);
+  await thought.locator('summary').click();
+  expect(await thought.locator('em').textContent()).toBe('see');
+  await ask(page, 'call');
+  await page.locator('.call pre', { hasText: '"city": "Ulm"' }).waitFor();
+  await look(page);
+  await page.getByLabel('Result of weather').fill('dry');
+  await page.getByRole('button', { name: 'Send results' }).click();
+  await page.getByText('It is dry.').waitFor();
+  expect(await page.locator('.figures').first().textContent()).toContain('prompt 812, 790 cached');
+  expect(await page.locator('.room').textContent()).toBe('832 of 2,048 tokens');
+});
+
+test('a question in other words, an answer once more: all of it stays and can be turned to', async () => {
+  const page = await connected();
+  await ask(page, 'say one');
+  await answered(page);
+  await page.getByRole('button', { name: 'Edit question' }).click();
+  await page.getByRole('textbox', { name: 'Question' }).fill('say two');
+  await page.keyboard.press('Enter');
+  await page.locator('.answer', { hasText: 'two' }).waitFor();
+  await page.getByRole('button', { name: 'Answer again' }).click();
+  await page.getByRole('group', { name: 'Versions of this answer' }).waitFor();
+  expect(await answered(page)).toBe('two');
+  await look(page);
+  const question = page.getByRole('group', { name: 'Versions of this question' });
+  await question.getByRole('button', { name: 'Version before' }).click();
+  await page.locator('.answer', { hasText: 'one' }).waitFor();
+  await page.reload();
+  await field(page).waitFor();
+  expect(await answered(page)).toBe('one');
+});
+
+test('rich text: formulas, tables, links and colours, all from this page', async () => {
+  const page = await connected();
+  const asked: string[] = [];
+  page.on('request', (request) => asked.push(new URL(request.url()).host));
+  await field(page).fill(
+    'say | a | b |\n|---|--:|\n| 1 | $x^2$ |\n\n[e](https://e.org)\n\n```js\nlet a = 1;\n```',
+  );
+  await page.keyboard.press('Enter');
+  await page.locator('.answer .katex').waitFor();
+  await page.locator('.answer .hljs-keyword').waitFor();
+  const link = page.getByRole('link', { name: 'e', exact: true });
+  expect(await link.getAttribute('rel')).toContain('noopener');
+  await look(page);
+  expect(new Set(asked)).toEqual(new Set([new URL(page.url()).host]));
+});
+
+test('the list: search, rename, delete, export and import; another tab sees it at once', async () => {
+  const page = await connected();
+  const other = await connected();
+  const list = (tab: Page) => tab.getByRole('navigation', { name: 'Conversations' });
+  await page.setViewportSize({ width: 1200, height: 800 });
+  await other.setViewportSize({ width: 1200, height: 800 });
+  const row = (tab: Page, name: string) => list(tab).getByRole('button', { name, exact: true });
+  await ask(page, 'say zebra');
+  await answered(page);
+  await row(other, 'say zebra').waitFor();
+  await page.getByRole('button', { name: 'Rename say zebra' }).click();
+  await page.getByLabel('Title').fill('Stripes');
+  await page.keyboard.press('Enter');
+  await row(other, 'Stripes').click();
+  expect(await answered(other)).toBe('zebra');
+  await page.getByLabel('Search conversations').fill('zebra stripes');
+  await expect.poll(() => list(page).getByRole('listitem').count()).toBe(1);
+  await look(page);
+  await page.setViewportSize({ width: 1200, height: 800 });
+  const download = page.waitForEvent('download');
+  await page.getByRole('button', { name: 'Export Stripes' }).click();
+  const file = await (await download).path();
+  await ask(other, 'say lion'); // both tabs write one conversation
+  await answered(other);
+  await expect.poll(() => page.locator('.message').count()).toBe(2); // what is read here stays
+  await page.getByRole('button', { name: 'Delete Stripes' }).click();
+  await page.getByRole('button', { name: 'Delete', exact: true }).click();
+  await other.getByText('deleted in another tab').waitFor();
+  const chooser = page.waitForEvent('filechooser');
+  await page.getByRole('button', { name: 'Import' }).click();
+  await (await chooser).setFiles(file);
+  await page.getByText('Imported 1 conversation.').first().waitFor();
+  await row(page, 'Stripes').click();
+  expect(await answered(page)).toBe('zebra');
+});
+
+test('on a phone the list lies over the conversation, and goes with Escape', async () => {
+  const page = await connected();
+  await page.setViewportSize({ width: 390, height: 780 });
+  const list = page.getByRole('navigation', { name: 'Conversations' });
+  await expect.poll(() => list.isVisible()).toBe(false);
+  await page.getByRole('button', { name: 'Conversations' }).click();
+  await list.waitFor();
+  expect(await page.evaluate('document.activeElement.id')).toBe('search');
+  await look(page);
+  await page.setViewportSize({ width: 390, height: 780 });
+  await page.getByRole('button', { name: 'Conversations' }).focus();
+  if (!(await list.isVisible())) await page.keyboard.press('Enter');
+  await page.getByLabel('Search conversations').press('Escape');
+  await expect.poll(() => list.isVisible()).toBe(false);
+});
+
+test('answers under a schema are JSON, and a schema that is none is said', async () => {
+  const page = await connected();
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('JSON schema of answers').fill('{');
+  await page.getByText('Not used: this is no JSON object.').waitFor();
+  await look(page);
+  await page.getByLabel('JSON schema of answers').fill('{"type": "object"}');
+  await page.keyboard.press('Escape');
+  await ask(page, 'echo');
+  const code = page.locator('.answer .json code');
+  await expect.poll(async () => (await code.textContent())?.endsWith('}')).toBe(true);
+  expect(JSON.parse((await code.textContent()) ?? '').response_format).toEqual({
+    type: 'json_schema',
+    json_schema: { name: 'answer', schema: { type: 'object' } },
+  });
+  await page.evaluate('localStorage.clear()');
+});
