@@ -20,12 +20,12 @@ from mlcc.artifact.schema import EncoderInfo, RanksInfo, WeightsInfo
 from mlcc_compiler.artifact.describe import manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.rank_weights import RankWeights
-from mlcc_compiler.artifact.reuse import take_ranks, take_weights
-from mlcc_compiler.calibration.activation_stats import input_sizes
-from mlcc_compiler.calibration.bit_allocation import with_measured_bits
-from mlcc_compiler.calibration.calibrate import Calibrated, calibrate
-from mlcc_compiler.calibration.dataset import rows_for, settled
-from mlcc_compiler.calibration.pipelined import packing_ahead
+from mlcc_compiler.artifact.reuse import link_rank_weights, link_weights
+from mlcc_compiler.calibration.activation_stats import activation_statistics
+from mlcc_compiler.calibration.bit_allocation import allocate_bits
+from mlcc_compiler.calibration.calibrate import CalibratedTensors, calibrate
+from mlcc_compiler.calibration.dataset import calibration_rows, resolve_calibration
+from mlcc_compiler.calibration.pipelined import pipelined_packing
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.driver.checks import check_ready
 from mlcc_compiler.driver.libraries import Libraries, libraries
@@ -35,7 +35,7 @@ from mlcc_compiler.options import RANDOM, Options
 from mlcc_compiler.pipeline import Traced
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.quantization import scheme
-from mlcc_compiler.weights.convert import arrays_of, packed_ahead, specs_of
+from mlcc_compiler.weights.convert import arrays_of, pack_stream, specs_of
 from mlcc_targets import Target
 
 
@@ -56,32 +56,36 @@ def compile_model(
     checkpoint: Checkpoint, target: Target, out: Path, options: Options, progress: Progress
 ) -> Path:
     """Compile into `out`; returns it. Raises MlccError, and leaves nothing half-written."""
-    plan = settled(make_plan(checkpoint, target, options))
+    plan = resolve_calibration(make_plan(checkpoint, target, options))
     checkpoint = plan.checkpoint  # with what belongs to it
     check_ready(checkpoint, plan.config.vocab_size, plan.read)
-    rows = rows_for(plan)
+    rows = calibration_rows(plan)
     if rows:
         progress.decided("calibration", _rounded_on(plan, rows))
     with _rounding(plan, rows) as rounded:
         if rounded is not None:
-            plan = with_measured_bits(plan, rows, rounded, progress.measuring)
+            plan = allocate_bits(plan, rows, rounded, progress.measuring)
         report_plan(plan, progress)
         target.prepare(lambda text: progress.decided("first use", text))
         return _written(plan, rows, rounded, out, progress)
 
 
 @contextmanager
-def _rounding(plan: Plan, rows: list[list[int]]) -> Iterator[Calibrated | None]:
+def _rounding(plan: Plan, rows: list[list[int]]) -> Iterator[CalibratedTensors | None]:
     """Room for matrices that are rounded on a text, if there is one."""
     if not rows or plan.options.calibrate == RANDOM:
         yield None
         return
     with TemporaryDirectory(prefix="mlcc-calibration-") as folder:
-        yield Calibrated(plan.checkpoint.tensors, Path(folder))
+        yield CalibratedTensors(plan.checkpoint.tensors, Path(folder))
 
 
 def _written(
-    plan: Plan, rows: list[list[int]], rounded: Calibrated | None, out: Path, progress: Progress
+    plan: Plan,
+    rows: list[list[int]],
+    rounded: CalibratedTensors | None,
+    out: Path,
+    progress: Progress,
 ) -> Path:
     """Generate code, convert weights beside it, and write both."""
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
@@ -114,7 +118,7 @@ def _weights(
     plan: Plan,
     beside: Libraries,
     rows: list[list[int]],
-    rounded: Calibrated | None,
+    rounded: CalibratedTensors | None,
     writer: ArtifactWriter,
     progress: Progress,
 ) -> tuple[WeightsInfo, RanksInfo | None]:
@@ -123,17 +127,19 @@ def _weights(
     if plan.split is not None:
         of_ranks = RankWeights(plan, plan.split, plans)
         if earlier is not None:
-            take_ranks(writer, earlier, of_ranks)
+            link_rank_weights(writer, earlier, of_ranks)
         else:
-            sizes = input_sizes(plan, rows, progress.calibration) if source == RANDOM else {}
+            sizes = (
+                activation_statistics(plan, rows, progress.calibration) if source == RANDOM else {}
+            )
             of_ranks.write(writer, beside.beside, progress.weights, sizes)
         return of_ranks.weights, of_ranks.ranks
     if earlier is not None:
-        return take_weights(writer, earlier, plans, plan), None
+        return link_weights(writer, earlier, plans, plan), None
     with ExitStack() as kept:
         if source == RANDOM:
-            pack = kept.enter_context(packing_ahead(plan, plans, rows))
-            arrays = packed_ahead(plans, pack, progress.weights)
+            pack = kept.enter_context(pipelined_packing(plan, plans, rows))
+            arrays = pack_stream(plans, pack, progress.weights)
         else:
             if rounded is not None:
                 calibrate(plan, rows, rounded, progress.calibration)

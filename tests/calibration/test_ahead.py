@@ -13,15 +13,15 @@ from cli.tiny_checkpoint import write_checkpoint
 from models.mixed import stored
 
 from calibration.test_sizes import SOME, planned
-from mlcc_compiler.calibration.activation_stats import input_sizes
+from mlcc_compiler.calibration.activation_stats import activation_statistics
 from mlcc_compiler.calibration.dataset import rows_for, settled
-from mlcc_compiler.calibration.pipelined import packing_ahead
+from mlcc_compiler.calibration.pipelined import pipelined_packing
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.safetensors import TensorFolder
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import Plan, make_plan
-from mlcc_compiler.weights.convert import arrays_of, packed_ahead
+from mlcc_compiler.weights.convert import arrays_of, pack_stream
 from mlcc_targets import get_target
 
 
@@ -42,9 +42,9 @@ def test_weights_are_those_of_the_sizes_alone(case: str, tmp_path: Path) -> None
     """Products of merged matrices may add up in another order: a code may differ here or there."""
     plan = settled(planned(case, tmp_path, "cpu", max_batch=8))
     plans, rows = stored(plan), rows_for(plan)
-    with packing_ahead(plan, plans, rows) as pack:
-        found = list(packed_ahead(plans, pack, silent))
-    tensors, sizes = plan.checkpoint.tensors, input_sizes(plan, rows, silent)
+    with pipelined_packing(plan, plans, rows) as pack:
+        found = list(pack_stream(plans, pack, silent))
+    tensors, sizes = plan.checkpoint.tensors, activation_statistics(plan, rows, silent)
     expected = list(arrays_of(plans, tensors, plan.sources, silent, sizes))
     plain = list(arrays_of(plans, tensors, plan.sources, silent))
     assert _equal_bytes(found, expected) > 0.999 > 0.99 > _equal_bytes(plain, expected)
@@ -69,8 +69,8 @@ def test_what_products_read_is_read_once(
         return found
 
     monkeypatch.setattr(TensorFolder, "read_rows", counted)
-    with packing_ahead(plan, plans, rows_for(plan)) as pack:
-        made = list(packed_ahead(plans, pack, silent))
+    with pipelined_packing(plan, plans, rows_for(plan)) as pack:
+        made = list(pack_stream(plans, pack, silent))
     assert len(made) == sum(len(each.layout.tensors) for each in plans)
     table = "model.embed_tokens.weight"
     shapes = plan.checkpoint.tensors.shapes
@@ -83,7 +83,7 @@ def test_the_order_of_asking_changes_nothing(tiny: tuple[Plan, list[WeightPlan]]
     plan, plans = tiny
     found = []
     for order in (plans, plans[::-1]):
-        with packing_ahead(plan, plans, rows_for(plan)) as pack:
+        with pipelined_packing(plan, plans, rows_for(plan)) as pack:
             made = {each.name: pack(each, silent) for each in order}
         found.append([array for each in plans for array in made[each.name]])
     assert _equal_bytes(*found) == 1
@@ -92,6 +92,6 @@ def test_the_order_of_asking_changes_nothing(tiny: tuple[Plan, list[WeightPlan]]
 def test_progress_never_goes_back(tiny: tuple[Plan, list[WeightPlan]]) -> None:
     plan, plans = tiny
     told: list[int] = []
-    with packing_ahead(plan, plans, rows_for(plan)) as pack:
-        list(packed_ahead(plans, pack, lambda done, total: told.append(done)))
+    with pipelined_packing(plan, plans, rows_for(plan)) as pack:
+        list(pack_stream(plans, pack, lambda done, total: told.append(done)))
     assert told == sorted(told) and told[-1] == sum(np.prod(each.shape) for each in plans)

@@ -15,11 +15,11 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.tokenizer.tokenizer import FileTokenizer
 from mlcc_compiler.calibration.text import (
     DEFAULT,
-    MOST_ROWS,
+    MAX_ROWS,
     RANDOM_TOKENS,
     calibration_text,
     random_rows,
-    rows_of,
+    text_rows,
 )
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -143,9 +143,9 @@ def test_what_does_not_fit_is_refused(arguments: list[str], gist: str) -> None:
 def test_the_text_is_sampled_evenly_and_begins_as_the_tokenizer_does() -> None:
     tokenizer = FileTokenizer(DEMO / "model" / "tokenizer.json")
     text = calibration_text(DEFAULT)
-    rows = rows_of(text, tokenizer, 128)
-    assert len(rows) == MOST_ROWS and max(map(len, rows)) <= 128
-    assert len({tuple(row) for row in rows}) == MOST_ROWS
+    rows = text_rows(text, tokenizer, 128)
+    assert len(rows) == MAX_ROWS and max(map(len, rows)) <= 128
+    assert len({tuple(row) for row in rows}) == MAX_ROWS
     begin = list(tokenizer.encode("", add_special_tokens=True))[:1]
     assert all(row[: len(begin)] == begin for row in rows)
 
@@ -153,7 +153,7 @@ def test_the_text_is_sampled_evenly_and_begins_as_the_tokenizer_does() -> None:
 def test_a_text_that_tells_nothing_is_refused(tmp_path: Path) -> None:
     tokenizer = FileTokenizer(DEMO / "model" / "tokenizer.json")
     with pytest.raises(UnsupportedError, match="give one of some thousands"):
-        rows_of("short", tokenizer, 128)
+        text_rows("short", tokenizer, 128)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UnsupportedError, match="cannot be read as UTF-8"):
         calibration_text(str(tmp_path / "binary"))

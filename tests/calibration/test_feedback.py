@@ -9,9 +9,9 @@ import pytest
 
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.calibration import gptq
-from mlcc_compiler.calibration.activation_stats import power_of
+from mlcc_compiler.calibration.activation_stats import mean_squares
 from mlcc_compiler.calibration.calibrate import round_matrix
-from mlcc_compiler.calibration.gptq import Grid, Moments, round_with_feedback
+from mlcc_compiler.calibration.gptq import Grid, Moments, gptq_round
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 
 RNG = np.random.default_rng(5)
@@ -62,7 +62,7 @@ def test_no_single_code_could_be_better_in_the_end(monkeypatch: pytest.MonkeyPat
     x = inputs(common=0.5)
     moments = Moments.of(x.T @ x)
     grid = Grid(scale, offset, np.arange(16, dtype=np.float32))
-    codes = round_with_feedback(WEIGHT, grid, moments, cores=1).astype(np.float32)
+    codes = gptq_round(WEIGHT, grid, moments, cores=1).astype(np.float32)
     second = np.empty_like(moments.second)
     second[np.ix_(moments.order, moments.order)] = moments.second
     slope = (codes * 0.3 - 2 - WEIGHT) @ second
@@ -75,18 +75,18 @@ def test_no_single_code_could_be_better_in_the_end(monkeypatch: pytest.MonkeyPat
 def test_the_power_of_inputs_is_their_mean_square() -> None:
     x = inputs(common=0.3)
     x[:, 5] = 0
-    power = power_of(x)
+    power = mean_squares(x)
     assert power.mean() == pytest.approx(1, rel=1e-5) and power.argmin() == 5
     assert 0.005 < power[5] < 0.02
     assert np.corrcoef(power, (x**2).mean(axis=0))[0, 1] > 0.999
-    assert (power_of(np.zeros((3, K), np.float32)) == 1).all()
+    assert (mean_squares(np.zeros((3, K), np.float32)) == 1).all()
 
 
 def test_inputs_without_anything_in_common_change_nothing() -> None:
     scale, offset = np.full((N, K // 32), 0.1, np.float32), np.full((N, K // 32), -0.8, np.float32)
     second = np.diag(RNG.uniform(1, 9, K)).astype(np.float32)
     grid = Grid(scale, offset, np.arange(16, dtype=np.float32))
-    codes = round_with_feedback(WEIGHT, grid, Moments.of(second), cores=2)
+    codes = gptq_round(WEIGHT, grid, Moments.of(second), cores=2)
     assert (codes == np.clip(np.rint((WEIGHT + 0.8) / 0.1), 0, 15)).all()
 
 

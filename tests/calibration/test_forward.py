@@ -47,7 +47,7 @@ def test_rows_are_what_the_reference_executor_computes(
 
     def linear(name: str, source: str, x: Any) -> Any:
         seen.append(name)
-        return weights.product(name, x)
+        return weights.matmul(name, x)
 
     monkeypatch.setattr(weights_module, "ROWS_AT_A_TIME", 1500)  # several pieces a matrix
     forward = Forward(graph, caches, vocab, rows, weights, linear)

@@ -12,7 +12,7 @@ import pytest
 from letter_tokens import letters
 from models.checkpoints import CASES, REPEATED, make_checkpoint
 
-from mlcc_compiler.calibration.activation_stats import input_sizes
+from mlcc_compiler.calibration.activation_stats import activation_statistics
 from mlcc_compiler.calibration.dataset import rows_for, sampled, settled
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.ir.graph_json import graph_to_json
@@ -44,7 +44,7 @@ def test_every_matrix_of_a_product_is_sized(case: str, tmp_path: Path) -> None:
     assert any("experts are too many" in note for note in chosen.notes) == experts
     if experts:
         return
-    found = input_sizes(chosen, rows_for(chosen), lambda done, total: None)
+    found = activation_statistics(chosen, rows_for(chosen), lambda done, total: None)
     read = {
         node["in"][1][7:]
         for node in json.loads(graph_to_json(plan.traced))["nodes"]
@@ -67,8 +67,8 @@ def test_the_model_is_run_no_further_than_asked(tmp_path: Path) -> None:
         told.append(done)
 
     rows = sampled(plan, RANDOM)
-    some = input_sizes(plan, rows, progress, [first])
-    ran, everything = len(told), input_sizes(plan, rows, progress)
+    some = activation_statistics(plan, rows, progress, [first])
+    ran, everything = len(told), activation_statistics(plan, rows, progress)
     assert list(some) == [plan.sources[first]] and ran < 20 < len(told)
     np.testing.assert_array_equal(some[plan.sources[first]], everything[plan.sources[first]])
 
@@ -91,5 +91,5 @@ def test_no_input_of_no_size(tmp_path: Path) -> None:
             "read_rows",
             lambda self, name, rows: np.zeros(self.shapes[name], np.float32)[rows],
         )
-        found = input_sizes(plan, rows_for(plan), lambda done, total: None)
+        found = activation_statistics(plan, rows_for(plan), lambda done, total: None)
     assert found and all((power == 1).all() for power in found.values())

@@ -17,7 +17,7 @@ from mlcc.cli import cli
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.rank_weights import RankWeights
-from mlcc_compiler.calibration.activation_stats import input_sizes
+from mlcc_compiler.calibration.activation_stats import activation_statistics
 from mlcc_compiler.calibration.dataset import rows_for, settled
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.options import RANDOM, Options, check_options
@@ -107,7 +107,9 @@ def test_ranks_round_for_the_sizes_of_whole_inputs(tmp_path: Path) -> None:
     checkpoint("llama", tmp_path / "model", vocab_size=132, hidden_size=128, **WHOLE_GROUPS)
     one, two = (settled(planned(tmp_path / "model", ranks, quant="q4")) for ranks in (1, 2))
     assert two.options.calibrate == RANDOM and two.split is not None
-    whole, sizes = (input_sizes(p, rows_for(p), lambda done, total: None) for p in (one, two))
+    whole, sizes = (
+        activation_statistics(p, rows_for(p), lambda done, total: None) for p in (one, two)
+    )
     ranks = [RankWeights(two, two.split, []).tensors(rank) for rank in (0, 1)]
     own = [rank.of_columns(sizes) for rank in ranks]
     assert whole.keys() == sizes.keys() == own[0].keys() and len(whole) == 14
@@ -125,7 +127,7 @@ def test_parts_are_rounded_for_them(tmp_path: Path) -> None:
     plan, written = settled(planned(tmp_path / "model", quant="q4", max_batch=8)), []
     assert plan.split is not None
     weights = RankWeights(plan, plan.split, stored(plan))
-    for sizes in (input_sizes(plan, rows_for(plan), lambda done, total: None), {}):
+    for sizes in (activation_statistics(plan, rows_for(plan), lambda done, total: None), {}):
         with ArtifactWriter(tmp_path / "out") as writer:
             weights.write(writer, iter, lambda done, total: None, sizes)
             written.append({path.name: path.read_bytes() for path in writer.folder.iterdir()})

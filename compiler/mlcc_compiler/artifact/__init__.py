@@ -1,1 +1,1 @@
-"""The folder that a compile writes."""
+"""Writing the artifact folder of a compile."""

@@ -1,4 +1,4 @@
-"""From the plan of a compile to the manifest of its artifact."""
+"""Builds the manifest of an artifact from the plan of its compile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mlcc_targets import Target
 
 
 def library_abi() -> str:
-    """What a library that is compiled here needs of the runtime that loads it."""
+    """The runtime interface that a library compiled here requires."""
     return abi_hash(version("apache-tvm"), version("apache-tvm-ffi"))
 
 
@@ -39,6 +39,7 @@ def manifest_of(
     sites: tuple[AdapterSite, ...] = (),
     ranks: RanksInfo | None = None,
 ) -> Manifest:
+    """The manifest of one library, except its list of files."""
     checkpoint, target = plan.checkpoint, plan.target
     caches = plan.caches.infos(plan.pools, target.page_form)
     return Manifest(
@@ -79,7 +80,7 @@ def manifest_of(
 
 
 def _quantization(plan: Plan) -> QuantizationInfo:
-    """The recipe, what it comes to in this model, and what the weights were rounded on."""
+    """The recipe, the bits it comes to for this model, and the calibration."""
     options = {
         **asdict(plan.options.recipe),
         "linear_bits": plan.bits(tables=False),
@@ -115,7 +116,7 @@ def _target_info(target: Target, static: Target | None) -> TargetInfo:
 
 
 def _static_options(static: Target | None) -> dict[str, str]:
-    """The static library beside the other, and what its symbols begin with."""
+    """Name and symbol prefix of the static library."""
     if static is None:
         return {}
     return {"static_library": static.library, "linked_prefix": static.symbol_prefix}

@@ -1,6 +1,6 @@
-"""The output folder of a compile: locked, built beside its place, renamed into it at the end.
+"""The output folder of a compile: locked, written as a temporary sibling, renamed at the end.
 
-Knows nothing of what is written. Names it uses in the parent folder, all hidden and gone at the
+Knows nothing of the contents. Hidden names in the parent folder, all gone at the
 end: .NAME.mlcc-lock, .NAME.mlcc-tmp-PID (being written), .NAME.mlcc-old (being replaced).
 """
 
@@ -21,7 +21,7 @@ from mlcc.errors import MlccError
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Hold `out` for this process. Raises MlccError if another process holds it."""
+    """Lock `out` for this process. Raises MlccError if another process holds the lock."""
     path = out.parent / f".{out.name}.mlcc-lock"
     lock = FileLock(path)
     try:
@@ -43,7 +43,7 @@ def locked(out: Path) -> Iterator[None]:
 
 
 def check_replaceable(out: Path) -> None:
-    """`out` is absent, empty, or a compiled model and nothing else. Raises MlccError."""
+    """Raises MlccError unless `out` is absent, empty, or contains a compiled model and nothing else."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     other = "choose another --output or remove it"
@@ -55,7 +55,7 @@ def check_replaceable(out: Path) -> None:
 
 
 def temporary(out: Path) -> Path:
-    """A fresh folder beside `out`; what a killed compile left is cleared away. Needs the lock."""
+    """A fresh sibling folder of `out`; leftovers of killed compiles are removed. Needs the lock."""
     old = _old(out)
     if old.exists() and not out.exists():
         old.rename(out)  # killed between the two renames of `replace`
@@ -67,7 +67,7 @@ def temporary(out: Path) -> Path:
 
 
 def replace(folder: Path, out: Path) -> None:
-    """Rename `folder` to `out`, whose old content goes once the new one is in place."""
+    """Rename `folder` to `out`; the old content of `out` is deleted once the new one is in place."""
     old = _old(out)
     if out.exists():
         out.rename(old)
@@ -82,7 +82,7 @@ def replace(folder: Path, out: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames and new files in a folder durable, where the system can."""
+    """Make renames and new files in a folder durable, where the system supports it."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,7 +1,7 @@
 """Writes the artifact folder: everything into a temporary folder, then one rename.
 
-The format is `mlcc.artifact.manifest`; how folders are swapped is `output.py`'s. Whatever
-ends the `with` block early (an error, Ctrl-C, SIGTERM), nothing is left behind.
+The format is `mlcc.artifact.manifest`; swapping folders is `output.py`. If the `with` block ends
+early (an error, Ctrl-C, SIGTERM), nothing is left behind.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ArtifactWriter:
     """`with ArtifactWriter(out, estimate) as w: w.add_weights(...); ...; w.finish(manifest)`."""
 
     def __init__(self, out: str | Path, estimate_bytes: int = 0) -> None:
-        """`estimate_bytes`: what will be written, for the check of the disk before any work."""
+        """`estimate_bytes`: expected size, for the check of free disk space before any work."""
         self.out = Path(os.path.realpath(out))
         self.estimate_bytes = estimate_bytes
         self._exits = ExitStack()
@@ -58,7 +58,7 @@ class ArtifactWriter:
         self._entries: dict[str, FileEntry | None] = {}
 
     def __enter__(self) -> ArtifactWriter:
-        """Lock, check, make the temporary folder. MlccError or CapacityError in one line."""
+        """Lock, check, make the temporary folder. Raises MlccError or CapacityError."""
         self._unwinding = self._signals.enter_context(unwinding())
         try:
             with deferred():
@@ -77,7 +77,7 @@ class ArtifactWriter:
         self._end(error)
 
     def path(self, name: str) -> Path:
-        """Where to put a file that another tool writes (the linker); hashed by `finish`."""
+        """Path for a file that another tool writes (the linker); `finish` hashes it."""
         self._entries[check_relative(name)] = None
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,9 +95,9 @@ class ArtifactWriter:
         progress: Progress | None = None,
         prefix: str = "weights",
     ) -> WeightsInfo:
-        """Stream weights into shards. `specs` in the order of `forward`, `arrays` in the same.
+        """Stream weights into shards. `specs` and `arrays` are in the order of `forward`.
 
-        `arrays` may be a generator: one array is held at a time. bfloat16 as ml_dtypes' or uint16.
+        `arrays` may be a generator: one array is held at a time. bfloat16 is ml_dtypes' or uint16.
         """
         weights = plan_shards(specs, prefix=prefix)
         for entry in write_shards(self.folder, weights, arrays, progress):
@@ -105,7 +105,8 @@ class ArtifactWriter:
         return WeightsInfo(tensors=weights)
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> str | None:
-        """Tokenizer, chat templates, generation defaults, licence. Returns the licence's path."""
+        """Add tokenizer, chat templates, generation defaults and licence. Returns the licence's
+        path."""
         self.add_bytes(TOKENIZER, checkpoint.tokenizer)
         for name, text in sorted(checkpoint.chat_templates.items()):
             self.add_bytes(template_path(name), text.encode())
@@ -163,7 +164,7 @@ class ArtifactWriter:
 
 
 def _complete(manifest: Manifest, entries: Iterable[FileEntry]) -> bytes:
-    """The manifest as a file, once all others are known. ArtifactError if it is inconsistent."""
+    """The manifest's bytes, with the list of files. Raises ArtifactError if it is inconsistent."""
     files = tuple(sorted(entries, key=lambda entry: entry.path))
     data = changed(manifest, files=files).to_bytes()
     Manifest.from_bytes(data)
@@ -171,7 +172,7 @@ def _complete(manifest: Manifest, entries: Iterable[FileEntry]) -> bytes:
 
 
 def template_path(name: str) -> str:
-    """Where a chat template goes. Raises CheckpointError for a name that is no file name."""
+    """Path of a chat template. Raises CheckpointError for a name that is no file name."""
     if name == "default":
         return CHAT_TEMPLATE
     if not re.fullmatch(r"[\w.-]+", name):

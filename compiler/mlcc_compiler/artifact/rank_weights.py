@@ -1,6 +1,6 @@
-"""The weights of a model of several ranks: shards that all read, and shards of each.
+"""Weights of a tensor-parallel model: shards that all ranks read, and shards of each rank.
 
-Nothing is packed otherwise than for one process; a rank's tensors are read as its part.
+Packing is the same as for one process, applied to a rank's part of the tensors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Arrays = Iterable[npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class RankWeights:
-    """What is to be written of a plan, and where."""
+    """The weights to write for a plan, and their shards."""
 
     plan: Plan
     split: Split
@@ -40,19 +40,19 @@ class RankWeights:
         return self.plan.sources
 
     @cached_property
-    def whole(self) -> list[WeightPlan]:
-        """What all ranks read."""
-        return [p for p in self.plans if not self._is_own(p)]
+    def shared(self) -> list[WeightPlan]:
+        """Weights that all ranks read."""
+        return [p for p in self.plans if not self._is_split(p)]
 
     @cached_property
-    def own(self) -> list[WeightPlan]:
-        """What each rank has its part of."""
-        return [p for p in self.plans if self._is_own(p)]
+    def split_plans(self) -> list[WeightPlan]:
+        """Weights of which each rank has a part."""
+        return [p for p in self.plans if self._is_split(p)]
 
     @cached_property
     def weights(self) -> WeightsInfo:
-        """Rank 0's, in the order of `forward`."""
-        planned = (*plan_shards(specs_of(self.whole)), *self._planned(0))
+        """Rank 0's weights, in the order of `forward`."""
+        planned = (*plan_shards(specs_of(self.shared)), *self._planned(0))
         of = {spec.name: spec for spec in planned}
         return WeightsInfo(tensors=tuple(of[spec.name] for spec in specs_of(self.plans)))
 
@@ -65,7 +65,7 @@ class RankWeights:
         return RanksInfo(shards=tuple(shards))
 
     def tensors(self, rank: int) -> RankTensors:
-        """The checkpoint's as a rank sees them."""
+        """The checkpoint's tensors as a rank sees them."""
         parts = {self.sources[name]: part for name, part in self.split.parts.items()}
         aliases = {name: self.sources[table] for name, table in self.split.beside.items()}
         return rank_tensors(self.plan.checkpoint.tensors, parts, aliases, rank, self.split.ranks)
@@ -75,28 +75,30 @@ class RankWeights:
         writer: ArtifactWriter,
         beside: Callable[[Arrays], Iterator[npt.NDArray[Any]]],
         progress: Callable[[int, int], None],
-        sizes: Mapping[str, Floats],
+        statistics: Mapping[str, Floats],
     ) -> None:
-        """`beside`: what arrays go through on their way; `sizes`: as `arrays_of` takes them, of
-        whole tensors."""
-        whole, own = (sum(prod(p.shape) for p in plans) for plans in (self.whole, self.own))
-        total = whole + self.split.ranks * own
+        """Write all shards. `beside` wraps each iterator of arrays; `statistics` are those of
+        `arrays_of`, for whole tensors."""
+        shared, split_plans = (
+            sum(prod(p.shape) for p in plans) for plans in (self.shared, self.split_plans)
+        )
+        total = shared + self.split.ranks * split_plans
 
         def add(plans: list[WeightPlan], rank: int, before: int, prefix: str) -> None:
-            told = partial(_tell, progress, before, total)
+            report = partial(_report, progress, before, total)
             tensors = self.tensors(rank)
-            own_sizes = tensors.of_columns(sizes)
-            arrays = arrays_of(plans, tensors, self.sources, told, own_sizes)
+            rank_statistics = tensors.of_columns(statistics)
+            arrays = arrays_of(plans, tensors, self.sources, report, rank_statistics)
             writer.add_weights(specs_of(plans), beside(arrays), prefix=prefix)
 
-        add(self.whole, 0, 0, "weights")
+        add(self.shared, 0, 0, "weights")
         for rank in range(self.split.ranks):
-            add(self.own, rank, whole + rank * own, _prefix(rank))
+            add(self.split_plans, rank, shared + rank * split_plans, _prefix(rank))
 
     def _planned(self, rank: int) -> Any:
-        return plan_shards(specs_of(self.own), prefix=_prefix(rank))
+        return plan_shards(specs_of(self.split_plans), prefix=_prefix(rank))
 
-    def _is_own(self, plan: WeightPlan) -> bool:
+    def _is_split(self, plan: WeightPlan) -> bool:
         return any(name in self.split.parts for name in plan.sources)
 
 
@@ -104,7 +106,7 @@ def _prefix(rank: int) -> str:
     return f"rank{rank}-weights"
 
 
-def _tell(
+def _report(
     progress: Callable[[int, int], None], before: int, total: int, done: int, part: int
 ) -> None:
     progress(before + done, total)

@@ -1,1 +1,1 @@
-"""Calibration: what a text shows about a model's inputs, and how weights are rounded for it."""
+"""Calibration: activation statistics, sensitivity and GPTQ for quantizing a model's weights."""

@@ -1,11 +1,10 @@
-"""How large the inputs of a model's matrices are, seen on a few random tokens, for compiles that
-are given no text.
+"""Activation statistics from random tokens, for compiles without a calibration text.
 
-Which channels are large is nearly the same whatever a model reads. Where it is not known, the
-search for scales and minima spends a group's grid on weights that meet nothing; where it is, errors
-weigh by it (the importance matrix of llama.cpp, which takes a text). What random tokens have in
-common is chance, so no more than the sizes is taken of them. Not here: the search
-(`quantization/ranges.py`), texts (`calibrate.py`).
+Which channels of a model are large hardly depends on its input. Without that knowledge the search
+for scales and minima spends a group's grid on weights whose inputs are near zero; with it, errors
+are weighted by the inputs' mean squares (as in llama.cpp's importance matrix, which needs a text).
+Correlations between random tokens are meaningless, so only the magnitudes are used. The search is
+`quantization/grid_search.py`, texts are `calibrate.py`.
 """
 
 from __future__ import annotations
@@ -15,39 +14,39 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mlcc_compiler.calibration.forward import UNTIL_HEAD, forward_of
-from mlcc_compiler.calibration.weights import Weights, one_core
+from mlcc_compiler.calibration.forward import UNTIL_HEAD, make_forward
+from mlcc_compiler.calibration.weights import Weights, single_threaded_blas
 from mlcc_compiler.plan import Plan
 
 Floats = npt.NDArray[np.float32]
 
-UNSEEN = 0.01
-"""What an input of no size counts for, as a share of the mean."""
+MIN_SHARE = 0.01
+"""Weight of an input that is always zero, as a share of the mean."""
 
 
-def input_sizes(
+def activation_statistics(
     plan: Plan,
     rows: Sequence[Sequence[int]],
     progress: Callable[[int, int], None],
     names: Collection[str] | None = None,
 ) -> Mapping[str, Floats]:
-    """The checkpoint's tensor -> [K], `power_of` its inputs on rows of token ids.
+    """Checkpoint tensor -> [K], the `mean_squares` of its inputs on rows of token ids.
 
-    names: of these of the model's tensors, or of all; the model is run no further than they ask.
-    Raises CheckpointError for weights that are damaged.
+    names: the model's tensors to measure; None = all. The forward stops once all of them are
+    measured. Raises CheckpointError for damaged weights.
     """
     weights, found, met = Weights(plan), dict[str, Floats](), set[str]()
 
     def linear(name: str, source: str, x: Floats) -> Floats:
-        power = power_of(x)
+        power = mean_squares(x)
         if power is not None:
             found.setdefault(plan.sources[name], power)
         met.add(name)
-        return weights.product(name, x)
+        return weights.matmul(name, x)
 
-    forward = forward_of(plan, rows, weights, linear)
+    forward = make_forward(plan, rows, weights, linear)
     total = len(forward.graph["nodes"])
-    with one_core():
+    with single_threaded_blas():
         for done in forward.steps(UNTIL_HEAD):
             progress(done, total)
             if names is not None and met.issuperset(names):
@@ -55,14 +54,14 @@ def input_sizes(
     return found
 
 
-def power_of(x: Floats) -> Floats | None:
-    """[K] mean squares of inputs [n, K], as shares of their mean; inputs that few rows did not
-    show count for something. None if one is infinite: random tokens are no text, and what overflows
-    on them tells nothing."""
+def mean_squares(x: Floats) -> Floats | None:
+    """[K] mean squares of inputs [n, K], as shares of their mean, with a floor for inputs that
+    these few rows leave at zero. None if one is infinite: an overflow on random tokens says nothing
+    about text."""
     power = np.square(x).mean(axis=0)
     if not np.isfinite(power).all():
         return None
     if not power.any():
         return np.ones_like(power)
-    power += np.float32(UNSEEN) * power.mean()
+    power += np.float32(MIN_SHARE) * power.mean()
     return np.asarray(power / power.mean(), np.float32)

@@ -1,11 +1,11 @@
-"""Matrices rounded with the help of a text: layer by layer, on what their inputs have in common.
+"""GPTQ calibration on a text, layer by layer.
 
 The model runs over the text once. At the first matrix that reads an input, the second moments of
-that input are taken; each matrix that reads it gets the grids of its scheme, searched with the
-inputs' power as weights, and its codes by `feedback.py`. The text goes on through the weights as
-they were: going on through rounded ones was no better on text of another domain. Codes wait on disk
-until they are packed: in memory are one layer's arrays. Experts, tables and the head are rounded
-without data. Not here: compiles without a text (`sizes.py`).
+that input are accumulated; each matrix that reads it gets the grids of its scheme, searched with
+the inputs' mean squares as weights, and its codes by GPTQ (`gptq.py`). The forward continues with
+the original weights: continuing with rounded ones was no better on text of another domain. Codes
+wait on disk until they are packed, so memory holds one layer's arrays. Experts, embedding tables
+and the head are rounded without data. Compiles without a text use `activation_stats.py`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy.typing as npt
 from mlcc_compiler.calibration.forward import (
     UNTIL_HEAD,
     Forward,
-    Runnable,
+    ForwardModel,
     Stage,
+    forward_model,
     layer_by_layer,
-    runnable,
 )
-from mlcc_compiler.calibration.gptq import Grid, Moments, round_with_feedback
-from mlcc_compiler.calibration.weights import LayerWeights, one_core, product
+from mlcc_compiler.calibration.gptq import Grid, Moments, gptq_round
+from mlcc_compiler.calibration.weights import CachedWeights, matmul, single_threaded_blas
 from mlcc_compiler.checkpoint.safetensors import Tensors
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization import Quantized, Scheme, quantize, scheme
@@ -35,13 +35,15 @@ from mlcc_compiler.quantization.quantized import PARTS, group_minima, group_scal
 
 Floats = npt.NDArray[np.float32]
 
-PART_TOKENS = 2048
-"""Tokens that go through a layer together: arrays that the allocator keeps for the next."""
+CHUNK_TOKENS = 2048
+"""Tokens that go through a layer together, so that the allocator reuses the arrays for the next
+chunk.
+"""
 
 
-class Calibrated:
-    """A checkpoint's tensors (`reader.Tensors`), of which some were rounded: those are told as
-    quantized. `folder` keeps them."""
+class CalibratedTensors:
+    """A checkpoint's tensors (`safetensors.Tensors`), some of them rounded; those are reported as
+    quantized and stored in `folder`."""
 
     def __init__(self, tensors: Tensors, folder: Path) -> None:
         self._tensors, self._folder = tensors, folder
@@ -86,8 +88,8 @@ class Calibrated:
         with np.load(self._file(name)) as parts:
             return Quantized(scheme(self._rounded[name]), **parts)
 
-    def keep(self, name: str, matrix: Quantized) -> None:
-        """From now on the tensor is this."""
+    def store(self, name: str, matrix: Quantized) -> None:
+        """Replace a tensor by its rounded matrix."""
         parts = {part: getattr(matrix, part) for part in PARTS}
         np.savez(self._file(name), **{p: a for p, a in parts.items() if a is not None})
         self._rounded[name] = matrix.scheme.name
@@ -99,85 +101,86 @@ class Calibrated:
 def calibrate(
     plan: Plan,
     rows: Sequence[Sequence[int]],
-    found: Calibrated,
+    found: CalibratedTensors,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Round on rows of token ids those matrices of a plan that `found` has not in their schemes.
+    """Round the plan's matrices that `found` does not hold in their scheme yet, on rows of token
+    ids.
 
-    Raises CheckpointError for weights that are damaged.
+    Raises CheckpointError for damaged weights.
     """
     known = {name: scheme(row) for name, row in plan.schemes.items()}
     known = {n: s for n, s in known.items() if s.bits < 8 and (s.block or not s.table)}
-    model, weights = runnable(plan, max(map(len, rows))), LayerWeights(plan)
-    rounding = Rounding(plan, found, known, weights)
-    with one_core():
+    model, weights = forward_model(plan, max(map(len, rows))), CachedWeights(plan)
+    rounding = MatrixRounder(plan, found, known, weights)
+    with single_threaded_blas():
         layer_by_layer(model.layers, [rounding.stage(model, rows)], progress)
 
 
-class Rounding:
-    """Rounds matrices to the schemes that the model's tensors have in `schemes`, for the inputs
-    that they meet in a text."""
+class MatrixRounder:
+    """Rounds matrices to the schemes in `schemes` (model tensor -> scheme), for the inputs that
+    they get from a text."""
 
     def __init__(
         self,
         plan: Plan,
-        found: Calibrated,
+        found: CalibratedTensors,
         schemes: Mapping[str, Scheme],
-        weights: LayerWeights,
+        weights: CachedWeights,
     ) -> None:
         self._sources, self._found, self._schemes = plan.sources, found, schemes
         self._weights = weights
         self._sums: dict[str, Floats] = {}
-        """Of each input of a layer, products summed up: [K, K]."""
-        self._readers: dict[str, list[str]] = {}
-        """The matrices to round that read it."""
+        """Input of a layer -> sum of x' x, [K, K]."""
+        self._weights_of: dict[str, list[str]] = {}
+        """Input of a layer -> names of the matrices to round that read it."""
 
-    def stage(self, model: Runnable, rows: Sequence[Sequence[int]]) -> Stage:
-        """A text's forwards, behind each layer of which its matrices are rounded."""
-        parts = [self._part(model, some) for some in _parts(rows)]
+    def stage(self, model: ForwardModel, rows: Sequence[Sequence[int]]) -> Stage:
+        """Forwards over the chunks of a text; after each layer its matrices are rounded."""
+        parts = [self._forward(model, some) for some in _chunks(rows)]
         return [part.steps(UNTIL_HEAD) for part in parts], self._finish
 
-    def _part(self, model: Runnable, rows: Sequence[Sequence[int]]) -> Forward:
+    def _forward(self, model: ForwardModel, rows: Sequence[Sequence[int]]) -> Forward:
         last = ""
 
         def linear(name: str, source: str, x: Floats) -> Floats:
             nonlocal last
-            if self._wanted(name):
+            if self._needs_rounding(name):
                 if source != last:  # readers of one input follow one another
-                    self._add(source, x)
+                    self._accumulate(source, x)
                     last = source
-                if name not in self._readers[source]:
-                    self._readers[source].append(name)
-            return product(x, self._weights.read(name))
+                if name not in self._weights_of[source]:
+                    self._weights_of[source].append(name)
+            return matmul(x, self._weights.read(name))
 
         return model.forward(rows, self._weights, linear)
 
-    def _wanted(self, name: str) -> bool:
+    def _needs_rounding(self, name: str) -> bool:
         how = self._schemes.get(name)
         return how is not None and self._found.schemes.get(self._sources[name]) != how.name
 
-    def _add(self, source: str, x: Floats) -> None:
-        turned = np.ascontiguousarray(x.T)
-        more = product(turned, turned)
+    def _accumulate(self, source: str, x: Floats) -> None:
+        transposed = np.ascontiguousarray(x.T)
+        more = matmul(transposed, transposed)
         self._sums[source] = self._sums[source] + more if source in self._sums else more
-        self._readers.setdefault(source, [])
+        self._weights_of.setdefault(source, [])
 
     def _finish(self) -> None:
-        """Round the matrices of a layer that all parts of the text have met."""
-        for source, names in self._readers.items():
+        """Round a layer's matrices once all chunks of the text went through it."""
+        for source, names in self._weights_of.items():
             moments = Moments.of(self._sums.pop(source))
             for name in names:
                 rounded = round_matrix(self._weights.read(name), self._schemes[name], moments)
-                self._found.keep(self._sources[name], rounded)
-        self._readers.clear()
-        self._weights.forget()
+                self._found.store(self._sources[name], rounded)
+        self._weights_of.clear()
+        self._weights.clear()
 
 
-def _parts(rows: Sequence[Sequence[int]]) -> list[list[Sequence[int]]]:
-    """Rows in groups of at most PART_TOKENS tokens, or of one row."""
+def _chunks(rows: Sequence[Sequence[int]]) -> list[list[Sequence[int]]]:
+    """Rows in groups of at most CHUNK_TOKENS tokens, at least one row each."""
     parts: list[list[Sequence[int]]] = []
     for row in rows:
-        if parts and sum(map(len, parts[-1])) + len(row) <= PART_TOKENS:
+        if parts and sum(map(len, parts[-1])) + len(row) <= CHUNK_TOKENS:
             parts[-1].append(row)
         else:
             parts.append([row])
@@ -185,7 +188,7 @@ def _parts(rows: Sequence[Sequence[int]]) -> list[list[Sequence[int]]]:
 
 
 def round_matrix(weight: Floats, how: Scheme, moments: Moments) -> Quantized:
-    """A matrix f32 [N, K] as codes of a scheme, for inputs with these moments."""
+    """A matrix f32 [N, K] quantized to a scheme by GPTQ, for inputs with these moments."""
     nearest = quantize(weight, how, moments.power)
     scale, offset = group_scales(nearest), group_minima(nearest)
     if offset is None:
@@ -193,4 +196,4 @@ def round_matrix(weight: Floats, how: Scheme, moments: Moments) -> Quantized:
         offset = -scale * np.asarray(zero, np.float32)
     values = np.asarray(how.table or range(how.levels + 1), np.float32)
     grid = Grid(scale, offset, values)
-    return replace(nearest, codes=round_with_feedback(weight, grid, moments, cores()))
+    return replace(nearest, codes=gptq_round(weight, grid, moments, cores()))

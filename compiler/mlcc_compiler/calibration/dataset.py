@@ -1,5 +1,5 @@
-"""On what a compile rounds weights: what `--calibrate` asks for, and else random tokens, where the
-model can be run on some before it is compiled.
+"""Calibration data: the text named by `--calibrate`, or random tokens if the model can be run on
+some before it is compiled.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from dataclasses import replace
 from mlcc.artifact.folder import Artifact
 from mlcc.errors import UnsupportedError
 from mlcc.model.tokenizer.tokenizer import FileTokenizer
-from mlcc_compiler.calibration.text import calibration_text, random_rows, rows_of
+from mlcc_compiler.calibration.text import calibration_text, random_rows, text_rows
 from mlcc_compiler.options import NOTHING, RANDOM
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization import scheme
 
 
-def settled(plan: Plan) -> Plan:
-    """The plan, whose `calibrate` is what is done: a text, RANDOM, or None.
+def resolve_calibration(plan: Plan) -> Plan:
+    """The plan with `calibrate` resolved: a text, RANDOM, or None.
 
-    Raises UnsupportedError if what was asked for could do nothing.
+    Raises UnsupportedError for an option that would have no effect.
     """
     asked, earlier = plan.options.calibrate, plan.options.reuse_weights
     if plan.options.bits is not None and asked in (None, RANDOM, NOTHING):
@@ -31,41 +31,41 @@ def settled(plan: Plan) -> Plan:
         return plan
     if earlier is not None:
         how = Artifact.open(earlier, host=False).manifest.quantization
-        return _with(plan, how.options.get("calibrated"))
-    if asked == NOTHING or plan.readout is not None or not _by_sizes(plan):
-        return _with(plan, None)
+        return _with_calibrate(plan, how.options.get("calibrated"))
+    if asked == NOTHING or plan.readout is not None or not _uses_statistics(plan):
+        return _with_calibrate(plan, None)
     if any(".experts." in name for name in plan.traced.names):
         why = "weights are rounded without the sizes of their inputs, as experts are too many"
         note = f"{why} to be run ahead; --calibrate random runs them"
-        return _with(replace(plan, notes=(*plan.notes, note)), None)
-    return _with(plan, RANDOM)
+        return _with_calibrate(replace(plan, notes=(*plan.notes, note)), None)
+    return _with_calibrate(plan, RANDOM)
 
 
-def rows_for(plan: Plan) -> list[list[int]]:
-    """What a settled plan's weights are rounded on, as rows of tokens; none if they are not.
+def calibration_rows(plan: Plan) -> list[list[int]]:
+    """Rows of token ids that the weights of a plan are calibrated on; empty without calibration.
 
-    Raises UnsupportedError for what is no text.
+    Raises UnsupportedError for a file that is not a text.
     """
     source = plan.options.calibrate
     if source is None or plan.options.reuse_weights is not None:
         return []
-    return sampled(plan, source)
+    return token_rows(plan, source)
 
 
-def sampled(plan: Plan, source: str) -> list[list[int]]:
+def token_rows(plan: Plan, source: str) -> list[list[int]]:
     """Rows of a text, or random ones."""
     tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json", plan.checkpoint.tokenizer)
     if source == RANDOM:
         return random_rows(plan.config.vocab_size, tokenizer, plan.limits.context)
-    return rows_of(calibration_text(source), tokenizer, plan.limits.context)
+    return text_rows(calibration_text(source), tokenizer, plan.limits.context)
 
 
-def _with(plan: Plan, calibrate: str | None) -> Plan:
+def _with_calibrate(plan: Plan, calibrate: str | None) -> Plan:
     return replace(plan, options=replace(plan.options, calibrate=calibrate))
 
 
-def _by_sizes(plan: Plan) -> bool:
-    """Whether the recipe's search asks what errors weigh: of two-level schemes it does."""
+def _uses_statistics(plan: Plan) -> bool:
+    """Whether the recipe's search weights errors by activation statistics: two-level schemes do."""
     how = scheme(plan.options.recipe.linear)
     return how.block > 0 and (how.curve is not None or not how.table)
 
@@ -85,7 +85,7 @@ def _check(plan: Plan, asked: str) -> None:
             f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
             f"{how.name}; use it with q3, q4, q5 or q6, or leave it out"
         )
-    if asked == RANDOM and not _by_sizes(plan):
+    if asked == RANDOM and not _uses_statistics(plan):
         raise UnsupportedError(
             f"--calibrate random has nothing to do for --quant {options.quant}: the sizes of "
             f"inputs decide nothing in {how.name}; use q3, q4, q5 or q6, or --calibrate default"

@@ -1,9 +1,9 @@
-"""A model run over a text before it is compiled: the traced graph, evaluated node by node.
+"""A forward pass before compilation: evaluates the traced graph node by node with numpy.
 
-All rows of the text go through a node together, and what no later node reads is dropped, so that
-memory holds one layer's arrays and one weight, however deep the model is. The operators are the
-numpy twins of the reference executor, but for attention: rows are whole sequences, whose scores
-are one product. Not here: what is done at a matrix (the caller's `linear`), reading (`weights.py`).
+All rows of the text go through a node together, and a value is dropped after its last use, so
+memory holds one layer's arrays and one weight, however deep the model is. The operators are those
+of the reference executor, except attention: rows are whole sequences, whose scores are one product.
+What happens at a matrix is the caller's `linear`; reading weights is `weights.py`.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization.codec import cores
 
 Array = Any
-"""A numpy array; numpy's own type is lost in every arithmetic expression."""
+"""A numpy array; numpy loses its own type in every arithmetic expression."""
 
 PAGE_SIZE = 16
 _LAYER = re.compile(r"\blayers\.(\d+)\.")
 UNTIL_HEAD = "logit_rows"
-"""What the head reads first, whose rounding asks nothing of its inputs."""
+"""The first value that the head reads; rounding the head needs no activation statistics."""
 Linear = Callable[[str, str, Array], Array]
 """(name of the weight [N, K], name of its input in the graph, input [n, K]) -> [n, N]"""
 
 
-class ReadsWeights(Protocol):
-    """Where weights come from, by their names, f32; asked once for each use."""
+class WeightSource(Protocol):
+    """Weights by name, f32; called once for each use."""
 
     def read(self, name: str) -> npt.NDArray[np.float32]:
-        """All of one."""
+        """The whole tensor."""
 
     def rows(self, name: str, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
         """Rows of a table."""
 
 
 class Forward:
-    """One pass of `graph` (`graph_json.graph_to_json`) over rows of token ids, all of one step.
+    """One pass of `graph` (`graph_json.graph_to_json`) over rows of token ids, all in one step.
 
-    linear: does the products of matrices, and may put another weight in.
+    linear: computes the products of matrices; it may substitute another weight.
     """
 
     def __init__(
@@ -67,17 +67,17 @@ class Forward:
         caches: Caches,
         vocab_size: int,
         rows: Sequence[Sequence[int]],
-        weights: ReadsWeights,
+        weights: WeightSource,
         linear: Linear,
     ) -> None:
         self.graph, self.weights, self.linear = graph, weights, linear
         batch, pools = _one_step(caches, vocab_size, rows)
         self.step = StepView(batch)
         self.caches: dict[int, LayerCache] = layer_caches(
-            caches.infos(pools), pools, np.float32, _remembering(graph)
+            caches.infos(pools), pools, np.float32, _stateful_layers(graph)
         )
-        self.asked: dict[int, tuple[Array, ...]] = dict.fromkeys(_asked(graph), ())
-        """Layer -> keys and values that other layers' queries ask, too."""
+        self.shared_kv: dict[int, tuple[Array, ...]] = dict.fromkeys(_shared_layers(graph), ())
+        """Layer -> its keys and values, for layers whose cache other layers' queries read."""
         ids, positions, wanted, *_ = ops.read_step(self.step, np.zeros(1, np.int32))
         self.values: dict[str, Any] = {
             "token_ids": ids,
@@ -87,15 +87,15 @@ class Forward:
         }
 
     def run(self, progress: Callable[[int, int], None], until: str) -> None:
-        """All of `steps`."""
+        """Run `steps` to the end."""
         total = len(self.graph["nodes"])
         for done in self.steps(until):
             progress(done, total)
 
     def steps(self, until: str, since: int = 0) -> Iterator[int]:
-        """Up to the node that first reads value or weight `until`, which is not evaluated; a step
-        is a node, and says how many are done. Of the nodes before `since` none is evaluated: the
-        values that others read of them are put in meanwhile (`take`)."""
+        """Evaluate up to the node that first reads value or weight `until`, which is excluded;
+        yields the number of finished nodes. Nodes before `since` are skipped: the values that later
+        nodes read of them must be set meanwhile (`resume_from`)."""
         nodes = self.graph["nodes"]
         last_use = {name: i for i, node in enumerate(nodes) for name in node["in"]}
         for i, node in enumerate(self._before(until)):
@@ -108,10 +108,11 @@ class Forward:
                     self.values.pop(name, None)
             yield i + 1
 
-    def take(self, values: Mapping[str, Any], asked: Mapping[int, tuple[Array, ...]]) -> None:
-        """Go on from what a forward of some rows has come to, of which this one's are so many
-        copies."""
-        of_rows, own = self._of_rows(), len(self.values["positions"])
+    def resume_from(
+        self, values: Mapping[str, Any], shared_kv: Mapping[int, tuple[Array, ...]]
+    ) -> None:
+        """Continue from the state of another forward, of whose rows this one's are repeated copies."""
+        of_rows, own = self._per_token_values(), len(self.values["positions"])
 
         def copied(value: Any) -> Any:
             return np.concatenate([value] * (own // len(value)))
@@ -119,11 +120,11 @@ class Forward:
         for name, value in values.items():
             if name not in self.values:
                 self.values[name] = copied(value) if name in of_rows else value
-        for layer, both in asked.items():
-            self.asked[layer] = tuple(map(copied, both))
+        for layer, both in shared_kv.items():
+            self.shared_kv[layer] = tuple(map(copied, both))
 
-    def _of_rows(self) -> set[str]:
-        """The values that have a row for each token."""
+    def _per_token_values(self) -> set[str]:
+        """The values with one row per token."""
         found = {"token_ids", "positions"}
         for node in self.graph["nodes"]:
             reads = isinstance(OPERATORS.get(node["op"]), ReadsStep | Remembers)
@@ -132,7 +133,7 @@ class Forward:
         return found
 
     def linears(self, until: str) -> set[str]:
-        """The weights that `linear` will be asked the products of."""
+        """The weights whose products `linear` will compute."""
         nodes = self._before(until)
         return {node["in"][1][7:] for node in nodes if node["op"] == "mlcc.linear"}
 
@@ -161,15 +162,15 @@ class Forward:
         return operator(*inputs, *node["attributes"])
 
     def _attention(self, inputs: Sequence[Array], layer: int, record: str) -> Array:
-        """Each row attends to itself: it is a whole sequence, so nothing need be kept, but what
-        other layers ask for."""
+        """Each row attends to itself: rows are whole sequences, so nothing is cached except keys
+        and values that other layers share."""
         numbers = json.loads(record)
         if numbers["shared"]:
-            q, *sinks, k, v = *inputs, *self.asked[layer]
+            q, *sinks, k, v = *inputs, *self.shared_kv[layer]
         else:
             q, *sinks, k, v = inputs
-        if layer in self.asked:
-            self.asked[layer] = k, v
+        if layer in self.shared_kv:
+            self.shared_kv[layer] = k, v
         out = np.empty_like(q)
 
         def attend(span: tuple[Any, Any]) -> None:
@@ -185,23 +186,23 @@ class Forward:
 
 
 @dataclass(frozen=True)
-class Runnable:
-    """A plan's model as forwards take it."""
+class ForwardModel:
+    """A plan's traced model, ready for forwards."""
 
     graph: Mapping[str, Any]
     caches: Caches
     vocab_size: int
 
     def forward(
-        self, rows: Sequence[Sequence[int]], weights: ReadsWeights, linear: Linear
+        self, rows: Sequence[Sequence[int]], weights: WeightSource, linear: Linear
     ) -> Forward:
-        """The model about to read rows of token ids."""
+        """A forward over rows of token ids, not started yet."""
         return Forward(self.graph, self.caches, self.vocab_size, rows, weights, linear)
 
     @property
     def layers(self) -> list[int]:
-        """How many nodes belong to each layer, in order; what comes before the first layer is the
-        first's, what comes behind the last's weights the last's."""
+        """Number of nodes of each layer, in order. Nodes before the first layer count as part of
+        it, nodes after the last layer as part of that."""
         firsts, layer = [0], None
         for i, node in enumerate(self.graph["nodes"]):
             found = _LAYER.search(" ".join(node["in"]))
@@ -211,48 +212,48 @@ class Runnable:
         return [end - start for start, end in pairwise([*firsts, len(self.graph["nodes"])])]
 
 
-def runnable(plan: Plan, longest: int) -> Runnable:
-    """A plan's model for rows of at most so many tokens."""
+def forward_model(plan: Plan, longest: int) -> ForwardModel:
+    """A plan's model for rows of at most `longest` tokens."""
     context = max(longest, plan.limits.context)
     traced = trace(build_model(plan.checkpoint.config, context).model)
     graph = json.loads(graph_to_json(traced))
     caches = caches_of(traced.module, PAGE_SIZE, "float32")
-    return Runnable(graph, caches, plan.config.vocab_size)
+    return ForwardModel(graph, caches, plan.config.vocab_size)
 
 
-def forward_of(
-    plan: Plan, rows: Sequence[Sequence[int]], weights: ReadsWeights, linear: Linear
+def make_forward(
+    plan: Plan, rows: Sequence[Sequence[int]], weights: WeightSource, linear: Linear
 ) -> Forward:
-    """A plan's model about to read rows of token ids, all at once."""
-    return runnable(plan, max(map(len, rows))).forward(rows, weights, linear)
+    """A forward of a plan's model over rows of token ids, all at once."""
+    return forward_model(plan, max(map(len, rows))).forward(rows, weights, linear)
 
 
 Stage = tuple[Sequence[Iterator[int]], Callable[[], None]]
-"""`Forward.steps` of several forwards, and what is done behind each layer of theirs."""
+"""`Forward.steps` of several forwards, and a callback that runs after each layer."""
 
 
 def layer_by_layer(
     layers: Sequence[int], stages: Sequence[Stage], progress: Callable[[int, int], None]
 ) -> None:
-    """Run forwards of one model side by side: each layer by all of the first stage, one after the
-    other, then by those of the next. So many rows take the memory of a few."""
+    """Run forwards of one model in lockstep: each layer for all forwards of the first stage, one
+    after the other, then for those of the next. Memory is that of one forward."""
     total = sum(layers)
     for done, count in zip(accumulate(layers), layers, strict=True):
-        for forwards, behind in stages:
+        for forwards, after_layer in stages:
             for steps in forwards:
                 deque(islice(steps, count), maxlen=0)
-            behind()
+            after_layer()
         progress(done, total)
 
 
-def _remembering(graph: Mapping[str, Any]) -> set[int]:
-    """The layers whose operators are twins that keep something."""
+def _stateful_layers(graph: Mapping[str, Any]) -> set[int]:
+    """Layers whose operators keep a state or cache, except plain attention."""
     kept = (n for n in graph["nodes"] if isinstance(OPERATORS.get(n["op"]), Remembers))
     return {n["attributes"][0] for n in kept if n["op"] != "mlcc.attention"}
 
 
-def _asked(graph: Mapping[str, Any]) -> set[int]:
-    """The layers whose keys and values other layers ask, too."""
+def _shared_layers(graph: Mapping[str, Any]) -> set[int]:
+    """Layers whose keys and values other layers read too."""
     calls = (n["attributes"] for n in graph["nodes"] if n["op"] == "mlcc.attention")
     return {layer for layer, record in calls if json.loads(record)["shared"]}
 
@@ -297,7 +298,7 @@ def _attend(
 def _one_step(
     caches: Caches, vocab_size: int, rows: Sequence[Sequence[int]]
 ) -> tuple[Batch, tuple[int, ...]]:
-    """A step of all rows, and pages for them."""
+    """One step that holds all rows, and the pages for them."""
     longest, total = max(map(len, rows)), sum(map(len, rows))
     pools = tuple(len(rows) * max(1, g.most_pages(longest, total)) for g in caches.groups)
     capacity = Capacity.of(

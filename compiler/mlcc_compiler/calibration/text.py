@@ -1,10 +1,10 @@
-"""The text that a model is calibrated on, as rows of its tokens, or no text: random tokens.
+"""Calibration rows: the tokens of a text, or random tokens.
 
 The default text has a few domains: articles, prose, verse, news, letters, dialogue, code, tables,
 mathematics, JSON, and a dozen languages. It comes from works whose copyright has expired and from
 this project. Long texts are sampled evenly; special tokens that the tokenizer puts before a text
-begin every row. Random tokens do not go together as those of a text do, but show how large each
-input of a matrix is: a model's large channels are nearly the same whatever it reads.
+begin every row. Random tokens lack a text's correlations, but show how large each input of a matrix
+is: a model's large channels hardly depend on its input.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from mlcc.util.files import read_regular
 DEFAULT = "default"
 RANDOM_ROWS, RANDOM_TOKENS = 2, 64
 ROW_TOKENS = 512
-MOST_ROWS = 32
-LEAST_TOKENS = 64
+MAX_ROWS = 32
+MIN_TOKENS = 64
 MAX_BYTES = 64 << 20
 
 
 def calibration_text(source: str) -> str:
-    """The text of a file, or `default`. Raises UnsupportedError for what is no text."""
+    """The text of a file, or `default`. Raises UnsupportedError for a file that is not a text."""
     if source == DEFAULT:
         return (files("mlcc_compiler.calibration") / "default.txt").read_text(encoding="utf-8")
     try:
@@ -39,27 +39,27 @@ def calibration_text(source: str) -> str:
         ) from error
 
 
-def rows_of(text: str, tokenizer: FileTokenizer, longest: int) -> list[list[int]]:
-    """Rows of at most `longest` and ROW_TOKENS tokens, at most MOST_ROWS of them.
+def text_rows(text: str, tokenizer: FileTokenizer, longest: int) -> list[list[int]]:
+    """At most MAX_ROWS rows of at most `longest` and ROW_TOKENS tokens.
 
-    Raises UnsupportedError for a text that is too short to tell anything.
+    Raises UnsupportedError for a text that is too short.
     """
     begin = beginning(tokenizer)
     length = min(ROW_TOKENS, longest) - len(begin)
     ids = list(tokenizer.encode(text, add_special_tokens=False))
-    if len(ids) < LEAST_TOKENS:
+    if len(ids) < MIN_TOKENS:
         raise UnsupportedError(
             f"--calibrate: the text has {len(ids)} tokens; give one of some thousands, or "
             f"'{DEFAULT}'"
         )
-    count = min(MOST_ROWS, -(-len(ids) // length))
+    count = min(MAX_ROWS, -(-len(ids) // length))
     stride = max(length, len(ids) // count)
     rows = (ids[start : start + length] for start in range(0, count * stride, stride))
     return [begin + row for row in rows if row]
 
 
 def random_rows(vocab_size: int, tokenizer: FileTokenizer, longest: int) -> list[list[int]]:
-    """A few short rows of random tokens, always the same; they begin as texts do."""
+    """A few short rows of random tokens (fixed seed), with the tokenizer's first special tokens."""
     begin = beginning(tokenizer)
     length = min(RANDOM_TOKENS, longest) - len(begin)
     ids = np.random.default_rng(0).integers(0, vocab_size, (RANDOM_ROWS, length))

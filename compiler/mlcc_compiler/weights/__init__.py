@@ -1,1 +1,1 @@
-"""Readers of source checkpoints: bytes on disk to named float32 arrays, and what is missing."""
+"""From a checkpoint's tensors to packed weights: name maps, checks, conversion, shards."""

@@ -1,4 +1,4 @@
-"""Does a checkpoint hold what its model expects? Everything wrong is named at once.
+"""Checks that a checkpoint holds the tensors its model expects, and lists all faults at once.
 
 Compares names and shapes only; reads no tensor.
 """
@@ -13,13 +13,14 @@ from mlcc.errors import CheckpointError
 Shapes = Mapping[str, tuple[int, ...]]
 
 LISTED = 20
-"""Names listed per kind of fault; the rest is counted."""
+"""Names listed per kind of fault; further ones are counted."""
 HARMLESS = (r"rotary_emb\.inv_freq$", r"\.masked_bias$", r"attn\.bias$")
 """Buffers that old versions of transformers saved with the weights; never parameters."""
 
 
 def check_layers(layers: int, tensors: int) -> None:
-    """Before anything is made for each layer: every one has tensors. Raises CheckpointError."""
+    """Check that every layer has tensors, before anything is built per layer. Raises
+    CheckpointError."""
     if layers > tensors:
         raise CheckpointError(
             f"config.json: 'num_hidden_layers' is {layers} and the checkpoint has {tensors} "

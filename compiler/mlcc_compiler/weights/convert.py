@@ -1,10 +1,10 @@
-"""The weights of a compile: each tensor of the checkpoint read, checked, and packed for its kernel.
+"""Converts weights: reads each tensor of the checkpoint, checks it, and packs it for its kernel.
 
-Streams: a matrix is read and packed by rows, the next ones in a thread meanwhile, where reader and
-layout can, and packed while the one before is written; elsewhere one tensor of the checkpoint is in
-memory at a time, or all that are stored as one. A tensor that the checkpoint holds in the very
-scheme it is wanted in is packed as it is, its codes and scales untouched; any other is what it
-stands for in float32, quantized anew.
+Streaming: where reader and layout support it, a matrix is read and packed by rows, the next rows
+being read in a thread meanwhile; the next weight is packed while the previous one is written.
+Elsewhere one tensor of the checkpoint is in memory at a time, or all that are stored as one. A
+tensor whose checkpoint scheme equals the wanted one is packed unchanged, with its codes and scales;
+any other is dequantized to float32 and quantized anew.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from mlcc_compiler.quantization.floats import from_storage, to_storage
 Floats = npt.NDArray[np.float32]
 
 Pack = Callable[[WeightPlan, Callable[[int], None]], list[npt.NDArray[Any]]]
-"""(a weight, who is told how much of it is done) -> its arrays, in the order of its layout."""
+"""(weight, progress callback) -> its arrays, in the order of its layout."""
 
-F16_LARGEST = 65504.0
+F16_MAX = 65504.0
 ROWS_AT_A_TIME = 1 << 22
-"""Weights that are read and packed at a time: more would be memory that the system gives anew, and
-clears, each time."""
+"""Weights read and packed at a time. More would be new memory from the system, which clears it each
+time.
+"""
 TILES = 128
-"""Rows that are whole tiles of most layouts: pieces, and so the last bits of products, are the same
-for all of them."""
+"""Rows per piece are a multiple of this, whole tiles of most layouts: so pieces, and the last bits
+of products, are the same for all of them.
+"""
 
 
 def specs_of(plans: Sequence[WeightPlan]) -> list[TensorSpec]:
@@ -54,57 +56,58 @@ def arrays_of(
     tensors: Tensors,
     sources: Mapping[str, str],
     progress: Callable[[int, int], None],
-    sizes: Mapping[str, Floats] = MappingProxyType({}),
+    statistics: Mapping[str, Floats] = MappingProxyType({}),
 ) -> Iterator[npt.NDArray[Any]]:
     """The arrays of `specs_of`.
 
-    sizes: of the checkpoint's tensors whose inputs are known, `calibration.sizes.power_of` those.
-    Raises CheckpointError or UnsupportedError for a bad number.
+    statistics: `mean_squares` of the inputs, for checkpoint tensors where they are known. Raises
+    CheckpointError or UnsupportedError for a bad number.
     """
 
-    def pack(plan: WeightPlan, told: Callable[[int], None]) -> list[npt.NDArray[Any]]:
-        power = sizes.get(sources[plan.sources[0]])  # one product's sources read one input
-        return packed(plan, tensors, sources, told, power)
+    def pack(plan: WeightPlan, report: Callable[[int], None]) -> list[npt.NDArray[Any]]:
+        power = statistics.get(sources[plan.sources[0]])  # one product's sources read one input
+        return pack_weight(plan, tensors, sources, report, power)
 
-    return packed_ahead(plans, pack, progress)
+    return pack_stream(plans, pack, progress)
 
 
-def packed_ahead(
+def pack_stream(
     plans: Sequence[WeightPlan], pack: Pack, progress: Callable[[int, int], None]
 ) -> Iterator[npt.NDArray[Any]]:
-    """What `pack` makes of each weight, those of the next made in a thread while these are used."""
+    """The arrays of each weight as `pack` makes them; the next weight is packed in a thread
+    meanwhile."""
     weights = [int(np.prod(plan.shape)) for plan in plans]
     total = sum(weights)
     progress(0, total)
-    with ThreadPoolExecutor(1, "mlcc-weights") as ahead:
-        coming = None
+    with ThreadPoolExecutor(1, "mlcc-weights") as thread:
+        pending = None
         for i, plan in enumerate(plans):
-            told = partial(_tell, progress, sum(weights[:i]), total)
-            made = coming
-            coming = ahead.submit(pack, plan, told)
-            if made is not None:
-                yield from made.result()
-                del made
-        if coming is not None:
-            yield from coming.result()
+            report = partial(_report, progress, sum(weights[:i]), total)
+            current = pending
+            pending = thread.submit(pack, plan, report)
+            if current is not None:
+                yield from current.result()
+                del current
+        if pending is not None:
+            yield from pending.result()
     progress(total, total)
 
 
-def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
+def _report(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
     progress(before + done, total)
 
 
-def packed(
+def pack_weight(
     plan: WeightPlan,
     tensors: Tensors,
     sources: Mapping[str, str],
     progress: Callable[[int], None],
     power: Floats | None = None,
-    shown: Callable[[Floats], None] = lambda rows: None,
+    on_rows: Callable[[Floats], None] = lambda rows: None,
 ) -> list[npt.NDArray[Any]]:
     """The arrays of one weight, for inputs of mean squares `power`, if they are known.
 
-    shown: is given the rows on their way, in order; none of what the checkpoint has in codes.
+    on_rows: called with the float rows as they are read, in order; not for tensors kept in codes.
     """
     names = [sources[name] for name in plan.sources]
     codes = plan.layout.pack_quantized
@@ -115,7 +118,7 @@ def packed(
         return codes(stack(found))
 
     def pack(weight: Floats) -> list[npt.NDArray[Any]]:
-        shown(weight)
+        on_rows(weight)
         if codes is None or power is None:
             return plan.layout.pack(weight)
         return codes(quantize(weight, scheme(plan.scheme), power))
@@ -130,14 +133,14 @@ def _by_rows(
     pack: Callable[[Floats], list[npt.NDArray[Any]]],
     pieces: Iterable[Floats],
 ) -> list[npt.NDArray[Any]]:
-    """A matrix packed some whole tiles at a time; what is packed is all that is there whole."""
-    packed = [np.empty(part.shape, part.dtype) for part in plan.layout.tensors]
+    """Pack a matrix some whole tiles at a time; only the packed arrays exist in full."""
+    arrays = [np.empty(part.shape, part.dtype) for part in plan.layout.tensors]
     first = 0
     for weight in pieces:
-        for whole, part in zip(packed, pack(weight), strict=True):
+        for whole, part in zip(arrays, pack(weight), strict=True):
             whole[first // plan.layout.tile :][: len(part)] = part
         first += len(weight)
-    return packed
+    return arrays
 
 
 def _pieces(
@@ -146,13 +149,13 @@ def _pieces(
     """The rows of a matrix, some whole tiles at a time."""
     k, tile, done = plan.shape[1], lcm(plan.layout.tile, TILES), 0
     step = max(ROWS_AT_A_TIME // k // tile, 1) * tile
-    for weight in rows_ahead(tensors, names, step, plan.scheme):
+    for weight in prefetched_rows(tensors, names, step, plan.scheme):
         yield weight
         done += weight.size
         progress(done)
 
 
-def rows_ahead(
+def prefetched_rows(
     tensors: ReadsRows, names: Sequence[str], step: int, scheme_name: str
 ) -> Iterator[Floats]:
     """The rows of tensors, one below the other, `step` at a time, checked; the next ones are read
@@ -169,17 +172,17 @@ def rows_ahead(
             start += length
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    with ThreadPoolExecutor(1) as ahead:
-        coming = ahead.submit(read, 0)
+    with ThreadPoolExecutor(1) as thread:
+        pending = thread.submit(read, 0)
         for after in range(step, sum(lengths) + step, step):
-            weight = coming.result()
+            weight = pending.result()
             if after < sum(lengths):
-                coming = ahead.submit(read, after)
+                pending = thread.submit(read, after)
             yield weight
 
 
 def _whole(plan: WeightPlan, tensors: Tensors, sources: Mapping[str, str]) -> Floats:
-    """A weight as its layout packs it, its sources one below the other."""
+    """A weight's source tensors, one below the other."""
     whole, first = None, 0
     for name in plan.sources:
         part = tensors.read(sources[name])
@@ -196,21 +199,20 @@ def _whole(plan: WeightPlan, tensors: Tensors, sources: Mapping[str, str]) -> Fl
 
 
 def check_finite(name: str, weight: Floats, scheme_name: str) -> None:
-    """Refuse NaN and infinity, and what would become infinite as float16."""
+    """Refuse NaN and infinity, and values beyond float16 for scheme f16."""
     peak = float(np.maximum(weight.max(), -weight.min()))  # NaN if any is
     if not np.isfinite(peak):
         raise CheckpointError(
             f"tensor '{name}' holds NaN or infinity; the checkpoint is damaged, fetch it again"
         )
-    if scheme_name == "f16" and peak > F16_LARGEST:
+    if scheme_name == "f16" and peak > F16_MAX:
         raise UnsupportedError(
-            f"tensor '{name}' holds {peak:.4g}, more than float16's {F16_LARGEST:.0f}; "
-            "use --quant bf16"
+            f"tensor '{name}' holds {peak:.4g}, more than float16's {F16_MAX:.0f}; use --quant bf16"
         )
 
 
 def plain_layout(shape: tuple[int, ...], scheme_name: str) -> WeightLayout:
-    """Stored as f32 after rounding through the scheme: what the reference target computes with."""
+    """Float32 storage after rounding through the scheme: the weights of the reference target."""
 
     row = scheme(scheme_name)
 

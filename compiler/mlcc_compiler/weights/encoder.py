@@ -1,5 +1,6 @@
 """An encoder's tensors: those of its folder under the names of the bare model, whichever class
-saved it, and those of sentence-transformers' Dense modules beside them."""
+saved it, and those of sentence-transformers' Dense modules.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from mlcc_compiler.weights.names import NameMap, checkpoint_names
 
 LABELS = "labels.weight"
 Rows = Callable[[str, slice], npt.NDArray[np.float32]]
-"""`weights.reader.ReadsRows.read_rows`."""
+"""Signature of `safetensors.ReadsRows.read_rows`."""
 _PREFIXES = ("bert.", "roberta.", "model.")
 
 
@@ -38,9 +39,9 @@ def with_dense(checkpoint: Checkpoint, folders: Sequence[str]) -> Checkpoint:
 
 
 def with_answers(checkpoint: Checkpoint, answers: Sequence[str]) -> Checkpoint:
-    """The checkpoint with `labels.weight` [1, hidden]: the row of its output head for the second
-    answer less that for the first, so that its product is by how much one logit is above the other.
-    Raises CheckpointError for answers that are no tokens."""
+    """The checkpoint with `labels.weight` [1, hidden]: the output head's row of the second answer
+    minus that of the first, so that its product is the difference of their logits. Raises
+    CheckpointError for answers that are not single tokens."""
     ids = token_ids(checkpoint.tokenizer)
     found = [ids[text] for text in answers if text in ids]
     shapes = checkpoint.tensors.shapes
@@ -57,8 +58,8 @@ def with_answers(checkpoint: Checkpoint, answers: Sequence[str]) -> Checkpoint:
 
 
 def encoder_names(names: Sequence[str], found: Iterable[str]) -> NameMap:
-    """Map the names of an encoder onto a checkpoint's: `bert.` and the like may stand before them,
-    and `model.` may be missing."""
+    """Map an encoder's tensor names onto a checkpoint's, which may add a prefix such as `bert.` or
+    omit `model.`."""
     there = list(found)
     known = set(there)
     maps = [
@@ -74,7 +75,7 @@ def encoder_names(names: Sequence[str], found: Iterable[str]) -> NameMap:
 
 @dataclass(frozen=True)
 class _Answering:
-    """Tensors of a language model, and the one of its two answers."""
+    """A language model's tensors plus the difference of its two answers' rows."""
 
     base: Any
     head: str
@@ -89,7 +90,7 @@ class _Answering:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of all."""
+        """Shapes of all tensors."""
         return {**self.base.shapes, LABELS: (1, self.base.shapes[self.head][1])}
 
     def check_dtypes(self, names: Iterable[str]) -> None:
@@ -111,7 +112,7 @@ class _Answering:
 
 @dataclass(frozen=True)
 class _Joined:
-    """Tensors of a checkpoint and of more folders; whatever else one asks is the checkpoint's."""
+    """Tensors of a checkpoint and of further folders; other attributes are the checkpoint's."""
 
     base: Any
     parts: Mapping[str, Tensors]
@@ -126,7 +127,7 @@ class _Joined:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of all."""
+        """Shapes of all tensors."""
         more = {
             prefix + name: shape
             for prefix, part in self.parts.items()

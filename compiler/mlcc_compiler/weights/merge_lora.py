@@ -1,7 +1,7 @@
-"""`--merge-lora`: a checkpoint to whose tensors a low-rank adapter is added, before quantization.
+"""`--merge-lora`: adds a LoRA adapter to a checkpoint's tensors before quantization.
 
-What comes of it is a model like any other: nothing is left of the adapter when it runs. Adapters
-that are loaded while serving are `passes/adapters.py`'s.
+The compiled model has no adapter at run time. Adapters that are loaded while serving are
+`passes/adapters.py`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MOST_NAMED = 3
 
 
 def with_lora(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
-    """The checkpoint with an adapter of PEFT's merged into its weights: read as they are read.
+    """The checkpoint with a PEFT adapter merged into its weights as they are read.
 
-    Raises CheckpointError for one that does not fit, and what reading the folder raises.
+    Raises CheckpointError for an adapter that does not fit, and the errors of reading its folder.
     """
     adapter = read_folder(folder)
     pairs = _placed(adapter, checkpoint.tensors.shapes)
@@ -39,7 +39,7 @@ def with_lora(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
 
 @dataclass(frozen=True)
 class _Merged:
-    """Tensors of a checkpoint, of which some are changed; whatever else one asks is its answer."""
+    """Tensors of a checkpoint, some of them changed; other attributes are the checkpoint's."""
 
     base: Any
     adapter: LoraFolder
@@ -55,24 +55,24 @@ class _Merged:
 
     @property
     def schemes(self) -> dict[str, str]:
-        """What is changed is no longer in the scheme that it was stored in."""
+        """Schemes of the unchanged tensors: a changed one is no longer in its stored scheme."""
         return {n: s for n, s in self.base.schemes.items() if n not in self.pairs}
 
     @property
     def nearest(self) -> dict[str, str]:
-        """It is quantized anew as it was, where a recipe keeps."""
+        """A changed tensor is requantized to its old scheme by recipes that keep."""
         stored = {n: s for n, s in self.base.schemes.items() if n in self.pairs}
         return {**self.base.nearest, **stored}
 
     def read(self, name: str) -> Floats:
-        """A fresh float32 copy of one tensor, its part of the adapter added."""
+        """A fresh float32 copy of one tensor, with its adapter's product added."""
         return self._added(name, self.base.read(name), slice(None))
 
     def _rows(self, base: Callable[[str, slice], Floats], name: str, rows: slice) -> Floats:
         return self._added(name, base(name, rows), rows)
 
     def _added(self, name: str, tensor: Floats, rows: slice) -> Floats:
-        """These rows of a tensor with the adapter's."""
+        """These rows of a tensor with the adapter's product added."""
         if (pair := self.pairs.get(name)) is None:
             return tensor
         with self.adapter.opened() as data:

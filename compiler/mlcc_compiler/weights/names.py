@@ -1,7 +1,7 @@
-"""The name map: which tensor of a checkpoint is which tensor of the model.
+"""Name map: a checkpoint's tensor for each tensor of the model.
 
-Modules are named as HF names them, so the map is the identity, but for the prefixes that wrap a
-language model inside a multimodal one; its other towers are left out.
+Modules have HF's names, so the map is the identity, except for prefixes that wrap a language model
+inside a multimodal one; its other towers are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Writes weights as safetensors shards, streamed and hashed on the way: one tensor in memory.
+"""Writes weights as safetensors shards, streamed and hashed, with one tensor in memory.
 
 Tensors start at multiples of 64 bytes, so that a mapped weight is aligned for vector loads. The
 format allows no gaps: filler tensors named `__pad__.N` close them. The format's own package cannot
-write this: it takes all tensors of a file at once and places them by its own order and alignment.
+write this: it takes all tensors of a file at once and chooses order and alignment itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHARD_BYTES = 1 << 30
 ALIGNMENT = 64
 
 Progress = Callable[[int, int], None]
-"""(bytes done, bytes in all)"""
+"""(bytes done, total bytes)"""
 
 
 def plan_shards(
@@ -60,7 +60,7 @@ def write_shards(
     arrays: Iterable[npt.NDArray[Any]],
     progress: Progress | None = None,
 ) -> list[FileEntry]:
-    """Write `arrays`, which come in the order of `weights`. ValueError if one does not fit."""
+    """Write `arrays`, in the order of `weights`. Raises ValueError for a wrong shape or dtype."""
     rest, entries = iter(arrays), []
     done, total = 0, sum(spec.nbytes for spec in weights)
     for shard in dict.fromkeys(spec.shard for spec in weights):
@@ -121,7 +121,7 @@ class HashedFile:
 
 
 def hash_file(path: Path, name: str) -> FileEntry:
-    """The entry of a file that is already there (the library, as the linker wrote it)."""
+    """The entry of a file that another tool wrote (the library)."""
     whole, chunks, size = hashlib.sha256(), [], 0
     with path.open("rb+") as file:
         while data := file.read(CHUNK_BYTES):
@@ -133,7 +133,7 @@ def hash_file(path: Path, name: str) -> FileEntry:
 
 
 def _pieces(data: memoryview, position: int) -> Iterator[memoryview]:
-    """Cut so that every piece ends at or before a chunk's end."""
+    """Cut data so that every piece ends at or before a chunk's end."""
     start = 0
     while start < len(data):
         stop = start + CHUNK_BYTES - (position + start) % CHUNK_BYTES
