@@ -17,7 +17,7 @@ from mlcc_compiler.driver.display import Display
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 
 if TYPE_CHECKING:
-    from mlcc_compiler.ir.lora import AdapterRoom
+    from mlcc_compiler.ir.lora import LoraConfig
 
 
 @click.command("compile")
@@ -182,7 +182,7 @@ def compile_command(
         max_batch=max_batch,
         max_step_tokens=max_step_tokens,
         max_rows=max_rows,
-        adapters=_room(adapter_rank, lora_slots),
+        adapters=_lora_config(adapter_rank, lora_slots),
         dump_ir=dump_ir,
         reuse_weights=reuse_weights,
         reranker=reranker,
@@ -194,11 +194,11 @@ def compile_command(
         compile_model(checkpoint, target, out, options, display.progress())
     except TargetError as error:
         raise UnsupportedError(str(error)) from error
-    use = _use(out) if output is None and not target.run_missing else ""
-    display.finish(out, hint=target.opened_by or use)
+    next_command = _next_command(out) if output is None and not target.run_missing else ""
+    display.finish(out, hint=target.opened_by or next_command)
 
 
-def _use(out: Path) -> str:
+def _next_command(out: Path) -> str:
     """What to do with a model that runs here."""
     from mlcc.artifact.folder import Artifact
 
@@ -208,14 +208,14 @@ def _use(out: Path) -> str:
     return "embed with it: mlcc embed" if encoder.task == "embed" else "serve it: mlcc serve"
 
 
-def _room(rank: int | None, slots: int | None) -> AdapterRoom | None:
-    from mlcc_compiler.ir.lora import DEFAULT_SLOTS, AdapterRoom
+def _lora_config(rank: int | None, slots: int | None) -> LoraConfig | None:
+    from mlcc_compiler.ir.lora import DEFAULT_SLOTS, LoraConfig
 
     if rank is None:
         if slots is not None:
             raise UnsupportedError("--lora-slots is for adapters; add --adapter-rank, such as 16")
         return None
-    return AdapterRoom(rank, slots or DEFAULT_SLOTS)
+    return LoraConfig(rank, slots or DEFAULT_SLOTS)
 
 
 def _names(listed: str) -> tuple[str, ...]:
@@ -244,8 +244,8 @@ def describe(name: str) -> dict[str, Any]:
     try:
         target = get_target(name)
     except TargetError as error:
-        told = str(error)
-        return {"target": name, "compile": told, "run": told, "note": told, "devices": []}
+        reason = str(error)
+        return {"target": name, "compile": reason, "run": reason, "note": reason, "devices": []}
     cannot = missing(target)
     devices, run_missing = _devices(target)
     note = cannot or run_missing or f"{target.cpu} {' '.join(target.features)}".strip()

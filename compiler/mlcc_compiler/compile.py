@@ -28,9 +28,9 @@ from mlcc_compiler.calibration.dataset import calibration_rows, resolve_calibrat
 from mlcc_compiler.calibration.pipelined import pipelined_packing
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.driver.checks import check_ready
-from mlcc_compiler.driver.libraries import Libraries, libraries
+from mlcc_compiler.driver.libraries import Libraries, build_libraries
 from mlcc_compiler.models.config import long_factors
-from mlcc_compiler.models.registry import longest, with_defaults
+from mlcc_compiler.models.registry import max_context, with_defaults
 from mlcc_compiler.options import RANDOM, Options
 from mlcc_compiler.pipeline import Traced
 from mlcc_compiler.plan import Plan, make_plan
@@ -46,7 +46,7 @@ class Progress:
     decided: Callable[[str, str], None] = lambda what, value: None
     phase: Callable[[str], None] = lambda name: None
     weights: Callable[[int, int], None] = lambda done, total: None
-    measuring: Callable[[int, int], None] = lambda done, total: None
+    sensitivity: Callable[[int, int], None] = lambda done, total: None
     """Nodes of the graph that a text went through, to say what rounding costs."""
     calibration: Callable[[int, int], None] = lambda done, total: None
     """Nodes of the graph that a text went through, to round weights."""
@@ -58,20 +58,20 @@ def compile_model(
     """Compile into `out`; returns it. Raises MlccError, and leaves nothing half-written."""
     plan = resolve_calibration(make_plan(checkpoint, target, options))
     checkpoint = plan.checkpoint  # with what belongs to it
-    check_ready(checkpoint, plan.config.vocab_size, plan.read)
+    check_ready(checkpoint, plan.config.vocab_size, plan.read_names)
     rows = calibration_rows(plan)
     if rows:
-        progress.decided("calibration", _rounded_on(plan, rows))
-    with _rounding(plan, rows) as rounded:
-        if rounded is not None:
-            plan = allocate_bits(plan, rows, rounded, progress.measuring)
+        progress.decided("calibration", _describe_calibration(plan, rows))
+    with _calibrated_tensors(plan, rows) as calibrated:
+        if calibrated is not None:
+            plan = allocate_bits(plan, rows, calibrated, progress.sensitivity)
         report_plan(plan, progress)
         target.prepare(lambda text: progress.decided("first use", text))
-        return _written(plan, rows, rounded, out, progress)
+        return _write_artifact(plan, rows, calibrated, out, progress)
 
 
 @contextmanager
-def _rounding(plan: Plan, rows: list[list[int]]) -> Iterator[CalibratedTensors | None]:
+def _calibrated_tensors(plan: Plan, rows: list[list[int]]) -> Iterator[CalibratedTensors | None]:
     """Room for matrices that are rounded on a text, if there is one."""
     if not rows or plan.options.calibrate == RANDOM:
         yield None
@@ -80,17 +80,17 @@ def _rounding(plan: Plan, rows: list[list[int]]) -> Iterator[CalibratedTensors |
         yield CalibratedTensors(plan.checkpoint.tensors, Path(folder))
 
 
-def _written(
+def _write_artifact(
     plan: Plan,
     rows: list[list[int]],
-    rounded: CalibratedTensors | None,
+    calibrated: CalibratedTensors | None,
     out: Path,
     progress: Progress,
 ) -> Path:
     """Generate code, convert weights beside it, and write both."""
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
-        with libraries(_variants(plan), writer, progress.phase) as found:
-            weights, ranks = _weights(plan, found, rows, rounded, writer, progress)
+        with build_libraries(_variants(plan), writer, progress.phase) as found:
+            weights, ranks = _convert_weights(plan, found, rows, calibrated, writer, progress)
             licence = writer.add_checkpoint(plan.checkpoint)
             found.wait(progress.phase)
         first, *others = (
@@ -105,20 +105,20 @@ def _written(
 
 def _variants(plan: Plan) -> list[Plan]:
     """The plan, and those of the libraries that are put beside it."""
-    return [plan, *(plan.on(target) for target in plan.target.alternatives)]
+    return [plan, *(plan.for_target(target) for target in plan.target.alternatives)]
 
 
-def _rounded_on(plan: Plan, rows: list[list[int]]) -> str:
+def _describe_calibration(plan: Plan, rows: list[list[int]]) -> str:
     told = f"{plan.options.calibrate}, {sum(map(len, rows)):,} tokens"
     sizes = ", which show how large inputs are; --calibrate default rounds better, in minutes"
     return told + sizes * (plan.options.calibrate == RANDOM)
 
 
-def _weights(
+def _convert_weights(
     plan: Plan,
     beside: Libraries,
     rows: list[list[int]],
-    rounded: CalibratedTensors | None,
+    calibrated: CalibratedTensors | None,
     writer: ArtifactWriter,
     progress: Progress,
 ) -> tuple[WeightsInfo, RanksInfo | None]:
@@ -132,7 +132,7 @@ def _weights(
             sizes = (
                 activation_statistics(plan, rows, progress.calibration) if source == RANDOM else {}
             )
-            of_ranks.write(writer, beside.beside, progress.weights, sizes)
+            of_ranks.write(writer, beside.watched, progress.weights, sizes)
         return of_ranks.weights, of_ranks.ranks
     if earlier is not None:
         return link_weights(writer, earlier, plans, plan), None
@@ -141,11 +141,11 @@ def _weights(
             pack = kept.enter_context(pipelined_packing(plan, plans, rows))
             arrays = pack_stream(plans, pack, progress.weights)
         else:
-            if rounded is not None:
-                calibrate(plan, rows, rounded, progress.calibration)
-            tensors = rounded or plan.checkpoint.tensors
+            if calibrated is not None:
+                calibrate(plan, rows, calibrated, progress.calibration)
+            tensors = calibrated or plan.checkpoint.tensors
             arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
-        return writer.add_weights(specs_of(plans), beside.beside(arrays)), None
+        return writer.add_weights(specs_of(plans), beside.watched(arrays)), None
 
 
 def report_plan(plan: Plan, progress: Progress) -> None:
@@ -159,12 +159,12 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     )
     for note in plan.checkpoint.notes:
         progress.decided("note", note)
-    progress.decided("target", f"{plan.target.name} ({_in_words(plan.target)})")
+    progress.decided("target", f"{plan.target.name} ({_describe_target(plan.target)})")
     for other in plan.target.alternatives:
-        progress.decided("beside it", f"{other.library} ({_in_words(other)})")
+        progress.decided("beside it", f"{other.library} ({_describe_target(other)})")
     how = plan.options.recipe
     bits = f", {plan.bits(tables=False):.2f} bits a weight" if plan.bits(tables=False) else ""
-    progress.decided("quantization", f"{how.name}: {plan.mixture()}{bits}")
+    progress.decided("quantization", f"{how.name}: {plan.scheme_summary()}{bits}")
     for note in (*(plan.checkpoint.tensors.notes if how.keeps else ()), *plan.notes):
         progress.decided("quantization", note)
     exact = exact_matrices(plan.traced, plan.schemes) if how.linear != "f32" else {}
@@ -174,7 +174,7 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     progress.decided("context", f"{limits.context} tokens, {limits.max_batch} sequences at once")
     if long_factors(with_defaults(plan.checkpoint.config), limits.context):
         progress.decided("rope", "LongRoPE's long factors, for short prompts too")
-    if limits.context > longest(plan.checkpoint.config):
+    if limits.context > max_context(plan.checkpoint.config):
         base = f"the base of 'dynamic' for {limits.context} tokens, for short prompts too"
         progress.decided("rope", base)
     kinds = [("states of " if c.kind == "state" else "", kept_as(c)) for c in caches]
@@ -183,11 +183,11 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     kept = f", a window of {', '.join(windows)} where layers slide" if windows else ""
     if plan.split is not None:
         progress.decided("ranks", f"{plan.split.ranks} processes; weights and caches are of one")
-    if (room := plan.options.adapters) is not None:
-        progress.decided("adapters", f"{room.slots} at once, of rank {room.rank} at most")
+    if (lora := plan.options.adapters) is not None:
+        progress.decided("adapters", f"{lora.slots} at once, of rank {lora.rank} at most")
     if plan.encoder is not None:
-        progress.decided("encoder", _encoder_in_words(plan.encoder))
-        if scheme(how.linear).bits_per_weight(plan.config.hidden_size) < _EXACT_ROWS:
+        progress.decided("encoder", _describe_encoder(plan.encoder))
+        if scheme(how.linear).bits_per_weight(plan.config.hidden_size) < _PRECISE_BITS:
             progress.decided(
                 "note", "rows are more sensitive than answers are; --quant q8 is closer"
             )
@@ -195,11 +195,11 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {dtypes} for all of them{kept}")
 
 
-_EXACT_ROWS = 8
+_PRECISE_BITS = 8
 """Bits of a weight from which on rows are near enough to compare."""
 
 
-def _encoder_in_words(encoder: EncoderInfo) -> str:
+def _describe_encoder(encoder: EncoderInfo) -> str:
     pooled = {"cls": "the first token's state", "mean": "the mean", "last": "the last token's"}
     made = "a score of a pair" if encoder.task == "score" else f"{encoder.width} numbers a text"
     return f"{made}, of {pooled[encoder.pooling]}" + (", of length 1" * encoder.normalize)
@@ -215,7 +215,7 @@ def exact_matrices(traced: Traced, schemes: Mapping[str, str]) -> dict[str, int]
     return found
 
 
-def _in_words(target: Target) -> str:
+def _describe_target(target: Target) -> str:
     """What of a row a user would check."""
     if target.generator:
         precision = "float16" if target.f16 else "float32"

@@ -21,16 +21,16 @@ class Unwinding:
     drops it; so the signal is remembered and asked for."""
 
     def __init__(self) -> None:
-        self.came: list[int] = []
+        self.received: list[int] = []
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        self.came.append(number)
+        self.received.append(number)
         raise _exception(number)
 
     def check(self, error: BaseException | None = None) -> None:
         """Raise KeyboardInterrupt or SystemExit if a signal came and `error` does not say so."""
-        if self.came and (error is None or isinstance(error, Exception)):
-            raise _exception(self.came[0]) from error
+        if self.received and (error is None or isinstance(error, Exception)):
+            raise _exception(self.received[0]) from error
 
 
 @contextmanager
@@ -47,17 +47,17 @@ def unwinding() -> Iterator[Unwinding]:
 @contextmanager
 def deferred() -> Iterator[None]:
     """While inside, signals wait; the first one that came is delivered at the end."""
-    came: list[int] = []
+    received: list[int] = []
 
-    def remember(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+    def record(number: int, frame: FrameType | None) -> None:
+        received.append(number)
 
     ignored = (signal.SIG_IGN, None)
-    ours = {n: remember for n in _numbers(_ALL) if signal.getsignal(n) not in ignored}
+    ours = {n: record for n in _numbers(_ALL) if signal.getsignal(n) not in ignored}
     with _handlers(ours):
         yield
-    if came:
-        signal.raise_signal(came[0])
+    if received:
+        signal.raise_signal(received[0])
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 from mlcc.artifact.schema import ACTIVATION_DTYPES
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.ir.lora import AdapterRoom
+from mlcc_compiler.ir.lora import LoraConfig
 from mlcc_compiler.quantization import Recipe, recipe, with_head
 from mlcc_targets import Target
 
@@ -31,7 +31,7 @@ class Options:
     max_step_tokens: int | None = None
     max_rows: int | None = None
     """Rows of logits a step; None = as many as sequences."""
-    adapters: AdapterRoom | None = None
+    adapters: LoraConfig | None = None
     """Room for low-rank adapters; None = none can be loaded."""
     dump_ir: Path | None = None
     kv: str | None = None
@@ -60,7 +60,7 @@ class Options:
         return replace(known, rules=(*self.rules, *known.rules))
 
     @property
-    def of_writing(self) -> dict[str, Any]:
+    def decoder_options(self) -> dict[str, Any]:
         """Those that encoders do not obey, where they were given."""
         return {
             "--adapter-rank": self.adapters,

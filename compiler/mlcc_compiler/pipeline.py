@@ -23,7 +23,7 @@ from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.graph import calls
 from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.ir.layout import WeightPlan
-from mlcc_compiler.ir.lora import AdapterRoom
+from mlcc_compiler.ir.lora import LoraConfig
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models.causal_lm import CausalLM
@@ -95,14 +95,14 @@ def trace(model: CausalLM | Encoder) -> Traced:
             "$": {"param_mode": "packed", "effect_mode": "none"},
         }
     }
-    with _unchecked():
+    with _without_checks():
         module, parameters = model.export_tvm(spec)
     shapes = [tuple(int(d) for d in parameter.shape) for _, parameter in parameters]
     return Traced(module, [name for name, _ in parameters], shapes)
 
 
 @contextlib.contextmanager
-def _unchecked() -> Iterator[None]:
+def _without_checks() -> Iterator[None]:
     """TVM's export checks its graph and uses no answer, in a time that grows with the square of the
     weights: a minute for 48 layers of 128 experts."""
     check = relax.analysis.well_formed
@@ -122,53 +122,53 @@ def lower(
     target: Target,
     dump: IrDump,
     report: Callable[[str], None] = lambda phase: None,
-    room: AdapterRoom | None = None,
-    writes: bool = True,
+    lora: LoraConfig | None = None,
+    generates: bool = True,
 ) -> Lowered:
     """From the traced graph to a module ready for code generation; `room` for adapters adds the
     function `forward_adapters`. Of an encoder, which does not write, there is `forward` alone."""
 
-    def done(phase: str, module: ir.IRModule) -> ir.IRModule:
+    def finish(phase: str, module: ir.IRModule) -> ir.IRModule:
         dump(phase, module)
         report(phase)
         return module
 
-    module = done("traced", traced.module)
-    module = done("norms_fused", FuseAddNorm(module).run())
-    merged = done("projections_merged", MergeProjections(module, kernels).run())
-    module = done("paged_kv", PagedKV(merged, caches, bounds.layout, kernels).run())
+    module = finish("traced", traced.module)
+    module = finish("norms_fused", FuseAddNorm(module).run())
+    merged = finish("projections_merged", MergeProjections(module, kernels).run())
+    module = finish("paged_kv", PagedKV(merged, caches, bounds.layout, kernels).run())
     lowering = LowerOperators(module, kernels, traced.names)
-    module = done("kernels", lowering.run())
+    module = finish("kernels", lowering.run())
     sites: tuple[AdapterSite, ...] = ()
-    if room is not None:
+    if lora is not None:
         parts = (kernels, caches, bounds.layout, traced.names)
-        module, sites = add_adapters(module, merged, *parts, room, lowering.plans)
-        done("adapters", module)
+        module, sites = add_adapters(module, merged, *parts, lora, lowering.plans)
+        finish("adapters", module)
     for entry in _entries(module):
         module = JoinKernels(module, entry).run()
-    done("kernels_joined", module)
-    if writes:
+    finish("kernels_joined", module)
+    if generates:
         for add in (auxiliary.add_sample, auxiliary.add_top_logprobs, auxiliary.add_adjust):
             module = add(module, kernels, vocab_size, bounds.layout)
         module = auxiliary.add_copy_pages(module, kernels, caches, bounds.layout)
-    module = _with_bounds(done("functions", module), bounds)
-    graphs = target.graphs and writes
+    module = _with_bounds(finish("functions", module), bounds)
+    graphs = target.graphs and generates
     if graphs:
         module = add_decode(module, bounds.layout)
     functions = tuple(sorted(_entries(module)))
     with tvm_target(target):
-        module = done("fused", _sequence(_fuse_passes(list(functions)))(module))
-        module = done("destination_passing", _sequence(_flatten_passes())(module))
-        module = done("memory_planned", relax.transform.StaticPlanBlockMemory()(module))
+        module = finish("fused", _sequence(_fuse_passes(list(functions)))(module))
+        module = finish("destination_passing", _sequence(_flatten_passes())(module))
+        module = finish("memory_planned", relax.transform.StaticPlanBlockMemory()(module))
         if not target.generator:
-            module = done("storages_by_size", storages_by_size(module))
+            module = finish("storages_by_size", storages_by_size(module))
         storages = _planned_storages(module)
         _check_bindings(storages, target)
         if graphs:
-            module = done("graph_captured", capture_decode(module))
+            module = finish("graph_captured", capture_decode(module))
         module = bound_storages(relax.transform.LowerAllocTensor()(module))
-        workspace = storage_bytes(done("storages_bounded", module))
-        module = done("final", order_sizes(_sequence(_finish_passes())(module)))
+        workspace = storage_bytes(finish("storages_bounded", module))
+        module = finish("final", order_sizes(_sequence(_finish_passes())(module)))
         check_updates(module, len(caches.tensors))
     return Lowered(module, lowering.plans, workspace, functions, sites)
 

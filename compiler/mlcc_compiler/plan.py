@@ -25,13 +25,13 @@ from mlcc_compiler.driver.checks import missing
 from mlcc_compiler.driver.encoder_plan import as_encoder, check_caches, encoder_info, step_pools
 from mlcc_compiler.driver.sizes import caches_for, context_of, limits_of
 from mlcc_compiler.ir.caches import Caches
-from mlcc_compiler.ir.lora import check_room
+from mlcc_compiler.ir.lora import check_lora_limits
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
-from mlcc_compiler.models.pooling import Readout
+from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
 from mlcc_compiler.options import Options, check_options
 from mlcc_compiler.pipeline import Traced, trace
@@ -68,7 +68,7 @@ class Plan:
     caches: Caches
     notes: tuple[str, ...] = ()
     """What of the recipe could not be as asked, a line each."""
-    readout: Readout | None = None
+    encoder_head: EncoderHead | None = None
     """What an encoder is read for; None = the model writes."""
     split: Split | None = None
     """What parts ranks have; None = one process computes the model."""
@@ -76,15 +76,15 @@ class Plan:
     @cached_property
     def encoder(self) -> EncoderInfo | None:
         """As the manifest has it."""
-        model, readout = self.architecture.model, self.readout
-        if readout is None or not isinstance(model, Encoder):
+        model, encoder_head = self.architecture.model, self.encoder_head
+        if encoder_head is None or not isinstance(model, Encoder):
             return None
-        return encoder_info(model, readout, self.checkpoint.tokenizer)
+        return encoder_info(model, encoder_head, self.checkpoint.tokenizer)
 
     @property
-    def read(self) -> set[str]:
+    def read_names(self) -> set[str]:
         """The checkpoint's tensors that are read, by its names."""
-        beside = self.split.beside if self.split else {}
+        beside = self.split.head_aliases if self.split else {}
         return {source for name, source in self.sources.items() if name not in beside}
 
     @property
@@ -109,22 +109,22 @@ class Plan:
     @property
     def layout(self) -> StepLayout:
         """The tables of a step."""
-        room = self.options.adapters
-        return self.limits.layout(self.caches.groups, room.slots if room else 0)
+        lora = self.options.adapters
+        return self.limits.layout(self.caches.groups, lora.slots if lora else 0)
 
     def adapters(self, sites: Sequence[AdapterSite]) -> AdaptersInfo | None:
         """The room for them, once it is known what they add to. Raises UnsupportedError."""
-        if (room := self.options.adapters) is None:
+        if (lora := self.options.adapters) is None:
             return None
-        info = AdaptersInfo(slots=room.slots, rank=room.rank, sites=tuple(sites))
-        check_room(info, self.target)
+        info = AdaptersInfo(slots=lora.slots, rank=lora.rank, sites=tuple(sites))
+        check_lora_limits(info, self.target)
         return info
 
     @property
     def pools(self) -> tuple[int, ...]:
         """Pages of each group for `max_batch` sequences at their longest."""
         limits = self.limits
-        if self.readout is not None:
+        if self.encoder_head is not None:
             return step_pools(self.caches, limits.max_step_tokens, limits.max_batch)
         longest = (g.most_pages(limits.context, limits.max_step_tokens) for g in self.caches.groups)
         return tuple(limits.max_batch * pages for pages in longest)
@@ -170,7 +170,7 @@ class Plan:
         )
         return round(stored / sum(weights.values()), 4) if weights else None
 
-    def mixture(self) -> str:
+    def scheme_summary(self) -> str:
         """The schemes of linears, the most used first, and of head and embedding if another, in
         words: "k4_g32, k5_g64, k6_g32 (head int8_g32)"."""
         schemes = self.schemes
@@ -185,7 +185,7 @@ class Plan:
         )
         return f"{linears} (head {tables})" if tables != linears else linears
 
-    def on(self, target: Target) -> Plan:
+    def for_target(self, target: Target) -> Plan:
         """The same for an alternative of the target, which says where its phases are dumped."""
         options, dump = self.options, self.options.dump_ir
         return replace(
@@ -204,13 +204,15 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     if reason := missing(target):
         raise UnsupportedError(f"target '{target.name}': {reason}")
     target = _with_name(target, checkpoint.name)
-    checkpoint, readout = as_encoder(checkpoint, options.reranker, options.of_writing)
-    context = context_of(checkpoint, options, readout)
+    checkpoint, encoder_head = as_encoder(checkpoint, options.reranker, options.decoder_options)
+    context = context_of(checkpoint, options, encoder_head)
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
     check_layers(layers, len(checkpoint.tensors.shapes))
     dtype = target.activation_dtype
-    architecture = build_model(checkpoint.config, context, dtype, readout)
-    assignment = assign(architecture.model, options.recipe, _own(architecture.model, checkpoint))
+    architecture = build_model(checkpoint.config, context, dtype, encoder_head)
+    assignment = assign(
+        architecture.model, options.recipe, _checkpoint_schemes(architecture.model, checkpoint)
+    )
     apply_schemes(architecture.model, assignment.schemes)
     whole = {
         name: tuple(int(size) for size in parameter.shape)
@@ -225,16 +227,19 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     tied = ("lm_head.weight",) if config.tie_embeddings else ()
     check_tensors(expected, found, (*config.ignored, *tied))
     caches = caches_for(traced, target, options)
-    if readout is not None:
+    if encoder_head is not None:
         check_caches(caches)
-    limits = limits_of(options, target, context, caches, readout)
-    notes = (*assignment.notes(), *(readout.notes if readout else ()))
+    limits = limits_of(options, target, context, caches, encoder_head)
+    notes = (*assignment.notes(), *(encoder_head.notes if encoder_head else ()))
     sources = names.source
     if split is not None:
-        notes, sources = (*notes, *split.notes), {**sources, **dict.fromkeys(split.beside, HEAD)}
+        notes, sources = (
+            (*notes, *split.notes),
+            {**sources, **dict.fromkeys(split.head_aliases, HEAD)},
+        )
     plan = Plan(
         checkpoint, target, options, architecture, traced, sources, limits, caches, notes,
-        readout, split,
+        encoder_head, split,
     )  # fmt: skip
     _check_rounding(plan)
     return plan
@@ -270,7 +275,7 @@ def _names(model: CausalLM | Encoder, names: Sequence[str], checkpoint: Checkpoi
     return found(names, checkpoint.tensors.shapes)
 
 
-def _own(model: CausalLM | Encoder, checkpoint: Checkpoint) -> dict[str, str]:
+def _checkpoint_schemes(model: CausalLM | Encoder, checkpoint: Checkpoint) -> dict[str, str]:
     """The schemes in which a checkpoint has its tensors, by the model's names, or what comes
     nearest to how it has them."""
     own = {**checkpoint.tensors.nearest, **checkpoint.tensors.schemes}

@@ -34,17 +34,17 @@ from mlcc.lora.peft import read_folder
 from mlcc.model.driver import Driver
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.ir.lora import AdapterRoom
+from mlcc_compiler.ir.lora import LoraConfig
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 
 BOUND = 2e-4
 """Of logits, which are up to 30: float32 sums in another order, through six layers."""
-ROOM = AdapterRoom(8, 3)
+ROOM = LoraConfig(8, 3)
 PROMPTS = ([5, 9, 300, 41, 7, 88, 1000, 12], [17, 4], [3, 600, 20, 1], [900, 901, 902])
 
 
-def compiled(out: Path, target: str, model: Path = DEMO, room: AdapterRoom | None = ROOM) -> Path:
+def compiled(out: Path, target: str, model: Path = DEMO, room: LoraConfig | None = ROOM) -> Path:
     """The demo in float32, small."""
     name, _, f32 = target.partition("-")
     row = get_target(name, Choices(f16=False if f32 else None))

@@ -14,7 +14,7 @@ from models.mixed import stored
 
 from calibration.test_sizes import SOME, planned
 from mlcc_compiler.calibration.activation_stats import activation_statistics
-from mlcc_compiler.calibration.dataset import rows_for, settled
+from mlcc_compiler.calibration.dataset import calibration_rows, resolve_calibration
 from mlcc_compiler.calibration.pipelined import pipelined_packing
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.safetensors import TensorFolder
@@ -33,15 +33,15 @@ def silent(done: int, total: int = 0) -> None:
 def tiny(tmp_path_factory: Any) -> tuple[Plan, list[WeightPlan]]:
     folder = write_checkpoint(tmp_path_factory.mktemp("tiny") / "model")
     options = Options(quant="q4", context=64, max_batch=8)
-    plan = settled(make_plan(Checkpoint.open(folder), get_target("cpu"), options))
+    plan = resolve_calibration(make_plan(Checkpoint.open(folder), get_target("cpu"), options))
     return plan, stored(plan)
 
 
 @pytest.mark.parametrize("case", SOME)
 def test_weights_are_those_of_the_sizes_alone(case: str, tmp_path: Path) -> None:
     """Products of merged matrices may add up in another order: a code may differ here or there."""
-    plan = settled(planned(case, tmp_path, "cpu", max_batch=8))
-    plans, rows = stored(plan), rows_for(plan)
+    plan = resolve_calibration(planned(case, tmp_path, "cpu", max_batch=8))
+    plans, rows = stored(plan), calibration_rows(plan)
     with pipelined_packing(plan, plans, rows) as pack:
         found = list(pack_stream(plans, pack, silent))
     tensors, sizes = plan.checkpoint.tensors, activation_statistics(plan, rows, silent)
@@ -69,7 +69,7 @@ def test_what_products_read_is_read_once(
         return found
 
     monkeypatch.setattr(TensorFolder, "read_rows", counted)
-    with pipelined_packing(plan, plans, rows_for(plan)) as pack:
+    with pipelined_packing(plan, plans, calibration_rows(plan)) as pack:
         made = list(pack_stream(plans, pack, silent))
     assert len(made) == sum(len(each.layout.tensors) for each in plans)
     table = "model.embed_tokens.weight"
@@ -83,7 +83,7 @@ def test_the_order_of_asking_changes_nothing(tiny: tuple[Plan, list[WeightPlan]]
     plan, plans = tiny
     found = []
     for order in (plans, plans[::-1]):
-        with pipelined_packing(plan, plans, rows_for(plan)) as pack:
+        with pipelined_packing(plan, plans, calibration_rows(plan)) as pack:
             made = {each.name: pack(each, silent) for each in order}
         found.append([array for each in plans for array in made[each.name]])
     assert _equal_bytes(*found) == 1
@@ -92,6 +92,6 @@ def test_the_order_of_asking_changes_nothing(tiny: tuple[Plan, list[WeightPlan]]
 def test_progress_never_goes_back(tiny: tuple[Plan, list[WeightPlan]]) -> None:
     plan, plans = tiny
     told: list[int] = []
-    with pipelined_packing(plan, plans, rows_for(plan)) as pack:
+    with pipelined_packing(plan, plans, calibration_rows(plan)) as pack:
         list(pack_stream(plans, pack, lambda done, total: told.append(done)))
     assert told == sorted(told) and told[-1] == sum(np.prod(each.shape) for each in plans)

@@ -3,7 +3,7 @@ with one of them rounded loses, and no other choice of so many bits loses less."
 
 from __future__ import annotations
 
-from itertools import matmul
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ import pytest
 
 from calibration.test_sizes import planned
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.calibration import sensitivity as losses_module
+from mlcc_compiler.calibration import sensitivity as sensitivity_module
 from mlcc_compiler.calibration.bit_allocation import allocate, allocate_bits, rounding_error
 from mlcc_compiler.calibration.calibrate import CalibratedTensors, calibrate
-from mlcc_compiler.calibration.dataset import settled
+from mlcc_compiler.calibration.dataset import resolve_calibration
 from mlcc_compiler.calibration.forward import make_forward
-from mlcc_compiler.calibration.sensitivity import SKIPPED_TOKENS, losses
+from mlcc_compiler.calibration.sensitivity import SKIPPED_TOKENS, measure_divergences
 from mlcc_compiler.calibration.weights import Weights
 from mlcc_compiler.quantization import dequantize, scheme
 
@@ -32,14 +32,14 @@ def _bits(chosen: dict[str, str], shapes: dict[str, tuple[int, int]]) -> float:
 
 def test_no_other_choice_of_so_many_bits_loses_less() -> None:
     shapes = {"a": (64, 256), "b": (64, 256), "c": (64, 256), "d": (64, 256)}
-    lost = {"a": 0.5, "b": 0.05, "c": 0.004, "d": 0.3}
+    divergences = {"a": 0.5, "b": 0.05, "c": 0.004, "d": 0.3}
 
     def loss(chosen: dict[str, str]) -> float:
-        return sum(lost[name] * rounding_error(how) for name, how in chosen.items())
+        return sum(divergences[name] * rounding_error(how) for name, how in chosen.items())
 
-    every = [dict(zip(shapes, row, strict=True)) for row in matmul(CANDIDATES, repeat=len(shapes))]
+    every = [dict(zip(shapes, row, strict=True)) for row in product(CANDIDATES, repeat=len(shapes))]
     for budget in sorted({_bits(chosen, shapes) for chosen in every}):
-        found = allocate(lost, shapes, CANDIDATES, budget)
+        found = allocate(divergences, shapes, CANDIDATES, budget)
         spent = _bits(found, shapes)
         assert spent <= budget
         assert loss(found) <= min(loss(c) for c in every if _bits(c, shapes) <= spent) * (1 + 1e-9)
@@ -56,15 +56,15 @@ def test_losses_are_those_of_one_rounded_matrix(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(case, tmp_path / "model", context=64)
-    monkeypatch.setattr(losses_module, "TOP_TOKENS", plan.config.vocab_size)
+    monkeypatch.setattr(sensitivity_module, "TOP_TOKENS", plan.config.vocab_size)
     rng = np.random.default_rng(2)
     rows = [rng.integers(3, plan.config.vocab_size, 48).tolist() for _ in range(3)]
     names = [n for n in plan.traced.names if n.endswith(("0.mlp.up_proj.weight", "o_proj.weight"))]
     (tmp_path / "kept").mkdir()
     found = CalibratedTensors(plan.checkpoint.tensors, tmp_path / "kept")
     how = dict.fromkeys(names, scheme("k3_g64" if case == "gemma3" else "int4_g32"))
-    lost = losses(plan, rows, how, found, lambda done, total: None)
-    assert set(lost) == set(names) and min(lost.values()) > 0
+    divergences = measure_divergences(plan, rows, how, found, lambda done, total: None)
+    assert set(divergences) == set(names) and min(divergences.values()) > 0
 
     def chances(rounded: str | None) -> Floats:
         weights = Weights(plan)
@@ -82,7 +82,9 @@ def test_losses_are_those_of_one_rounded_matrix(
     own = chances(None)
     for name in names[:3]:
         other = chances(name)
-        assert lost[name] == pytest.approx((np.exp(own) * (own - other)).sum(1).mean(), rel=1e-2)
+        assert divergences[name] == pytest.approx(
+            (np.exp(own) * (own - other)).sum(1).mean(), rel=1e-2
+        )
 
 
 def test_a_recipe_keeps_its_bits_and_what_was_measured_is_kept(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_a_recipe_keeps_its_bits_and_what_was_measured_is_kept(tmp_path: Path) -
 
 def test_as_many_bits_as_asked_for(tmp_path: Path) -> None:
     said: dict[str, Any] = {"context": 64, "calibrate": "default"}
-    plan = settled(planned("gemma3", tmp_path / "model", **said, bits=3.9))
+    plan = resolve_calibration(planned("gemma3", tmp_path / "model", **said, bits=3.9))
     rows = [[3, *range(5, 52)]] * 3
     found = CalibratedTensors(plan.checkpoint.tensors, tmp_path)
     spent = allocate_bits(plan, rows, found, lambda done, total: None)
@@ -124,14 +126,14 @@ def test_bits_want_a_text_and_a_mixed_recipe(tmp_path: Path) -> None:
         with pytest.raises(
             UnsupportedError, match=r"--bits 4.5: a text says .* --calibrate default"
         ):
-            settled(plan)
+            resolve_calibration(plan)
     plan = planned(
         "gemma3", tmp_path / "m", context=64, bits=4.5, quant="q4_g32", calibrate="default"
     )
     with pytest.raises(
         UnsupportedError, match=r"--bits 4.5 has nothing to give for --quant q4_g32"
     ):
-        settled(plan)
+        resolve_calibration(plan)
 
 
 def test_recipes_of_one_scheme_are_left_as_they_are(tmp_path: Path) -> None:

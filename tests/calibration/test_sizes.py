@@ -13,7 +13,7 @@ from letter_tokens import letters
 from models.checkpoints import CASES, REPEATED, make_checkpoint
 
 from mlcc_compiler.calibration.activation_stats import activation_statistics
-from mlcc_compiler.calibration.dataset import rows_for, sampled, settled
+from mlcc_compiler.calibration.dataset import calibration_rows, resolve_calibration, token_rows
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.ir.graph_json import graph_to_json
 from mlcc_compiler.options import NOTHING, RANDOM, Options
@@ -38,13 +38,13 @@ def planned(case: str, folder: Path, target: str = "reference", **options: objec
 @pytest.mark.parametrize("case", [_case(case) for case in CASES if case not in REPEATED])
 def test_every_matrix_of_a_product_is_sized(case: str, tmp_path: Path) -> None:
     plan = planned(case, tmp_path)
-    chosen = settled(plan)
+    chosen = resolve_calibration(plan)
     experts = any(".experts." in name for name in plan.traced.names)
     assert chosen.options.calibrate == (None if experts else RANDOM)
     assert any("experts are too many" in note for note in chosen.notes) == experts
     if experts:
         return
-    found = activation_statistics(chosen, rows_for(chosen), lambda done, total: None)
+    found = activation_statistics(chosen, calibration_rows(chosen), lambda done, total: None)
     read = {
         node["in"][1][7:]
         for node in json.loads(graph_to_json(plan.traced))["nodes"]
@@ -59,14 +59,14 @@ def test_every_matrix_of_a_product_is_sized(case: str, tmp_path: Path) -> None:
 
 
 def test_the_model_is_run_no_further_than_asked(tmp_path: Path) -> None:
-    plan = settled(planned("gemma3", tmp_path))
+    plan = resolve_calibration(planned("gemma3", tmp_path))
     first = "model.layers.0.self_attn.q_proj.weight"
     told: list[int] = []
 
     def progress(done: int, total: int) -> None:
         told.append(done)
 
-    rows = sampled(plan, RANDOM)
+    rows = token_rows(plan, RANDOM)
     some = activation_statistics(plan, rows, progress, [first])
     ran, everything = len(told), activation_statistics(plan, rows, progress)
     assert list(some) == [plan.sources[first]] and ran < 20 < len(told)
@@ -75,13 +75,13 @@ def test_the_model_is_run_no_further_than_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"quant": "q8"}, {"quant": "q4_g32"}, {"calibrate": NOTHING}])
 def test_what_sizes_do_not_change_is_not_run(options: dict[str, object], tmp_path: Path) -> None:
-    plan = settled(planned("llama", tmp_path, **options))
-    assert plan.options.calibrate is None and rows_for(plan) == []
+    plan = resolve_calibration(planned("llama", tmp_path, **options))
+    assert plan.options.calibrate is None and calibration_rows(plan) == []
 
 
 def test_no_input_of_no_size(tmp_path: Path) -> None:
     """A checkpoint of zeros, as shapes without weights are compiled: all inputs count alike."""
-    plan = settled(planned("llama", tmp_path))
+    plan = resolve_calibration(planned("llama", tmp_path))
     read: Callable[..., np.ndarray] = plan.checkpoint.tensors.read
     kind = type(plan.checkpoint.tensors)
     with pytest.MonkeyPatch.context() as patch:
@@ -91,5 +91,5 @@ def test_no_input_of_no_size(tmp_path: Path) -> None:
             "read_rows",
             lambda self, name, rows: np.zeros(self.shapes[name], np.float32)[rows],
         )
-        found = activation_statistics(plan, rows_for(plan), lambda done, total: None)
+        found = activation_statistics(plan, calibration_rows(plan), lambda done, total: None)
     assert found and all((power == 1).all() for power in found.values())

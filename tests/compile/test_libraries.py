@@ -35,7 +35,7 @@ def test_weights_stop_when_a_build_has_failed() -> None:
     failed: Future[None] = Future()
     libraries, seen = Libraries([], [failed]), list[int]()
     with pytest.raises(TargetError):
-        for number in libraries.beside(range(10)):
+        for number in libraries.watched(range(10)):
             seen.append(number)
             if number == 3:
                 failed.set_exception(TargetError("no linker today"))

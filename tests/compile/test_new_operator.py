@@ -21,7 +21,14 @@ from mlcc.engine.batch.batch import Batch, Capacity, StateSlot
 from mlcc.engine.batch.batch_writer import BatchWriter
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 from mlcc_compiler.ir._tvm import T, Tensor, nn, relax, tvm
-from mlcc_compiler.ir.caches import RECORDS, CacheLayout, Caches, CacheTensor, Kept, StateRecord
+from mlcc_compiler.ir.caches import (
+    RECORDS,
+    CacheLayout,
+    Caches,
+    CacheSpec,
+    CacheTensor,
+    StateRecord,
+)
 from mlcc_compiler.ir.graph_json import graph_to_json
 from mlcc_compiler.kernels.cpu.isa.isa import SSE2, Isa
 from mlcc_compiler.kernels.cpu.kernel_set import cpu_kernels
@@ -59,8 +66,8 @@ def record(monkeypatch: pytest.MonkeyPatch) -> StateRecord:
         tensors: ClassVar = ("total",)
         begin: float
 
-        def kept(self, page_size: int, dtype: str) -> Kept:
-            return Kept(CacheGroup("state"), (CacheTensor("total", (1,), "float32"),))
+        def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
+            return CacheSpec(CacheGroup("state"), (CacheTensor("total", (1,), "float32"),))
 
     monkeypatch.setitem(executor.OPERATORS, "mlcc.running_sum", Remembers(twin))
     return SumShape(0.5)
@@ -108,7 +115,7 @@ class Sums(nn.Module):
         self.factor = nn.Parameter((1,), "float32")
 
     def forward(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
-        attributes = [3, self.record.text()]
+        attributes = [3, self.record.to_json()]
         inputs = [self.factor, token_ids]
         return ops._call("running_sum", inputs, attributes, [token_ids.shape[0], 1])
 

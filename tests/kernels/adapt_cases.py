@@ -12,7 +12,7 @@ from step_cases import LAYOUTS, words_of, writer_of
 from mlcc.device.reference.lora import low_rank
 from mlcc.engine.batch.batch import PageList, StateSlot, int32
 from mlcc.engine.lora import NO_ADAPTER, AdapterUse
-from mlcc_compiler.ir.lora import AdaptShape
+from mlcc_compiler.ir.lora import LoraShape
 
 Array = Any
 Run = Callable[[Any, Sequence[Any], Sequence[Array], Sequence[Any]], list[Array]]
@@ -54,7 +54,7 @@ def step_of(uses: Sequence[AdapterUse], counts: Sequence[int]) -> Array:
 
 def check(run: Run, factories: Factories, inputs: int, outputs: tuple[int, ...], more: int) -> None:
     """One step against the twin; `more` tokens beyond its own count are none of the kernels'."""
-    shape = AdaptShape(inputs, outputs, SLOTS, RANK, LAYOUT)
+    shape = LoraShape(inputs, outputs, SLOTS, RANK, LAYOUT)
     random, counts = np.random.default_rng(inputs), [1, 3, 1, 2, 4, 1]
     words, width, n = step_of(USES, counts), sum(outputs), sum(counts)
 

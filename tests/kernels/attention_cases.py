@@ -14,7 +14,7 @@ from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.batch import Batch, Cache, PageList, StateSlot, int32
 from mlcc.engine.batch.batch_writer import BatchWriter
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
-from mlcc_compiler.ir.layout import INT8_WORDS, SCALED, AttentionShape, KvLayout
+from mlcc_compiler.ir.layout import INT8_FORMS, INT8_WORDS, AttentionShape, KvLayout
 
 MIXED = ((1, 1), (1, 16), (5, 5), (1, 17), (1, 200), (40, 130), (64, 64), (3, 300))
 """(queries, keys) of each sequence."""
@@ -151,10 +151,12 @@ def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Input
     slid = [int(pages - rng.integers(0, min(pages, 2) + 1)) for pages in unseen]
     counts = [-(-keys // case.page) for _, keys in sequences]
     free = rng.permutation(sum(counts) + 7).tolist()
-    scaled = case.dtype in SCALED
+    is_int8 = case.dtype in INT8_FORMS
     shape = (len(free), 2, case.kv_heads, case.page)
-    pages = np.full((*shape, case.dim), 99 if scaled else np.nan, "int8" if scaled else case.dtype)
-    scales = np.full(shape, np.nan, np.float32) if scaled else None
+    pages = np.full(
+        (*shape, case.dim), 99 if is_int8 else np.nan, "int8" if is_int8 else case.dtype
+    )
+    scales = np.full(shape, np.nan, np.float32) if is_int8 else None
     poisoned = [free.pop() for _ in range(7)]
     lists = []
     for s, (_, keys) in enumerate(sequences):

@@ -12,7 +12,7 @@ from mlcc.device.reference import mla as twin
 from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.batch import Batch
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc_compiler.ir.mla import LatentLayout, LatentShape
+from mlcc_compiler.ir.mla import MlaLayout, MlaShape
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,15 @@ class Case:
     before: tuple[CacheGroup, ...] = ()
 
     @property
-    def shape(self) -> LatentShape:
+    def shape(self) -> MlaShape:
         scale = (self.rank + self.rope) ** -0.5
-        return LatentShape(
-            self.heads, self.nope, self.rope, self.rank, self.value, float(scale), 1e-6
-        )
+        return MlaShape(self.heads, self.nope, self.rope, self.rank, self.value, float(scale), 1e-6)
 
     @property
-    def layout(self) -> LatentLayout:
+    def layout(self) -> MlaLayout:
         pairs = self.pairs.layout
-        (pages,) = self.shape.kept(self.page, self.dtype).tensors
-        return LatentLayout(self.shape, pages, pairs.step, pairs.group)
+        (pages,) = self.shape.cache_spec(self.page, self.dtype).tensors
+        return MlaLayout(self.shape, pages, pairs.step, pairs.group)
 
     @property
     def pairs(self) -> attention_cases.Case:

@@ -66,7 +66,7 @@ class Inputs:
 
     @property
     def layout(self) -> CacheLayout:
-        return CacheLayout(self.record.kept(16, "float16").tensors, LAYOUT, GROUP)
+        return CacheLayout(self.record.cache_spec(16, "float16").tensors, LAYOUT, GROUP)
 
     def of(self, tokens: slice) -> Inputs:
         """Those of some tokens."""
@@ -94,7 +94,7 @@ def inputs_of(record: LayerRecord, tokens: int, seed: int = 0) -> Inputs:
         nothing = np.full((BEYOND, width), np.nan, np.float32)
         return np.concatenate([normal(tokens, width), nothing])
 
-    states = normal(SLOTS, *record.kept(16, "").tensors[0].shape)
+    states = normal(SLOTS, *record.cache_spec(16, "").tensors[0].shape)
     if isinstance(record, ConvShape):
         shared = [normal(record.channels, 1, record.taps)]
         shared += [normal(record.channels)] * record.bias

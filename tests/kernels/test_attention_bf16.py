@@ -46,7 +46,7 @@ def expected(given: Inputs) -> tuple[Any, Any]:
     case = given.case
     scale = np.float32(case.scale * (log2(e) if case.softcap is None else 1.0))
     q = rounded(given.q * scale) * np.float32(case.scale / (scale * case.scale))
-    some = replace(given, q=q, pages=given.pages if case.layout.scaled else rounded(given.pages))
+    some = replace(given, q=q, pages=given.pages if case.layout.is_int8 else rounded(given.pages))
     positive = some.pages.copy()
     positive[:, 1] = np.abs(positive[:, 1])
     bound = 2.0**-8 * replace(some, pages=positive).expected + 2e-5

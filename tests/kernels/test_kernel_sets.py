@@ -81,7 +81,7 @@ def test_an_operator_without_a_row_is_refused_by_name(kernels: KernelSet) -> Non
 @pytest.mark.parametrize("softcap", [None, 50.0])
 def test_an_attention_shape_survives_the_graph(window: int | None, softcap: float | None) -> None:
     shape = AttentionShape(8, 4, 32, 32**-0.5, window, softcap)
-    assert AttentionShape.of_text(shape.text()) == shape
+    assert AttentionShape.from_json(shape.to_json()) == shape
 
 
 def weighted(isa: Isa, row: Sizes, weight: Sizes, factor: float) -> PrimFunc:

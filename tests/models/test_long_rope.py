@@ -20,7 +20,7 @@ import transformers
 from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
 
 from mlcc.device.reference import ops as twin
-from mlcc_compiler.models.registry import build_model, goes_on, with_defaults
+from mlcc_compiler.models.registry import build_model, extends_context, with_defaults
 from mlcc_compiler.models.rope import Rope
 
 ULPS = 4e-7
@@ -436,4 +436,4 @@ def test_dynamic_rope_goes_on_and_no_other_does() -> None:
     """To any length; its case above is sixteen times the original one, four times its factor."""
     assert CASES["llama-dynamic"].context == 16 * config_of("llama-dynamic").max_position_embeddings
     for name, far in (("llama-dynamic", True), ("llama-linear", False), ("hunyuan", False)):
-        assert goes_on(json.loads(config_of(name).to_json_string(use_diff=False))) == far
+        assert extends_context(json.loads(config_of(name).to_json_string(use_diff=False))) == far

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.checkpoint.sentence import readout_of
+from mlcc_compiler.checkpoint.sentence import encoder_head_of
 
 MODULES = [
     {"type": "sentence_transformers.models.Transformer", "path": ""},
@@ -37,7 +37,7 @@ def opened(folder: Path, config: dict[str, Any], files: dict[str, Any]) -> Any:
 )
 def test_config(config: dict[str, Any], gist: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=gist):
-        readout_of(opened(tmp_path, config, {}))
+        encoder_head_of(opened(tmp_path, config, {}))
 
 
 def test_name_of_a_prompt(tmp_path: Path) -> None:
@@ -47,4 +47,4 @@ def test_name_of_a_prompt(tmp_path: Path) -> None:
         "config_sentence_transformers.json": {"prompts": {}, "default_prompt_name": ["query"]},
     }
     with pytest.raises(CheckpointError, match="its prompts are none"):
-        readout_of(opened(tmp_path, {}, files))
+        encoder_head_of(opened(tmp_path, {}, files))

@@ -18,7 +18,7 @@ from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.rank_weights import RankWeights
 from mlcc_compiler.calibration.activation_stats import activation_statistics
-from mlcc_compiler.calibration.dataset import rows_for, settled
+from mlcc_compiler.calibration.dataset import calibration_rows, resolve_calibration
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.options import RANDOM, Options, check_options
 from mlcc_compiler.plan import Plan, make_plan
@@ -105,10 +105,12 @@ def test_a_head_that_does_not_divide_is_whole(tmp_path: Path) -> None:
 def test_ranks_round_for_the_sizes_of_whole_inputs(tmp_path: Path) -> None:
     """Those of one process: of a matrix whose columns are divided, each its own."""
     checkpoint("llama", tmp_path / "model", vocab_size=132, hidden_size=128, **WHOLE_GROUPS)
-    one, two = (settled(planned(tmp_path / "model", ranks, quant="q4")) for ranks in (1, 2))
+    one, two = (
+        resolve_calibration(planned(tmp_path / "model", ranks, quant="q4")) for ranks in (1, 2)
+    )
     assert two.options.calibrate == RANDOM and two.split is not None
     whole, sizes = (
-        activation_statistics(p, rows_for(p), lambda done, total: None) for p in (one, two)
+        activation_statistics(p, calibration_rows(p), lambda done, total: None) for p in (one, two)
     )
     ranks = [RankWeights(two, two.split, []).tensors(rank) for rank in (0, 1)]
     own = [rank.of_columns(sizes) for rank in ranks]
@@ -124,10 +126,13 @@ def test_ranks_round_for_the_sizes_of_whole_inputs(tmp_path: Path) -> None:
 def test_parts_are_rounded_for_them(tmp_path: Path) -> None:
     """The same files as without, but for what rounding weighs by them."""
     checkpoint("llama", tmp_path / "model", vocab_size=132, **WHOLE_GROUPS)
-    plan, written = settled(planned(tmp_path / "model", quant="q4", max_batch=8)), []
+    plan, written = resolve_calibration(planned(tmp_path / "model", quant="q4", max_batch=8)), []
     assert plan.split is not None
     weights = RankWeights(plan, plan.split, stored(plan))
-    for sizes in (activation_statistics(plan, rows_for(plan), lambda done, total: None), {}):
+    for sizes in (
+        activation_statistics(plan, calibration_rows(plan), lambda done, total: None),
+        {},
+    ):
         with ArtifactWriter(tmp_path / "out") as writer:
             weights.write(writer, iter, lambda done, total: None, sizes)
             written.append({path.name: path.read_bytes() for path in writer.folder.iterdir()})
@@ -169,14 +174,14 @@ def test_codes_of_a_part_stand_for_the_same(name: str) -> None:
     weight = np.random.default_rng(3).standard_normal((6, 2048)).astype(np.float32)
     q = quantize(weight, how)
 
-    class Kept:
+    class CacheSpec:
         shapes, schemes = {"w": weight.shape}, {"w": name}
 
         def quantized(self, name: str) -> Any:
             return q
 
     for axis in (ROWS, COLUMNS):
-        views = [rank_tensors(Kept(), {"w": Part(axis)}, {}, rank, 2) for rank in (0, 1)]  # type: ignore[arg-type]
+        views = [rank_tensors(CacheSpec(), {"w": Part(axis)}, {}, rank, 2) for rank in (0, 1)]  # type: ignore[arg-type]
         parts = [view.quantized("w") for view in views]
         for part in parts:
             part.check("w")

@@ -22,7 +22,7 @@ from web_package import bridge
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.ir.lora import AdapterRoom
+from mlcc_compiler.ir.lora import LoraConfig
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 
@@ -55,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         name: merged(root / f"m-{name}", folder, 2.0, base) for name, folder in adapters.items()
     }
     row = get_target("webgpu", Choices(f16=False))
-    options = Options(quant="f32", context=64, adapters=AdapterRoom(4, 2))
+    options = Options(quant="f32", context=64, adapters=LoraConfig(4, 2))
     tab = compile_model(Checkpoint.open(base), row, root / "webgpu", options, Progress())
     return Made(tab, adapters, models)
 

@@ -43,7 +43,8 @@ def locked(out: Path) -> Iterator[None]:
 
 
 def check_replaceable(out: Path) -> None:
-    """Raises MlccError unless `out` is absent, empty, or contains a compiled model and nothing else."""
+    """Raises MlccError unless `out` is absent, empty, or contains a compiled model and nothing
+    else."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     other = "choose another --output or remove it"
@@ -67,7 +68,8 @@ def temporary(out: Path) -> Path:
 
 
 def replace(folder: Path, out: Path) -> None:
-    """Rename `folder` to `out`; the old content of `out` is deleted once the new one is in place."""
+    """Rename `folder` to `out`; the old content of `out` is deleted once the new one is in
+    place."""
     old = _old(out)
     if out.exists():
         out.rename(old)

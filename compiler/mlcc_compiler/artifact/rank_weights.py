@@ -67,7 +67,7 @@ class RankWeights:
     def tensors(self, rank: int) -> RankTensors:
         """The checkpoint's tensors as a rank sees them."""
         parts = {self.sources[name]: part for name, part in self.split.parts.items()}
-        aliases = {name: self.sources[table] for name, table in self.split.beside.items()}
+        aliases = {name: self.sources[table] for name, table in self.split.head_aliases.items()}
         return rank_tensors(self.plan.checkpoint.tensors, parts, aliases, rank, self.split.ranks)
 
     def write(

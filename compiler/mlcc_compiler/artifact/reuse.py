@@ -59,11 +59,11 @@ def link_weights(
     if not all(stored.has(rows) for rows in _by_tensor(specs).values()):
         raise _layout_error(folder, earlier.manifest)
     sample = _sample(plans)
-    with contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as stack:
         made = arrays_of(sample, plan.checkpoint.tensors, plan.sources, _silent)
         if plan.options.calibrate == RANDOM:  # as a compile goes about it, to give the same bits
             ahead = pipelined_packing(plan, plans, token_rows(plan, RANDOM))
-            made = pack_stream(sample, kept.enter_context(ahead), _silent)
+            made = pack_stream(sample, stack.enter_context(ahead), _silent)
         _check(stored, folder, sample, made)
     planned = plan_shards(specs)
     if planned != earlier.manifest.weights.tensors:

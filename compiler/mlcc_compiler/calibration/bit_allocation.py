@@ -21,7 +21,7 @@ import numpy as np
 
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.calibration.calibrate import CalibratedTensors
-from mlcc_compiler.calibration.sensitivity import losses
+from mlcc_compiler.calibration.sensitivity import measure_divergences
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 
@@ -49,7 +49,7 @@ def allocate_bits(
     choices = _affordable_schemes(
         _budget(plan, shapes), shapes
     )  # before minutes are spent on measuring
-    divergences = losses(
+    divergences = measure_divergences(
         plan, rows, dict.fromkeys(shapes, scheme(REFERENCE_SCHEME)), found, progress
     )
     shapes = {name: shapes[name] for name in divergences}
@@ -77,9 +77,9 @@ def _affordable_schemes(bits: float, shapes: Mapping[str, Shape]) -> Sequence[st
     each = [sum(_bits(choice, shape) for shape in shapes.values()) for choice in CANDIDATES]
     if bits < each[0]:
         raise UnsupportedError(
-            f"--bits {bits / weights:g}: {CANDIDATES[0]} has the fewest bits, {each[0] / weights:.2f} "
-            f"a weight of this model with its scales; give --bits {each[0] / weights + 0.01:.2f} "
-            "or more"
+            f"--bits {bits / weights:g}: {CANDIDATES[0]} has the fewest bits, "
+            f"{each[0] / weights:.2f} a weight of this model with its scales; give "
+            f"--bits {each[0] / weights + 0.01:.2f} or more"
         )
     return CANDIDATES[sum(cost <= bits for cost in each) - 1 :]
 

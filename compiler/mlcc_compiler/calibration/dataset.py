@@ -32,7 +32,7 @@ def resolve_calibration(plan: Plan) -> Plan:
     if earlier is not None:
         how = Artifact.open(earlier, host=False).manifest.quantization
         return _with_calibrate(plan, how.options.get("calibrated"))
-    if asked == NOTHING or plan.readout is not None or not _uses_statistics(plan):
+    if asked == NOTHING or plan.encoder_head is not None or not _uses_statistics(plan):
         return _with_calibrate(plan, None)
     if any(".experts." in name for name in plan.traced.names):
         why = "weights are rounded without the sizes of their inputs, as experts are too many"

@@ -111,7 +111,8 @@ class Forward:
     def resume_from(
         self, values: Mapping[str, Any], shared_kv: Mapping[int, tuple[Array, ...]]
     ) -> None:
-        """Continue from the state of another forward, of whose rows this one's are repeated copies."""
+        """Continue from the state of another forward, of whose rows this one's are repeated
+        copies."""
         of_rows, own = self._per_token_values(), len(self.values["positions"])
 
         def copied(value: Any) -> Any:

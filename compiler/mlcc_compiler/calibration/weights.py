@@ -62,7 +62,8 @@ class Weights:
         return _checked(source, found)[places]
 
     def matmul(self, name: str, x: Floats) -> Floats:
-        """x [n, K] times a matrix [N, K] transposed; the next rows are read in a thread meanwhile."""
+        """x [n, K] times a matrix [N, K] transposed; the next rows are read in a thread
+        meanwhile."""
         if not reads_rows(self.tensors):
             return np.asarray(x @ self.read(name).T)
         source, transposed = self.sources[name], np.ascontiguousarray(x.T)

@@ -19,7 +19,7 @@ from mlcc_compiler.checkpoint.files import MAX_JSON_BYTES, read, read_object
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.models.architectures import modernbert
 from mlcc_compiler.models.fields import refuse, require
-from mlcc_compiler.models.pooling import DenseShape, Readout
+from mlcc_compiler.models.pooling import DenseShape, EncoderHead
 from mlcc_compiler.models.registry import ENCODERS, with_defaults
 
 Pair = tuple[tuple[int, ...], ...]
@@ -63,7 +63,7 @@ _MOST_PROMPT = 1 << 16
 _FETCH = "fetch the checkpoint again"
 
 
-def readout_of(checkpoint: Checkpoint, reranker: bool = False) -> Readout | None:
+def encoder_head_of(checkpoint: Checkpoint, reranker: bool = False) -> EncoderHead | None:
     """What its rows are; None = it is a model that writes. reranker: one that writes is read as
     Qwen3-Reranker is. Raises CheckpointError, and UnsupportedError for what is not built."""
     kind = str(checkpoint.config.get("model_type"))
@@ -73,7 +73,7 @@ def readout_of(checkpoint: Checkpoint, reranker: bool = False) -> Readout | None
                 f"--reranker reads a Qwen3 by its next token, and this is a {kind!r:.40}; leave it "
                 "out: other rerankers are known by their config.json"
             )
-        return Readout(
+        return EncoderHead(
             "last",
             labels=1,
             normalize=False,
@@ -91,7 +91,7 @@ def readout_of(checkpoint: Checkpoint, reranker: bool = False) -> Readout | None
             "no modules.json says how tokens become one row: their mean is taken, and its length "
             "made 1"
         )
-        return Readout(notes=(note,))
+        return EncoderHead(notes=(note,))
     if checkpoint.config.get("use_bidirectional_attention"):
         raise UnsupportedError(
             "config.json: with 'use_bidirectional_attention' this model sees both ways, and no "
@@ -115,7 +115,7 @@ def _labels(checkpoint: Checkpoint) -> bool:
     return any(str(name).endswith("ForSequenceClassification") for name in named)
 
 
-def _classifier(checkpoint: Checkpoint, kind: str) -> Readout:
+def _classifier(checkpoint: Checkpoint, kind: str) -> EncoderHead:
     config = checkpoint.config
     names = config.get("id2label") or {}
     if not isinstance(names, dict):
@@ -134,7 +134,7 @@ def _classifier(checkpoint: Checkpoint, kind: str) -> Readout:
     pooling = "cls"
     if kind == "modernbert":
         pooling = modernbert.classifier_pooling(with_defaults(config))
-    return Readout(pooling, labels=1, normalize=False, activation=_activation(config))
+    return EncoderHead(pooling, labels=1, normalize=False, activation=_activation(config))
 
 
 def _activation(config: Mapping[str, Any]) -> str:
@@ -168,7 +168,7 @@ def _modules(checkpoint: Checkpoint) -> list[tuple[str, str]] | None:
     return [(kind.rpartition(".")[2], path) for kind, path in found]
 
 
-def _sentence(checkpoint: Checkpoint, modules: list[tuple[str, str]]) -> Readout:
+def _sentence(checkpoint: Checkpoint, modules: list[tuple[str, str]]) -> EncoderHead:
     kinds = [kind for kind, _ in modules]
     plain = kinds[:2] == ["Transformer", "Pooling"] and modules[0][1] == ""
     tail = kinds[2:]
@@ -191,15 +191,15 @@ def _sentence(checkpoint: Checkpoint, modules: list[tuple[str, str]]) -> Readout
             raise CheckpointError(f"{folder}: a Dense module takes {shape.inputs}, not {width}")
         width = shape.outputs
     own = read_object(folder, "sentence_bert_config.json") or {}
-    longest = own.get("max_seq_length")
+    max_length = own.get("max_seq_length")
     prompts, default = _prompts(read_object(folder, "config_sentence_transformers.json") or {})
-    return Readout(
+    return EncoderHead(
         pooling,
         tuple(dense),
         tail == ["Normalize"],
         prompts=prompts,
         default_prompt=default,
-        longest=require(own, "max_seq_length") if longest is not None else None,
+        max_length=require(own, "max_seq_length") if max_length is not None else None,
     )
 
 

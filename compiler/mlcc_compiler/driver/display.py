@@ -41,7 +41,7 @@ class Display:
             decided=self.decided,
             phase=self.phase,
             weights=self.weights,
-            measuring=self.measuring,
+            sensitivity=self.sensitivity,
             calibration=self.calibration,
         )
 
@@ -72,7 +72,7 @@ class Display:
             speed = f" ({size(int(done / seconds))}/s)" if done and seconds > 0 else ""
             self._line(f"{self._elapsed()} packing weights {percent:3d} %{speed}")
 
-    def measuring(self, done: int, total: int) -> None:
+    def sensitivity(self, done: int, total: int) -> None:
         """So many steps of the model are done, to say what rounding costs it."""
         self._steps("measuring what rounding costs", done, total)
 

@@ -8,10 +8,10 @@ from typing import Any
 from mlcc.artifact.schema import EncoderInfo
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.sentence import dense_folders, pair_of, readout_of
+from mlcc_compiler.checkpoint.sentence import dense_folders, encoder_head_of, pair_of
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.models.encoder import Encoder
-from mlcc_compiler.models.pooling import Readout
+from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.weights.encoder import with_answers, with_dense
 
 ENCODER_BATCH = 64
@@ -20,23 +20,23 @@ ENCODER_BATCH = 64
 
 def as_encoder(
     checkpoint: Checkpoint, reranker: bool, options: Mapping[str, Any]
-) -> tuple[Checkpoint, Readout | None]:
+) -> tuple[Checkpoint, EncoderHead | None]:
     """The checkpoint with all that is the model's, and what it is read for; None = it writes.
 
     options: those that only a model that writes obeys, by their names; None = not given. Raises
     CheckpointError, and UnsupportedError for what is not built.
     """
-    readout = readout_of(checkpoint, reranker)
-    if readout is None:
+    encoder_head = encoder_head_of(checkpoint, reranker)
+    if encoder_head is None:
         return checkpoint, None
     for option, value in options.items():
         if value is not None:
             raise UnsupportedError(f"{option} is for models that write; leave it out of an encoder")
-    if readout.answers:
-        checkpoint = with_answers(checkpoint, readout.answers)
-    elif not readout.labels:
+    if encoder_head.answers:
+        checkpoint = with_answers(checkpoint, encoder_head.answers)
+    elif not encoder_head.labels:
         checkpoint = with_dense(checkpoint, dense_folders(checkpoint))
-    return checkpoint, readout
+    return checkpoint, encoder_head
 
 
 def check_caches(caches: Caches) -> None:
@@ -50,20 +50,20 @@ def step_pools(caches: Caches, tokens: int, sequences: int) -> tuple[int, ...]:
     return tuple(-(-tokens // group.page_size) + sequences for group in caches.groups)
 
 
-def encoder_info(model: Encoder, readout: Readout, tokenizer: bytes) -> EncoderInfo:
+def encoder_info(model: Encoder, encoder_head: EncoderHead, tokenizer: bytes) -> EncoderInfo:
     """As the manifest has it. Raises CheckpointError for a tokenizer that joins no two texts, of a
     model that scores them."""
-    joins = readout.labels and not readout.template
+    joins = encoder_head.labels and not encoder_head.template
     pair, apart = pair_of(tokenizer) if joins else ((), False)
     return EncoderInfo(
-        task="score" if readout.labels else "embed",
-        pooling=readout.pooling,
+        task="score" if encoder_head.labels else "embed",
+        pooling=encoder_head.pooling,
         width=model.width,
-        normalize=readout.normalize,
-        activation=readout.activation,
-        prompts=dict(readout.prompts),
-        default_prompt=readout.default_prompt,
-        template=readout.template,
+        normalize=encoder_head.normalize,
+        activation=encoder_head.activation,
+        prompts=dict(encoder_head.prompts),
+        default_prompt=encoder_head.default_prompt,
+        template=encoder_head.template,
         pair=pair,
         segments=model.segments if apart else 1,
     )

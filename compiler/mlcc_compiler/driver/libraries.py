@@ -40,7 +40,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltLibrary:
     """A plan, whose library is written or being written, and what its weights and steps need."""
 
     plan: Plan
@@ -54,27 +54,29 @@ class Built:
 class Libraries:
     """Those of one artifact, the first the manifest's own. They are whole after `wait`."""
 
-    built: list[Built] = field(default_factory=list)
-    _running: list[Future[None]] = field(default_factory=list)
+    built: list[BuiltLibrary] = field(default_factory=list)
+    _futures: list[Future[None]] = field(default_factory=list)
 
-    def beside(self, items: Iterable[Item]) -> Iterator[Item]:
+    def watched(self, items: Iterable[Item]) -> Iterator[Item]:
         """The items, as long as no build has failed. Raises what a build raised."""
         for item in items:
-            for future in self._running:
+            for future in self._futures:
                 if future.done():
                     future.result()
             yield item
 
     def wait(self, report: Report) -> None:
         """Until all are written. Raises mlcc_targets.TargetError."""
-        if not all(future.done() for future in self._running):
+        if not all(future.done() for future in self._futures):
             report("libraries")
-        for future in self._running:
+        for future in self._futures:
             future.result()
 
 
 @contextmanager
-def libraries(plans: Iterable[Plan], writer: ArtifactWriter, report: Report) -> Iterator[Libraries]:
+def build_libraries(
+    plans: Iterable[Plan], writer: ArtifactWriter, report: Report
+) -> Iterator[Libraries]:
     """Lower every plan, and begin to build. At the end, and after an error, nothing runs any more.
 
     Raises UnsupportedError.
@@ -83,34 +85,34 @@ def libraries(plans: Iterable[Plan], writer: ArtifactWriter, report: Report) -> 
         found = Libraries()
         try:
             for plan in plans:
-                built, work = _lowered(plan, writer, report)
+                built, work = _lower_plan(plan, writer, report)
                 found.built.append(built)
                 _check_shared(found.built[0], built)
                 if work is not None:
-                    found._running.append(pool.submit(work))
+                    found._futures.append(pool.submit(work))
             yield found
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _lowered(
+def _lower_plan(
     plan: Plan, writer: ArtifactWriter, report: Report
-) -> tuple[Built, Callable[[], None] | None]:
+) -> tuple[BuiltLibrary, Callable[[], None] | None]:
     """What is known of a library before it is built, and what builds it, if anything is left."""
     library = writer.path(plan.target.library)
     for name in plan.target.extra_files:
         writer.path(name)
     if plan.target.device == "numpy":
         sites = sites_of(plan.traced.module, plan.traced.names) if plan.options.adapters else ()
-        return Built(plan, _reference_library(plan, library), (), 0, sites), None
+        return BuiltLibrary(plan, _reference_library(plan, library), (), 0, sites), None
     lowered = _lower(plan, report)
     outputs = [(plan.target, library)]
     if static := plan.static_row:
         writer.path(HEADER)
         outputs.append((static, writer.path(static.library)))
     functions, workspace = lowered.functions, lowered.workspace_bytes
-    built = Built(plan, lowered.plans, functions, workspace, lowered.sites)
+    built = BuiltLibrary(plan, lowered.plans, functions, workspace, lowered.sites)
     report("code")
     return built, lambda: _write(lowered, outputs, plan.options.dump_ir)
 
@@ -153,7 +155,7 @@ def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
     ]
 
 
-def _check_shared(first: Built, other: Built) -> None:
+def _check_shared(first: BuiltLibrary, other: BuiltLibrary) -> None:
     """Libraries of one artifact read the same weights. Raises UnsupportedError."""
     if specs_of(first.weights) != specs_of(other.weights):
         raise UnsupportedError(

@@ -12,8 +12,8 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.driver.encoder_plan import ENCODER_BATCH
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.layout import INT8, INT8_WORDS
-from mlcc_compiler.models.pooling import Readout
-from mlcc_compiler.models.registry import goes_on, longest
+from mlcc_compiler.models.pooling import EncoderHead
+from mlcc_compiler.models.registry import extends_context, max_context
 from mlcc_compiler.options import Options
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import Traced
@@ -24,12 +24,14 @@ CONTEXT = 4096
 PAGE_SIZE = 16
 
 
-def context_of(checkpoint: Checkpoint, options: Options, readout: Readout | None) -> int:
+def context_of(checkpoint: Checkpoint, options: Options, encoder_head: EncoderHead | None) -> int:
     """Tokens of a sequence at most. Raises UnsupportedError for more than the model knows."""
-    most = longest(checkpoint.config)
-    own = readout.longest if readout is not None and readout.longest else CONTEXT
+    most = max_context(checkpoint.config)
+    own = (
+        encoder_head.max_length if encoder_head is not None and encoder_head.max_length else CONTEXT
+    )
     context = options.context or min(most, own, CONTEXT)
-    if context > most and not goes_on(checkpoint.config):
+    if context > most and not extends_context(checkpoint.config):
         raise UnsupportedError(
             f"--context {context} is more than the model's {most}; use --context {most}"
         )
@@ -37,11 +39,11 @@ def context_of(checkpoint: Checkpoint, options: Options, readout: Readout | None
 
 
 def limits_of(
-    options: Options, target: Target, context: int, caches: Caches, readout: Readout | None
+    options: Options, target: Target, context: int, caches: Caches, encoder_head: EncoderHead | None
 ) -> Limits:
     """What a step may hold. Raises UnsupportedError where an encoder's text would not fit one."""
     batch = options.max_batch or target.max_batch
-    if readout is not None:  # a text is one step's, and has one row
+    if encoder_head is not None:  # a text is one step's, and has one row
         batch = options.max_batch or max(ENCODER_BATCH, target.max_batch)
         if options.max_step_tokens is not None and options.max_step_tokens < context:
             raise UnsupportedError(

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from mlcc.artifact.schema import CacheInfo, TensorSpec
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 
-AnyRecord = TypeVar("AnyRecord", bound="LayerRecord")
+RecordType = TypeVar("RecordType", bound="LayerRecord")
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class CacheTensor:
 
 
 @dataclass(frozen=True)
-class Kept:
+class CacheSpec:
     """What a layer keeps. Layers that keep the same are a cache group."""
 
     group: CacheGroup
     tensors: tuple[CacheTensor, ...]
 
-    def beside(self, other: Kept) -> Kept:
+    def merge(self, other: CacheSpec) -> CacheSpec:
         """What a layer keeps that has two operators. Raises ValueError if the kinds differ."""
         if other.group != self.group:
             raise ValueError(f"one layer keeps {self.group} and {other.group}")
-        return Kept(self.group, self.tensors + other.tensors)
+        return CacheSpec(self.group, self.tensors + other.tensors)
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,17 @@ class LayerRecord(ABC):
         if "operator" in vars(cls):
             RECORDS[cls.operator] = cls
 
-    def text(self) -> str:
+    def to_json(self) -> str:
         """As the attribute of a call in the graph."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def of_text(cls: type[AnyRecord], text: str) -> AnyRecord:
+    def from_json(cls: type[RecordType], text: str) -> RecordType:
         """The record that `text` wrote."""
         return cls(**json.loads(text))
 
     @abstractmethod
-    def kept(self, page_size: int, dtype: str) -> Kept:
+    def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
         """What it keeps, in pages of `page_size` tokens, of `dtype` where it leaves the choice."""
 
     def layout(self, layout: CacheLayout) -> Any:
@@ -104,12 +104,12 @@ class PagedRecord(LayerRecord):
     """How many of the operator's tensors ask; the others are appended."""
 
     @property
-    def asking(self) -> int:
+    def num_queries(self) -> int:
         """`queries`, unless that depends on the numbers."""
         return self.queries
 
     @property
-    def asks_only(self) -> bool:
+    def reads_shared_kv(self) -> bool:
         """Whether it reads what another operator of the layer appended earlier in the step."""
         return False
 
@@ -124,12 +124,12 @@ class StateRecord(LayerRecord):
 class CachePlan:
     """A cache group of a model: layers of one kind, each with the same tensors."""
 
-    kept: Kept
+    cache_spec: CacheSpec
     layers: tuple[int, ...]
 
     @property
     def group(self) -> CacheGroup:
-        return self.kept.group
+        return self.cache_spec.group
 
     def info(self, pool: int, form: str = "rows") -> CacheInfo:
         """As the manifest has it, with a pool of so many pages; keys and values lie in that
@@ -143,9 +143,9 @@ class CachePlan:
             tensors=tuple(
                 TensorSpec(name=f"{t.name}.{i}", dtype=t.dtype, shape=("num_pages", *t.shape))
                 for i in self.layers
-                for t in self.kept.tensors
+                for t in self.cache_spec.tensors
             ),
-            form=form if any(t.name == "kv" for t in self.kept.tensors) else "rows",
+            form=form if any(t.name == "kv" for t in self.cache_spec.tensors) else "rows",
         )
 
 
@@ -167,24 +167,24 @@ class Caches:
             (g, tensor)
             for g, plan in enumerate(self.plans)
             for _ in plan.layers
-            for tensor in plan.kept.tensors
+            for tensor in plan.cache_spec.tensors
         )
 
-    def place(self, layer: int, name: str | None = None) -> tuple[int, int]:
+    def locate(self, layer: int, name: str | None = None) -> tuple[int, int]:
         """(group, place among all tensors) of a layer's tensor of that name, or of its first."""
         before = 0
         for g, plan in enumerate(self.plans):
-            names = [tensor.name for tensor in plan.kept.tensors]
+            names = [tensor.name for tensor in plan.cache_spec.tensors]
             if layer in plan.layers:
-                own = 0 if name is None else names.index(name)
-                return g, before + plan.layers.index(layer) * len(names) + own
+                index = 0 if name is None else names.index(name)
+                return g, before + plan.layers.index(layer) * len(names) + index
             before += len(plan.layers) * len(names)
         raise KeyError(f"layer {layer} keeps nothing")
 
-    def own(self, layer: int, record: LayerRecord) -> tuple[int, tuple[CacheTensor, ...]]:
+    def layer_tensors(self, layer: int, record: LayerRecord) -> tuple[int, tuple[CacheTensor, ...]]:
         """(place of the first among all tensors, tensors) of what a layer keeps for an operator."""
-        g, first = self.place(layer, record.tensors[0])
-        tensors = self.plans[g].kept.tensors
+        g, first = self.locate(layer, record.tensors[0])
+        tensors = self.plans[g].cache_spec.tensors
         return first, tuple(tensor for tensor in tensors if tensor.name in record.tensors)
 
     def infos(self, pools: Sequence[int], form: str = "rows") -> tuple[CacheInfo, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
-from mlcc_compiler.ir.caches import CacheLayout, CacheTensor, Kept, PagedRecord
+from mlcc_compiler.ir.caches import CacheLayout, CacheSpec, CacheTensor, PagedRecord
 from mlcc_compiler.quantization.quantized import Quantized
 
 Array = npt.NDArray[Any]
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 INT8, INT8_WORDS = "int8", "int8x4"
 """Pages of 8-bit numbers, as a kernel set reads them: bytes, or four in a word, the first lowest
 (WGSL has 32-bit types only). In memory they are the same on every device that runs here."""
-SCALED = frozenset({INT8, INT8_WORDS})
+INT8_FORMS = frozenset({INT8, INT8_WORDS})
 """How pages are kept whose numbers stand for themselves times the scale of their token and head:
 the largest magnitude divided by 127 (absmax; LLM.int8(), Dettmers et al., 2022)."""
 
@@ -55,11 +55,11 @@ class AttentionShape(PagedRecord):
     another layer's queries (cross-layer attention; Brandon et al., 2024)."""
 
     @property
-    def asks_only(self) -> bool:
+    def reads_shared_kv(self) -> bool:
         return self.shared
 
     @property
-    def asking(self) -> int:
+    def num_queries(self) -> int:
         """The queries, and the sinks."""
         return 2 if self.sinks else 1
 
@@ -73,7 +73,7 @@ class AttentionShape(PagedRecord):
         """Query heads that share a KV head."""
         return self.heads // self.kv_heads
 
-    def kept(self, page_size: int, dtype: str) -> Kept:
+    def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
         """Pages of keys and values; of a window, if there is one. 8-bit ones have their scales."""
         kind = "window" if self.slides else "paged"
         rows, dim = (2, self.kv_heads, page_size), self.head_dim
@@ -84,10 +84,10 @@ class AttentionShape(PagedRecord):
             tensors = [CacheTensor(name, (*rows, dim // 4), "uint32")]
         else:
             tensors = [CacheTensor(name, (*rows, dim), dtype)]
-        if dtype in SCALED:
+        if dtype in INT8_FORMS:
             tensors.append(CacheTensor(scale, rows, "float32"))
         window = self.window if self.slides else None
-        return Kept(CacheGroup(kind, page_size, window), tuple(tensors))
+        return CacheSpec(CacheGroup(kind, page_size, window), tuple(tensors))
 
     def layout(self, layout: CacheLayout) -> KvLayout:
         return KvLayout.of(layout)
@@ -110,15 +110,15 @@ class KvLayout:
     group: int
 
     @property
-    def scaled(self) -> bool:
+    def is_int8(self) -> bool:
         """Whether there are scales."""
-        return self.dtype in SCALED
+        return self.dtype in INT8_FORMS
 
     @property
     def tensors(self) -> tuple[CacheTensor, ...]:
         """The pages, and their scales."""
         shape = AttentionShape(self.kv_heads, self.kv_heads, self.head_dim, 1.0)
-        return shape.kept(self.page_size, self.dtype).tensors
+        return shape.cache_spec(self.page_size, self.dtype).tensors
 
     @classmethod
     def of(cls, layout: CacheLayout) -> KvLayout:

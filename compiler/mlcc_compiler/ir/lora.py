@@ -15,7 +15,7 @@ DEFAULT_SLOTS = 8
 
 
 @dataclass(frozen=True)
-class AdapterRoom:
+class LoraConfig:
     """What a compile is asked for."""
 
     rank: int
@@ -23,7 +23,7 @@ class AdapterRoom:
 
 
 @dataclass(frozen=True)
-class AdaptShape:
+class LoraShape:
     """One site, as its kernels are built for it."""
 
     inputs: int
@@ -35,7 +35,7 @@ class AdaptShape:
     layout: StepLayout
 
     @classmethod
-    def of(cls, site: AdapterSite, slots: int, rank: int, layout: StepLayout) -> AdaptShape:
+    def of(cls, site: AdapterSite, slots: int, rank: int, layout: StepLayout) -> LoraShape:
         return cls(site.inputs, site.outputs, slots, rank, layout)
 
     @property
@@ -44,12 +44,12 @@ class AdaptShape:
         return len(self.outputs) * self.rank
 
     @property
-    def starts(self) -> list[int]:
+    def module_columns(self) -> list[int]:
         """The first column of each module."""
         return [sum(self.outputs[:part]) for part in range(len(self.outputs))]
 
 
-def check_room(info: AdaptersInfo, target: Target) -> None:
+def check_lora_limits(info: AdaptersInfo, target: Target) -> None:
     """Raises UnsupportedError for more than a device's kernels may bind, or the target runs."""
     if not info.sites:
         raise UnsupportedError("the model has no linear layer that adapters could add to")

@@ -14,12 +14,12 @@ from typing import ClassVar
 
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.ir.caches import CacheLayout, CacheTensor, Kept, PagedRecord
-from mlcc_compiler.ir.layout import SCALED
+from mlcc_compiler.ir.caches import CacheLayout, CacheSpec, CacheTensor, PagedRecord
+from mlcc_compiler.ir.layout import INT8_FORMS
 
 
 @dataclass(frozen=True)
-class LatentShape(PagedRecord):
+class MlaShape(PagedRecord):
     """The numbers of one layer's latent attention, from the model to the kernel."""
 
     operator: ClassVar = "latent_attention"
@@ -51,28 +51,28 @@ class LatentShape(PagedRecord):
         that make a value."""
         return self.heads * (self.nope + self.value), self.rank
 
-    def kept(self, page_size: int, dtype: str) -> Kept:
+    def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
         """Pages of latents, one tensor a layer. Raises UnsupportedError for 8-bit ones."""
-        if dtype in SCALED:
+        if dtype in INT8_FORMS:
             raise UnsupportedError(
                 "--kv int8: pages of latents (multi-head latent attention) have no 8-bit form, as "
                 "a latent is all heads' keys and values at once; leave --kv out"
             )
         shape = (page_size, self.width)
         tensors = tuple(CacheTensor(name, shape, dtype) for name in self.tensors)
-        return Kept(CacheGroup("paged", page_size), tensors)
+        return CacheSpec(CacheGroup("paged", page_size), tensors)
 
-    def layout(self, layout: CacheLayout) -> LatentLayout:
+    def layout(self, layout: CacheLayout) -> MlaLayout:
         (pages,) = layout.tensors
-        return LatentLayout(self, pages, layout.step, layout.group)
+        return MlaLayout(self, pages, layout.step, layout.group)
 
 
 @dataclass(frozen=True)
-class LatentLayout:
+class MlaLayout:
     """The page tensor of a layer, [num_pages, page_size, rank + rope], and which of the step's page
     lists names its pages."""
 
-    shape: LatentShape
+    shape: MlaShape
     pages: CacheTensor
     step: StepLayout
     group: int

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc_compiler.ir.caches import CacheTensor, Kept, StateRecord
+from mlcc_compiler.ir.caches import CacheSpec, CacheTensor, StateRecord
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ConvShape(StateRecord):
     bias: bool = False
     """Whether a number of each channel is added."""
 
-    def kept(self, page_size: int, dtype: str) -> Kept:
+    def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
         """The inputs that later tokens see, the oldest first."""
         return _state(CacheTensor("conv", (self.taps - 1, self.channels), "float32"))
 
@@ -63,7 +63,7 @@ class DeltaShape(StateRecord):
         """Value heads that share a key head."""
         return self.v_heads // self.k_heads
 
-    def kept(self, page_size: int, dtype: str) -> Kept:
+    def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
         """The transposed matrix of each head: a row for each value, along the keys."""
         return _state(CacheTensor("delta", (self.v_heads, self.v_dim, self.k_dim), "float32"))
 
@@ -99,10 +99,10 @@ class ScanShape(StateRecord):
         """Heads of a group."""
         return self.heads // self.groups
 
-    def kept(self, page_size: int, dtype: str) -> Kept:
+    def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
         """The matrix of each head: a row for each of its numbers, along the state."""
         return _state(CacheTensor("scan", (self.heads, self.head_dim, self.state), "float32"))
 
 
-def _state(tensor: CacheTensor) -> Kept:
-    return Kept(CacheGroup("state"), (tensor,))
+def _state(tensor: CacheTensor) -> CacheSpec:
+    return CacheSpec(CacheGroup("state"), (tensor,))

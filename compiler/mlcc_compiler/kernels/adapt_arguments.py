@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.ir.lora import AdaptShape
+from mlcc_compiler.ir.lora import LoraShape
 from mlcc_compiler.kernels.frame import Argument, Device, activations, f32
 from mlcc_compiler.kernels.step import step_argument
 
 
-def shrink_arguments(device: Device, shape: AdaptShape) -> dict[str, Argument]:
+def shrink_arguments(device: Device, shape: LoraShape) -> dict[str, Argument]:
     """(x[n, inputs], a f32[slots, modules * rank, inputs], step) -> f32[n, modules * rank]: the
     products of each token with its slot's rows; undefined beyond its rank and without an adapter.
     """
@@ -20,7 +20,7 @@ def shrink_arguments(device: Device, shape: AdaptShape) -> dict[str, Argument]:
     }
 
 
-def expand_arguments(device: Device, shape: AdaptShape) -> dict[str, Argument]:
+def expand_arguments(device: Device, shape: LoraShape) -> dict[str, Argument]:
     """(y[n, outputs], what `adapt_shrink` made, b f32[slots, rank, outputs], step) -> y with the
     products of each token added; the modules side by side, each with its own part."""
     rows = activations(device, "n", sum(shape.outputs))

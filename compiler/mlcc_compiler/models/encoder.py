@@ -15,9 +15,9 @@ from mlcc_compiler.models import ops
 from mlcc_compiler.models.causal_lm import Decoder, LayerFactory
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.layers import Linear
-from mlcc_compiler.models.pooling import DenseShape, Readout
+from mlcc_compiler.models.pooling import DenseShape, EncoderHead
 
-EncoderFactory = Callable[[DecoderConfig, Readout], "Encoder"]
+EncoderFactory = Callable[[DecoderConfig, EncoderHead], "Encoder"]
 
 
 class Table(nn.Module):
@@ -45,14 +45,14 @@ class Dense(nn.Module):
 class Encoder(nn.Module):
     """token_ids i32[n], positions i32[n], logit_rows i32[r] -> f32[r, width]."""
 
-    def __init__(self, config: DecoderConfig, readout: Readout) -> None:
-        self.config, self.readout = config, readout
-        self.dense = nn.ModuleList([Dense(shape) for shape in readout.dense])
+    def __init__(self, config: DecoderConfig, encoder_head: EncoderHead) -> None:
+        self.config, self.encoder_head = config, encoder_head
+        self.dense = nn.ModuleList([Dense(shape) for shape in encoder_head.dense])
 
     def forward(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
         x = self.states(token_ids, positions)
         x = self.pool(x, logit_rows)
-        if self.readout.labels:
+        if self.encoder_head.labels:
             return self.score(x)
         for module in self.dense:
             x = module(x)
@@ -65,9 +65,13 @@ class Encoder(nn.Module):
     @property
     def width(self) -> int:
         """Numbers of a row."""
-        if self.readout.labels:
-            return self.readout.labels
-        return self.readout.dense[-1].outputs if self.readout.dense else self.config.hidden_size
+        if self.encoder_head.labels:
+            return self.encoder_head.labels
+        return (
+            self.encoder_head.dense[-1].outputs
+            if self.encoder_head.dense
+            else self.config.hidden_size
+        )
 
     @property
     def segments(self) -> int:
@@ -76,7 +80,11 @@ class Encoder(nn.Module):
 
     def pool(self, x: Tensor, rows: Tensor) -> Tensor:
         """One row of each text."""
-        return ops.mean_rows(x, rows) if self.readout.pooling == "mean" else ops.take_rows(x, rows)
+        return (
+            ops.mean_rows(x, rows)
+            if self.encoder_head.pooling == "mean"
+            else ops.take_rows(x, rows)
+        )
 
     def score(self, x: Tensor) -> Tensor:
         """The classifier's answer for pooled rows."""
@@ -86,12 +94,14 @@ class Encoder(nn.Module):
 class DecoderEncoder(Encoder):
     """The stack of a language model, read by its last token or by the mean of all."""
 
-    def __init__(self, config: DecoderConfig, readout: Readout, layer: LayerFactory) -> None:
-        super().__init__(replace(config, tie_embeddings=False), readout)
+    def __init__(
+        self, config: DecoderConfig, encoder_head: EncoderHead, layer: LayerFactory
+    ) -> None:
+        super().__init__(replace(config, tie_embeddings=False), encoder_head)
         self.model = Decoder(config, layer)
-        if readout.labels:
+        if encoder_head.labels:
             # named as AutoModelForSequenceClassification has it
-            self.labels = Linear(config.hidden_size, readout.labels)
+            self.labels = Linear(config.hidden_size, encoder_head.labels)
 
     def states(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         return self.model.norm(self.model(token_ids, positions))

@@ -18,7 +18,7 @@ from typing import Any
 from mlcc_compiler.ir._tvm import Tensor, nn, relax
 from mlcc_compiler.ir.graph import PREFIX, attribute
 from mlcc_compiler.ir.layout import AttentionShape
-from mlcc_compiler.ir.mla import LatentShape
+from mlcc_compiler.ir.mla import MlaShape
 from mlcc_compiler.ir.states import ConvShape, DeltaShape, ScanShape
 from mlcc_compiler.models.rope import Rope
 
@@ -97,7 +97,7 @@ def attention(
     """
     asked = [q] if sinks is None else [q, sinks]
     given = [tensor for tensor in (k, v) if tensor is not None]
-    text = (shape if given else replace(shape, shared=True)).text()
+    text = (shape if given else replace(shape, shared=True)).to_json()
     return _call("attention", [*asked, *given], [layer, text], q.shape)
 
 
@@ -108,7 +108,7 @@ def latent_attention(
     weight: Tensor,
     table: Tensor,
     layer: int,
-    shape: LatentShape,
+    shape: MlaShape,
 ) -> Tensor:
     """Causal attention of each token over its own sequence, whose keys and values are made of
     latents (`mlcc_compiler.ir.mla`).
@@ -119,7 +119,7 @@ def latent_attention(
     """
     asked, appended = [q, weight, table], [latent, norm, table]
     out = [q.shape[0], shape.heads, shape.value]
-    return _call("latent_attention", [*asked, *appended], [layer, shape.text()], out)
+    return _call("latent_attention", [*asked, *appended], [layer, shape.to_json()], out)
 
 
 def causal_conv(
@@ -132,7 +132,7 @@ def causal_conv(
     The last tap is the token's own; before the sequence's beginning are zeros.
     """
     tensors = [x, weight] if bias is None else [x, weight, bias]
-    return _call("causal_conv", tensors, [layer, shape.text()], x.shape)
+    return _call("causal_conv", tensors, [layer, shape.to_json()], x.shape)
 
 
 def delta_rule(
@@ -150,7 +150,7 @@ def delta_rule(
     with q and k of length 1; S is zeros before the sequence's beginning.
     """
     out = [qkv.shape[0], shape.v_heads, shape.v_dim]
-    return _call("delta_rule", [qkv, b, a, *vectors], [layer, shape.text()], out)
+    return _call("delta_rule", [qkv, b, a, *vectors], [layer, shape.to_json()], out)
 
 
 def selective_scan(
@@ -174,7 +174,7 @@ def selective_scan(
     """
     out = [xbc.shape[0], shape.heads, shape.head_dim]
     tensors = [xbc, dt, a_log, skip, dt_bias]
-    return _call("selective_scan", tensors, [layer, shape.text()], out)
+    return _call("selective_scan", tensors, [layer, shape.to_json()], out)
 
 
 def scale_columns(x: Tensor, factors: Tensor) -> Tensor:

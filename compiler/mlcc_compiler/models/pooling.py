@@ -23,7 +23,7 @@ class DenseShape:
 
 
 @dataclass(frozen=True)
-class Readout:
+class EncoderHead:
     """`labels` 0 = rows are embeddings; 1 = a score of a pair of texts."""
 
     pooling: str = "mean"
@@ -36,7 +36,7 @@ class Readout:
     """What goes before a text, by what the text is for."""
     default_prompt: str = ""
     """The name of one of them, "" = none."""
-    longest: int | None = None
+    max_length: int | None = None
     """Tokens, if the files say so."""
     answers: tuple[str, ...] = ()
     """Two tokens, no and yes: a language model's score is how much likelier the second comes next

@@ -64,7 +64,7 @@ from mlcc_compiler.models.closest_architecture import nearest
 from mlcc_compiler.models.config import DecoderConfig, rope_parameters
 from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
 from mlcc_compiler.models.fields import HfConfig, require
-from mlcc_compiler.models.pooling import Readout
+from mlcc_compiler.models.pooling import EncoderHead
 
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,
@@ -148,14 +148,14 @@ def with_defaults(hf: HfConfig) -> HfConfig:
     return module.complete(whole) if hasattr(module, "complete") else whole
 
 
-def longest(hf: HfConfig) -> int:
+def max_context(hf: HfConfig) -> int:
     """Tokens of a sequence that the model knows positions for."""
     module, hf = _module(hf), with_defaults(hf)
-    found: int = module.longest(hf) if module in ENCODERS.values() else 0
+    found: int = module.max_context(hf) if module in ENCODERS.values() else 0
     return found or require(hf, "max_position_embeddings")
 
 
-def goes_on(hf: HfConfig) -> bool:
+def extends_context(hf: HfConfig) -> bool:
     """Whether it knows positions beyond: the base of `dynamic` rope grows with any length."""
     given = rope_parameters(hf)
     kind = given.get("rope_type") or given.get("type")
@@ -166,7 +166,7 @@ def build_model(
     hf: HfConfig,
     context: int,
     activation_dtype: str = "float32",
-    readout: Readout | None = None,
+    encoder_head: EncoderHead | None = None,
 ) -> Architecture:
     """The model for a checkpoint's config; readout: of an encoder. Raises UnsupportedError for an
     unknown `model_type`."""
@@ -179,13 +179,13 @@ def build_model(
             "fetch the checkpoint's config.json again"
         ) from error
     config = replace(config, activation_dtype=activation_dtype)
-    if readout is None:
+    if encoder_head is None:
         stack = getattr(module, "Stack", Decoder)
         return Architecture(config, CausalLM(config, module.Layer, stack))
     config = replace(config, tie_embeddings=False, ignored=(*config.ignored, r"^lm_head\."))
     made = module in ENCODERS.values()
-    model = module.Model(config, readout, with_defaults(hf)) if made else None
-    return Architecture(config, model or DecoderEncoder(config, readout, module.Layer))
+    model = module.Model(config, encoder_head, with_defaults(hf)) if made else None
+    return Architecture(config, model or DecoderEncoder(config, encoder_head, module.Layer))
 
 
 def _module(hf: HfConfig) -> Any:

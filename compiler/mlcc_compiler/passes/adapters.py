@@ -16,7 +16,7 @@ from mlcc_compiler.ir._tvm import ir, relax
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.graph import attribute, call_parts, dims, literal, tensor
 from mlcc_compiler.ir.layout import WeightPlan
-from mlcc_compiler.ir.lora import AdapterRoom, AdaptShape
+from mlcc_compiler.ir.lora import LoraConfig, LoraShape
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.paged_kv import PagedKV
@@ -81,7 +81,7 @@ class AdaptedKV(PagedKV):
 
     entry = ENTRY
 
-    def __init__(self, module: ir.IRModule, *arguments: Any, shapes: Sequence[AdaptShape]) -> None:
+    def __init__(self, module: ir.IRModule, *arguments: Any, shapes: Sequence[LoraShape]) -> None:
         super().__init__(module, *arguments)
         self.shapes = shapes
 
@@ -116,7 +116,7 @@ def add_adapters(
     caches: Caches,
     layout: StepLayout,
     names: list[str],
-    room: AdapterRoom,
+    lora: LoraConfig,
     plans: Sequence[WeightPlan],
 ) -> tuple[ir.IRModule, tuple[AdapterSite, ...]]:
     """The module with `forward_adapters` beside `forward`, and what adapters add to.
@@ -128,7 +128,7 @@ def add_adapters(
     graph = relax.utils.copy_with_new_vars(marked.run()["forward"])
     both = ir.IRModule(module.functions, attrs=module.attrs)
     both[ENTRY] = graph.with_attr("global_symbol", ENTRY)
-    shapes = [AdaptShape.of(site, room.slots, room.rank, layout) for site in marked.sites]
+    shapes = [LoraShape.of(site, lora.slots, lora.rank, layout) for site in marked.sites]
     both = AdaptedKV(both, caches, layout, kernels, shapes=shapes).run()
     lowering = LowerOperators(both, kernels, names, ENTRY)
     both = lowering.run()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mlcc_compiler.ir._tvm import ir, relax
-from mlcc_compiler.ir.caches import RECORDS, CachePlan, Caches, Kept, LayerRecord, PagedRecord
+from mlcc_compiler.ir.caches import RECORDS, CachePlan, Caches, CacheSpec, LayerRecord, PagedRecord
 from mlcc_compiler.ir.graph import PREFIX, call_parts, literal
 
 _ORDER = ("paged", "window", "state")
@@ -20,16 +20,21 @@ def caches_of(module: ir.IRModule, page_size: int, dtype: str) -> Caches:
 
     Tensors of pages are of `dtype`, in pages of `page_size` tokens.
     """
-    layers: dict[int, Kept] = {}
+    layers: dict[int, CacheSpec] = {}
     for layer, record in _records_of(module["forward"]):
-        if isinstance(record, PagedRecord) and record.asks_only:
+        if isinstance(record, PagedRecord) and record.reads_shared_kv:
             continue
-        kept = record.kept(page_size, dtype)
-        layers[layer] = layers[layer].beside(kept) if layer in layers else kept
-    groups: dict[Kept, list[int]] = {}
-    for layer, kept in sorted(layers.items()):
-        groups.setdefault(kept, []).append(layer)
-    return Caches(tuple(CachePlan(kept, tuple(groups[kept])) for kept in sorted(groups, key=_key)))
+        cache_spec = record.cache_spec(page_size, dtype)
+        layers[layer] = layers[layer].merge(cache_spec) if layer in layers else cache_spec
+    groups: dict[CacheSpec, list[int]] = {}
+    for layer, cache_spec in sorted(layers.items()):
+        groups.setdefault(cache_spec, []).append(layer)
+    return Caches(
+        tuple(
+            CachePlan(cache_spec, tuple(groups[cache_spec]))
+            for cache_spec in sorted(groups, key=_key)
+        )
+    )
 
 
 def _records_of(function: relax.Function) -> Iterator[tuple[int, LayerRecord]]:
@@ -41,9 +46,13 @@ def _records_of(function: relax.Function) -> Iterator[tuple[int, LayerRecord]]:
                 record = RECORDS.get(name.removeprefix(PREFIX))
                 if record is not None:
                     layer, text = map(literal, arguments[-2:])
-                    yield int(layer), record.of_text(str(text))
+                    yield int(layer), record.from_json(str(text))
 
 
-def _key(kept: Kept) -> tuple[int, int, list[tuple[int, ...]]]:
-    group = kept.group
-    return _ORDER.index(group.kind), group.window or 0, [tensor.shape for tensor in kept.tensors]
+def _key(cache_spec: CacheSpec) -> tuple[int, int, list[tuple[int, ...]]]:
+    group = cache_spec.group
+    return (
+        _ORDER.index(group.kind),
+        group.window or 0,
+        [tensor.shape for tensor in cache_spec.tensors],
+    )

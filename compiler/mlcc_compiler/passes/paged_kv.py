@@ -66,7 +66,7 @@ class PagedKV(Rewriter):
             kind = RECORDS.get(name.removeprefix(PREFIX))
             if kind is not None:
                 *tensors, layer, text = [self.value(argument) for argument in arguments]
-                record = kind.of_text(str(literal(text)))
+                record = kind.from_json(str(literal(text)))
                 place = self._place(int(literal(layer)), record)
                 if isinstance(record, PagedRecord):
                     return self._paged(record, tensors, place)
@@ -79,7 +79,7 @@ class PagedKV(Rewriter):
         norm = (float(literal(eps)), float(literal(offset))) if norms.fields else None
         out = call.ty_args[0]
         numbers = (int(out.shape.values[1]), dims(table)[1], norm)
-        place = self._place(int(literal(layer)), AttentionShape.of_text(str(literal(text))))
+        place = self._place(int(literal(layer)), AttentionShape.from_json(str(literal(text))))
         inputs = [qkv, table, *norms.fields, self.slots[place.layout.group]]
         *pages, q = self._update("rotate_and_append", inputs, place, *numbers, out=[out])
         self.written[place.first] = pages
@@ -91,10 +91,10 @@ class PagedKV(Rewriter):
         return self.call_tir(kernel, "mean_rows", [*arguments, self.step], call.ty_args[0])
 
     def _paged(self, record: PagedRecord, tensors: list[Any], place: Place) -> Any:
-        if not record.asks_only:
-            inputs = [*tensors[record.asking :], self.slots[place.layout.group]]
+        if not record.reads_shared_kv:
+            inputs = [*tensors[record.num_queries :], self.slots[place.layout.group]]
             self.written[place.first] = self._update(record.append, inputs, place)
-        return self._attend(tensors[: record.asking], self.written[place.first], place)
+        return self._attend(tensors[: record.num_queries], self.written[place.first], place)
 
     def _state(self, record: LayerRecord, tensors: list[Any], place: Place, out: Any) -> Any:
         inputs, sizes = [*tensors, self.step], [self.sizes["b"]]
@@ -102,8 +102,8 @@ class PagedKV(Rewriter):
         return value
 
     def _place(self, layer: int, record: LayerRecord) -> Place:
-        group, _ = self.caches.place(layer)
-        first, own = self.caches.own(layer, record)
+        group, _ = self.caches.locate(layer)
+        first, own = self.caches.layer_tensors(layer, record)
         return Place(record, first, CacheLayout(own, self.layout, group))
 
     def _update(

@@ -55,7 +55,7 @@ class Split:
     ranks: int
     parts: dict[str, Part] = field(default_factory=dict)
     """By the model's names; those without are whole on every rank."""
-    beside: dict[str, str] = field(default_factory=dict)
+    head_aliases: dict[str, str] = field(default_factory=dict)
     """A head that has parts, of a table that is whole, too, as the embedding."""
     notes: list[str] = field(default_factory=list)
 
@@ -193,7 +193,7 @@ class _Splitter:
             head.scheme = model.model.embed_tokens.scheme
             model.lm_head = head
             model.config = replace(config, tie_embeddings=False)
-            self.done.beside = {HEAD: TABLE}
+            self.done.head_aliases = {HEAD: TABLE}
         self._rows("lm_head", model.lm_head, Part(ROWS))
         _then(model.lm_head, lambda logits: all_gather(logits, self.ranks))
 

@@ -45,7 +45,7 @@ def append_kv(gpu: Gpu, layout: KvLayout) -> PrimFunc:
     Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere.
     8-bit pages have their scales behind them: `append_int8`.
     """
-    if layout.scaled:
+    if layout.is_int8:
         return append_int8(gpu, layout)
     kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
 
@@ -79,7 +79,7 @@ def rotate_and_append(
     teams, parts = gpu.threads // lanes, heads + 2 * kv_heads
 
     def body(qkv: Expr, table: Expr, *rest: Expr) -> None:
-        *weights, slots, pages, q = rest[:-2] + rest[-1:] if layout.scaled else rest
+        *weights, slots, pages, q = rest[:-2] + rest[-1:] if layout.is_int8 else rest
         count = int32(slots.shape[0]) * parts
         grid = (ceil_div(slots.shape[0] * parts, teams),)
         with launch(grid, (lanes, teams)) as (block, lane, team):
@@ -119,7 +119,7 @@ def rotate_and_append(
                             store(pages, stored(x, layout.dtype), page, kind - 1, h, offset, d)
 
             inside = block * teams + team < count
-            if not layout.scaled:
+            if not layout.is_int8:
                 with when(inside):
                     each_lane(head_dim, lanes, lane, element)
                 return

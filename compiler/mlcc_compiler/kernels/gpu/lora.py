@@ -7,7 +7,7 @@ workgroup for each token and module, then a thread for each number of the result
 from __future__ import annotations
 
 from mlcc_compiler.ir._tvm import T
-from mlcc_compiler.ir.lora import AdaptShape
+from mlcc_compiler.ir.lora import LoraShape
 from mlcc_compiler.kernels.adapt_arguments import expand_arguments, shrink_arguments
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
@@ -29,7 +29,7 @@ _LANES = 32
 """Threads that make one product together."""
 
 
-def adapt_shrink(gpu: Gpu, shape: AdaptShape) -> PrimFunc:
+def adapt_shrink(gpu: Gpu, shape: LoraShape) -> PrimFunc:
     """The kernel of `shrink_arguments`."""
     teams = gpu.threads // _LANES
 
@@ -57,7 +57,7 @@ def adapt_shrink(gpu: Gpu, shape: AdaptShape) -> PrimFunc:
     return kernel(body, **shrink_arguments(gpu, shape))
 
 
-def adapt_expand(gpu: Gpu, shape: AdaptShape) -> PrimFunc:
+def adapt_expand(gpu: Gpu, shape: LoraShape) -> PrimFunc:
     """The kernel of `expand_arguments`."""
     width = sum(shape.outputs)
 
@@ -68,7 +68,7 @@ def adapt_expand(gpu: Gpu, shape: AdaptShape) -> PrimFunc:
             slot, rank = _use(shape, words, i)
             with when(column < width):
                 part = T.int32(0)
-                for start in shape.starts[1:]:
+                for start in shape.module_columns[1:]:
                     part = part + T.Select(column >= start, T.int32(1), T.int32(0))
                 first = bind(part * shape.rank)
                 total = Local()
@@ -80,7 +80,7 @@ def adapt_expand(gpu: Gpu, shape: AdaptShape) -> PrimFunc:
     return kernel(body, **expand_arguments(gpu, shape))
 
 
-def _use(shape: AdaptShape, words: Expr, i: Expr) -> tuple[Expr, Expr]:
+def _use(shape: LoraShape, words: Expr, i: Expr) -> tuple[Expr, Expr]:
     """The slot of a token's sequence and its rank; 0 and 0 where there is none."""
     step, slot, rank = Step(shape.layout, words), Local(1, "int32"), Local(1, "int32")
     slot[0] = T.int32(0)

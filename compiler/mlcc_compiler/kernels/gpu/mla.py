@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlcc_compiler.ir._tvm import T
-from mlcc_compiler.ir.mla import LatentLayout, LatentShape
+from mlcc_compiler.ir.mla import MlaLayout, MlaShape
 from mlcc_compiler.kernels.frame import (
     Expr,
     PrimFunc,
@@ -37,7 +37,7 @@ _TOKENS = 4  # that a thread multiplies with each weight it reads
 _LANES = 32  # threads that share a row of weights
 
 
-def latent_query(gpu: Gpu, shape: LatentShape) -> PrimFunc:
+def latent_query(gpu: Gpu, shape: MlaShape) -> PrimFunc:
     """(q f32[n, heads, nope + rope], weight, table f32[n, rope]) -> f32[n, heads, rank + rope]:
     what asks latents, then the rest of q turned."""
     nope, rank, each, columns = shape.nope, shape.rank, shape.nope + shape.value, shape.width
@@ -82,7 +82,7 @@ def latent_query(gpu: Gpu, shape: LatentShape) -> PrimFunc:
     return kernel(body, q=q, weight=f32(*shape.weight), table=f32("n", shape.rope), out=out)
 
 
-def latent_value(gpu: Gpu, shape: LatentShape) -> PrimFunc:
+def latent_value(gpu: Gpu, shape: MlaShape) -> PrimFunc:
     """(x f32[n, heads, rank], weight) -> f32[n, heads, value]: sums of each head's values, from
     sums of latents. A team of threads takes a row of weights."""
     rank, width, each = shape.rank, shape.value, shape.nope + shape.value
@@ -124,7 +124,7 @@ def latent_value(gpu: Gpu, shape: LatentShape) -> PrimFunc:
     return kernel(body, x=x, weight=f32(*shape.weight), out=out)
 
 
-def append_latent(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
+def append_latent(gpu: Gpu, layout: MlaLayout) -> PrimFunc:
     """(x f32[n, rank + rope], norm f32[rank], table f32[n, rope], token_slots i32[n], pages) ->
     pages, in place: x's latent normalised and its key turned. A workgroup takes a token.
 

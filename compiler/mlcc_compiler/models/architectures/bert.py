@@ -11,7 +11,7 @@ from mlcc_compiler.models.config import DecoderConfig, activation
 from mlcc_compiler.models.encoder import Encoder, Table, tanh
 from mlcc_compiler.models.fields import HfConfig, positive, refuse, require
 from mlcc_compiler.models.layers import Embedding, LayerNorm, Linear
-from mlcc_compiler.models.pooling import Readout
+from mlcc_compiler.models.pooling import EncoderHead
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 30522,
@@ -131,14 +131,14 @@ class Pooler(nn.Module):
 class Model(Encoder):
     """BertModel, or BertForSequenceClassification where there are labels."""
 
-    def __init__(self, config: DecoderConfig, readout: Readout, hf: HfConfig) -> None:
-        super().__init__(config, readout)
+    def __init__(self, config: DecoderConfig, encoder_head: EncoderHead, hf: HfConfig) -> None:
+        super().__init__(config, encoder_head)
         self.embeddings = Embeddings(
             config, require(hf, "max_position_embeddings"), require(hf, "type_vocab_size")
         )
         self.encoder = Stack(config)
-        if readout.labels:
-            self._add_head(config, readout.labels)
+        if encoder_head.labels:
+            self._add_head(config, encoder_head.labels)
 
     def _add_head(self, config: DecoderConfig, labels: int) -> None:
         self.pooler = Pooler(config)
@@ -150,7 +150,7 @@ class Model(Encoder):
         return min(2, int(self.embeddings.token_type_embeddings.weight.shape[0]))
 
     def states(self, token_ids: Tensor, positions: Tensor) -> Tensor:
-        x = self.embeddings(token_ids, positions, bool(self.readout.labels))
+        x = self.embeddings(token_ids, positions, bool(self.encoder_head.labels))
         for layer in self.encoder.layer:
             x = layer(x)
         return x

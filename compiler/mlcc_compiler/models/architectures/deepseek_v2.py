@@ -12,7 +12,7 @@ from typing import Any
 
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.ir._tvm import Tensor, nn
-from mlcc_compiler.ir.mla import LatentShape
+from mlcc_compiler.ir.mla import MlaShape
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
@@ -56,7 +56,7 @@ _LATENT_EPS = 1e-6
 class Config(DecoderConfig):
     """A decoder with latent attention. `head_dim` is that of queries: nope + rope."""
 
-    latent: LatentShape
+    latent: MlaShape
     query_rank: int | None
     """Numbers through which the query is projected; None = it is one matrix."""
     dense_layers: int
@@ -151,7 +151,7 @@ def config_of(
         qkv_bias=bias,
         output_bias=bias,
         mlp_bias=bool(hf.get("mlp_bias", False)),
-        latent=LatentShape(
+        latent=MlaShape(
             heads=fields["num_heads"],
             nope=nope,
             rope=rope,

@@ -12,7 +12,7 @@ from mlcc_compiler.models.config import DecoderConfig, activation, rope_paramete
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.fields import HfConfig, layer_types, positive, refuse, require
 from mlcc_compiler.models.layers import Embedding, LayerNorm, Linear
-from mlcc_compiler.models.pooling import Readout
+from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.rope import Rope, RopeConfig, build_rope
 
 DEFAULTS: dict[str, Any] = {
@@ -118,15 +118,15 @@ class Head(nn.Module):
 class Model(Encoder):
     """ModernBertModel, or ModernBertForSequenceClassification where there are labels."""
 
-    def __init__(self, config: DecoderConfig, readout: Readout, hf: HfConfig) -> None:
-        super().__init__(config, readout)
+    def __init__(self, config: DecoderConfig, encoder_head: EncoderHead, hf: HfConfig) -> None:
+        super().__init__(config, encoder_head)
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList([Layer(config, i) for i in range(config.num_layers)])
         self.final_norm = _norm(config)
-        if readout.labels:
+        if encoder_head.labels:
             kind = activation({"hidden_act": hf["classifier_activation"]})
             self.head = Head(config, bool(hf["classifier_bias"]), kind)
-            self.classifier = Linear(config.hidden_size, readout.labels, True)
+            self.classifier = Linear(config.hidden_size, encoder_head.labels, True)
 
     def states(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         config = self.config

@@ -50,8 +50,8 @@ def emit_attention(
     sizes: (sequences, entries of the group's page list).
     """
     kernel = kernels.made(paged_attention, shape, layout)
-    asking, rest = inputs[: shape.asking], inputs[shape.asking :]
-    q, *sinks = asking
+    num_queries, rest = inputs[: shape.num_queries], inputs[shape.num_queries :]
+    q, *sinks = num_queries
     out = tensor(dims(q), dtype_of(q))
     return graph.call_tir(kernel, "paged_attention", [q, *rest, *sinks, sizes[0]], out)
 

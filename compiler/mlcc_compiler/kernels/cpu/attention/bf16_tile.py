@@ -83,7 +83,7 @@ class Bf16Tile:
             size = bind(T.min(tile.end - begin, cut.block))
             self._load_keys(tile, begin, size, scratch)
             self._load_values(tile, begin, size, scratch)
-            if cut.layout.scaled:
+            if cut.layout.is_int8:
                 self.cache.load_scales(tile, begin, size, scratch)
 
             def attend(row: Expr, rows: int) -> None:
@@ -210,7 +210,7 @@ class Bf16Tile:
         Scales of 8-bit pages belong here, once a key: a key's to its score, a value's to its
         weight, but not to the total.
         """
-        pairs, scales = scratch.pairs, self.cut.layout.scaled
+        pairs, scales = scratch.pairs, self.cut.layout.is_int8
         best, total = Registers(1, _LANES), Registers(1, _LANES)
         changed = masked or scales or self.cut.shape.softcap is not None
         with T.serial(rows.count) as r:

@@ -142,7 +142,7 @@ class Scratch:
         self.shrink = T.alloc_buffer((whole,), "float32")
         # register tiles of keys may end behind the block
         self.long_scores = T.alloc_buffer((FEW, cut.long_block + 4 * cut.lanes), "float32")
-        if cut.layout.scaled:
+        if cut.layout.is_int8:
             keys = -(-max(block, cut.long_block) // _PAIR_STEP) * _PAIR_STEP
             self.scales = T.alloc_buffer((2, keys), "float32")
         if cut.multiplies_bytes:

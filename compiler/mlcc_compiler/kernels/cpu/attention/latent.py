@@ -11,7 +11,7 @@ from typing import Any
 
 from mlcc_compiler.ir.graph import Graph, dims, dtype_of, tensor
 from mlcc_compiler.ir.layout import AttentionShape, KvLayout
-from mlcc_compiler.ir.mla import LatentLayout, LatentShape
+from mlcc_compiler.ir.mla import MlaLayout, MlaShape
 from mlcc_compiler.kernels.cpu.attention.attention import attend
 from mlcc_compiler.kernels.cpu.attention.blocking import Blocking, Cache
 from mlcc_compiler.kernels.cpu.attention.mla_cache import latent_query, latent_value
@@ -27,8 +27,8 @@ def emit_latent_attention(
     graph: Graph,
     inputs: Sequence[Any],
     sizes: tuple[Any, Any],
-    shape: LatentShape,
-    layout: LatentLayout,
+    shape: MlaShape,
+    layout: MlaLayout,
 ) -> Any:
     """Emit attention of `inputs`: q f32[n, heads, nope + rope], kv_b_proj's weight, the table of
     rotations, pages and step; returns f32[n, heads, value].
@@ -45,7 +45,7 @@ def emit_latent_attention(
     return graph.call_tir(kernel, "latent_value", [sums, weight], out)
 
 
-def attend_latents(isa: Isa, layout: LatentLayout) -> PrimFunc:
+def attend_latents(isa: Isa, layout: MlaLayout) -> PrimFunc:
     """(q f32[n, heads, rank + rope], pages, step, b sequences at most) -> f32[n, heads, rank].
 
     pages: dtype[num_pages, page_size, rank + rope]. Otherwise as `paged_attention`.

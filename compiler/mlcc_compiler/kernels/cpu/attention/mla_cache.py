@@ -5,7 +5,7 @@ kv_b_proj, and the append, which normalises and rotates. The attention is `atten
 from collections.abc import Callable
 
 from mlcc_compiler.ir._tvm import T
-from mlcc_compiler.ir.mla import LatentLayout, LatentShape
+from mlcc_compiler.ir.mla import MlaLayout, MlaShape
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.parallel import each_row
 from mlcc_compiler.kernels.cpu.isa.register_tile import (
@@ -38,7 +38,7 @@ from mlcc_compiler.kernels.frame import (
 _TOKENS = 32  # of a task: the rows that read a head's weights while they are in a core's own cache
 
 
-def latent_query(isa: Isa, shape: LatentShape) -> PrimFunc:
+def latent_query(isa: Isa, shape: MlaShape) -> PrimFunc:
     """(q f32[n, heads, nope + rope], weight, table f32[n, rope]) -> f32[n, heads, rank + rope]:
     what asks latents, then the rest of q turned."""
     nope, rope, rank, each = shape.nope, shape.rope, shape.rank, shape.nope + shape.value
@@ -79,7 +79,7 @@ def latent_query(isa: Isa, shape: LatentShape) -> PrimFunc:
     return kernel(body, q=q, weight=f32(*shape.weight), table=f32("n", rope), out=out)
 
 
-def latent_value(isa: Isa, shape: LatentShape) -> PrimFunc:
+def latent_value(isa: Isa, shape: MlaShape) -> PrimFunc:
     """(x f32[n, heads, rank], weight) -> f32[n, heads, value]: sums of each head's values, from
     sums of latents."""
     rank, value, each = shape.rank, shape.value, shape.nope + shape.value
@@ -114,7 +114,7 @@ def latent_value(isa: Isa, shape: LatentShape) -> PrimFunc:
     return kernel(body, x=x, weight=f32(*shape.weight), out=out)
 
 
-def append_latent(isa: Isa, layout: LatentLayout) -> PrimFunc:
+def append_latent(isa: Isa, layout: MlaLayout) -> PrimFunc:
     """(x f32[n, rank + rope], norm f32[rank], table f32[n, rope], token_slots i32[n], pages) ->
     pages, in place: x's latent normalised and its key turned.
 

@@ -87,7 +87,7 @@ class TileKernel:
             begin = bind(tile.begin + i * block)
             size = bind(T.min(tile.end - begin, block))
             score(tile, begin, size, scratch)
-            if self.cut.layout.scaled:
+            if self.cut.layout.is_int8:
                 self.cache.load_scales(tile, begin, size, scratch)
             self._soften(tile, begin, size, scratch)
             self._add_values(tile, begin, size, scratch, few)
@@ -119,7 +119,7 @@ class TileKernel:
             with T.serial(vectors) as v:
                 at = span(v * lanes, lanes)
                 dot = scratch.scores[r, at]
-                if cut.layout.scaled:
+                if cut.layout.is_int8:
                     dot = dot * scratch.scales[KEYS, at]
                 score = bind(self._visible(dot, v * lanes, position, size))
                 store(scratch.scores, score, r, at)
@@ -130,7 +130,7 @@ class TileKernel:
                 at = span(v * lanes, lanes)
                 weight = bind(exp_falling(scratch.scores[r, at] - spread(new, lanes)))
                 total[0] = total[0] + weight
-                if cut.layout.scaled:
+                if cut.layout.is_int8:
                     weight = weight * scratch.scales[VALUES, at]
                 store(scratch.scores, weight, r, at)
             store(scratch.shrink, old, r)

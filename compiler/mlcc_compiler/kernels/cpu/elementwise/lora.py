@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mlcc_compiler.ir._tvm import T
-from mlcc_compiler.ir.lora import AdaptShape
+from mlcc_compiler.ir.lora import LoraShape
 from mlcc_compiler.kernels.adapt_arguments import expand_arguments, shrink_arguments
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import Registers, bind, each, span, spread, sum_lanes
@@ -20,7 +20,7 @@ from mlcc_compiler.kernels.step import Step
 _UNROLL = 4  # vectors at a time: independent sums, and whole lines of B
 
 
-def adapt_shrink(isa: Isa, shape: AdaptShape) -> PrimFunc:
+def adapt_shrink(isa: Isa, shape: LoraShape) -> PrimFunc:
     """The kernel of `shrink_arguments`."""
     parts = len(shape.outputs)
 
@@ -34,7 +34,7 @@ def adapt_shrink(isa: Isa, shape: AdaptShape) -> PrimFunc:
     return kernel(body, **shrink_arguments(isa, shape))
 
 
-def adapt_expand(isa: Isa, shape: AdaptShape) -> PrimFunc:
+def adapt_expand(isa: Isa, shape: LoraShape) -> PrimFunc:
     """The kernel of `expand_arguments`."""
 
     def body(y: Expr, small: Expr, b: Expr, words: Expr, out: Expr) -> None:
@@ -51,7 +51,9 @@ def adapt_expand(isa: Isa, shape: AdaptShape) -> PrimFunc:
                 store(out, sums[u], i, place)
 
         with T.parallel(y.shape[0]) as i:
-            for part, (start, size) in enumerate(zip(shape.starts, shape.outputs, strict=True)):
+            for part, (start, size) in enumerate(
+                zip(shape.module_columns, shape.outputs, strict=True)
+            ):
                 block = _UNROLL * isa.lanes
                 with T.serial(size // block) as j:
                     add(i, part, start + j * block, isa.lanes, _UNROLL)
@@ -66,7 +68,7 @@ def adapt_expand(isa: Isa, shape: AdaptShape) -> PrimFunc:
 
 
 @contextmanager
-def _adapted(shape: AdaptShape, words: Expr, i: Expr) -> Iterator[tuple[Expr, Expr]]:
+def _adapted(shape: LoraShape, words: Expr, i: Expr) -> Iterator[tuple[Expr, Expr]]:
     """What follows is for a token whose sequence has an adapter: its slot and rank, int64."""
     step = Step(shape.layout, words)
     with T.If(i < T.Cast("int64", step.count("tokens"))), T.Then():

@@ -38,7 +38,7 @@ def append_kv(isa: Isa, layout: KvLayout) -> PrimFunc:
     Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere.
     8-bit pages have their scales behind them: `append_int8`.
     """
-    if layout.scaled:
+    if layout.is_int8:
         return append_int8(isa, layout)
     kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
     lanes = fit_lanes(head_dim, isa.lanes)

@@ -41,8 +41,8 @@ def emit_attention(
     no query sees are not read. Tokens beyond the step's own get zeros. Where n <= b, no sequence
     may have more than one token: that is a pure decode step, and the prefill is not started.
     """
-    asking, rest = inputs[: shape.asking], inputs[shape.asking :]
-    (q, *sinks), (sequences, pages) = asking, sizes
+    num_queries, rest = inputs[: shape.num_queries], inputs[shape.num_queries :]
+    (q, *sinks), (sequences, pages) = num_queries, sizes
     inputs = [q, *rest]
     items = range_items(pages, sequences, layout.page_size)
     scratch = [tensor([items, shape.heads, shape.head_dim]), tensor([items, shape.heads, 2])]

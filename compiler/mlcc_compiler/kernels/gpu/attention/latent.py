@@ -18,7 +18,7 @@ from typing import Any
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.ir.graph import Graph, dims, dtype_of, tensor
 from mlcc_compiler.ir.layout import AttentionShape, KvLayout
-from mlcc_compiler.ir.mla import LatentLayout, LatentShape
+from mlcc_compiler.ir.mla import MlaLayout, MlaShape
 from mlcc_compiler.kernels.frame import (
     SIZE,
     Argument,
@@ -51,8 +51,8 @@ def emit_latent_attention(
     graph: Graph,
     inputs: Sequence[Any],
     sizes: tuple[Any, Any],
-    shape: LatentShape,
-    layout: LatentLayout,
+    shape: MlaShape,
+    layout: MlaLayout,
 ) -> Any:
     """Emit attention of inputs: q f32[n, heads, nope + rope], kv_b_proj's weight, the table of
     rotations, pages and step; returns f32[n, heads, value]. Otherwise as `emit_attention`."""
@@ -72,7 +72,7 @@ def emit_latent_attention(
     return graph.call_tir(kernel, "latent_value", [sums, weight], out)
 
 
-def attend_latent_ranges(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
+def attend_latent_ranges(gpu: Gpu, layout: MlaLayout) -> PrimFunc:
     """(q, pages, step) -> sums f32[items, heads, rank] of values weighted by e ** (score -
     largest), stats f32[items, heads, 2]: the largest score and the sum of the weights.
 
@@ -102,7 +102,7 @@ def attend_latent_ranges(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
     return kernel(body, **_arguments(gpu, layout), sums=parts, stats=stats)
 
 
-def attend_latents(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
+def attend_latents(gpu: Gpu, layout: MlaLayout) -> PrimFunc:
     """(q, pages, step, sums and stats of `attend_latent_ranges`, b) -> f32[n, heads, rank]."""
     shape = layout.shape
 
@@ -130,12 +130,12 @@ def attend_latents(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
     return kernel(body, **arguments, sequences=SIZE, out=out)
 
 
-def _arguments(gpu: Gpu, layout: LatentLayout) -> dict[str, Argument]:
+def _arguments(gpu: Gpu, layout: MlaLayout) -> dict[str, Argument]:
     q = activations(gpu, "n", layout.shape.heads, layout.shape.width)
     return {"q": q, "pages": tensor_argument(layout.pages), "step": step_argument(layout.step)}
 
 
-def _sequences(layout: LatentLayout, words: Expr) -> PagedSequences:
+def _sequences(layout: MlaLayout, words: Expr) -> PagedSequences:
     """Its sequences, and the outputs as those of heads of `rank` numbers."""
     shape = layout.shape
     pairs = KvLayout(layout.page_size, layout.dtype, 1, shape.width, layout.step, layout.group)

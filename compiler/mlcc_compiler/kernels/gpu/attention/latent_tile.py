@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.ir._tvm import T, tirx
-from mlcc_compiler.ir.mla import LatentShape
+from mlcc_compiler.ir.mla import MlaShape
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention.plan import PAD, ROWS
 from mlcc_compiler.kernels.gpu.attention.sequences import (
@@ -68,7 +68,7 @@ class LatentPlan:
         return 4 * (_KEYS * (self.rows + PAD) + self.stage + self.rows + _KEYS)
 
     @classmethod
-    def of(cls, gpu: Gpu, shape: LatentShape, wanted: int) -> LatentPlan:
+    def of(cls, gpu: Gpu, shape: MlaShape, wanted: int) -> LatentPlan:
         """The fewest rows that are as many as wanted, or the most that fit."""
         if shape.rank % VECTOR or shape.rank > VECTOR * gpu.threads:
             raise UnsupportedError(
@@ -90,7 +90,7 @@ class Tile:
 
     def __init__(
         self,
-        shape: LatentShape,
+        shape: MlaShape,
         plan: LatentPlan,
         sequences: PagedSequences,
         sequence: PagedSequence,

@@ -19,11 +19,11 @@ class Rows:
         kept, *_ = layout.tensors
         self.to_value = layout.kv_heads * layout.page_size
         count = pages.shape[0] * (2 * self.to_value)
-        self._gpu, self._scaled = gpu, layout.scaled
+        self._gpu, self._scaled = gpu, layout.is_int8
         self._buffer = T.decl_buffer((count, kept.shape[-1]), kept.dtype, data=pages.data)
         for each in scales:
             self._scales = T.decl_buffer((count,), "float32", data=each.data)
-        self.step = VECTOR if layout.scaled else 1
+        self.step = VECTOR if layout.is_int8 else 1
         """Neighbouring numbers that `load` gives at once."""
 
     def vector(self, row: Expr, at: Expr) -> Local:
