@@ -38,7 +38,9 @@ class PluginHook(BuildHookInterface[Any]):
         if self.target_name != "wheel":
             return
         reason = build_executor.build_or_explain(MACHINE)
-        build_nccl.build_or_explain(MACHINE)  # `mlcc.device.parallel.nccl` says why there is none
+        build_nccl.build_or_explain(
+            MACHINE
+        )  # `mlcc.device.parallel.experimental.nccl` says why there is none
         # The folder is ignored by git, and hatch leaves out what git ignores.
         build_data["artifacts"].append(BUILT)
         if reason:

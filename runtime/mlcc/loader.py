@@ -302,7 +302,7 @@ def _gpu_ranks(
 ) -> Executor:
     """Of a model that several GPUs compute together. Raises ArtifactError, CapacityError,
     DeviceError."""
-    from mlcc.device.parallel.gpu_executor import RankedGpuExecutor
+    from mlcc.device.parallel.experimental.gpu_executor import RankedGpuExecutor
 
     manifest = artifact.manifest
     return RankedGpuExecutor(

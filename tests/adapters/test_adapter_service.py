@@ -17,7 +17,7 @@ from toy_model import open_toy, toy_text
 from adapters.rooms import open_adapted_toy, save_small
 from mlcc import Engine
 from mlcc.api.errors import NotFoundError
-from mlcc.embedded.c.turns import InProcessClient
+from mlcc.embedded.c.engine import InProcessClient
 from mlcc.errors import ArtifactError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry, AdapterFolders

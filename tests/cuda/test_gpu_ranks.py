@@ -19,7 +19,8 @@ from demo.equality import compare, greedy_tokens
 from mlcc import loader
 from mlcc.artifact.folder import Artifact
 from mlcc.device.device import DeviceHandle
-from mlcc.device.parallel import nccl, rank_processes
+from mlcc.device.parallel import rank_processes
+from mlcc.device.parallel.experimental import nccl
 from mlcc.errors import ArtifactError, DeviceLostError
 from mlcc.loader import open_model
 from mlcc.model.model import Model

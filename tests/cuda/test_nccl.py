@@ -11,17 +11,17 @@ from pathlib import Path
 import needs
 import pytest
 
-from mlcc.device.parallel import nccl
+from mlcc.device.parallel.experimental import nccl
 from mlcc.errors import DeviceError
 from mlcc_targets import cuda_files
 
 NATIVE = Path(__file__).parents[2] / "runtime" / "native"
 DECLARED = Path(__file__).with_name("nccl_declared.cc")
 SCRIPT = """
-from mlcc.device.parallel import nccl
+from mlcc.device.parallel.experimental import nccl
 from mlcc.errors import DeviceError
 print(nccl.load(), len(nccl.unique_id()))
-from mlcc.device.parallel.nccl import _called
+from mlcc.device.parallel.experimental.nccl import _called
 try:
     _called("join", b"0" * 128, 0, 2, 0)  # the GPU that `join` looks for first is not here
 except DeviceError as error:
@@ -83,7 +83,7 @@ def test_a_library_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch, tmp_pat
         "import sys\n"
         "from mlcc_targets import cuda_files\n"
         "cuda_files.nccl = lambda: sys.argv[1]\n"
-        "from mlcc.device.parallel import nccl\n"
+        "from mlcc.device.parallel.experimental import nccl\n"
         "from mlcc.errors import DeviceError\n"
         "try: nccl.load()\n"
         "except DeviceError as error: print(error)\n"

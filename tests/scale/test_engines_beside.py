@@ -22,7 +22,7 @@ from mlcc.engine.kv_cache.radix_tree import PrefixTree
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import DeviceError, UnsupportedError
 from mlcc.model.model import Model
-from mlcc.scale.devices import DataParallelEngines
+from mlcc.scale.data_parallel import DataParallelEngines
 from mlcc.scale.routing import EngineStatus
 from mlcc.server.asgi import Settings
 from mlcc.service.jobs.engine_client import EngineClient

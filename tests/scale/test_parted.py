@@ -13,7 +13,7 @@ from toy_model import CAPACITY, Letters, open_moving_toy
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.model.kv_transfer import without_pages
-from mlcc.scale.disaggregated import DisaggregatedEngine
+from mlcc.scale.experimental.disaggregated import DisaggregatedEngine
 from mlcc.scale.messages import Handoff, ReplicaRequest, ReplyBatch
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import MOST_LOST, ReplicaLostError, RoutedEngine, StartingReplicaError

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from mlcc.device.compiled import library
-from mlcc.device.parallel import nccl
+from mlcc.device.parallel.experimental import nccl
 from mlcc.util.machine import machine
 from mlcc_targets.native import manylinux
 from mlcc_targets.wasm import build as wasm

@@ -2,22 +2,91 @@
 
 Decides nothing about requests. Between two steps the loop runs, so that what a page asks meanwhile
 joins the next step.
+
+What the pumps of both kinds of engine share: they run while there is work, sleep while there is
+none, and count where the time went. `driver.py` is for models that write, `encoding.py` for
+encoders.
+
+The pump of an encoder in the event loop: `driver.py` for models that give rows, not tokens.
+
+A step is computed and read before the next is planned, as `model.encoder_driver` has it: what a
+page asks while the GPU computes shares the step behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from time import perf_counter
+from typing import Protocol
 
 from mlcc.embedded.executor import JsExecutor, Ticket
-from mlcc.embedded.pump import BaseDriver
+from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
 from mlcc.errors import MlccError
 from mlcc.model.lora_loader import AdapterLoader
+
+
+class HasWork(Protocol):
+    """An engine, as far as a pump asks whether to go on."""
+
+    @property
+    def has_work(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """Where the time of all steps went, in milliseconds."""
+
+    steps: int = 0
+    plan_ms: float = 0.0
+    pack_ms: float = 0.0
+    submit_ms: float = 0.0
+    """JavaScript and the browser queueing the step: not Python."""
+    wait_ms: float = 0.0
+    """For the GPU, with the loop free for others."""
+    commit_ms: float = 0.0
+    events_ms: float = 0.0
+    """Until all streams have written what the step brought; includes the loop's own turns."""
+
+    @property
+    def python_ms(self) -> float:
+        """Python's share."""
+        return self.plan_ms + self.pack_ms + self.commit_ms + self.events_ms
+
+
+class BaseDriver(ABC):
+    """Steps one engine in the event loop. `run` is a task of its own."""
+
+    def __init__(self, engine: HasWork) -> None:
+        self.counters = Counters()
+        self._work_of = engine
+        self._work = asyncio.Event()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """Step until the device fails, and raise that; `recover` makes it fit to run again."""
+        while True:
+            while not self._work_of.has_work:  # what woke us may have been cancelled since
+                self._work.clear()
+                await self._work.wait()
+            await self._step()
+
+    @abstractmethod
+    async def recover(self) -> None:
+        """Leave nothing in flight on either side; every request ends, without events."""
+
+    @abstractmethod
+    async def _step(self) -> None:
+        """One step, from its plan to its events. Raises what the device raises."""
 
 
 class LoopDriver(BaseDriver):
@@ -84,3 +153,49 @@ class LoopDriver(BaseDriver):
             self._flying.append((self._executor.submit(packed), t2))
             count.pack_ms += (t2 - t1) * 1e3
             count.submit_ms += (clock() - t2) * 1e3
+
+
+class LoopEncoderDriver(BaseDriver):
+    """One step at a time while texts wait. `run` is a task of its own."""
+
+    def __init__(
+        self, engine: EncoderEngine, executor: JsExecutor, deliver: Callable[[list[Event]], None]
+    ) -> None:
+        super().__init__(engine)
+        self._encoder, self._executor, self._deliver = engine, executor, deliver
+        self._flying: Ticket | None = None
+
+    async def recover(self) -> None:
+        """Leave nothing in flight on either side; every text ends, without events."""
+        self._encoder.fail()
+        ticket, self._flying = self._flying, None
+        if ticket is not None:
+            with suppress(MlccError):
+                await self._executor.vectors(ticket)
+
+    async def _step(self) -> None:
+        count, clock = self.counters, perf_counter
+        t0 = clock()
+        batch = self._encoder.plan()
+        if batch is None:
+            raise RuntimeError("the engine has texts and plans nothing; this is a bug")
+        t1 = clock()
+        packed = self._executor.pack(batch)
+        t2 = clock()
+        ticket = self._flying = self._executor.submit(packed)
+        t3 = clock()
+        rows = await self._executor.vectors(ticket)
+        self._flying = None
+        t4 = clock()
+        events = self._encoder.commit(rows)
+        t5 = clock()
+        self._deliver(events)
+        await asyncio.sleep(0)  # answers are written, messages come in
+        t6 = clock()
+        count.steps += 1
+        count.plan_ms += (t1 - t0) * 1e3
+        count.pack_ms += (t2 - t1) * 1e3
+        count.submit_ms += (t3 - t2) * 1e3
+        count.wait_ms += (t4 - t3) * 1e3
+        count.commit_ms += (t5 - t4) * 1e3
+        count.events_ms += (t6 - t5) * 1e3

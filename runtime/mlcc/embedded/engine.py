@@ -9,10 +9,8 @@ from typing import Any
 
 from mlcc.api.errors import EngineDiedError
 from mlcc.artifact.schema import AdaptersInfo
-from mlcc.embedded.driver import LoopDriver
-from mlcc.embedded.encoding import LoopEncoderDriver
+from mlcc.embedded.driver import BaseDriver, LoopDriver, LoopEncoderDriver
 from mlcc.embedded.executor import JsExecutor
-from mlcc.embedded.pump import BaseDriver
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlcc.scale.cluster import connected, in_use, serve_status
-from mlcc.scale.disaggregated import DisaggregatedEngine
+from mlcc.scale.experimental.disaggregated import DisaggregatedEngine
 from mlcc.scale.options import Scale
 from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.server.asgi import Settings

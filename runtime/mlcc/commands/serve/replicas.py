@@ -70,7 +70,7 @@ class Replicated:
         """What starts that which answers."""
         about = text.about
         if devices:
-            from mlcc.scale.devices import DataParallelEngines
+            from mlcc.scale.data_parallel import DataParallelEngines
 
             return partial(DataParallelEngines, artifact=about.fingerprint, devices=devices)
         if self.scale is None:

@@ -30,7 +30,7 @@ def main() -> int:
     try:
         given = pickle.load(sys.stdin.buffer)
         if "handle" in given:
-            from mlcc.device.parallel.gpu_executor import follow
+            from mlcc.device.parallel.experimental.gpu_executor import follow
 
             follow(given, sys.stdin.buffer, say)
         else:

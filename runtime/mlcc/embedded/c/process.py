@@ -15,7 +15,7 @@ from typing import Any
 
 from mlcc.device.compiled import library
 from mlcc.embedded.c.codes import Code, Kind, Trim
-from mlcc.embedded.c.hosted import HostedModel
+from mlcc.embedded.c.model import HostedModel
 
 
 class Process:

@@ -2,6 +2,9 @@
 when their memory is full. The port `mlcc.service.model_port` for a server.
 
 All of it runs in one event loop: what is decided between two awaits is decided alone.
+
+The place of one model in a server that has several: whether it is loaded, who holds it, and what
+of the memory is its. Decides nothing; see `pool.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,7 +22,6 @@ from mlcc.api.errors import BusyError, EngineDiedError, NotFoundError
 from mlcc.errors import MlccError, OutOfMemoryError
 from mlcc.server.models.loaded_model import LoadedModel
 from mlcc.server.models.memory_budget import Allocation, Evict, Grant, Wait, decide
-from mlcc.server.models.slot import ModelSlot
 from mlcc.server.models.sources import Source
 from mlcc.service.generate import Core, ServiceBounds
 from mlcc.service.jobs.engine_client import EngineClient
@@ -26,6 +29,51 @@ from mlcc.service.model_port import Lease, ModelEntry
 from mlcc.service.observer import Observer
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.service.response_store.store import Kept
+
+
+@dataclass(eq=False)
+class ModelSlot:
+    """One model: whether it is there, who holds it, and what of the memory is its."""
+
+    source: Source
+    hosted: LoadedModel | None = None
+    loading: asyncio.Task[None] | None = None
+    waiting: int = 0
+    """Who wait for it to be loaded."""
+    leases: int = 0
+    granted: int | None = None
+    """Bytes, from before it is loaded until after it is gone; None = it has none."""
+    used: float = 0.0
+    ending: asyncio.Task[None] | None = None
+    """While its processes end."""
+
+    @property
+    def live(self) -> int:
+        """Requests that its engine has."""
+        return self.hosted.core.engine.live if self.hosted else 0
+
+    @property
+    def idle(self) -> bool:
+        """Loaded, and nobody would miss it now."""
+        return self.hosted is not None and not self.leases and not self.waiting and not self.live
+
+    @property
+    def entry(self) -> ModelEntry:
+        """As lists of models tell it."""
+        source, context = self.source, self.source.context
+        if self.hosted:
+            context = self.hosted.core.engine.capacity.context
+        return ModelEntry(
+            source.name,
+            source.created,
+            "loaded" if self.hosted else "loading" if self.loading else "unloaded",
+            context,
+            source.aliases,
+            self.granted if self.hosted else None,
+            self.live,
+            source.about,
+        )
+
 
 log = logging.getLogger("mlcc.server")
 _EVICTED = "the model was unloaded"

@@ -26,7 +26,7 @@ from mlcc.artifact.arrays import mapped
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import CacheInfo
 from mlcc.device.device import DeviceHandle
-from mlcc.device.parallel import nccl
+from mlcc.device.parallel.experimental import nccl
 from mlcc.device.parallel.rank_processes import Followers, input_of
 from mlcc.device.tvm.executor import TvmExecutor
 from mlcc.engine.batch.adjust_tables import AdjustLayout

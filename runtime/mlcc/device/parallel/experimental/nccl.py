@@ -15,7 +15,7 @@ from mlcc.device.tvm.runtime import global_function, open_device, runtime
 from mlcc.errors import DeviceError
 from mlcc_targets import cuda_files
 
-LIBRARY = Path(__file__).resolve().parents[1] / "lib" / "nccl" / "libmlcc_nccl.so"
+LIBRARY = Path(__file__).resolve().parents[2] / "lib" / "nccl" / "libmlcc_nccl.so"
 
 
 @cache

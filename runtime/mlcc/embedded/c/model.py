@@ -1,4 +1,7 @@
-"""One model of a host, from loading to its end: its requests, its events, its memory."""
+"""One model of a host, from loading to its end: its requests, its events, its memory.
+
+One answer on its way to the host, as events.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,81 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mlcc.api.errors import CancelledError, EngineDiedError, error_body, internal_error
 from mlcc.artifact.texts import TOKENIZER
 from mlcc.embedded.c.codes import Code, Kind, NoCallbackError, StalledError, Trim, code_of
+from mlcc.embedded.c.engine import InProcessClient
 from mlcc.embedded.c.options import Options
-from mlcc.embedded.c.outgoing import EventReply
 from mlcc.embedded.c.tokenizer import HostTokenizer
-from mlcc.embedded.c.turns import InProcessClient
-from mlcc.embedded.calls import Calls
+from mlcc.embedded.calls import Call, Calls
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.generate import Core, ServiceBounds
+from mlcc.service.http.types import error_response
 from mlcc.service.model_port import OneModel
 from mlcc.service.service import Service
+
+
+class Events(Protocol):
+    """Where events go."""
+
+    def put(self, call: int, kind: Kind, status: int, text: str) -> None:
+        """Hand one to the host."""
+        ...
+
+
+class EventReply:
+    """A `Reply`: HEAD, BODY as often as it takes, and END once, in any case."""
+
+    def __init__(self, events: Events, number: int) -> None:
+        self.call: Call | None = None
+        self.ended = False
+        self._events, self._number = events, number
+        self._why: MlccError | None = None
+
+    def start(self, status: int, headers: str) -> None:
+        """The status and the headers."""
+        self._events.put(self._number, Kind.HEAD, status, headers)
+
+    def write(self, text: str) -> None:
+        """A piece of the body."""
+        self._events.put(self._number, Kind.BODY, Code.OK, text)
+
+    def end(self, failure: MlccError | None) -> None:
+        """The answer is complete, or will never be. Idempotent."""
+        if self.ended:
+            return
+        self.ended = True
+        if failure is None:
+            self._events.put(self._number, Kind.END, Code.OK, "")
+            return
+        why = self._why if self._why and isinstance(failure, CancelledError) else failure
+        self._events.put(self._number, Kind.END, code_of(why), json.dumps(error_body(why)))
+
+    def fail(self, message: str) -> None:
+        """A bug ended it."""
+        self.end(internal_error())
+
+    def stop(self, why: MlccError) -> None:
+        """End it before its time, unless it has ended."""
+        if self.call is None:
+            self.end(why)
+        else:
+            self._why = self._why or why
+            self.call.cancel()
+
+    def answer(self, error: MlccError) -> None:
+        """The whole answer is this error."""
+        response = error_response(error)
+        assert isinstance(response.body, str)
+        self.start(response.status, json.dumps(dict(response.headers)))
+        self.write(response.body)
+        self.end(None)
+
 
 BOUNDS = ServiceBounds(timeout_s=None)
 """The app that asks can also stop."""
