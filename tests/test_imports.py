@@ -120,7 +120,8 @@ def test_kernels_know_no_passes_and_no_models() -> None:
 def test_engine_imports_the_standard_library_only() -> None:
     def bad(name: str) -> bool:
         return not (
-            is_standard(name) or within(name, "mlcc.engine", "mlcc.errors", "mlcc.util.frozen")
+            is_standard(name)
+            or within(name, "mlcc.engine", "mlcc.errors", "mlcc.util.fast_dataclass")
         )
 
     assert not offenders("mlcc", "engine", bad)
@@ -131,7 +132,14 @@ def test_engine_touches_no_clock_device_or_socket() -> None:
 
 
 def test_api_imports_the_standard_library_and_jinja2_only() -> None:
-    ours = ("mlcc.engine", "mlcc.api", "mlcc.errors", "mlcc.util.frozen", "mlcc.version", "jinja2")
+    ours = (
+        "mlcc.engine",
+        "mlcc.api",
+        "mlcc.errors",
+        "mlcc.util.fast_dataclass",
+        "mlcc.version",
+        "jinja2",
+    )
     assert not offenders("mlcc", "api", lambda n: not (is_standard(n) or within(n, *ours)))
 
 
@@ -145,7 +153,7 @@ _OF_MODEL = (
 def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     """`service` and `embedded`, and what they import of the rest; Pyodide only in one function."""
     ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.util.sizes")
-    ours += ("mlcc.lora", "mlcc.limits", "mlcc.util.frozen", "mlcc.version")
+    ours += ("mlcc.lora", "mlcc.limits", "mlcc.util.fast_dataclass", "mlcc.version")
     ours += ("mlcc.util.memory",)
     ours += tuple(f"mlcc.artifact.{name}" for name in ("manifest", "schema", "records", "texts"))
     ours += tuple(f"mlcc.model.{name}" for name in _OF_MODEL)
@@ -206,7 +214,7 @@ def test_a_bare_interpreter_opens_a_tab_with_nothing_superfluous() -> None:
     assert {top(name) for name in chat if not is_standard(name)} == allowed
     assert not slow & {top(name) for name in chat}
     for_a_plan = ("mlcc.embedded", "mlcc.engine", "mlcc.errors", "mlcc.artifact", "mlcc.util.sizes")
-    for_a_plan += ("mlcc.model.memory.planner", "mlcc.limits", "mlcc.util.frozen")
+    for_a_plan += ("mlcc.model.memory.planner", "mlcc.limits", "mlcc.util.fast_dataclass")
     for_a_plan += ("mlcc.util.memory",)
     rooms = {"mlcc", "mlcc.version", "mlcc.model", "mlcc.model.memory", "mlcc.util"}
     ours = {name for name in plan if top(name) == "mlcc"} - rooms

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlcc.errors import InvalidRequestError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 Number = int | float
 MIB = 1 << 20
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Bound:
     """One number. `least` and `most` may be had, `least` not if the bound lies `above` it."""
 

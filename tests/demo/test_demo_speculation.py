@@ -21,7 +21,7 @@ from mlcc.loader import open_model
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
 from mlcc.model.speculation import Speculation
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 BOUNDS = {"cpu": ("q8", 0.05), "vulkan": ("q4", 2e-2), "reference": ("f32", 1e-3)}
 """Target -> (recipe, how close the candidates of a tie must be): rows that are computed together
@@ -50,7 +50,7 @@ def answered(model: Model, *requests: Request) -> tuple[dict[str, list[int]], li
     return tokens, ends
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Always(Speculation):
     """Every guess is tried, whatever it costs."""
 

@@ -21,15 +21,15 @@ from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, WeightSpec
 from mlcc.artifact.texts import TOKENIZER, chat_templates, generation_config
 from mlcc.artifact.verified import check_once
 from mlcc.errors import ArtifactError
+from mlcc.util.fast_dataclass import fast_dataclass
 from mlcc.util.files import FileError, read_regular
-from mlcc.util.frozen import dataclass
 
 MAX_TEXT_BYTES = 16 << 20
 CHECKPOINT_FILES = ("config.json", "model.safetensors", "model.safetensors.index.json")
 """What makes a folder a checkpoint, by which a user may take it for one; we write none of them."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Artifact:
     """An opened folder. `notes` says what could not be checked here, and why.
 

@@ -28,7 +28,7 @@ from mlcc.artifact.schema import (
     WeightSpec,
 )
 from mlcc.errors import ArtifactError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 KERNEL_INTERFACE = 5
 """Of the library's functions: bump when an argument of `forward`, `sample`, ... or a column of a
@@ -40,7 +40,7 @@ library for Linux of before `raise_parts.c` is refused there, and all others go 
 MAX_MANIFEST_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class Manifest(ManifestRecord):
     """The whole of mlcc.json. `ArtifactWriter.finish` fills `files`."""
 

@@ -15,7 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 MAX_HEADER_BYTES = 16 << 20
 """About 100,000 tensors; the largest shards in use hold a few thousand."""
@@ -37,7 +37,7 @@ class SafetensorsError(ValueError):
     """A file that is not sound safetensors; the message names the file and what is wrong."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class TensorEntry:
     """Where one tensor lies: `start` and `stop` are byte offsets in the file, the bytes between
     them little-endian and row-major."""

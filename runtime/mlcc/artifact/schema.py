@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 MANIFEST_NAME = "mlcc.json"
 SCHEMA_VERSION, OLDEST_SCHEMA = 4, 3
@@ -35,7 +35,7 @@ MOST_RANKS = 64
 AGAIN = "compile the model again or copy the folder again"
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class ModelInfo:
     """What the model is, whatever it runs on."""
 
@@ -54,7 +54,7 @@ class ModelInfo:
         return self.special_tokens.get("bos_token")
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class QuantizationInfo:
     """The scheme by name, and its row (bits, group, symmetric, packing) as data."""
 
@@ -62,7 +62,7 @@ class QuantizationInfo:
     options: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class TargetInfo:
     """The row the library was compiled for."""
 
@@ -80,7 +80,7 @@ class TargetInfo:
     """The rest of the row: limits, f16, subgroup size, kernel choices."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class LibraryInfo:
     """The compiled code. `kind` is so, dylib, dll, wasm or a."""
 
@@ -88,7 +88,7 @@ class LibraryInfo:
     kind: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class TensorSpec:
     """A tensor that is made at load; a symbolic size is a string, "num_pages" always first."""
 
@@ -105,7 +105,7 @@ multiples of four, lie in fours: keys as [head_dim / 4, page_size, 4], values as
 [page_size / 4, head_dim, 4]."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class CacheInfo:
     """A cache group: what layers keep of the tokens they have seen, in one pool of pages or slots.
 
@@ -138,7 +138,7 @@ class CacheInfo:
         return sum(prod(page_shape(t)) * DTYPE_BYTES[t.dtype] for t in self.tensors)
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class TableInfo:
     """A table of the step's buffer, in 32-bit words: `mlcc.engine.batch.tables.Table`."""
 
@@ -148,7 +148,7 @@ class TableInfo:
     offset: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class Limits:
     """Upper bounds compiled into the library."""
 
@@ -176,7 +176,7 @@ class Limits:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class WeightSpec:
     """One weight as the kernels read it, and the safetensors shard that holds it."""
 
@@ -190,7 +190,7 @@ class WeightSpec:
         return prod(self.shape) * DTYPE_BYTES[self.dtype]
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class WeightsInfo:
     """The weights in the order in which the library's `forward` takes them."""
 
@@ -201,7 +201,7 @@ class WeightsInfo:
         return tuple(dict.fromkeys(tensor.shard for tensor in self.tensors))
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class RanksInfo:
     """Processes that compute the model together, by one library (tensor parallelism). Weights,
     caches and memory of the manifest are what one of them has."""
@@ -220,7 +220,7 @@ class RanksInfo:
         return self.shards[rank][first.index(shard)] if shard in first else shard
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class AdapterSite:
     """One product of the library to which adapters add: a linear layer, or several of one input
     that were merged (q, k, v), side by side."""
@@ -232,7 +232,7 @@ class AdapterSite:
     inputs: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class AdaptersInfo:
     """Room for low-rank adapters (LoRA), which `forward_adapters` reads.
 
@@ -265,7 +265,7 @@ class AdaptersInfo:
         return sum(4 * prod(shape) for shape in self.shapes)
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class EncoderInfo:
     """What an encoder's rows are: `forward` gives one of each text instead of logits, and there
     is no other function. A text is one step's; its pages are of no use behind it."""
@@ -293,7 +293,7 @@ class EncoderInfo:
     tokenizer's."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class FileEntry:
     """A file of the folder, other than the manifest. Hashes are sha256 in lower-case hex."""
 
@@ -304,7 +304,7 @@ class FileEntry:
     """One per CHUNK_BYTES, the last one shorter."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
     """Bytes on the device once loaded with all pools as planned."""
 
@@ -313,7 +313,7 @@ class MemoryPlan:
     workspace_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class ToolVersions:
     """What made it. No timestamps and no machine names: the same input gives the same bytes."""
 
@@ -324,7 +324,7 @@ class ToolVersions:
     python: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@fast_dataclass(frozen=True, kw_only=True)
 class ManifestRecord:
     """The whole of mlcc.json; `manifest.Manifest` adds how it is read and written."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlcc.errors import DeviceError, MlccError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 from mlcc.util.memory import UNKNOWN_MEMORY, DeviceMemory
 
 Translate = Callable[[RuntimeError, str], MlccError]
@@ -17,7 +17,7 @@ def plain_error(error: RuntimeError, doing: str) -> MlccError:
     return DeviceError(f"the device failed while {doing}: {str(error).splitlines()[-1]}")
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class DeviceHandle:
     """One device, by TVM's kind and number."""
 

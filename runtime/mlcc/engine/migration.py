@@ -22,13 +22,13 @@ from mlcc.engine.scheduler.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.text.logprobs import HeldLogprob
 from mlcc.errors import InvalidRequestError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 PageWriter = Callable[[int, Sequence[int]], None]
 """(cache group, page ids): fills pages of this engine with those that were read, in order."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Identity:
     """Whose pages they are, as hashes: contents of another identity mean nothing here."""
 
@@ -40,7 +40,7 @@ class Identity:
     """Which tokens the ids are."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Moved:
     """A request and its answer so far."""
 

@@ -12,13 +12,13 @@ from mlcc.artifact.schema import AdaptersInfo
 from mlcc.engine.lora import AdapterMatrix
 from mlcc.errors import ArtifactError
 from mlcc.lora.peft import LoraData, LoraFolder, LoraPair
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _MOST_NAMED = 3
 """Modules that a message names."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class FittedAdapter:
     """All of an adapter, read, for an executor."""
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, read_header
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.lora.peft_config import LoraConfig, read_config
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 WEIGHTS_NAME = "adapter_model.safetensors"
 DTYPES = ("float32", "float16", "bfloat16")
@@ -25,7 +25,7 @@ _MATRIX = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(?:\.[^.]+)?\.weight")
 """`.default` between is the adapter's name, which some writers leave in."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class LoraPair:
     """The two matrices of one module: y = x W' + scale * (x A') B'."""
 
@@ -40,7 +40,7 @@ class LoraPair:
         return self.a.shape[0]
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class LoraFolder:
     """An adapter whose headers are checked; `data` are read while `opened` holds its file."""
 
@@ -69,7 +69,7 @@ class LoraFolder:
             raise ArtifactError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class LoraData:
     """The bytes of an adapter's matrices, as they lie in its file."""
 

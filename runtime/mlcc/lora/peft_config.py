@@ -13,8 +13,8 @@ from typing import Any
 
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.lora.targets import Targets, pattern_of
+from mlcc.util.fast_dataclass import fast_dataclass
 from mlcc.util.files import FileError, read_regular
-from mlcc.util.frozen import dataclass
 
 CONFIG_NAME = "adapter_config.json"
 MAX_CONFIG_BYTES = 1 << 20
@@ -39,7 +39,7 @@ _CHANGES_BASE = ("pissa", "olora", "loftq", "corda")
 """Ways to begin that change the base model's own weights."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class LoraConfig:
     """What a folder says of itself."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 
 from mlcc.errors import ArtifactError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 ALL_LINEAR = "all-linear"
 MOST_REPEATS, LONGEST_PATTERN = 4, 2000
@@ -20,7 +20,7 @@ Pattern = str | tuple[str, ...]
 """A regular expression for whole names, or names and ends of names."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Targets:
     """As adapter_config.json has them; checked by `pattern_of`."""
 

@@ -32,10 +32,10 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer.special_tokens import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class ModelText:
     """What turns conversations into token ids and ids into text. Thread-safe."""
 
@@ -199,7 +199,7 @@ class ModelText:
         return bool(first) and first == self.tokenizer.encode(bos, add_special_tokens=False)
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Model:
     """A model that is ready to run. `close` gives its memory back."""
 

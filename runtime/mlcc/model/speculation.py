@@ -16,7 +16,7 @@ from mlcc.engine.spec_decode.ngram import Lookup
 from mlcc.engine.spec_decode.speculator import LONGEST, OpenProposer, Speculator
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.limits import BOUNDS
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LOOKUP, DRAFT, OFF = "lookup", "draft", "off"
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Speculation:
     """Where guesses come from, and how many of a sequence a step computes at most."""
 

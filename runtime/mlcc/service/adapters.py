@@ -10,13 +10,13 @@ from dataclasses import field
 from pathlib import Path
 
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 LONGEST_NAME = 200
 _FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class AdapterEntry:
     """One that is loaded, or is to be."""
 
@@ -27,7 +27,7 @@ class AdapterEntry:
     """Unix time since when it has been here."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class AdapterFolders:
     """`root`: the folder in which adapters may be loaded by request; None = none may."""
 

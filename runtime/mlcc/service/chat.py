@@ -23,12 +23,12 @@ from mlcc.model.reasoning import reasoning_of
 from mlcc.model.structured_output.json_schema import relaxed
 from mlcc.service.jobs.job import naming
 from mlcc.service.prompts import Prompts, check_built
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _ANY: Mapping[str, Any] = {"type": "object"}
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Said:
     """What the engine is told of answers beside how they are sampled."""
 

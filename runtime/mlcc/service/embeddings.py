@@ -23,7 +23,7 @@ from mlcc.errors import DeviceError, InvalidRequestError, MlccError
 from mlcc.service.generate import MOST_COUNTED, Core
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.jobs.job import naming
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
 def cut_text(ids: array[int], plain: Sequence[int], most: int) -> array[int]:
@@ -50,7 +50,7 @@ Row = Sequence[float]
 Text = str | list[int]
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Rows:
     """What texts became, and the tokens that were read for it."""
 

@@ -43,7 +43,7 @@ from mlcc.service.jobs.engine_client import EngineClient
 from mlcc.service.jobs.job import Job, naming
 from mlcc.service.prompts import DirectPrompts, Prompts, check_built
 from mlcc.service.response_store.conversations import Conversations
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 log = logging.getLogger("mlcc.service")
 MOST_LOGGED = 256
@@ -52,7 +52,7 @@ MOST_COUNTED = 1 << 22
 """Tokens of a prompt that is only counted: more than a body has room for."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class ServiceBounds:
     """What one request may ask for."""
 
@@ -62,7 +62,7 @@ class ServiceBounds:
     """Refuse fields that nobody here knows, instead of ignoring and naming them."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Asked:
     """What the engine has been asked. One of `answer` and `stream`, once; whoever stops waiting for
     `answer`, or gives a stream up and calls `close`, cancels it."""

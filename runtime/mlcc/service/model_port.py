@@ -15,10 +15,10 @@ from mlcc.api.openai.shapes import ModelState
 from mlcc.errors import UnsupportedError
 from mlcc.service.generate import Core
 from mlcc.service.response_store.conversations import Conversations
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class ModelEntry:
     """One model, as lists of models tell it."""
 
@@ -44,7 +44,7 @@ def _nothing() -> None:
     return None
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Lease:
     """A loaded model, which stays until `release` is called: once, or more often."""
 

@@ -10,13 +10,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 RESERVE_BYTES = 256 << 20
 """Left for Python, the server and the system."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class DeviceMemory:
     """Memory that a device offers to a model; None = unknown, which means unchecked."""
 

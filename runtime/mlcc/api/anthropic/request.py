@@ -12,7 +12,7 @@ from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import SAMPLING
 from mlcc.api.schema.types import Json
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 BILLING = "x-anthropic-billing-header:"
 """Claude Code puts this line for its maker before the system's text. It differs from request to
@@ -20,7 +20,7 @@ request, and no prompt that begins with it would be found in the prefix cache.""
 _FORMAT_NAME = "answer"
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class MessagesRequest:
     """What there is to ask, and what to know when the answer comes."""
 

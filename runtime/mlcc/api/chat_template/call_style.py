@@ -11,14 +11,14 @@ from itertools import product
 from typing import Any
 
 from mlcc.errors import MlccError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _NAME, _KEY, _VALUE = "zq_name", "zq_key", "zq value"
 _ID = "abcdef123"
 """Of nine letters, which Mistral's templates insist on."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class CallStyle:
     """What a template is given."""
 

@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mlcc.errors import MlccError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 Messages = Sequence[Mapping[str, Any]]
 _USUAL, _BLOCK = "reasoning_content", "block"
 _THOUGHT, _SAID, _ID = "zq thought", "zq said", "abcdef123"
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class ThoughtStyle:
     """What a template is given of a thought."""
 

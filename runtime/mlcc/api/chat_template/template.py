@@ -21,7 +21,7 @@ from mlcc.api.chat_template.history import ThoughtStyle, past_of, thought_style_
 from mlcc.api.parsers.tools.plain_text import spoken
 from mlcc.api.parsers.tools.registry import pick
 from mlcc.errors import ArtifactError, InvalidRequestError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 if TYPE_CHECKING:
     from jinja2.environment import Template
@@ -41,7 +41,7 @@ GOES_ON = "\ue0b7 goes on here \ue0b8"
 off. At the end of a text, so that a template that trims the text keeps it whole."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class ChatText:
     """A rendered conversation, and whether the tokenizer shall add its start token to it."""
 
@@ -52,7 +52,7 @@ class ChatText:
     they hold the template's control tokens and no others."""
 
 
-@dataclass
+@fast_dataclass
 class ChatTemplate:
     """A template of one model, compiled at the first use. Thread-safe.
 

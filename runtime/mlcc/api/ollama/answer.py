@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mlcc.errors import MlccError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 Line = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Durations:
     """Of one answer, in nanoseconds."""
 

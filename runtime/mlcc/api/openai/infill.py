@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlcc.errors import UnsupportedError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Infill:
     """One family's way to write it."""
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class About:
     """Of an artifact; the defaults are of a model that comes from none."""
 

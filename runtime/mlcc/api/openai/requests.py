@@ -17,10 +17,10 @@ from mlcc.api.schema.tool_choice import NO_TOOLS, ToolUse, tool_use
 from mlcc.api.schema.types import Json
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Delivery:
     """Which model is meant, how many answers are to be sent, how and by when, and who is served
     first."""
@@ -38,7 +38,7 @@ class Delivery:
     """In seconds; None = as long as the place that answers allows."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class ChatRequest:
     """POST /v1/chat/completions."""
 
@@ -54,7 +54,7 @@ class ChatRequest:
     """What much of the answer will be."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class CompletionRequest:
     """POST /v1/completions: one answer per prompt, each text or token ids."""
 

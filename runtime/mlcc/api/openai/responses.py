@@ -23,7 +23,7 @@ from mlcc.api.openai.shapes import (
 from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.request import FinishReason as EngineReason
 from mlcc.engine.text.logprobs import TokenLogprob
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 FINISH_REASONS: dict[EngineReason, FinishReason] = {"stop": "stop", "length": "length"}
 """The engine's reasons that OpenAI has; the others are errors, not answers."""
@@ -39,7 +39,7 @@ class ByModel(_Model, total=False):
     system_fingerprint: str
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Head:
     """What is the same in every message about one request."""
 
@@ -64,7 +64,7 @@ class Head:
         return {"model": self.model, "system_fingerprint": self.fingerprint}
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Answer:
     """One finished answer."""
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from mlcc.api.openai_responses.tools import ToolNames, custom_input
 from mlcc.api.parsers.opaque_reasoning import packed
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 Event = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Wishes:
     """What a request wants of its items."""
 

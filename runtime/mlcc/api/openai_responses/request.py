@@ -19,13 +19,13 @@ from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import SAMPLING
 from mlcc.api.schema.types import Json, check_sendable
 from mlcc.errors import InvalidRequestError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 Item = dict[str, Any]
 ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class ResponsesRequest:
     """What is asked; `chat` makes the body once the earlier items are known."""
 

@@ -16,7 +16,7 @@ from mlcc.api.schema.schema import Object, honoured, metadata
 from mlcc.api.schema.tagged_union import Tagged
 from mlcc.api.schema.types import ANYTHING, Custom, Flag, Json, Many, Text, refuse
 from mlcc.errors import InvalidRequestError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 MOST_TOOLS = 512
 BETWEEN = "__"
@@ -110,7 +110,7 @@ _FREE_TEXT = {
 }
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Origin:
     """What a function was in the request."""
 
@@ -119,7 +119,7 @@ class Origin:
     custom: bool = False
 
 
-@dataclass
+@fast_dataclass
 class ToolNames:
     """The functions of a request, and what each was."""
 

@@ -16,14 +16,14 @@ from mlcc.api.parsers.tools.prompted import knows_tools
 from mlcc.api.parsers.tools.registry import FORMATS, pick
 from mlcc.api.parsers.tools.scanner import CallScanner
 from mlcc.api.schema.tool_choice import ToolUse
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 NONE = "none"
 TOOL_PARSERS = tuple(FORMATS)
 REASONING_PARSERS = (*(row.name for row in MARKS), NONE)
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Dialect:
     """Of one model."""
 

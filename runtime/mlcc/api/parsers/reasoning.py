@@ -7,10 +7,10 @@ channels, which are read by `mlcc.api.parsers.tools.harmony`.
 from __future__ import annotations
 
 from mlcc.api.parsers.deltas import Content, Piece, Reader, Thought
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Marks:
     """Around reasoning."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from mlcc.api.schema.schema import Object, honoured, metadata
 from mlcc.api.schema.types import ANYTHING, Custom, Flag, Integer, Json, Text, refuse
 from mlcc.errors import InvalidRequestError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 MOST_BUDGET = 2**31 - 1
 OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "self"})
@@ -67,7 +67,7 @@ THINKING = (
 """Rows of a chat's request."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Thinking:
     """What a request says of reasoning."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from mlcc.api.schema.types import ANYTHING, Json, JsonType
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "temp": ("temperature",),
@@ -49,7 +49,7 @@ class Use(Enum):
     METADATA = "metadata"
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Field:
     """One row: a name, what it may hold, and what is done with it. `null` always means absent."""
 
@@ -99,7 +99,7 @@ def metadata(name: str) -> Field:
     return Field(name, use=Use.METADATA)
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Object:
     """A JSON object made of fields."""
 

@@ -16,10 +16,10 @@ from typing import Any
 from mlcc.api.schema.schema import Object
 from mlcc.api.schema.types import Json, Text, refuse
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Tagged:
     """One of `kinds`, by the value of `key`."""
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from mlcc.errors import InvalidRequestError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 Mode = Literal["auto", "required"]
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Tool:
     """A function that the model may call."""
 
@@ -24,7 +24,7 @@ class Tool:
     """Where the request says so: errors name it."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class ToolUse:
     """What a request says of tools. Nothing may be called if `tools` is empty."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from mlcc.errors import InvalidRequestError, printable
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 Json: TypeAlias = Any
 
@@ -51,7 +51,7 @@ def _brief(value: Json) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Number:
     """A finite number within [low, high]."""
 
@@ -70,7 +70,7 @@ class Number:
         return float(value)
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Integer:
     """A whole number within [low, high]."""
 
@@ -89,7 +89,7 @@ class Integer:
         return value
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Flag:
     """true or false."""
 
@@ -101,7 +101,7 @@ class Flag:
         return value
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Text:
     """A string; `choices` narrows it to the named ones."""
 
@@ -128,7 +128,7 @@ class Text:
         return value
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Many:
     """An array of one type with least and most entries."""
 
@@ -146,7 +146,7 @@ class Many:
         return [self.item.check(entry, f"{where}[{i}]") for i, entry in enumerate(value)]
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Either:
     """One of two shapes: an array if the value is one, else the plain type."""
 
@@ -166,7 +166,7 @@ class Either:
             raise refuse(self, value, where) if error.code == "invalid_value" else error from None
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Custom:
     """A shape with a checker of its own; `shapes` say the same less exactly, as types."""
 
@@ -178,7 +178,7 @@ class Custom:
         return self.checker(value, where)
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class ByToken:
     """An object from ids of tokens, written as JSON's keys are, to a value of one type."""
 
@@ -201,7 +201,7 @@ class ByToken:
         return found
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Anything:
     """Any JSON value: for fields that change nothing."""
 

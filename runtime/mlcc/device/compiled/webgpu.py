@@ -13,14 +13,14 @@ from functools import cache
 from typing import Any
 
 from mlcc.device.compiled import library as executor_library
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 KIND = "webgpu"
 """TVM's name of the device."""
 _PREFIX = re.compile(r"mlcc\.webgpu\.\w+: ")
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class WebGpuDevice:
     """One GPU, or a driver that computes on the CPU (`software`). `index` is TVM's device id."""
 

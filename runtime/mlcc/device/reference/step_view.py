@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from mlcc.engine.batch.batch import Batch
 from mlcc.engine.batch.tables import FLOATS, Table
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class PageLists:
     """Which tokens and pages of one cache group belong to which of b sequences."""
 

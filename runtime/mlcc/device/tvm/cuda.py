@@ -11,7 +11,7 @@ from typing import Any
 
 from mlcc.device.tvm.runtime import load_cuda, runtime
 from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 from mlcc_targets.cuda_files import MAJOR
 
 KIND = "cuda"
@@ -22,7 +22,7 @@ _LOST = ("illegal", "launch failure", "launch_failed", "misaligned", "unrecovera
 """Of CUDA's errors, those after which the process cannot use the device again."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class CudaDevice:
     """One GPU. `index` is TVM's device id."""
 

@@ -12,10 +12,10 @@ from mlcc.loader import Progress, open_model
 from mlcc.model.model import Model
 from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Options:
     """All of them; None = what suits. Numbers are within their rows of mlcc.limits."""
 

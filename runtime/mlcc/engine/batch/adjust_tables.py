@@ -27,7 +27,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from mlcc.engine.batch.tables import StepLayout, Table
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 HEADER = ("rows", "words")
 ROWS = (
@@ -46,7 +46,7 @@ _ENTRIES = 4096
 """Of histories and biases, for which there is room in each row."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class AdjustLayout:
     """Where adjustments lie, and the bounds compiled in: room for one row that names the whole
     vocabulary, and for a mask and 4,096 entries of each row."""

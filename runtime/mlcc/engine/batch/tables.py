@@ -22,7 +22,7 @@ from dataclasses import field
 from functools import cached_property
 from struct import Struct
 
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 WORD = 4
 """Bytes."""
@@ -71,7 +71,7 @@ is read (-1 = it begins with zeros) and written; no slot written in a step is re
 sequence."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class CacheGroup:
     """Layers whose caches grow and are freed alike: one pool, one list of pages a sequence."""
 
@@ -104,7 +104,7 @@ class CacheGroup:
         return whole if tokens == context else whole + 1
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class Table:
     """One table: `entries` of len(columns) words each, from word `offset` on."""
 
@@ -146,7 +146,7 @@ class Table:
         return self.offset + self.columns.index(column)
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class StepLayout:
     """The tables of a model's steps, from its cache groups and the bounds it is compiled for."""
 

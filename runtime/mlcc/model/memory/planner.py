@@ -18,14 +18,14 @@ from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.kv_cache.cache_manager import tokens_within
 from mlcc.errors import CapacityError
 from mlcc.limits import BOUNDS
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 from mlcc.util.memory import DeviceMemory
 from mlcc.util.sizes import apart, size
 
 SMALLEST_CONTEXT = 256
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Fit:
     """A capacity that fits, and what the user should know about it."""
 

@@ -11,7 +11,7 @@ from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.errors import error_body, error_headers
 from mlcc.api.ollama.answer import error_line
 from mlcc.errors import MlccError
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 JSON_TYPE = "application/json"
 EVENTS_TYPE = "text/event-stream; charset=utf-8"
@@ -30,14 +30,14 @@ def _nothing() -> None:
     return None
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Parsed:
     """A body as JSON."""
 
     value: Any
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class ApiRequest:
     """What is asked. `path` is decoded and without a query; names of headers are lower-case."""
 
@@ -57,7 +57,7 @@ class ApiRequest:
     """The body, where it has been read already; the service fills it."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class ApiResponse:
     """What is answered: JSON at once, or the lines of a stream as they come."""
 

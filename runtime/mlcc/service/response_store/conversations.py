@@ -16,14 +16,14 @@ from mlcc.errors import InvalidRequestError
 from mlcc.service.http.types import to_json
 from mlcc.service.jobs.job import Job
 from mlcc.service.response_store.store import Kept, KeptInMemory
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 Item = dict[str, Any]
 _OURS = re.compile(r"[a-z]+_([0-9a-f]+)_\d+")
 """An item's id, which names its answer's."""
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Entry:
     """An answer that is kept."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Protocol
 
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 MOST_BYTES = 16 << 20
 MOST_ANSWERS = 1000
@@ -32,7 +32,7 @@ class Kept(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Share:
     """What a tenant may have."""
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from mlcc.api.parsers.tools.hermes import TaggedJson
 from mlcc.api.parsers.tools.syntax.lark import Lark, literal
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Cohere(TaggedJson):
     """JSON between marks, whose calls are numbered."""
 

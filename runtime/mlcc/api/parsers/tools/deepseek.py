@@ -10,7 +10,7 @@ from typing import Any
 from mlcc.api.parsers.tools.base import Block, Tools
 from mlcc.api.parsers.tools.sectioned import Section
 from mlcc.api.parsers.tools.syntax.lark import Lark
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
@@ -23,7 +23,7 @@ _TAIL = re.compile(rf"\s*(?:```)?\s*{CALL_END}")
 _SECTION = Section(BEGIN, _HEAD, _TAIL, re.compile(rf"\s*{END}"))
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class DeepSeek:
     """Reads both; `fenced` says which is asked for."""
 

@@ -16,14 +16,14 @@ from mlcc.api.parsers.tools.syntax.json_text import calls_of, json_end, parsed, 
 from mlcc.api.parsers.tools.syntax.lark import Lark, literal
 from mlcc.api.parsers.tools.syntax.python_text import python_body, python_calls, schema_of
 from mlcc.api.parsers.tools.syntax.xml_text import is_text
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _FENCE, _CODE, _JSON = "```", "```tool_code", "```json"
 _HEAD = re.compile(r"\s*call:([\w.:/-]{1,128})\s*(?=\{)")
 _BARE_KEY = re.compile(r"([{,]\s*)([A-Za-z_][\w-]*)\s*:")
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class GemmaFence:
     """Gemma 3's: Python, or JSON of a tool that there is."""
 
@@ -58,7 +58,7 @@ class GemmaFence:
         return Block(behind, calls if known else ())
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class GemmaCall:
     """Those with marks."""
 

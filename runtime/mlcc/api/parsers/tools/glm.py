@@ -11,7 +11,7 @@ from mlcc.api.parsers.tools.base import Block, Call, Tools
 from mlcc.api.parsers.tools.syntax.json_text import written
 from mlcc.api.parsers.tools.syntax.lark import Lark, literal
 from mlcc.api.parsers.tools.syntax.xml_text import body_of, value_of
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _KEY, _KEY_END = "<arg_key>", "</arg_key>"
@@ -20,7 +20,7 @@ _HEAD = re.compile(r"\s*([\w.:/-]{1,128})\s*")
 _ARGUMENT = re.compile(rf"\s*{_KEY}\s*(.*?)\s*{_KEY_END}\s*{_VALUE}(.*?){_VALUE_END}\s*", re.DOTALL)
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Glm:
     """This one."""
 

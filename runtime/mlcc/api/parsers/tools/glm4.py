@@ -12,10 +12,10 @@ from typing import Any
 from mlcc.api.parsers.tools.base import Block, Call, Tools
 from mlcc.api.parsers.tools.syntax.json_text import json_end, parsed, written
 from mlcc.api.parsers.tools.syntax.lark import Lark
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Glm4:
     """This one."""
 

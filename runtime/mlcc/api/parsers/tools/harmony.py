@@ -15,7 +15,7 @@ from mlcc.api.parsers.deltas import CallPiece, Content, Piece, Thought
 from mlcc.api.parsers.tools.base import Block, Call, Tools
 from mlcc.api.parsers.tools.syntax.json_text import json_end, parsed, written
 from mlcc.api.parsers.tools.syntax.lark import Lark
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 CHANNEL, MESSAGE, CONSTRAIN = "<|channel|>", "<|message|>", "<|constrain|>"
 START, END, CALL, RETURN = "<|start|>", "<|end|>", "<|call|>", "<|return|>"
@@ -24,7 +24,7 @@ _TO = re.compile(r"\bto=(?:functions\.)?([\w.:/-]{1,128})")
 _LONGEST_HEAD = 512
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Harmony:
     """The calls alone: who reads an answer uses `HarmonyReader`."""
 

@@ -10,10 +10,10 @@ from typing import Any
 from mlcc.api.parsers.tools.base import Block, Tools
 from mlcc.api.parsers.tools.syntax.json_text import calls_of, json_end, parsed
 from mlcc.api.parsers.tools.syntax.lark import Lark, literal
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class TaggedJson:
     """One way of these."""
 

@@ -14,7 +14,7 @@ from typing import Any
 from mlcc.api.parsers.tools.base import Block, Tools
 from mlcc.api.parsers.tools.sectioned import Section
 from mlcc.api.parsers.tools.syntax.lark import Lark
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 BEGIN, END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL, CALL_END = "<|tool_call_begin|>", "<|tool_call_end|>"
@@ -28,7 +28,7 @@ _SECTION = Section(
 )
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Kimi:
     """This one."""
 

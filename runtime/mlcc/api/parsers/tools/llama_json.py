@@ -13,13 +13,13 @@ from mlcc.api.parsers.tools.pythonic import PYTHONIC
 from mlcc.api.parsers.tools.syntax.json_text import calls_of, json_end, parsed
 from mlcc.api.parsers.tools.syntax.lark import Lark
 from mlcc.api.parsers.tools.syntax.python_text import python_calls, python_end
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _TAG = "<|python_tag|>"
 _PLAIN = PlainJson(key="parameters")
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class LlamaJson:
     """Both."""
 

@@ -13,14 +13,14 @@ from typing import Any
 from mlcc.api.parsers.tools.base import Block, Call, Tools
 from mlcc.api.parsers.tools.syntax.lark import Lark
 from mlcc.api.parsers.tools.syntax.python_text import python_body, python_calls, python_end
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _START = re.compile(r"[\s,]*(?:\[|[A-Za-z_][\w.]{0,127}\()")
 """Of a list of calls, or of one."""
 _MAY_START = re.compile(r"[\s,]*(?:[A-Za-z_][\w.]{0,127})?")
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class MarkedPython:
     """One way of these; lists and lines are read in both."""
 

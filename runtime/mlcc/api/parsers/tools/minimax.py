@@ -14,7 +14,7 @@ from mlcc.api.parsers.tools.base import Block, Call, Tools
 from mlcc.api.parsers.tools.syntax.json_text import sound, written
 from mlcc.api.parsers.tools.syntax.lark import Lark, literal
 from mlcc.api.parsers.tools.syntax.xml_text import body_of, value_of
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _OPEN, _CLOSE = "<minimax:tool_call>", "</minimax:tool_call>"
 _INVOKE, _INVOKE_END = "<invoke name=", "</invoke>"
@@ -25,7 +25,7 @@ _NEXT = re.compile(rf"\s*(?:{_INVOKE_END}|{_PARAMETER}{_NAMED})")
 _LONGEST_HEAD = 300
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class MiniMax:
     """This one."""
 

@@ -10,14 +10,14 @@ from typing import Any
 from mlcc.api.parsers.tools.base import Block, Call, Tools
 from mlcc.api.parsers.tools.syntax.json_text import calls_of, json_end, parsed, written
 from mlcc.api.parsers.tools.syntax.lark import Lark, literal
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _OPEN, _ARGS, _ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 _HEAD = re.compile(r"\s*([\w.:/-]{1,128})\s*(?:\[CALL_ID\]\s*\w*\s*)?(?:\[ARGS\])?\s*(?=\{)")
 _LONGEST_HEAD = 256
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Mistral:
     """Reads all; `array` says which is asked for."""
 

@@ -10,14 +10,14 @@ from typing import Any
 from mlcc.api.parsers.tools.base import Block, Tools
 from mlcc.api.parsers.tools.syntax.json_text import ARGUMENTS, NAMES, calls_of, json_end, parsed
 from mlcc.api.parsers.tools.syntax.lark import Lark, literal
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _FENCE = "```json"
 _KEYS = (*NAMES, *ARGUMENTS, "type", "id")
 _START = re.compile(r'(?:\[\s*)?\{\s*"([^"\\]*)"')
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class PlainJson:
     """JSON at the start of an answer, alone or in a fence of Markdown."""
 

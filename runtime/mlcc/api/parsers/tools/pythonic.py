@@ -9,12 +9,12 @@ from typing import Any
 from mlcc.api.parsers.tools.base import Block, Tools
 from mlcc.api.parsers.tools.syntax.lark import Lark
 from mlcc.api.parsers.tools.syntax.python_text import python_body, python_calls, python_end
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _OPEN, _CLOSE = "<|python_start|>", "<|python_end|>"
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Pythonic:
     """With or without marks."""
 

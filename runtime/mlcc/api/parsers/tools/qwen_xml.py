@@ -11,7 +11,7 @@ from mlcc.api.parsers.tools.base import Block, Call, Tools
 from mlcc.api.parsers.tools.syntax.json_text import written
 from mlcc.api.parsers.tools.syntax.lark import Lark, literal
 from mlcc.api.parsers.tools.syntax.xml_text import body_of, value_of
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _FUNCTION, _END = "<function=", "</function>"
@@ -21,7 +21,7 @@ _PARAMETER = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class QwenXml:
     """This one."""
 

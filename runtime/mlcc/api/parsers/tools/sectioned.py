@@ -7,10 +7,10 @@ import re
 
 from mlcc.api.parsers.tools.base import Block, Call
 from mlcc.api.parsers.tools.syntax.json_text import json_end, parsed, written
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Section:
     """The marks of one way, as expressions."""
 

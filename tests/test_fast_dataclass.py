@@ -15,7 +15,7 @@ from typing import Any, ClassVar, get_type_hints
 
 import pytest
 
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 Maker = Callable[..., Any]
 
@@ -79,7 +79,7 @@ def records(make: Maker) -> dict[str, Any]:
     return {kind.__name__: kind for kind in found}
 
 
-OURS, TWINS = records(dataclass), records(dataclasses.dataclass)
+OURS, TWINS = records(fast_dataclass), records(dataclasses.dataclass)
 MADE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("Empty", (), {}),
     ("One", (3,), {}),
@@ -171,7 +171,7 @@ def test_one_that_holds_itself_is_shown() -> None:
     assert repr(made) == repr(made).replace("\n", "") and "..." in repr(made)
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Sent:
     """To another process."""
 
@@ -184,20 +184,20 @@ def test_pickled() -> None:
 
 
 def test_what_is_left_to_the_standard_library() -> None:
-    @dataclass(slots=True)
+    @fast_dataclass(slots=True)
     class Slots:
         value: int
 
-    @dataclass(frozen=True)
+    @fast_dataclass(frozen=True)
     class Uncompared:
         value: int
         note: str = field(default="", compare=False)
 
-    @dataclass(frozen=True)
+    @fast_dataclass(frozen=True)
     class Derived(Uncompared):
         more: int = 0
 
-    @dataclass(frozen=True)
+    @fast_dataclass(frozen=True)
     class Given:
         value: int
         once: InitVar[int] = 0
@@ -228,7 +228,7 @@ def test_the_engine_has_no_other_frozen_records() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     slotted = {name for name in done.stdout.split() if not _has_slots(name)}
-    assert not slotted, f"import dataclass from mlcc.util.frozen for {slotted}"
+    assert not slotted, f"use mlcc.util.fast_dataclass for {slotted}"
 
 
 def _has_slots(name: str) -> bool:
