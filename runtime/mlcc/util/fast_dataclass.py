@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+__all__ = ["fast_dataclass"]
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as fast_dataclass
 else:
