@@ -10,8 +10,8 @@
     python3 dev.py wheel               build dist/mlcc-*.whl, and mlcc_web-*.whl for browsers
     python3 dev.py docs                build the documentation's site: build/docs/site
     python3 dev.py release             all files of a release, from the last commit: dist/release
-    python3 dev.py matrix              write the tables of README.md and docs/models.md, by the last
-                                       run of all tests
+    python3 dev.py matrix              write the tables of docs/features.md and docs/models.md, by
+                                       the last run of all tests
     python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
 
 The standard library only. Everything is installed into .venv beside this file; a second run finds

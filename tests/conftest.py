@@ -2,7 +2,7 @@
 first, and the collection of what tests prove.
 
 After a full run (all files, nothing deselected but the long tail) the outcomes of tests with the
-marker `feature` are kept for `python3 dev.py matrix`, and if all passed, the README's table must
+marker `feature` are kept for `python3 dev.py matrix`, and if all passed, docs/features.md must
 say what they say. What only the long tail proves is checked where it runs: with --long.
 """
 
@@ -162,7 +162,7 @@ class Features:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.faults:
-            terminalreporter.section("README.md does not say what the tests prove")
+            terminalreporter.section("docs/features.md does not say what the tests prove")
             for line in [*self.faults, "type: python3 dev.py matrix"]:
                 terminalreporter.line(line)
 

@@ -1,4 +1,4 @@
-"""The README's table of features and targets, made from what tests proved.
+"""The table of features and targets in docs/features.md, written from what the tests proved.
 
 A test says what it proves with the marker `feature(part, target, how)`; how is one of HOW. A cell
 claims the most that all of its tests of that kind have passed; where a test was skipped that might
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "features.md"
 RESULTS = ROOT / "build" / "features.json"
 """Of the last full run; ignored by git."""
 BEGIN, END = "<!-- features: python3 dev.py matrix -->", "<!-- end of features -->"
@@ -239,42 +239,44 @@ def parse(text: str) -> Table:
     return table
 
 
-def section(readme: str) -> str:
+def section(page: str) -> str:
     """The text between the two comments. Raises ValueError if they are not there."""
-    return readme[readme.index(BEGIN) + len(BEGIN) : readme.index(END)].strip()
+    return page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip()
 
 
 def differences(results: Results) -> list[str]:
-    """A line for each settled cell that the README says otherwise; [] if it tells the truth."""
-    text = section(README.read_text(encoding="utf-8"))
+    """A line for each settled cell in which the page differs from the results; [] if none does."""
+    text = section(PAGE.read_text(encoding="utf-8"))
     old = parse(text)
     new = merged(results, old)
     found = [
-        f"{row}, {target}: the tests say '{new[row, target]}', README.md '{old.get(key, '')}'"
+        f"{row}, {target}: the tests say '{new[row, target]}', {PAGE.name} '{old.get(key, '')}'"
         for key in new
         if (row := key[0]) and (target := key[1]) and new[key] != old.get(key, "")
     ]
-    return found or ([] if render(new) == text else ["the table's form in README.md was changed"])
+    return found or (
+        [] if render(new) == text else [f"the form of the table in {PAGE.name} was changed"]
+    )
 
 
 def main() -> int:
-    """Rewrite the README's table."""
+    """Rewrite the table in docs/features.md."""
     try:
         results = Results.load()
     except OSError:
         print("no results of a full run yet; type: python3 dev.py test", file=sys.stderr)
         return 2
-    readme = README.read_text(encoding="utf-8")
-    old = section(readme)
+    page = PAGE.read_text(encoding="utf-8")
+    old = section(page)
     table = merged(results, parse(old))
     unsettled = [f"{r} on {t}" for r, t in table if results.cell(r, t) is None]
     if unsettled:
         kept = "kept as they were, their tests were skipped or left to --long"
         print(f"{kept}: {', '.join(unsettled)}")
     text = f"{BEGIN}\n{render(table)}\n{END}"
-    start, stop = readme.index(BEGIN), readme.index(END) + len(END)
-    README.write_text(readme[:start] + text + readme[stop:], encoding="utf-8")
-    print("README.md is up to date")
+    start, stop = page.index(BEGIN), page.index(END) + len(END)
+    PAGE.write_text(page[:start] + text + page[stop:], encoding="utf-8")
+    print("docs/features.md is up to date")
     return 0
 
 

@@ -1,10 +1,10 @@
-"""The tables of docs/models.md: made of the registry, the tests' templates, README's table and the
+"""The tables of docs/models.md, from the registry, the tests' templates, docs/features.md and the
 largest errors that a run of `tests/models/test_architectures.py --long` recorded.
 
     python tests/models_page.py [JUNIT]    rewrite them; errors are those of JUNIT
                                            (pytest --junit-xml), else those that are there
 
-Not here: what a test proves (`feature_matrix.py`), and text, which the page has by hand.
+Not here: what a test proves (`feature_matrix.py`), and the page's text, which is written by hand.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 sys.path[:0] = [str(TESTS), str(TESTS / "calls")]
 
-from feature_matrix import README, ROWS, TARGETS, Table, parse, section  # noqa: E402
+from feature_matrix import PAGE as FEATURES  # noqa: E402
+from feature_matrix import ROWS, TARGETS, Table, parse, section  # noqa: E402
 from model_families import FAMILIES  # noqa: E402
 
 from mlcc_compiler.models.closest_architecture import BY_LAYERS  # noqa: E402
 from mlcc_compiler.models.registry import ARCHITECTURES  # noqa: E402
 
 PAGE = TESTS.parent / "docs" / "models.md"
-SOURCES = "../compiler/mlcc_compiler/models"
+SOURCES = "../compiler/mlcc_compiler/models/architectures"
 TEMPLATES = {
     "llama": ("llama3",),
     "llama4_text": ("llama4",),
@@ -139,7 +140,7 @@ def refused() -> str:
 
 def rewritten(page: str, errors: Errors) -> str:
     """The page with both tables as they should be."""
-    features = parse(section(README.read_text(encoding="utf-8")))
+    features = parse(section(FEATURES.read_text(encoding="utf-8")))
     for name, text in (("families", families(errors, features)), ("refused", refused())):
         begin, end = f"<!-- {name}: python tests/models_page.py -->", f"<!-- end of {name} -->"
         start, stop = page.index(begin) + len(begin), page.index(end)

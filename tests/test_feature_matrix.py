@@ -1,4 +1,4 @@
-"""The table of features: what outcomes become of cells, and that a full run checks the README.
+"""The table of features: how outcomes become cells, and that a full run checks docs/features.md.
 
 The runs are of pytest itself, over a copy of `conftest.py` and a few small tests.
 """
@@ -88,14 +88,15 @@ def test_more(): pass
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A README with an empty table, and tests."""
+    """A features page with an empty table, and tests."""
     (tmp_path / "tests").mkdir()
     for name in ("conftest.py", "feature_matrix.py", "needs.py"):
         shutil.copy(HERE / name, tmp_path / "tests")
     shutil.copytree(HERE.parent / "tools", tmp_path / "tools")
     shutil.copy(HERE.parent / "pyproject.toml", tmp_path)
     (tmp_path / "tests" / "test_features.py").write_text(TESTS)
-    (tmp_path / "README.md").write_text(f"before\n{BEGIN}\n{END}\nafter\n")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "features.md").write_text(f"before\n{BEGIN}\n{END}\nafter\n")
     return tmp_path
 
 
@@ -109,26 +110,26 @@ def run_tests(project: Path, outcome: str, *arguments: str) -> tuple[int, str]:
 
 
 def write_table(project: Path) -> str:
-    """`dev.py matrix`; returns the README."""
+    """`dev.py matrix`; returns the page."""
     script = project / "tests" / "feature_matrix.py"
     subprocess.run([sys.executable, script], check=True, capture_output=True)
-    return (project / "README.md").read_text()
+    return (project / "docs" / "features.md").read_text()
 
 
 @pytest.mark.parametrize("processes", [[], ["-n2"]], ids=["one", "two"])
-def test_a_full_run_fails_until_the_readme_says_what_it_proved(
+def test_a_full_run_fails_until_the_page_says_what_it_proved(
     project: Path, processes: list[str]
 ) -> None:
     code, said = run_tests(project, "pass", *processes)
     assert code == 1 and "type: python3 dev.py matrix" in said and "3 passed" in said
     assert f"{LLAMA}, vulkan: the tests say 'runs'" in said
-    readme = write_table(project)
-    assert readme.startswith("before\n") and readme.endswith("\nafter\n")
-    assert "[1] not built yet" in readme
+    page = write_table(project)
+    assert page.startswith("before\n") and page.endswith("\nafter\n")
+    assert "[1] not built yet" in page
     assert run_tests(project, "pass")[0] == 0
-    (project / "README.md").write_text(readme.replace("| runs |", "| compiles |"))
+    (project / "docs" / "features.md").write_text(page.replace("| runs |", "| compiles |"))
     code, said = run_tests(project, "pass", *processes)
-    assert code == 1 and "the tests say 'runs', README.md 'compiles'" in said
+    assert code == 1 and "the tests say 'runs', features.md 'compiles'" in said
 
 
 def test_part_of_the_tests_decides_nothing(project: Path) -> None:
@@ -144,9 +145,9 @@ def test_a_skipped_test_neither_proves_nor_disproves(project: Path) -> None:
     run_tests(project, "skip")
     assert f"| {LLAMA} | – | – |" in write_table(project)
     run_tests(project, "pass")
-    readme = write_table(project)
-    assert f"| {LLAMA} | – | runs |" in readme
-    assert run_tests(project, "skip")[0] == 0 and write_table(project) == readme
+    page = write_table(project)
+    assert f"| {LLAMA} | – | runs |" in page
+    assert run_tests(project, "skip")[0] == 0 and write_table(project) == page
     run_tests(project, "fail")
     assert f"| {LLAMA} | – | – |" in write_table(project)
 
@@ -156,9 +157,9 @@ def test_the_long_tail_settles_what_it_alone_proves(project: Path, processes: li
     """Without it such a cell is neither compared nor rewritten; others are, as ever."""
     code, said = run_tests(project, "pass", "--long", *processes)
     assert code == 1 and f"{LLAMA}, cuda: the tests say 'runs'" in said
-    readme = write_table(project)
-    assert f"| {LLAMA} | – | runs | runs |" in readme
-    assert run_tests(project, "pass", *processes)[0] == 0 and write_table(project) == readme
+    page = write_table(project)
+    assert f"| {LLAMA} | – | runs | runs |" in page
+    assert run_tests(project, "pass", *processes)[0] == 0 and write_table(project) == page
     run_tests(project, "fail", *processes)
     assert f"| {LLAMA} | – | – | runs |" in write_table(project)
     run_tests(project, "fail", "--long", *processes)

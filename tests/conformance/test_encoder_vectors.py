@@ -34,7 +34,7 @@ Compiled = Callable[[str, str], Path]
 
 
 def over(*once: str, target: str | None = None) -> pytest.MarkDecorator:
-    """A test over all topics, whose names are those of parts of the README's table. Of what has
+    """A test over all topics, whose names are those of parts of the table of features. Of what has
     two homes both run one topic, and the rest with --long."""
     parameters = []
     for topic in TOPICS:

@@ -45,7 +45,7 @@ FEATURES = {
     "llamacpp": "llamacpp",
     "tokens": "llamacpp",
 }
-"""Topics that show a part of the README's table."""
+"""Topics that show a part of the table of features."""
 
 
 def shown(vector: Vector) -> Any:

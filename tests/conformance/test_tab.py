@@ -81,7 +81,7 @@ FEATURES = {
     "scheduling/chat-priority": "scheduling",
     "structured/chat-json-schema": "structured",
 }
-"""What these vectors show in Chromium: the parts of the README's table that no other test does."""
+"""Features that these vectors prove in Chromium and that no other test does."""
 
 
 def shown(vector: Vector, long: set[str]) -> Any:

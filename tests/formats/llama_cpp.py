@@ -4,7 +4,7 @@
 
 LLAMA_SERVER is llama.cpp's server (in a chroot: a script that enters it; /tmp must be the same).
 Prints the largest difference at the token behind a prompt of 40. By hand: no test has llama.cpp.
-Where it refuses a file, its last words are printed; docs/quantization.md says which cases it does
+Where it refuses a file, its last words are printed; docs/checkpoints.md says which cases it does
 not compute, and why.
 """
 

@@ -1,5 +1,5 @@
-"""docs/models.md tells of every architecture; what it says of targets is README's, whose table has
-a check of its own."""
+"""docs/models.md lists every architecture. Its columns of targets come from docs/features.md, whose
+table `tests/test_feature_matrix.py` checks."""
 
 from __future__ import annotations
 
