@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from mlcc.engine.kv_cache.prefix_digest import is_told
+from mlcc.engine.kv_cache.prefix_digest import is_sampled_depth
 from mlcc.scale.routing import EngineStatus, Prompt
 
 BLOCK = 16
@@ -48,7 +48,7 @@ class Job:
 
     @property
     def prompt(self) -> Prompt:
-        told = [(d * BLOCK, h) for d, h in enumerate(self.chain, 1) if is_told(d)]
+        told = [(d * BLOCK, h) for d, h in enumerate(self.chain, 1) if is_sampled_depth(d)]
         return Prompt(self.tokens, told)
 
 
@@ -61,7 +61,7 @@ class SimulatedEngine:
         self.running: list[Job] = []
         self.cache: OrderedDict[int, int] = OrderedDict()
         """Hash -> depth, the longest unused first."""
-        self._sketch: set[int] = set()
+        self._snapshot: set[int] = set()
         """Those of them that are told."""
         self.stepping = False
         self.prompt_tokens = self.hit_tokens = self.answered = 0
@@ -71,7 +71,7 @@ class SimulatedEngine:
         return len(self.waiting) + len(self.running)
 
     def told(self) -> EngineStatus:
-        return EngineStatus(set(self._sketch), self.live, self.room)
+        return EngineStatus(set(self._snapshot), self.live, self.room)
 
     def take(self, job: Job) -> None:
         job.engine = self.name
@@ -94,12 +94,12 @@ class SimulatedEngine:
         """From the last block to the first: a branch dies from its leaves on."""
         for depth in range(len(chain), 0, -1):
             told = chain[depth - 1]
-            if told not in self.cache and is_told(depth):
-                self._sketch.add(told)
+            if told not in self.cache and is_sampled_depth(depth):
+                self._snapshot.add(told)
             self.cache[told] = depth
             self.cache.move_to_end(told)
         while len(self.cache) > self.blocks:
-            self._sketch.discard(self.cache.popitem(last=False)[0])
+            self._snapshot.discard(self.cache.popitem(last=False)[0])
 
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self.room:

@@ -40,7 +40,7 @@ def measure(model: Model, sequences: int, steps: int) -> Times:
     while engine.has_work:
         before = executor.use()
         marks = [time.perf_counter_ns()]
-        batch = engine.plan(executor.lend())
+        batch = engine.plan(executor.step_buffer())
         assert batch is not None
         marks.append(time.perf_counter_ns())
         ticket = executor.submit(batch)

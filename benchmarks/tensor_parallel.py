@@ -35,7 +35,7 @@ def decode(model: Model, steps: int) -> tuple[float, float, float]:
     took: list[float] = []
     spent = _cpu(executor)
     while engine.has_work:
-        batch = engine.plan(executor.lend())
+        batch = engine.plan(executor.step_buffer())
         assert batch is not None
         start = time.perf_counter_ns()
         result = executor.collect(executor.submit(batch))

@@ -25,7 +25,7 @@ from mlcc.engine import Request, SamplingParams, TextDelta
 from mlcc.engine.batch.batch import Batch, Capacity
 from mlcc.engine.batch.batch_writer import BatchWriter
 from mlcc.engine.batch.executor import Executor
-from mlcc.engine.kv_cache.cache_manager import CachePools
+from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.lora import NO_ADAPTER, AdapterUse
 from mlcc.errors import DeviceError
 from mlcc.loader import open_executor, open_model
@@ -92,7 +92,7 @@ def exact(artifact: Artifact) -> ReferenceExecutor:
 
 def step(capacity: Capacity, prompts: Sequence[tuple[Sequence[int], AdapterUse]]) -> Batch:
     """All prompts in one step, a row behind each token."""
-    writer, pools = BatchWriter(capacity.layout), CachePools(capacity)
+    writer, pools = BatchWriter(capacity.layout), CacheManager(capacity)
     for tokens, use in prompts:
         caches = pools.empty()
         pools.grow(caches, len(tokens))
@@ -194,7 +194,7 @@ def greedy(executor: Executor, sets: Sequence[Sequence[AdapterUse]]) -> list[lis
     """Answers of 12 tokens to all prompts, with one set of adapters after the other."""
     capacity, answers = executor.capacity, []
     for uses in sets:
-        pools = CachePools(capacity)
+        pools = CacheManager(capacity)
         caches = [pools.empty() for _ in uses]
         said: list[list[int]] = [[] for _ in uses]
         for number in range(12):

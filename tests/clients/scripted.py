@@ -123,10 +123,10 @@ class ScriptedExecutor:
         self._last: Sequence[int] = ()
         self._tickets = 0
 
-    def lend(self) -> None:
+    def step_buffer(self) -> None:
         """Batches bring their own memory."""
 
-    def lend_adjustments(self) -> None:
+    def adjustments_buffer(self) -> None:
         """Likewise."""
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:

@@ -37,7 +37,7 @@ def second_step(model: Any) -> tuple[Batch, list[int], ManualSteps]:
 
 def writer_for(model: Any) -> AdjustmentWriter:
     layout = AdjustLayout.of(model.capacity.layout, model.capacity.vocab_size)
-    return AdjustmentWriter(layout, model.executor.lend_adjustments())
+    return AdjustmentWriter(layout, model.executor.adjustments_buffer())
 
 
 def against(model: Any, logits: Any, flying: list[int]) -> Adjustments:

@@ -146,9 +146,9 @@ def test_a_request_moves_half_way_and_says_the_same(
             said(moved[0], moved[0].drain(), got)
             said(moved[1], moved[1].drain(), got)
             assert first.identity is not None
-            data = export_request(moved[0].engine.moves, first.executor, first.identity, name)
+            data = export_request(moved[0].engine.migration, first.executor, first.identity, name)
             found = import_request(
-                moved[1].engine.moves, second.executor, first.identity, data, None
+                moved[1].engine.migration, second.executor, first.identity, data, None
             )
             assert found.computed
             moved[0].engine.cancel(name)
@@ -170,11 +170,11 @@ def test_pages_of_another_library_are_refused(opened8: Opened8, compiled_demo: A
         driver.engine.add(Request("a", [5, 6, 7], SamplingParams(max_tokens=9, ignore_eos=True)))
         driver.step()
         driver.drain()
-        moves = driver.engine.moves
+        moves = driver.engine.migration
         data = export_request(moves, first.executor, first.identity, "a")
         with pytest.raises(InvalidRequestError, match="pages are laid out otherwise"):
             engine = second.new_engine()
-            import_request(engine.moves, second.executor, second.identity, data)
+            import_request(engine.migration, second.executor, second.identity, data)
         assert not engine.has_work
         driver.engine.cancel("a")
     finally:

@@ -66,7 +66,7 @@ def test_several_answers_compute_their_prompt_once(opened: Opened, target: str) 
     answers: dict[str, list[int]] = {name: [] for name in "abc"}
     for name in answers:
         sampling = SamplingParams(temperature=0.0, max_tokens=16)
-        driver.engine.add(Request(name, prompt, sampling, family="f"))
+        driver.engine.add(Request(name, prompt, sampling, sampling_group="f"))
     while driver.has_work:
         for event in driver.step():
             if isinstance(event, Finished):

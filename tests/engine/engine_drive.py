@@ -130,9 +130,9 @@ class Driver:
                 got.text += event.text
                 got.tokens += event.token_ids
                 got.logprobs += event.logprobs
-                got.told += event.told
-                assert not event.prompt or not (event.text or got.prompt or got.tokens)
-                got.prompt += event.prompt
+                got.told += event.token_logprobs
+                assert not event.prompt_logprobs or not (event.text or got.prompt or got.tokens)
+                got.prompt += event.prompt_logprobs
             else:
                 got.finished = event
 

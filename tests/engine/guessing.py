@@ -12,9 +12,9 @@ from engine_tokenizers import ByteTokenizer
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Capacity, Request
 from mlcc.engine.batch.batch import Result
-from mlcc.engine.kv_cache.radix_tree import PrefixTree
+from mlcc.engine.kv_cache.radix_tree import RadixTree
 from mlcc.engine.scheduler.limits import token_limit
-from mlcc.engine.spec_decode.speculator import Chances, Guess, Speculator
+from mlcc.engine.spec_decode.speculator import AcceptanceRates, Proposal, Speculator
 
 
 class Knowing:
@@ -29,9 +29,9 @@ class Knowing:
     def count(self, worth: int) -> int:
         return worth
 
-    def propose(self, most: int) -> Guess | None:
+    def propose(self, most: int) -> Proposal | None:
         ahead = self._answer[len(self._tokens) :][:most]
-        return Guess([*map(self._perhaps_wrong, ahead)], self.origin)
+        return Proposal([*map(self._perhaps_wrong, ahead)], self.origin)
 
     def _perhaps_wrong(self, token: int) -> int:
         wrong = self._draw.random() < self._wrong
@@ -46,10 +46,10 @@ class Eager(Speculator):
         super().__init__(*args)  # type: ignore[arg-type]
         self._draw = draw
 
-    def worth(self, chances: Chances, most: int) -> int:
+    def worth(self, chances: AcceptanceRates, most: int) -> int:
         return self.would(chances, most)
 
-    def would(self, chances: Chances, most: int, more: float = 0.0) -> int:
+    def would(self, chances: AcceptanceRates, most: int, more: float = 0.0) -> int:
         return self._draw.randint(0, most) if self._draw else most
 
 
@@ -78,7 +78,7 @@ def knowing(
     """For an engine of the naive one's seed 7."""
     draw, count = random.Random(seed), 0
 
-    def opened(request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable) -> Knowing:
+    def opened(request: Request, tokens: array[int], tree: RadixTree, scope: Hashable) -> Knowing:
         nonlocal count
         limit = token_limit(request, capacity)
         want = naive.answer(request, count, capacity, eos, ByteTokenizer(), base=7, limit=limit)

@@ -16,7 +16,7 @@ from mlcc.engine import Request, SamplingParams
 from mlcc.engine.lora import MOST_NAMES, AdapterMatrix
 from mlcc.engine.migration import Identity
 from mlcc.engine.spec_decode.draft_model import DraftModel
-from mlcc.engine.spec_decode.ngram import Lookup
+from mlcc.engine.spec_decode.ngram import NgramProposer
 from mlcc.errors import CapacityError, InvalidRequestError, UnsupportedError
 from mlcc.model.kv_transfer import export_request, import_request
 
@@ -61,13 +61,13 @@ def guessing(how: str, draw: random.Random, depth: int) -> Driver:
         draft = Drafting(small(pools=CAPACITY.pools), 0.3, draw)
         opened = DraftModel(draft.capacity, CAPACITY).open
         return toy_driver(CAPACITY, depth=depth, draft=draft, speculator=Eager(opened, 3))
-    speculator = Eager(Lookup.of, 3, draw=draw) if how else None
+    speculator = Eager(NgramProposer.of, 3, draw=draw) if how else None
     return toy_driver(CAPACITY, depth=depth, speculator=speculator)
 
 
 def leave_and_come_back(driver: Driver, name: str) -> None:
     """As bytes."""
-    moves = driver.engine.moves
+    moves = driver.engine.migration
     while driver.tickets:
         driver.take(driver.engine.commit(driver.executor.collect(driver.tickets.popleft())))
     if driver.got[name].finished is None:

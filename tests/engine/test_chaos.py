@@ -19,7 +19,7 @@ from test_against_naive import TOKENIZER, check_answer
 from mlcc.engine import Capacity, Request, SamplingParams
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.migration import Identity
-from mlcc.engine.spec_decode.ngram import Lookup
+from mlcc.engine.spec_decode.ngram import NgramProposer
 from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.errors import InvalidRequestError
 from mlcc.model.kv_transfer import export_request, import_request
@@ -82,7 +82,7 @@ class Storm:
             draft = Drafting(bounds, 0.2, self.draw)
         return toy_driver(
             self.capacity, EOS, TOKENIZER, depth, seed=7, prefix_cache=prefix_cache, draft=draft,
-            speculator=Speculator(Lookup.of) if guesses == "lookup" else None,
+            speculator=Speculator(NgramProposer.of) if guesses == "lookup" else None,
         )  # fmt: skip
 
     def tokens(self, most: int) -> list[int]:
@@ -129,7 +129,7 @@ class Storm:
 
     def move(self, name: str) -> None:
         """A request leaves as bytes, and comes back."""
-        driver, books = self.driver, self.driver.engine.moves
+        driver, books = self.driver, self.driver.engine.migration
         while driver.tickets:
             driver.take(driver.engine.commit(driver.executor.collect(driver.tickets.popleft())))
         if driver.got[name].finished:

@@ -17,7 +17,7 @@ def add(driver: Driver, count: int, prompt: list[int] = PROMPT, **fields: str) -
     """A family `f` of so many, each with a seed of its own."""
     for i in range(count):
         sampling = SamplingParams(max_tokens=6, ignore_eos=True, seed=i)
-        driver.add(Request(f"f{i}", prompt, sampling, family="f", **fields))
+        driver.add(Request(f"f{i}", prompt, sampling, sampling_group="f", **fields))
 
 
 def alone(i: int, prompt: list[int] = PROMPT) -> list[int]:
@@ -91,9 +91,9 @@ def test_a_family_has_one_prompt_and_is_its_tenants() -> None:
     driver = toy_driver()
     add(driver, 2)
     with pytest.raises(InvalidRequestError, match="another prompt") as caught:
-        driver.engine.add(Request("x", [1, 2], family="f"))
-    assert caught.value.param == "family"
-    driver.add(Request("y", [1, 2], SamplingParams(max_tokens=1), "other", family="f"))
+        driver.engine.add(Request("x", [1, 2], sampling_group="f"))
+    assert caught.value.param == "sampling_group"
+    driver.add(Request("y", [1, 2], SamplingParams(max_tokens=1), "other", sampling_group="f"))
     driver.run()
-    driver.add(Request("z", [1, 2], SamplingParams(max_tokens=1), family="f"))
+    driver.add(Request("z", [1, 2], SamplingParams(max_tokens=1), sampling_group="f"))
     assert driver.run()["z"].finished is not None, "the name is free again"

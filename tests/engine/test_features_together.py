@@ -17,8 +17,8 @@ from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.lora import AdapterMatrix
 from mlcc.engine.migration import Identity
 from mlcc.engine.spec_decode.budget import StepCost
-from mlcc.engine.spec_decode.ngram import Lookup
-from mlcc.engine.spec_decode.speculator import Guess, Speculator
+from mlcc.engine.spec_decode.ngram import NgramProposer
+from mlcc.engine.spec_decode.speculator import Proposal, Speculator
 from mlcc.errors import InvalidRequestError
 from mlcc.model.kv_transfer import export_request, import_request
 
@@ -34,8 +34,8 @@ class Same:
     def count(self, worth: int) -> int:
         return worth
 
-    def propose(self, most: int) -> Guess:
-        return Guess([1] * most, self.origin)
+    def propose(self, most: int) -> Proposal:
+        return Proposal([1] * most, self.origin)
 
 
 def eager(longest: int) -> Eager:
@@ -107,7 +107,7 @@ def load(driver: Driver, name: str) -> None:
 
 
 def test_answers_of_an_adapter_are_guessed_from_its_own() -> None:
-    driver = toy_driver(with_slots(SMALL, 2), speculator=Speculator(Lookup.of))
+    driver = toy_driver(with_slots(SMALL, 2), speculator=Speculator(NgramProposer.of))
     load(driver, "x")
     load(driver, "y")
     accepted = []
@@ -125,15 +125,15 @@ def test_a_request_with_a_prediction_moves_between_any_two_steps() -> None:
     answer = source.run()["a"].tokens
     prediction: Sequence[int] = array("i", answer)
     for steps in range(1, 6):
-        source, to = (toy_driver(speculator=Eager(Lookup.of, 4)) for _ in range(2))
+        source, to = (toy_driver(speculator=Eager(NgramProposer.of, 4)) for _ in range(2))
         source.add(Request("a", [5, 6, 7], LONG, prediction=prediction))
         for _ in range(steps):
             if source.engine.has_work:
                 source.step()
         if source.got["a"].finished:
             break
-        data = export_request(source.engine.moves, source.executor, IDENTITY, "a")
-        assert import_request(to.engine.moves, to.executor, IDENTITY, data).computed
+        data = export_request(source.engine.migration, source.executor, IDENTITY, "a")
+        assert import_request(to.engine.migration, to.executor, IDENTITY, data).computed
         to.got["a"] = source.got["a"]
         assert to.run()["a"].tokens == answer
         assert to.engine.stats().accepted_tokens > 0 or len(answer) < 4
@@ -157,8 +157,8 @@ def test_what_a_guess_costs_is_not_learned_of_prompts() -> None:
     source.add(Request("a", [*range(26)], LONG, adapter="x"))
     for _ in range(4):
         source.step()
-    data = export_request(source.engine.moves, source.executor, IDENTITY, "a")
-    assert not import_request(to.engine.moves, to.executor, IDENTITY, data).computed
+    data = export_request(source.engine.migration, source.executor, IDENTITY, "a")
+    assert not import_request(to.engine.migration, to.executor, IDENTITY, data).computed
     to.got["a"] = source.got["a"]
     to.run()
     assert to.engine.stats().drafted_tokens > 0
@@ -166,7 +166,7 @@ def test_what_a_guess_costs_is_not_learned_of_prompts() -> None:
 
 
 def test_a_prediction_is_no_longer_than_an_answer() -> None:
-    driver = toy_driver(speculator=Speculator(Lookup.of))
+    driver = toy_driver(speculator=Speculator(NgramProposer.of))
     driver.add(Request("a", [5], LONG, prediction=[1] * 64))
     with pytest.raises(InvalidRequestError, match="prediction has 65 tokens"):
         driver.add(Request("b", [5], LONG, prediction=[1] * 65))

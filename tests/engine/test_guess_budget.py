@@ -12,9 +12,9 @@ import pytest
 
 from mlcc.engine import Batch, Capacity, Engine, Request, Result, SamplingParams
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.kv_cache.radix_tree import PrefixTree
-from mlcc.engine.spec_decode.budget import REFRESH, SHARE, START, GuessBudget
-from mlcc.engine.spec_decode.speculator import Guess, Speculator
+from mlcc.engine.kv_cache.radix_tree import RadixTree
+from mlcc.engine.spec_decode.budget import REFRESH, SHARE, START, DraftBudget
+from mlcc.engine.spec_decode.speculator import Proposal, Speculator
 
 Cost = Callable[[int], float]
 """Seconds of a step of so many tokens."""
@@ -45,10 +45,10 @@ class Half:
         self._tokens, self._right = tokens, right
         self._draw = random.Random(7)
 
-    def propose(self, most: int) -> Guess | None:
+    def propose(self, most: int) -> Proposal | None:
         at = len(self._tokens)
         good = [self._draw.random() < self._right(at + i) for i in range(most)]
-        return Guess([said(at + i) if g else 1 for i, g in enumerate(good)], self.origin)
+        return Proposal([said(at + i) if g else 1 for i, g in enumerate(good)], self.origin)
 
     def count(self, worth: int) -> int:
         return worth
@@ -62,7 +62,7 @@ def said(position: int) -> int:
 def seconds_of(cost: Cost, right: Callable[[int], float] | None, depth: int, streams: int) -> float:
     """What answers take there. right: how often a guess is, by its position; None = no guesses."""
 
-    def opened(request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable) -> Half:
+    def opened(request: Request, tokens: array[int], tree: RadixTree, scope: Hashable) -> Half:
         assert right is not None
         return Half(tokens, right)
 
@@ -115,14 +115,14 @@ def test_guesses_that_are_right_still_pay(cost: Cost) -> None:
 
 
 def test_who_does_not_measure_guesses_as_is_wished() -> None:
-    budget = GuessBudget()
+    budget = DraftBudget()
     budget.plain(1, None)
     budget.guessed(1, 1, None)
     assert budget.allows(1) and budget.allows(7)
 
 
 def test_what_is_lost_is_earned_again() -> None:
-    budget = GuessBudget()
+    budget = DraftBudget()
     budget.guessed(1, 1, 0.02)
     assert not budget.allows(1), "not before it is known what a step takes without"
     budget.plain(1, 0.01)
@@ -140,7 +140,7 @@ def test_what_is_lost_is_earned_again() -> None:
 
 
 def test_what_guesses_are_set_against_is_measured_again() -> None:
-    budget = GuessBudget()
+    budget = DraftBudget()
     budget.plain(1, 0.01)
     for _ in range(REFRESH - 1):
         assert budget.allows(1)
@@ -152,11 +152,11 @@ def test_what_guesses_are_set_against_is_measured_again() -> None:
 
 
 def test_guesses_beside_prompts_and_drafts_are_paid_too() -> None:
-    budget = GuessBudget()
+    budget = DraftBudget()
     budget.plain(2, 0.01)
     budget.beside(2, 8, 0, 1.0)
     assert not budget.allows(2)
-    other = GuessBudget()
+    other = DraftBudget()
     other.plain(2, 0.01)
     other.spend(1.0)
     assert not other.allows(2)

@@ -10,7 +10,7 @@ from engine_tokenizers import ByteTokenizer
 
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Engine, Event, Request, SamplingParams, TextDelta
-from mlcc.engine.text.deferred_text import LaterText, text_decides
+from mlcc.engine.text.deferred_text import DeferredText, text_decides
 
 VOCAB = 64
 
@@ -40,13 +40,13 @@ def requests(draw: random.Random) -> list[Request]:
 def events_of(later: bool, seed: int) -> list[Event]:
     """Of a run in which some are cancelled."""
     draw, capacity = random.Random(seed), small()
-    engine = Engine(capacity, [5], Pieces(), text_later=later)
-    executor, texts, found = ToyExecutor(capacity), LaterText(Pieces()), list[Event]()
+    engine = Engine(capacity, [5], Pieces(), defer_text=later)
+    executor, texts, found = ToyExecutor(capacity), DeferredText(Pieces()), list[Event]()
     waiting = requests(draw)
 
     def take(events: list[Event]) -> None:
         if later:
-            bare = [e for e in events if isinstance(e, TextDelta) and not e.told]
+            bare = [e for e in events if isinstance(e, TextDelta) and not e.token_logprobs]
             deciding = {r.id for r in asked if text_decides(r.sampling)}
             assert not any(e.text for e in bare if e.request_id not in deciding)
         found.extend(texts.read(events) if later else events)
@@ -75,7 +75,7 @@ def test_events_are_the_same() -> None:
 
 
 def test_who_is_forgotten_is_not_written() -> None:
-    texts = LaterText(ByteTokenizer())
+    texts = DeferredText(ByteTokenizer())
     texts.begin(Request("a", [1], SamplingParams(max_tokens=3)))
     texts.clear()
     event = TextDelta("a", "", (12,), (0.0,))

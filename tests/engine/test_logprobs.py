@@ -15,7 +15,7 @@ from test_against_naive import STOPS, Arrival, play
 from mlcc.engine import Capacity, Request, SamplingParams
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.text.logprobs import PromptLogprobs, TokenLogprob
-from mlcc.engine.text.output_text import AnswerText
+from mlcc.engine.text.output_text import OutputText
 from mlcc.engine.text.token_texts import TokenTexts, bytes_of
 from mlcc.errors import InvalidRequestError
 
@@ -113,7 +113,7 @@ def likeliest(request: Request, number: int, said: list[int], count: int) -> lis
 def answered(tokens: list[int], *stop: str) -> tuple[str, list[TokenLogprob]]:
     """The text of an answer of these tokens and what is told of them, as they come out."""
     tokenizer = TellingTokenizer()
-    answer = AnswerText(tokenizer, [], stop, TokenTexts(tokenizer, VOCAB))
+    answer = OutputText(tokenizer, [], stop, TokenTexts(tokenizer, VOCAB))
     text, told = "", []
     for token in tokens:
         more = answer.push(token)

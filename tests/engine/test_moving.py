@@ -45,12 +45,12 @@ def rest(driver: Driver) -> None:
 
 def exported(driver: Driver, name: str) -> bytes:
     rest(driver)
-    return export_request(driver.engine.moves, driver.executor, IDENTITY, name)
+    return export_request(driver.engine.migration, driver.executor, IDENTITY, name)
 
 
 def imported(driver: Driver, data: bytes, identity: Identity = IDENTITY) -> bool:
     rest(driver)
-    found = import_request(driver.engine.moves, driver.executor, identity, data)
+    found = import_request(driver.engine.migration, driver.executor, identity, data)
     driver.engine.check_integrity()
     return found.computed
 
@@ -188,7 +188,7 @@ def test_what_a_request_carries() -> None:
             if source.got["a"].finished:
                 break
             data = exported(source, "a")
-            import_request(to.engine.moves, to.executor, IDENTITY, data, Opening())
+            import_request(to.engine.migration, to.executor, IDENTITY, data, Opening())
             to.got["a"] = source.got["a"]
             to.run()
             assert to.got["a"] == want
@@ -327,6 +327,6 @@ def test_requests_move_between_steps_only() -> None:
     driver.step()
     assert driver.engine.plan() is not None
     with pytest.raises(RuntimeError, match="between steps"):
-        driver.engine.moves.export("a")
+        driver.engine.migration.export("a")
     with pytest.raises(InvalidRequestError, match="no live request 'b'"):
-        toy_driver().engine.moves.export("b")
+        toy_driver().engine.migration.export("b")

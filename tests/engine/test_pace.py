@@ -14,7 +14,14 @@ from engine_drive import small, toy_driver
 from mlcc.engine import Capacity, Engine, Request, Result, SamplingParams, TextDelta
 from mlcc.engine.batch.batch import Batch
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.scheduler.budgets import BREATH, LEAST, LEAST_OF_LONG, SHORT_BREATH, SLOWER, Pace
+from mlcc.engine.scheduler.budgets import (
+    BREATH,
+    LEAST,
+    LEAST_OF_LONG,
+    SHORT_BREATH,
+    SLOWER,
+    PrefillBudget,
+)
 
 Cost = Callable[[list[tuple[int, int]]], float]
 """Seconds of a step, by (tokens, tokens before them) of each sequence."""
@@ -168,7 +175,7 @@ def test_a_short_prompt_does_not_wait_until_long_ones_are_read(streams: int, lon
 
 def test_a_prompt_that_comes_before_decoding_was_ever_measured_waits_for_that() -> None:
     """The first answer of a server's life, and the first long prompt right behind it."""
-    pace = Pace()
+    pace = PrefillBudget()
     pace.planned(0, [(8, 0)])
     pace.took(0.010)
     assert pace.allow(1, 512).tokens(0) == 0
@@ -215,7 +222,7 @@ def test_without_it_they_are_not() -> None:
 
 
 def test_what_is_not_measured_changes_nothing() -> None:
-    pace = Pace()
+    pace = PrefillBudget()
     for _ in range(3 * BREATH):
         assert pace.allow(decodes=4, most=500).tokens(0) == 500
         pace.planned(4, [(500, 0)])
@@ -223,7 +230,7 @@ def test_what_is_not_measured_changes_nothing() -> None:
 
 
 def test_prompts_go_on_and_decoding_is_measured_again() -> None:
-    pace = Pace()
+    pace = PrefillBudget()
     for decodes, prompts, seconds in ((0, [(500, 0)], 1.0), (4, [], 0.001)):
         pace.planned(decodes, prompts)
         pace.took(seconds)
@@ -238,7 +245,7 @@ def test_prompts_go_on_and_decoding_is_measured_again() -> None:
 
 
 def test_once_others_decode_that_is_measured_sooner() -> None:
-    pace = Pace()
+    pace = PrefillBudget()
     for decodes, prompts, seconds in ((0, [(500, 0)], 0.1), (4, [], 0.01)):
         pace.planned(decodes, prompts)
         pace.took(seconds)

@@ -183,7 +183,8 @@ def families(draw: st.DrawFn, chosen: Groups) -> tuple[Capacity, list[Arrival]]:
         name = draw(st.sampled_from(["", "", f"{prompt}"]))
         wanted = draw(st.integers(1, 3)) if name else 1
         requests += [
-            Request(f"r{i}-{k}", prompt, sampling, tenant, salt, family=name) for k in range(wanted)
+            Request(f"r{i}-{k}", prompt, sampling, tenant, salt, sampling_group=name)
+            for k in range(wanted)
         ]
     groups_ = draw(chosen)
     longest = max(len(r.prompt) + (r.sampling.max_tokens or 0) for r in requests)

@@ -17,8 +17,8 @@ from test_against_naive import Arrival, arrivals, capacities, crowds, ends, run_
 from mlcc.engine import Capacity, Request, SamplingParams
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.spec_decode.budget import StepCost
-from mlcc.engine.spec_decode.ngram import Lookup
-from mlcc.engine.spec_decode.speculator import Chances, Guesses, Speculator
+from mlcc.engine.spec_decode.ngram import NgramProposer
+from mlcc.engine.spec_decode.speculator import AcceptanceRates, DraftState, Speculator
 from mlcc.errors import InvalidRequestError
 
 wrongs = st.sampled_from([0.0, 0.2, 0.5, 1.0])
@@ -72,7 +72,7 @@ def test_right_guesses_save_steps() -> None:
 
 
 def test_the_same_question_again_is_guessed_from_the_prefix_cache() -> None:
-    driver = toy_driver(speculator=Speculator(Lookup.of))
+    driver = toy_driver(speculator=Speculator(NgramProposer.of))
     for name in "ab":
         driver.add(Request(name, [5, 6, 7, 8, 9], LONG))
         driver.run()
@@ -83,7 +83,7 @@ def test_the_same_question_again_is_guessed_from_the_prefix_cache() -> None:
 
 
 def test_other_tenants_answers_are_not_guessed_from() -> None:
-    driver = toy_driver(speculator=Speculator(Lookup.of))
+    driver = toy_driver(speculator=Speculator(NgramProposer.of))
     for name in "ab":
         driver.add(Request(name, [5, 6, 7, 8, 9], LONG, tenant=name))
         assert driver.run()[name].finished.drafted_tokens == 0  # type: ignore[union-attr]
@@ -93,7 +93,7 @@ def test_what_is_foretold_is_guessed() -> None:
     driver = toy_driver()
     driver.add(Request("a", [5, 6, 7], LONG))
     answer = driver.run()["a"].tokens
-    driver = toy_driver(speculator=Speculator(Lookup.of))
+    driver = toy_driver(speculator=Speculator(NgramProposer.of))
     driver.add(Request("a", [5, 6, 7], LONG, prediction=[1, 2, *answer]))
     driver.add(Request("b", [5, 6, 7], LONG, tenant="b", prediction=[*reversed(answer)]))
     got = driver.run()
@@ -107,7 +107,7 @@ def test_what_is_foretold_is_guessed() -> None:
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_window_that_repeats_is_guessed_from_the_answer(depth: int) -> None:
     capacity = small(CacheGroup("window", 4, 1), pools=(32,), context=256)
-    driver = toy_driver(capacity, depth=depth, speculator=Speculator(Lookup.of))
+    driver = toy_driver(capacity, depth=depth, speculator=Speculator(NgramProposer.of))
     plain = toy_driver(capacity)
     for either in (driver, plain):
         either.add(Request("a", [5], SamplingParams(temperature=0, ignore_eos=True)))
@@ -119,7 +119,7 @@ def test_a_window_that_repeats_is_guessed_from_the_answer(depth: int) -> None:
 
 def test_text_is_looked_up_by_its_last_tokens() -> None:
     tokens = array("i", [1, 2, 3, 4, 5, 9, 2, 3])
-    lookup = Lookup(tokens)
+    lookup = NgramProposer(tokens)
     assert lookup.propose(3) == (array("i", [4, 5, 9]), "gram2")
     tokens.append(4)
     assert lookup.propose(9) == (array("i", [5, 9, 2, 3, 4, 5, 9, 2, 3]), "gram3"), "goes round"
@@ -128,20 +128,20 @@ def test_text_is_looked_up_by_its_last_tokens() -> None:
 
 
 def test_what_is_foretold_does_not_run_into_the_prompt() -> None:
-    lookup = Lookup(array("i", [1, 2]), prediction=[1, 2, 3])
+    lookup = NgramProposer(array("i", [1, 2]), prediction=[1, 2, 3])
     assert lookup.propose(4) == (array("i", [3]), "gram2")
 
 
 def test_a_long_prompt_is_indexed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlcc.engine.spec_decode.ngram._AT_ONCE", 8)
-    lookup = Lookup(array("i", [*range(18), 0, 1]))
+    lookup = NgramProposer(array("i", [*range(18), 0, 1]))
     assert [lookup.propose(1) for _ in range(2)] == [None, None]
     assert lookup.propose(1) == (array("i", [2]), "gram2")
 
 
 def test_guesses_get_fewer_as_they_fail_and_as_more_share_a_step() -> None:
-    speculator = Speculator(Lookup.of)
-    sure, unsure = Chances(0.95, 0.95), Chances(0.3, 0.5)
+    speculator = Speculator(NgramProposer.of)
+    sure, unsure = AcceptanceRates(0.95, 0.95), AcceptanceRates(0.3, 0.5)
     lengths = []
     for decodes in (1, 4, 16, 64):
         speculator.begin(decodes)
@@ -168,19 +168,21 @@ def test_what_a_token_costs_is_learned() -> None:
 
 def test_guesses_that_were_not_tried_teach() -> None:
     tokens = array("i", [1, 2, 3, 1, 2])
-    speculator = Speculator(Lookup.of)
-    guesses = Guesses(speculator, tokens, Lookup(tokens))
+    speculator = Speculator(NgramProposer.of)
+    guesses = DraftState(speculator, tokens, NgramProposer(tokens))
     speculator.chances("gram2").first = 0.0
-    assert not guesses.ahead(2)
+    assert not guesses.propose(2)
     tokens.append(3)
     tokens.append(1)
-    assert guesses.ahead(0) == ()
+    assert guesses.propose(0) == ()
     assert guesses.chances["gram2"].first == 1.0
 
 
 def test_what_needs_every_token_is_not_guessed() -> None:
     driver = toy_driver(
-        replace(small(), vocab_size=24), tokenizer=ByteTokenizer(), speculator=Speculator(Lookup.of)
+        replace(small(), vocab_size=24),
+        tokenizer=ByteTokenizer(),
+        speculator=Speculator(NgramProposer.of),
     )
     prompt = [5, 6, 5, 6, 5, 6]
     for number, wish in enumerate(({"mirostat": 2}, {"dry_multiplier": 0.8})):

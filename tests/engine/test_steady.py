@@ -15,13 +15,13 @@ from mlcc.engine import Batch, Capacity, Engine, Request, SamplingParams
 from mlcc.engine import engine as engine_module
 from mlcc.engine.batch.random import Draws, stream_of, uniform
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.scheduler.decode_step import SteadyDecode
+from mlcc.engine.scheduler.decode_step import DecodeStep
 
 PAGED, WINDOW, STATE = CacheGroup("paged", 4), CacheGroup("window", 2, 5), CacheGroup("state")
 ANSWER = 30
 
 
-class Counted(SteadyDecode):
+class Counted(DecodeStep):
     """Counts the steps that it makes."""
 
     made = 0
@@ -67,7 +67,7 @@ def test_the_words_of_a_step_are_those_of_one_planned_anew(
     requests = [Request(str(i), [1 + i] * (3 + 4 * i), sampling) for i in range(3)]
     requests.append(Request("late", [9] * 5, SamplingParams(temperature=0, max_tokens=5)))
 
-    monkeypatch.setattr(engine_module, "SteadyDecode", Counted)
+    monkeypatch.setattr(engine_module, "DecodeStep", Counted)
     Counted.made = 0
     found = list(steps(capacity, requests, depth))
     made = Counted.made
@@ -79,7 +79,7 @@ def test_the_words_of_a_step_are_those_of_one_planned_anew(
 def test_what_hangs_on_more_than_the_last_token_is_planned_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engine_module, "SteadyDecode", Counted)
+    monkeypatch.setattr(engine_module, "DecodeStep", Counted)
     Counted.made = 0
     special = (
         SamplingParams(max_tokens=9, presence_penalty=1.0),

@@ -44,7 +44,7 @@ class ToyGrammar:
         assert token in self.following(), f"{token} after {self.said}"
         self.said.append(token)
 
-    def foresee(self, tokens: Sequence[int]) -> list[array[int]]:
+    def lookahead(self, tokens: Sequence[int]) -> list[array[int]]:
         """The masks behind the tokens, one by one, as far as they may follow."""
         ahead = ToyGrammar(self._seed, self._vocab_size, self._fails_after)
         ahead.said, masks = [*self.said], list[array[int]]()

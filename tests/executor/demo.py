@@ -82,7 +82,7 @@ def tvm_executor(
 def adjusted(executor: Any, rng: random.Random, rows: int) -> Adjustments:
     """Adjustments of any kind, of every row, in the executor's own memory."""
     layout = AdjustLayout.of(executor.capacity.layout, executor.capacity.vocab_size)
-    writer = AdjustmentWriter(layout, executor.lend_adjustments())
+    writer = AdjustmentWriter(layout, executor.adjustments_buffer())
     for row in range(rows):
         history = dict.fromkeys(rng.sample(range(300), 20), 1)
         writer.row(row, Penalties(1.3, 0.5, 0.2), history=history, bias={rng.randrange(300): 4.0})

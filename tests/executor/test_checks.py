@@ -63,7 +63,9 @@ def test_a_sound_step_passes(unloaded: Unloaded) -> None:
     check_batch(step(), CAPACITY, 1)
     unloaded.check(step())
     unloaded.check(step(), adjusted())
-    unloaded.check(step(unloaded.executor.lend()), adjusted(unloaded.executor.lend_adjustments()))
+    unloaded.check(
+        step(unloaded.executor.step_buffer()), adjusted(unloaded.executor.adjustments_buffer())
+    )
 
 
 H, S, R, C, T, P = LAYOUT.tables[0], *LAYOUT.tables[1:]
@@ -107,7 +109,7 @@ COLUMNS = [
 def test_a_number_out_of_range_is_refused(
     unloaded: Unloaded, at: int, values: tuple[int, ...]
 ) -> None:
-    batch = step(unloaded.executor.lend())
+    batch = step(unloaded.executor.step_buffer())
     sound = batch.words[at]
     for value in values:
         batch.words[at] = value
@@ -138,8 +140,8 @@ IN_ADJUSTMENTS = [
 def test_an_adjustment_out_of_range_is_refused(
     unloaded: Unloaded, at: int, values: tuple[int, ...]
 ) -> None:
-    batch = step(unloaded.executor.lend())
-    adjustments = adjusted(unloaded.executor.lend_adjustments())
+    batch = step(unloaded.executor.step_buffer())
+    adjustments = adjusted(unloaded.executor.adjustments_buffer())
     sound = adjustments.words[at]
     for value in values:
         adjustments.words[at] = value
@@ -171,7 +173,7 @@ def test_no_words_are_read_beyond_the_buffer(
     """Each is refused by its type, or is a step that could run; those that all of a batch's rules
     allow are among these."""
     rng = random.Random(11)
-    lent, adjust = unloaded.executor.lend(), unloaded.executor.lend_adjustments()
+    lent, adjust = unloaded.executor.step_buffer(), unloaded.executor.adjustments_buffer()
     front = adjust[: LISTS + 40]
     refused = 0
     for _ in range(400 if spoil is everywhere else 4000):

@@ -60,7 +60,7 @@ sys.exit("ctypes" in sys.modules)
 def test_a_view_of_the_words_keeps_their_memory(demo: Path) -> None:
     executor = cpu_executor(demo)
     batch = ManualSteps(executor.capacity).step({0: [1, 2, 3]})
-    words, gone = executor.lend(), weakref.ref(executor)
+    words, gone = executor.step_buffer(), weakref.ref(executor)
     del executor
     gc.collect()
     assert gone() is None
@@ -70,7 +70,7 @@ def test_a_view_of_the_words_keeps_their_memory(demo: Path) -> None:
 
 def test_closing_takes_back_what_was_lent(demo: Path) -> None:
     executor = cpu_executor(demo)
-    words = executor.lend()
+    words = executor.step_buffer()
     executor.close()
     executor.close()
     with pytest.raises(ValueError, match="released"):

@@ -85,7 +85,7 @@ def test_each_step_is_sampled_as_it_says(demo: Path) -> None:
     caches = steps._caches[0]
 
     def token(uniform: float) -> int:
-        writer = BatchWriter(executor.capacity.layout, executor.lend())
+        writer = BatchWriter(executor.capacity.layout, executor.step_buffer())
         writer.row(writer.sequence([9], 0, caches), RowSampling(temperature=2.0), uniform)
         return executor.collect(executor.submit(writer.finish())).tokens[0]
 

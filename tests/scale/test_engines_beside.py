@@ -17,8 +17,8 @@ from toy_model import CAPACITY, Letters, open_toy
 from mlcc.cli import cli
 from mlcc.commands.options import Devices
 from mlcc.commands.serve.replicas import Replicated
-from mlcc.engine.kv_cache.prefix_digest import prefixes
-from mlcc.engine.kv_cache.radix_tree import PrefixTree
+from mlcc.engine.kv_cache.prefix_digest import prefix_hashes
+from mlcc.engine.kv_cache.radix_tree import RadixTree
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import DeviceError, UnsupportedError
 from mlcc.model.model import Model
@@ -79,7 +79,7 @@ def test_two_devices_are_one_server(engines: DataParallelEngines) -> None:
         hits = [(await answer(client, f"{b}?", f"{b} And?"))[1] for b in beginnings]
         assert min(hits) >= 64, "it goes where its beginning is"
 
-        lied = prefixes("", prompt("nobody has it" * 9), PrefixTree(CAPACITY.groups).block)
+        lied = prefix_hashes("", prompt("nobody has it" * 9), RadixTree(CAPACITY.groups).block)
         engines._behind._fleet.hear("1", EngineStatus({number for _, number in lied}), 0.0)
         text, found = await answer(client, "stale", "nobody has it" * 9)
         assert found == 0 and (await answer(client, "again", "nobody has it" * 9))[0] == text

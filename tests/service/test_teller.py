@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlcc.engine import Finished, Request, SamplingParams, TextDelta
-from mlcc.engine.text.deferred_text import LaterText
+from mlcc.engine.text.deferred_text import DeferredText
 from mlcc.errors import ArtifactError, MlccError
 from mlcc.worker.messages import Accepted, Dropped, Events, Reply
 from mlcc.worker.output_thread import MAX_QUEUED, OutputThread
@@ -41,7 +41,7 @@ def said(token: int, name: str = "a", text: str = "") -> TextDelta:
 def test_text_is_made_in_its_thread_and_nothing_overtakes() -> None:
     heard: list[Reply] = []
     letters = Letters(ArtifactError("no"))
-    teller = OutputThread(heard.append, LaterText(letters))
+    teller = OutputThread(heard.append, DeferredText(letters))
     teller.begin(asked())
     teller.say(Accepted("a"))
     teller.begin(asked("b", ("z",)))  # the engine writes it
@@ -60,7 +60,7 @@ def test_text_is_made_in_its_thread_and_nothing_overtakes() -> None:
 @pytest.mark.parametrize("error", [ArtifactError("the tokenizer failed"), ValueError("a bug")])
 def test_text_that_cannot_be_made_ends_who_is_live(error: Exception) -> None:
     heard: list[Reply] = []
-    teller = OutputThread(heard.append, LaterText(Letters(error)))
+    teller = OutputThread(heard.append, DeferredText(Letters(error)))
     teller.begin(asked())
     teller.say(Events([said(7)]))
     teller.say(Events([END]))
@@ -79,7 +79,7 @@ def test_a_listener_that_is_gone_holds_nobody_up() -> None:
     def send(reply: Reply) -> None:
         raise BrokenPipeError
 
-    teller = OutputThread(send, LaterText(Letters(ArtifactError("no"))))
+    teller = OutputThread(send, DeferredText(Letters(ArtifactError("no"))))
     for _ in range(3 * MAX_QUEUED):
         teller.say(Accepted("a"))
     teller.close()
@@ -93,7 +93,7 @@ def test_a_slow_listener_holds_the_engine_up() -> None:
         go.wait()
         count += 1
 
-    teller = OutputThread(send, LaterText(Letters(ArtifactError("no"))))
+    teller = OutputThread(send, DeferredText(Letters(ArtifactError("no"))))
     for _ in range(MAX_QUEUED):
         teller.say(Accepted("a"))
     assert teller._waiting.qsize() >= MAX_QUEUED - 1

@@ -9,25 +9,25 @@ from functools import partial
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.batch import Capacity, int32
-from mlcc.engine.kv_cache.cache_manager import CachePools
+from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.lora import AdapterSlots
 from mlcc.engine.request import Request
-from mlcc.engine.sampling.filter_state import Choices
+from mlcc.engine.sampling.filter_state import FilterState
 from mlcc.engine.sampling.grammar import Grammar
-from mlcc.engine.sampling.logits_processor import Adjuster
-from mlcc.engine.sampling.reasoning_grammar import ThinkingGrammar
-from mlcc.engine.sampling_group import Families
+from mlcc.engine.sampling.logits_processor import LogitsProcessor
+from mlcc.engine.sampling.reasoning_grammar import ReasoningGrammar
+from mlcc.engine.sampling_group import SamplingGroups
 from mlcc.engine.scheduler.limits import check_request, token_limit
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.text.deferred_text import text_decides
 from mlcc.engine.text.detokenizer import Piece, Tokenizer, Window
 from mlcc.engine.text.logprobs import PromptLogprobs
-from mlcc.engine.text.output_text import AnswerText
+from mlcc.engine.text.output_text import OutputText
 from mlcc.engine.text.token_texts import TokenTexts, breaks_of
 from mlcc.errors import UnsupportedError
 
 
-class NewSequences:
+class Admission:
     """Makes those of one engine. eos_ids, tokenizer, text_later: as `Engine` has them."""
 
     def __init__(
@@ -35,15 +35,15 @@ class NewSequences:
         capacity: Capacity,
         eos_ids: frozenset[int],
         tokenizer: Tokenizer | None,
-        text_later: bool,
-        books: tuple[CachePools, Families, AdapterSlots],
+        defer_text: bool,
+        books: tuple[CacheManager, SamplingGroups, AdapterSlots],
     ) -> None:
         self._capacity, self._eos_ids, self._tokenizer = capacity, eos_ids, tokenizer
         self._pieces: dict[Window, Piece] = {}
         """What tokens added to answers so far."""
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
-        self._text_later = text_later
-        self._pools, self._families, self._adapters = books
+        self._defer_text = defer_text
+        self._pools, self._sampling_groups, self._adapters = books
         self._mask_words = AdjustLayout.of(capacity.layout, capacity.vocab_size).mask_words
 
     def make(
@@ -56,22 +56,26 @@ class NewSequences:
         limit = token_limit(request, self._capacity)
         sampling = request.sampling
         texts = None if sampling.logprobs is None else self._texts
-        writer = None if self._text_later and not text_decides(sampling) else self._tokenizer
-        answer = AnswerText(
+        writer = None if self._defer_text and not text_decides(sampling) else self._tokenizer
+        answer = OutputText(
             writer, request.prompt, sampling.stop, texts, request.shown, self._pieces
         )
         tokens, caches = int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids
         ends = ends.union(sampling.stop_token_ids)
-        adjuster = None
+        logits_processor = None
         if sampling.adjusts or grammar:
             own, words = ends | self._eos_ids if grammar else ends, self._mask_words
             breaks = partial(breaks_of, self._texts, sampling.dry_sequence_breakers)
-            adjuster = Adjuster(sampling, tokens, own, grammar, words, breaks)
-        choices = Choices.of(sampling, stream)
+            logits_processor = LogitsProcessor(sampling, tokens, own, grammar, words, breaks)
+        filter_state = FilterState.of(sampling, stream)
         seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches)
-        seq.adjuster, seq.grammar, seq.choices = adjuster, grammar, choices
-        seq.family = self._families.join(request, tokens)
+        seq.logits_processor, seq.grammar, seq.filter_state = (
+            logits_processor,
+            grammar,
+            filter_state,
+        )
+        seq.sampling_group = self._sampling_groups.join(request, tokens)
         if sampling.prompt_logprobs and self._texts is not None:
             seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
         return seq
@@ -94,4 +98,4 @@ class NewSequences:
             return grammar
         decode, words = self._tokenizer.decode, self._mask_words
         ends = self._eos_ids.union(request.sampling.stop_token_ids)
-        return ThinkingGrammar(request.reasoning, grammar, decode, words, ends)
+        return ReasoningGrammar(request.reasoning, grammar, decode, words, ends)

@@ -140,7 +140,7 @@ class EncoderEngine:
     def forget_prefixes(self) -> None:
         """Nothing is kept of texts."""
 
-    def sketch(self) -> bytes:
+    def prefix_digest(self) -> bytes:
         """Nothing is kept of texts."""
         return b""
 

@@ -15,27 +15,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from mlcc.engine.admission import NewSequences
+from mlcc.engine.admission import Admission
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity, Result
 from mlcc.engine.batch.random import derive_seed, stream_of
 from mlcc.engine.events import Event, Stats
-from mlcc.engine.kv_cache.cache_manager import CachePools
+from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.lora import Adapter, AdapterSlots
-from mlcc.engine.migration import Moves
-from mlcc.engine.output_processor import Results
+from mlcc.engine.migration import Migration
+from mlcc.engine.output_processor import OutputProcessor
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Grammar
-from mlcc.engine.sampling_group import Families
-from mlcc.engine.scheduler.budgets import Pace
-from mlcc.engine.scheduler.decode_step import SteadyDecode
+from mlcc.engine.sampling_group import SamplingGroups
+from mlcc.engine.scheduler.budgets import PrefillBudget
+from mlcc.engine.scheduler.decode_step import DecodeStep
 from mlcc.engine.scheduler.limits import check_capacity, check_result
 from mlcc.engine.scheduler.packing import AdjustedSequence, adjust, pack
 from mlcc.engine.scheduler.scheduler import Scheduler
 from mlcc.engine.scheduler.verifier import Step
 from mlcc.engine.sequence import TokenSequence
-from mlcc.engine.spec_decode.draft_model import DraftModel, Drafts
+from mlcc.engine.spec_decode.draft_model import DraftModel, DraftRunner
 from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.engine.text.detokenizer import Tokenizer
 from mlcc.errors import InvalidRequestError
@@ -47,7 +47,7 @@ class Engine:
     `tokenizer` may be None for drivers that want tokens only. `seed` is the base from which
     requests that bring no seed get theirs, by order of arrival. `prefix_cache`: what was computed
     for one request is used for others that begin with the same tokens (and the same `scope`).
-    `text_later`: events have no text where it decides nothing; `LaterText` adds it.
+    `defer_text`: events have no text where it decides nothing; `DeferredText` adds it.
     speculator: guesses what answers say, for the device to compute several tokens of one at once;
     None = one at a time. Answers are the same. draft: the model that guesses, if one does.
     """
@@ -60,37 +60,39 @@ class Engine:
         *,
         seed: int = 0,
         prefix_cache: bool = True,
-        text_later: bool = False,
+        defer_text: bool = False,
         speculator: Speculator | None = None,
         draft: DraftModel | None = None,
     ) -> None:
         check_capacity(capacity)
         self.capacity = capacity
         self._seed = seed
-        self._pools = CachePools(capacity)
-        self._pace = Pace()
+        self._pools = CacheManager(capacity)
+        self._pace = PrefillBudget()
         self._speculator = speculator
-        self._drafts = Drafts(draft, speculator, self._pools) if draft and speculator else None
+        self._drafts = DraftRunner(draft, speculator, self._pools) if draft and speculator else None
         self.adapters = AdapterSlots(capacity.layout.adapter_slots)
         """Those that requests may name; what is in their slots, who drives the device writes."""
         self._scheduler = Scheduler(
             capacity, self._pools, self._pace, prefix_cache, speculator, self.adapters
         )
-        self._families = Families()
-        made = self._pools, self._families, self.adapters
-        self._new = NewSequences(capacity, frozenset(eos_ids), tokenizer, text_later, made)
+        self._sampling_groups = SamplingGroups()
+        made = self._pools, self._sampling_groups, self.adapters
+        self._new = Admission(capacity, frozenset(eos_ids), tokenizer, defer_text, made)
         self._live: dict[str, TokenSequence] = {}
         self._in_flight: deque[Step] = deque()
         """Every step planned and not committed."""
         books = self._live, self._in_flight, self._pools, self._scheduler
-        self.moves = Moves(capacity, books, self._sequence, self._enter)
+        self.migration = Migration(capacity, books, self._sequence, self._enter)
         """How a half-computed request leaves, and how one of another engine goes on."""
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._adjusted: list[AdjustedSequence] = []
         """Of the step planned last."""
-        self._steady: SteadyDecode | None = None
+        self._steady: DecodeStep | None = None
         """Makes the next step, if the last only decoded."""
-        self._results = Results(self._live, self._scheduler, self._families, self.adapters)
+        self._results = OutputProcessor(
+            self._live, self._scheduler, self._sampling_groups, self.adapters
+        )
         self._steps = self._requests = self._computed = 0
 
     @property
@@ -118,10 +120,12 @@ class Engine:
     def _enter(self, seq: TokenSequence) -> None:
         if seq.request.adapter:
             seq.adapter = self.adapters.join(seq.request.adapter)
-        foresees = (seq.adjuster is None or seq.adjuster.foresees) and not seq.exact
-        if self._speculator is not None and foresees:  # answers of its own adapter's
+        supports_drafts = (
+            seq.logits_processor is None or seq.logits_processor.supports_drafts
+        ) and not seq.needs_all_tokens
+        if self._speculator is not None and supports_drafts:  # answers of its own adapter's
             tree = self._pools.tree
-            seq.guesses = self._speculator.open(seq.request, seq.tokens, tree, seq.scope)
+            seq.draft_state = self._speculator.open(seq.request, seq.tokens, tree, seq.scope)
         self._requests += 1
         self._live[seq.request.id] = seq
 
@@ -154,7 +158,7 @@ class Engine:
         steady, scheduler = self._steady, self._scheduler
         if steady is None or steady.changes != scheduler.changes:
             return None
-        if scheduler.ahead.wants(steady.sequences):
+        if scheduler.draft_planner.wants(steady.sequences):
             return None
         batch = steady.step(self._steps, into)
         if batch is not None:
@@ -172,12 +176,15 @@ class Engine:
             return None
         packed = pack(chunks, self._steps, self.capacity.layout, self._pools, into)
         batch, rows, self._adjusted = packed
-        scheduler.recall.planned(chunks)
-        tokens, waited = batch.num_tokens if scheduler.decodes else 0, scheduler.ahead.waited
+        scheduler.prefix_reuse.planned(chunks)
+        tokens, waited = (
+            batch.num_tokens if scheduler.decodes else 0,
+            scheduler.draft_planner.waited,
+        )
         self._in_flight.append(Step(rows, tokens, scheduler.decoding, waited))
         whole = len(chunks) == len(scheduler.running) and scheduler.is_settled
-        if whole and self._drafts is None and SteadyDecode.may_follow(chunks, rows):
-            self._steady = SteadyDecode(batch, chunks, rows, self._pools, scheduler.changes)
+        if whole and self._drafts is None and DecodeStep.may_follow(chunks, rows):
+            self._steady = DecodeStep(batch, chunks, rows, self._pools, scheduler.changes)
         return batch
 
     def plan_draft(self, into: memoryview | None = None) -> Batch | None:
@@ -234,11 +241,11 @@ class Engine:
         """The prefix cache keeps nothing but what live requests hold. The pages stay taken."""
         self._pools.forget()
 
-    def sketch(self) -> bytes:
+    def prefix_digest(self) -> bytes:
         """What the prefix cache has, for who chooses among engines (`sketch.py`)."""
-        from mlcc.engine.kv_cache.prefix_digest import sketch  # no tab or phone needs it
+        from mlcc.engine.kv_cache.prefix_digest import prefix_digest  # no tab or phone needs it
 
-        return sketch(self._pools.tree)
+        return prefix_digest(self._pools.tree)
 
     def stats(self) -> Stats:
         """Counters for metrics and tests."""
@@ -253,7 +260,7 @@ class Engine:
             computed_tokens=self._computed,
             sampled_tokens=self._results.sampled,
             preemptions=self._scheduler.preemptions,
-            cached_tokens=self._scheduler.recall.cached_tokens,
+            cached_tokens=self._scheduler.prefix_reuse.cached_tokens,
             drafted_tokens=self._results.drafted,
             accepted_tokens=self._results.accepted,
             pages_kept=sum(pool.kept_count for pool in self._pools.pools),

@@ -28,9 +28,9 @@ class TextDelta(NamedTuple):
     """Newly sampled tokens, without an end token that ended the answer."""
     logprobs: tuple[float, ...] = ()
     """One natural log-probability per token id, before temperature and filters."""
-    told: Sequence[TokenLogprob] = ()
+    token_logprobs: Sequence[TokenLogprob] = ()
     """The tokens that `text` is made of, if the request wants their log-probabilities."""
-    prompt: Sequence[TokenLogprob] = ()
+    prompt_logprobs: Sequence[TokenLogprob] = ()
     """The tokens of the prompt, in a delta without text before all others, if it wants those. The
     first follows nothing: its log-probability means nothing."""
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from mlcc.engine.batch.batch import Cache, Capacity, PageList
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.kv_cache.cache_manager import CachePools, held
+from mlcc.engine.kv_cache.cache_manager import CacheManager, held
 from mlcc.engine.kv_cache.radix_tree import first_seen
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Grammar
@@ -41,7 +41,7 @@ class Identity:
 
 
 @fast_dataclass(frozen=True)
-class Moved:
+class ExportedRequest:
     """A request and its answer so far."""
 
     request: Request
@@ -73,7 +73,9 @@ class Moved:
         ]
 
 
-def moved_of(seq: TokenSequence, pools: CachePools) -> tuple[Moved, list[Sequence[int]]]:
+def export_sequence(
+    seq: TokenSequence, pools: CacheManager
+) -> tuple[ExportedRequest, list[Sequence[int]]]:
     """A sequence of which no step is in flight, and the ids of its pages, group by group.
 
     What a prompt's log-probabilities are told of is computed again: rows of it are not kept. So is
@@ -85,10 +87,10 @@ def moved_of(seq: TokenSequence, pools: CachePools) -> tuple[Moved, list[Sequenc
         pools.slide(seq.caches, computed)
     pages = [_read(cache) if computed else () for cache in seq.caches]
     firsts = [cache.first if isinstance(cache, PageList) else 0 for cache in seq.caches]
-    moved = Moved(
+    moved = ExportedRequest(
         request=replace(
             seq.request,
-            family="",
+            sampling_group="",
             prompt=tuple(seq.request.prompt),
             prediction=tuple(seq.request.prediction),
         ),
@@ -98,7 +100,7 @@ def moved_of(seq: TokenSequence, pools: CachePools) -> tuple[Moved, list[Sequenc
         computed=computed,
         first_pages=tuple(firsts if computed else [0] * len(firsts)),
         cached=seq.cached,
-        surprise=seq.choices.surprise if seq.choices else None,
+        surprise=seq.filter_state.surprise if seq.filter_state else None,
         held=tuple(seq.answer.held_logprobs),
     )
     return moved, pages
@@ -109,7 +111,7 @@ def _read(cache: Cache) -> Sequence[int]:
     return cache.ids if isinstance(cache, PageList) else (cache.read,)
 
 
-class Moves:
+class Migration:
     """The two ends of a move, of one engine, whose books these are: live requests by id, steps in
     flight, pools, scheduler. make: a sequence of a request, and whose draws come from a stream;
     enter: it is live from now on."""
@@ -117,7 +119,7 @@ class Moves:
     def __init__(
         self,
         capacity: Capacity,
-        books: tuple[Mapping[str, TokenSequence], Sized, CachePools, Scheduler],
+        books: tuple[Mapping[str, TokenSequence], Sized, CacheManager, Scheduler],
         make: Callable[[Request, Grammar | None, int], TokenSequence],
         enter: Callable[[TokenSequence], None],
     ) -> None:
@@ -125,7 +127,7 @@ class Moves:
         self._live, self._in_flight, self._pools, self._scheduler = books
         self._make, self._enter = make, enter
 
-    def export(self, request_id: str) -> tuple[Moved, list[Sequence[int]]]:
+    def export(self, request_id: str) -> tuple[ExportedRequest, list[Sequence[int]]]:
         """A request as another engine can go on with it, and the pages to read for that, ids for
         each cache group. It goes on here too until it is cancelled; what that tells is not new.
 
@@ -134,9 +136,11 @@ class Moves:
         self._require_rest()
         if (seq := self._live.get(request_id)) is None:
             raise InvalidRequestError(f"there is no live request {request_id!r} to export")
-        return moved_of(seq, self._pools)
+        return export_sequence(seq, self._pools)
 
-    def resume(self, moved: Moved, write: PageWriter, grammar: Grammar | None = None) -> bool:
+    def resume(
+        self, moved: ExportedRequest, write: PageWriter, grammar: Grammar | None = None
+    ) -> bool:
         """Go on with a request of another engine, with the grammar of its `structure`. write: is
         called for its pages before the request is one of this engine's.
 
@@ -147,7 +151,7 @@ class Moves:
         """
         self._require_rest()
         seq = self._make(moved.request, grammar, moved.stream)
-        check_moved(moved, seq.limit, self._vocab, self._pools)
+        check_export(moved, seq.limit, self._vocab, self._pools)
         try:
             replay(seq, moved)
         except ValueError as error:
@@ -173,7 +177,7 @@ class Moves:
             raise RuntimeError("requests move between steps: commit those that are planned first")
 
 
-def check_moved(moved: Moved, room: int, vocab: int, pools: CachePools) -> None:
+def check_export(moved: ExportedRequest, room: int, vocab: int, pools: CacheManager) -> None:
     """Whether an engine can go on with it, whose sequences may have `room` tokens at most. Raises
     InvalidRequestError; what it passes breaks no book of the engine, whoever wrote it."""
     tokens, groups = len(moved.request.prompt) + len(moved.answer), pools.groups
@@ -198,25 +202,25 @@ def check_moved(moved: Moved, room: int, vocab: int, pools: CachePools) -> None:
     for group, first in zip(groups, moved.first_pages, strict=False):
         slid = first_seen(moved.computed, group) // group.page_size if group.window else 0
         sound = sound and 0 <= first <= (slid if moved.computed else 0)
-    if not sound or moved.request.family:
+    if not sound or moved.request.sampling_group:
         raise bad_export("its numbers do not fit each other")
 
 
-def replay(seq: TokenSequence, moved: Moved) -> None:
+def replay(seq: TokenSequence, moved: ExportedRequest) -> None:
     """Say an answer again to a sequence that is new. Raises InvalidRequestError if it cannot have
     been said so."""
     for token in moved.answer:
         seq.tokens.append(token)
-        if seq.adjuster is not None:
-            seq.adjuster.push(token)
+        if seq.logits_processor is not None:
+            seq.logits_processor.push(token)
         if seq.grammar is not None:
             seq.grammar.accept(token)
         seq.answer.told(seq.answer.push(token), token)
     ended = seq.answer.matched is not None or any(token in seq.ends for token in moved.answer)
     if ended or (seq.grammar is not None and (seq.grammar.failed or seq.grammar.ended)):
         raise bad_export("its answer is at its end, or breaks its grammar")
-    if seq.choices is not None and moved.surprise is not None:
-        seq.choices.surprise = moved.surprise
+    if seq.filter_state is not None and moved.surprise is not None:
+        seq.filter_state.surprise = moved.surprise
     seq.answer.restore_logprobs(moved.held)
     if moved.answer:
         seq.prompt_logprobs = None  # they were told before the first token

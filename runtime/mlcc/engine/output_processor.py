@@ -13,25 +13,25 @@ from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.lora import AdapterSlots
 from mlcc.engine.request import FinishReason
 from mlcc.engine.sampling.grammar import Grammar
-from mlcc.engine.sampling_group import Families
+from mlcc.engine.sampling_group import SamplingGroups
 from mlcc.engine.scheduler.packing import Row
 from mlcc.engine.scheduler.scheduler import Scheduler
 from mlcc.engine.scheduler.verifier import Sampled, sampled, verified
 from mlcc.engine.sequence import TokenSequence
 
 
-class Results:
+class OutputProcessor:
     """Of one engine, whose books these are."""
 
     def __init__(
         self,
         live: dict[str, TokenSequence],
         scheduler: Scheduler,
-        families: Families,
+        sampling_groups: SamplingGroups,
         adapters: AdapterSlots,
     ) -> None:
         self._live, self._scheduler = live, scheduler
-        self._families, self._adapters = families, adapters
+        self._sampling_groups, self._adapters = sampling_groups, adapters
         self.sampled = 0
         """Tokens of answers, those among them that a grammar forced."""
         self.drafted = 0
@@ -53,7 +53,7 @@ class Results:
                 continue
             if seq.prompt_logprobs is not None:
                 prompt, seq.prompt_logprobs = seq.prompt_logprobs.told(), None
-                events.append(TextDelta(seq.request.id, "", prompt=prompt))
+                events.append(TextDelta(seq.request.id, "", prompt_logprobs=prompt))
             seq.pending -= 1 + len(draft)
             if draft:
                 self._verify(seq, draft, [Sampled(int(token), float(logprob), top), *more], events)
@@ -83,10 +83,10 @@ class Results:
         right = verified(seq, draft, sampled, take)
         self.drafted += len(draft)
         self.accepted += seq.accepted - accepted
-        if seq.guesses is not None:
-            seq.guesses.learn(len(draft), right)
+        if seq.draft_state is not None:
+            seq.draft_state.learn(len(draft), right)
         if not seq.finished:
-            self._scheduler.ahead.settle(seq, right)
+            self._scheduler.draft_planner.settle(seq, right)
 
     def _take(
         self,
@@ -102,16 +102,16 @@ class Results:
             return self._end(seq, "length", events)
         seq.tokens.append(token)
         self.sampled += 1
-        if seq.adjuster is not None:
-            seq.adjuster.push(token)
-        if seq.choices is not None:
-            seq.choices.push(logprob)
+        if seq.logits_processor is not None:
+            seq.logits_processor.push(token)
+        if seq.filter_state is not None:
+            seq.filter_state.push(logprob)
         if token in seq.ends:
             return self._end(seq, "stop", events)
         if grammar is not None:
             grammar.accept(token)
         text = answer.push(token)
-        told = answer.told(text, token, logprob, top) if answer.tells else ()
+        told = answer.told(text, token, logprob, top) if answer.wants_logprobs else ()
         events.append(TextDelta(seq.request.id, text, (token,), (logprob,), told))
         if answer.matched is not None or (grammar is not None and grammar.ended):
             return self._end(seq, "stop", events)
@@ -136,7 +136,7 @@ class Results:
         """End it; returns its last events."""
         seq.finished = True
         del self._live[seq.request.id]
-        self._families.leave(seq.request)
+        self._sampling_groups.leave(seq.request)
         self._scheduler.remove(seq)
         if seq.adapter is not None:
             self._adapters.leave(seq.adapter)
@@ -147,4 +147,6 @@ class Results:
         said, name = len(seq.tokens) - prompt, seq.request.id
         done = Finished(name, reason, prompt, said, matched, cached, seq.drafted, seq.accepted)
         told = seq.answer.told(text)
-        return [TextDelta(seq.request.id, text, told=told), done] if text or told else [done]
+        return (
+            [TextDelta(seq.request.id, text, token_logprobs=told), done] if text or told else [done]
+        )

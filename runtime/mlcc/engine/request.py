@@ -214,7 +214,7 @@ class Request:
     """The same within a tenant: what was computed for another salt is not found."""
     structure: Structure | None = None
     """What the answer must be; None = anything."""
-    family: str = ""
+    sampling_group: str = ""
     """Requests of one name want answers to the same prompt, which is computed once; "" = none."""
     priority: int = 0
     """Lower is served first among a tenant's requests; it ages (`queue.py`). Where pages are short,

@@ -16,7 +16,7 @@ from mlcc.errors import InvalidRequestError
 
 
 @dataclass(eq=False, slots=True)
-class Family:
+class SamplingGroup:
     """The live requests of a family."""
 
     prompt: array[int]
@@ -30,29 +30,29 @@ class Family:
         return self.computed or self.members[0] == request_id
 
 
-class Families:
+class SamplingGroups:
     """All of them, by scope and name."""
 
     def __init__(self) -> None:
-        self._families: dict[Hashable, Family] = {}
+        self._sampling_groups: dict[Hashable, SamplingGroup] = {}
 
-    def join(self, request: Request, prompt: array[int]) -> Family | None:
+    def join(self, request: Request, prompt: array[int]) -> SamplingGroup | None:
         """The family of a new request. Raises InvalidRequestError if its prompt is another."""
-        if not request.family:
+        if not request.sampling_group:
             return None
-        key = request.scope, request.family
-        family = self._families.setdefault(key, Family(prompt[:]))
-        if family.prompt != prompt:
+        key = request.scope, request.sampling_group
+        sampling_group = self._sampling_groups.setdefault(key, SamplingGroup(prompt[:]))
+        if sampling_group.prompt != prompt:
             raise InvalidRequestError(
-                f"family {request.family!r} has another prompt; choose another name",
-                param="family",
+                f"sampling group {request.sampling_group!r} has another prompt; choose another",
+                param="sampling_group",
             )
-        family.members.append(request.id)
-        return family
+        sampling_group.members.append(request.id)
+        return sampling_group
 
     def leave(self, request: Request) -> None:
         """A request has ended: if the prompt is not computed yet, the next one does it."""
-        if family := self._families.get((request.scope, request.family)):
-            family.members.remove(request.id)
-            if not family.members:
-                del self._families[request.scope, request.family]
+        if sampling_group := self._sampling_groups.get((request.scope, request.sampling_group)):
+            sampling_group.members.remove(request.id)
+            if not sampling_group.members:
+                del self._sampling_groups[request.scope, request.sampling_group]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from mlcc.engine.batch.batch import Cache
 from mlcc.engine.lora import NO_ADAPTER, Adapter, AdapterUse
 from mlcc.engine.request import Request
-from mlcc.engine.sampling.filter_state import Choices
+from mlcc.engine.sampling.filter_state import FilterState
 from mlcc.engine.sampling.grammar import Grammar
-from mlcc.engine.sampling.logits_processor import Adjuster
-from mlcc.engine.sampling_group import Family
-from mlcc.engine.spec_decode.speculator import Guesses
+from mlcc.engine.sampling.logits_processor import LogitsProcessor
+from mlcc.engine.sampling_group import SamplingGroup
+from mlcc.engine.spec_decode.speculator import DraftState
 from mlcc.engine.text.logprobs import PromptLogprobs
-from mlcc.engine.text.output_text import AnswerText
+from mlcc.engine.text.output_text import OutputText
 
 
 @dataclass(eq=False, slots=True)
@@ -35,26 +35,26 @@ class TokenSequence:
     """Of its seed: where its draws come from."""
     ends: frozenset[int]
     """Tokens that end the answer."""
-    answer: AnswerText
+    answer: OutputText
     tokens: array[int]
     """Known tokens: the prompt, then the answer."""
     caches: list[Cache]
     """What it holds in each cache group, just enough for the computed tokens."""
     rank: tuple[int, int] = (0, 0)
     """Its place among those that run, and in its tenant's line: the least is the first."""
-    adjuster: Adjuster | None = None
+    logits_processor: LogitsProcessor | None = None
     """None = its logits are sampled as they are."""
     grammar: Grammar | None = None
     """None = any token may follow."""
-    choices: Choices | None = None
+    filter_state: FilterState | None = None
     """None = of filters it wishes for the usual ones only."""
     prompt_logprobs: PromptLogprobs | None = None
     """None = those of its prompt are not wanted, or were told."""
     adapter: Adapter | None = None
     """None = the model by itself."""
-    family: Family | None = None
+    sampling_group: SamplingGroup | None = None
     """Others that want an answer to its prompt."""
-    guesses: Guesses | None = None
+    draft_state: DraftState | None = None
     """None = nothing is guessed of its answer."""
     draft: tuple[int, ...] = ()
     """Guesses in the step in flight, which are computed and not known to be right; there is no
@@ -70,7 +70,7 @@ class TokenSequence:
     """The last planned step that samples for this sequence, and its row there."""
     sampled_row: int = -1
     finished: bool = False
-    unread: int = -1
+    uncached: int = -1
     """Of a waiting one: tokens that are not there, when somebody last looked; -1 = nobody did."""
     cached: int | None = None
     """Tokens of the prompt that were there when it first ran; None = none were."""
@@ -96,14 +96,18 @@ class TokenSequence:
         return NO_ADAPTER if self.adapter is None else self.adapter.use
 
     @property
-    def exact(self) -> bool:
+    def needs_all_tokens(self) -> bool:
         """Whether all its tokens must be known before the next can be planned."""
-        return self.choices is not None and self.choices.exact
+        return self.filter_state is not None and self.filter_state.needs_all_tokens
 
     @property
     def is_plain(self) -> bool:
         """Whether its next token hangs on the last one and what is in the pages, and on no more."""
-        return self.adjuster is None and self.choices is None and self.prompt_logprobs is None
+        return (
+            self.logits_processor is None
+            and self.filter_state is None
+            and self.prompt_logprobs is None
+        )
 
     @property
     def prompt_tokens(self) -> int:
@@ -112,7 +116,7 @@ class TokenSequence:
     @property
     def may_start(self) -> bool:
         """Whether it need not wait for another that computes its prompt."""
-        return self.family is None or self.family.may_start(self.request.id)
+        return self.sampling_group is None or self.sampling_group.may_start(self.request.id)
 
     def runnable(self, step: int) -> bool:
         """Whether `step` may continue it: not at its limit, and the next token can be named; where
@@ -121,9 +125,9 @@ class TokenSequence:
         known = len(self.tokens)
         if self.draft:
             return False
-        if self.adjuster is not None and self.pending > self.adjuster.most_unknown:
+        if self.logits_processor is not None and self.pending > self.logits_processor.most_unknown:
             return False
-        if self.pending and self.exact:
+        if self.pending and self.needs_all_tokens:
             return False
         if known + self.pending >= self.limit:
             return False

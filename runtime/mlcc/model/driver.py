@@ -20,8 +20,8 @@ class Driver:
     text_later: events are without text where it decides nothing (`mlcc.engine.text.deferred_text`).
     """
 
-    def __init__(self, model: Model, text_later: bool = False) -> None:
-        self.engine: Engine = model.new_engine(text_later)
+    def __init__(self, model: Model, defer_text: bool = False) -> None:
+        self.engine: Engine = model.new_engine(defer_text)
         self._executor = model.executor
         self._adapters = AdapterLoader(self.engine, model.executor, model.adapters)
         self._depth = model.depth
@@ -75,12 +75,12 @@ class Driver:
         while len(self._tickets) < self._depth:
             self._guess()
             self._adapters.bring()
-            batch = self.engine.plan(self._executor.lend())
+            batch = self.engine.plan(self._executor.step_buffer())
             if batch is None:
                 if self._adapters.waiting:
                     continue
                 break
-            adjustments = self.engine.adjustments(self._executor.lend_adjustments)
+            adjustments = self.engine.adjustments(self._executor.adjustments_buffer)
             now = perf_counter()  # before: a CPU computes while it is told
             self._tickets.append((self._executor.submit(batch, adjustments), now))
         if not self._tickets:
@@ -99,7 +99,7 @@ class Driver:
         """Run the draft model, if there is one, as far as the engine wants it."""
         if (draft := self._draft) is None:
             return
-        while (batch := self.engine.plan_draft(draft.lend())) is not None:
+        while (batch := self.engine.plan_draft(draft.step_buffer())) is not None:
             began = perf_counter()
             result = draft.collect(draft.submit(batch))
             self.engine.commit_draft(result, perf_counter() - began)

@@ -15,9 +15,9 @@ from mlcc.model.driver import Driver
 from mlcc.model.model import Model
 
 
-def driver_of(model: Model, text_later: bool = False) -> Driver | EncoderDriver:
+def driver_of(model: Model, defer_text: bool = False) -> Driver | EncoderDriver:
     """The pump for a model of either kind; text_later: as `Driver` has it."""
-    return Driver(model, text_later) if model.encoder is None else EncoderDriver(model)
+    return Driver(model, defer_text) if model.encoder is None else EncoderDriver(model)
 
 
 class EncoderDriver:
@@ -50,7 +50,7 @@ class EncoderDriver:
     def step(self) -> list[Event]:
         """Compute the next step. Raises what the executor raises, when everything is forgotten."""
         try:
-            batch = self.engine.plan(self._executor.lend())
+            batch = self.engine.plan(self._executor.step_buffer())
             if batch is None:
                 return []
             return self.engine.commit(self._executor.vectors(batch, self.engine.width))

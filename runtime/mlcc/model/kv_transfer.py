@@ -27,7 +27,7 @@ from struct import Struct
 from mlcc.artifact.records import RecordError, from_plain, to_plain
 from mlcc.engine.batch.executor import Executor
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.migration import Identity, Moved, Moves, bad_export
+from mlcc.engine.migration import ExportedRequest, Identity, Migration, bad_export
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Grammars
 from mlcc.errors import InvalidRequestError, UnsupportedError
@@ -48,7 +48,7 @@ class Header:
     """What is told beside the pages."""
 
     identity: Identity
-    moved: Moved
+    moved: ExportedRequest
     page_bytes: tuple[int, ...]
     """Of one page of each cache group."""
 
@@ -64,7 +64,9 @@ class Imported:
     """Of its answer, before it came."""
 
 
-def export_request(moves: Moves, executor: Executor, identity: Identity, request_id: str) -> bytes:
+def export_request(
+    moves: Migration, executor: Executor, identity: Identity, request_id: str
+) -> bytes:
     """A live request of an engine as bytes. It goes on here too: cancel it when they have arrived.
 
     Between steps. Raises InvalidRequestError if there is none, UnsupportedError if the device
@@ -76,7 +78,7 @@ def export_request(moves: Moves, executor: Executor, identity: Identity, request
 
 
 def import_request(
-    moves: Moves,
+    moves: Migration,
     executor: Executor,
     identity: Identity,
     data: bytes,

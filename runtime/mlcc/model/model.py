@@ -164,7 +164,7 @@ class ModelText:
         prefix_cache: bool = True,
         speculation: Speculation | None = None,
         draft: Capacity | None = None,
-        text_later: bool = False,
+        defer_text: bool = False,
     ) -> Engine:
         """A fresh engine for an executor of this model. draft: what the executor of its draft model
         holds, if there is one; text_later: as `Engine` has it.
@@ -180,7 +180,7 @@ class ModelText:
             self.tokenizer,
             seed=seed,
             prefix_cache=prefix_cache,
-            text_later=text_later,
+            defer_text=defer_text,
             speculator=None if speculation is None else speculation.speculator(capacity, guessing),
             draft=guessing,
         )
@@ -238,7 +238,7 @@ class Model:
         """The same, with a text side `with_parsers`."""
         return replace(self, text=self.text.with_parsers(tools, reasoning))
 
-    def new_engine(self, text_later: bool = False) -> Engine:
+    def new_engine(self, defer_text: bool = False) -> Engine:
         """A fresh engine for this model. One at a time: they would share the pages. Raises
         UnsupportedError for an encoder, which writes nothing."""
         if self.encoder is not None:
@@ -248,7 +248,7 @@ class Model:
             )
         draft = None if self.draft is None else self.draft.capacity
         return self.text.new_engine(
-            self.capacity, self.prefix_cache, self.speculation, draft, text_later
+            self.capacity, self.prefix_cache, self.speculation, draft, defer_text
         )
 
     def new_encoder(self) -> EncoderEngine:

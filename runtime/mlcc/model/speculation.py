@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.spec_decode.draft_model import DraftModel
-from mlcc.engine.spec_decode.ngram import Lookup
+from mlcc.engine.spec_decode.ngram import NgramProposer
 from mlcc.engine.spec_decode.speculator import LONGEST, OpenProposer, Speculator
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.limits import BOUNDS
@@ -75,7 +75,7 @@ class Speculation:
     def speculator(self, capacity: Capacity, draft: DraftModel | None = None) -> Speculator:
         """For an engine of this capacity. Raises UnsupportedError where a step has a single row."""
         self.check(capacity)
-        opened: OpenProposer = Lookup.of if draft is None else draft.open
+        opened: OpenProposer = NgramProposer.of if draft is None else draft.open
         return Speculator(opened, self.longest)
 
 

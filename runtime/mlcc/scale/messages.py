@@ -65,4 +65,4 @@ class ReplicaSnapshot:
     stats: Stats | None
     """None = its engine has told nothing yet."""
     hashes: bytes = b""
-    """`mlcc.engine.kv_cache.prefix_digest.sketch`."""
+    """`mlcc.engine.kv_cache.prefix_digest.prefix_digest`."""

@@ -58,7 +58,7 @@ class Replica:
         self._client = ReplicaClient(self._process, max_queue)
         self._artifact, self._name = artifact, name
         self._begun, self._numbers = False, count()
-        self._sketch: EngineSnapshot | None = None
+        self._snapshot: EngineSnapshot | None = None
 
     def described(self) -> ReplicaInfo:
         """What it is."""
@@ -88,11 +88,13 @@ class Replica:
         """What it has and does; in a long step what it told last."""
         self._begin()
         with suppress(asyncio.TimeoutError, MlccError):
-            self._sketch = await asyncio.wait_for(self._client.sketch(), _PATIENCE_S)
-        capacity, sketch = self._process.capacity, self._sketch
+            self._snapshot = await asyncio.wait_for(self._client.prefix_digest(), _PATIENCE_S)
+        capacity, prefix_digest = self._process.capacity, self._snapshot
         sizes = [group.page_size if group.has_pages else 0 for group in capacity.groups]
         page = sizes[0] if len(sizes) == 1 else 0
-        stats, hashes = (sketch.stats, sketch.hashes) if sketch else (None, b"")
+        stats, hashes = (
+            (prefix_digest.stats, prefix_digest.hashes) if prefix_digest else (None, b"")
+        )
         return ReplicaSnapshot(self._artifact, capacity.max_batch, page, stats, hashes)
 
     @property
@@ -170,7 +172,7 @@ class ReplicaClient(WorkerClient):
         else:
             self._say(Add(request, way is not None))
 
-    async def sketch(self) -> EngineSnapshot:
+    async def prefix_digest(self) -> EngineSnapshot:
         """Raises BusyError while no engine runs."""
         self._check_running()
         future: asyncio.Future[EngineSnapshot] = asyncio.get_running_loop().create_future()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
-from mlcc.engine.kv_cache.prefix_digest import numbers
+from mlcc.engine.kv_cache.prefix_digest import hashes_of
 from mlcc.scale.messages import ReplicaSnapshot
 from mlcc.scale.routing import EngineStatus
 
@@ -49,6 +49,6 @@ def replica_stats(deployment: str) -> ReplicaStats:
 def status_of(look: ReplicaSnapshot) -> EngineStatus:
     """A replica's words in those of the fleet."""
     if (stats := look.stats) is None:
-        return EngineStatus(numbers(look.hashes), room=look.room)
+        return EngineStatus(hashes_of(look.hashes), room=look.room)
     free = stats.pages_free * look.page_tokens if look.page_tokens else None
-    return EngineStatus(numbers(look.hashes), stats.waiting + stats.running, look.room, free)
+    return EngineStatus(hashes_of(look.hashes), stats.waiting + stats.running, look.room, free)

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Finished
-from mlcc.engine.kv_cache.prefix_digest import prefixes
-from mlcc.engine.kv_cache.radix_tree import PrefixTree
+from mlcc.engine.kv_cache.prefix_digest import prefix_hashes
+from mlcc.engine.kv_cache.radix_tree import RadixTree
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, MlccError
 from mlcc.scale.messages import ReplicaReply, ReplicaRequest, ReplyBatch
@@ -78,7 +78,7 @@ class RoutedEngine(EngineClient):
     ) -> None:
         super().__init__(most_live)
         self._replicas, self._capacity, self._artifact = replicas, capacity, artifact
-        self._block = PrefixTree(capacity.groups).block
+        self._block = RadixTree(capacity.groups).block
         self._asking: dict[str, asyncio.Task[None]] = {}
         self.wait_s = WAIT_S
         self.retried = 0
@@ -117,8 +117,8 @@ class RoutedEngine(EngineClient):
 
     async def _follow(self, request: Request) -> None:
         """Ask until it is answered, refused, or lost too often."""
-        tokens, session = len(request.prompt), request.family
-        beginnings = prefixes(request.scope, request.prompt, self._block)
+        tokens, session = len(request.prompt), request.sampling_group
+        beginnings = prefix_hashes(request.scope, request.prompt, self._block)
         prompt = Prompt(tokens, beginnings, session)
         avoid: list[str] = []
         now = asyncio.get_running_loop().time

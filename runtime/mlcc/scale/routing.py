@@ -40,7 +40,7 @@ class Prompt:
 
     tokens: int
     beginnings: Sequence[tuple[int, int]] = ()
-    """(tokens, hash), the longest last (`mlcc.engine.kv_cache.prefix_digest.prefixes`)."""
+    """(tokens, hash), the longest last (`mlcc.engine.kv_cache.prefix_digest.prefix_hashes`)."""
     session: str = ""
     """Requests of one name had better stay together."""
 

@@ -106,7 +106,7 @@ class Asked:
             if isinstance(event, Finished):
                 for chunk in chunks.end(index, event.reason):
                     yield chunk
-            elif event.text or event.told or event.prompt:
+            elif event.text or event.token_logprobs or event.prompt_logprobs:
                 for chunk in chunks.text(index, event):
                     yield chunk
         if usage := chunks.usage(job.usage()):
@@ -296,7 +296,7 @@ class Core:
                 shown=said.shown,
                 reasoning=said.reasoning,
                 prediction=said.foretold,
-                family=f"{head.id}-{index}" if delivery.made > 1 else "",
+                sampling_group=f"{head.id}-{index}" if delivery.made > 1 else "",
                 priority=delivery.priority,
                 adapter=adapter or "",
             )

@@ -41,7 +41,7 @@ class Migrator:
         if isinstance(driver, EncoderDriver) or model.identity is None:
             raise UnsupportedError("this model's pages go nowhere; ask it for the whole answer")
         events = driver.drain()
-        moves, grammars = driver.engine.moves, model.text.grammars
+        moves, grammars = driver.engine.migration, model.text.grammars
         identity = model.identity
         return events, import_request(moves, model.executor, identity, data, grammars, name)
 
@@ -51,7 +51,7 @@ class Migrator:
             yield Refused(request_id, UnsupportedError("this model's pages go nowhere"))
             return
         yield Events(driver.drain())
-        moves = driver.engine.moves
+        moves = driver.engine.migration
         try:
             data = export_request(moves, model.executor, model.identity, request_id)
         except DeviceLostError:

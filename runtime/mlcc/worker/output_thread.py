@@ -14,7 +14,7 @@ from threading import Thread
 
 from mlcc.api.errors import internal_error
 from mlcc.engine.request import Request
-from mlcc.engine.text.deferred_text import LaterText
+from mlcc.engine.text.deferred_text import DeferredText
 from mlcc.errors import MlccError
 from mlcc.worker.messages import Dropped, Events, Reply
 
@@ -24,7 +24,7 @@ MAX_QUEUED = 64
 class OutputThread:
     """Belongs to the engine's thread; `close` ends the one beside it."""
 
-    def __init__(self, send: Callable[[Reply], None], texts: LaterText) -> None:
+    def __init__(self, send: Callable[[Reply], None], texts: DeferredText) -> None:
         self._send, self._texts = send, texts
         self._waiting: Queue[tuple[Request, Sequence[int]] | Reply | None] = Queue(MAX_QUEUED)
         self._failed: MlccError | None = None

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Grammar
-from mlcc.engine.text.deferred_text import LaterText
+from mlcc.engine.text.deferred_text import DeferredText
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.encoder_driver import driver_of
 from mlcc.model.model import Model
@@ -90,8 +90,8 @@ class Worker:
 
     def __init__(self, connection: Channel, model: Model) -> None:
         self._connection = connection
-        self._driver = driver_of(model, text_later=True)
-        self._teller = OutputThread(connection.send, LaterText(model.text.tokenizer))
+        self._driver = driver_of(model, defer_text=True)
+        self._teller = OutputThread(connection.send, DeferredText(model.text.tokenizer))
         self._grammars = GrammarThread(model.text.grammars)
         self._movers = Migrator(model, self._driver)
         self._stopped = False
@@ -159,7 +159,7 @@ class Worker:
         elif isinstance(command, GetStats):
             self._teller.say(engine.stats())
         elif isinstance(command, GetSnapshot):
-            self._teller.say(EngineSnapshot(engine.stats(), engine.sketch()))
+            self._teller.say(EngineSnapshot(engine.stats(), engine.prefix_digest()))
         elif isinstance(command, Stop):
             self._stopped = True
 

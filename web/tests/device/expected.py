@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mlcc.engine.batch.batch_writer import BatchWriter
-from mlcc.engine.kv_cache.cache_manager import CachePools
+from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.loader import open_model
 from mlcc.model.model import Model
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -38,7 +38,7 @@ def answer(model: Model, prompt: list[int]) -> tuple[list[int], list[float]]:
     """The tokens after a prompt and their log-probabilities, greedily."""
     tokens: list[int] = []
     logprobs: list[float] = []
-    pools = CachePools(model.capacity)
+    pools = CacheManager(model.capacity)
     caches = pools.empty()
     ids, start = prompt, 0
     while len(tokens) < LENGTH:

@@ -104,8 +104,12 @@ class ChatChunks(Chunks):
         """More of the answer."""
         reader = self._readers[index]
         if reader is None:
-            return [self._chunk(index, {"content": delta.text}, None, self._logprobs(delta.told))]
-        self._told[index].extend(delta.told)
+            return [
+                self._chunk(
+                    index, {"content": delta.text}, None, self._logprobs(delta.token_logprobs)
+                )
+            ]
+        self._told[index].extend(delta.token_logprobs)
         return self._pieces(index, reader.push(delta.text))
 
     def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:

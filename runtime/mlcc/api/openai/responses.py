@@ -182,10 +182,10 @@ class CompletionChunks(Chunks):
     def text(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
         """More of the answer, or the prompt."""
         echo = self._echo(index)
-        if delta.prompt:
-            return [self._chunk(index, echo, None, completion_logprobs((), delta.prompt))]
+        if delta.prompt_logprobs:
+            return [self._chunk(index, echo, None, completion_logprobs((), delta.prompt_logprobs))]
         told = self._head.logprobs
-        logprobs = completion_logprobs(delta.told, echo=echo) if told else None
+        logprobs = completion_logprobs(delta.token_logprobs, echo=echo) if told else None
         return [self._chunk(index, delta.text, None, logprobs)]
 
     def _echo(self, index: int) -> str:

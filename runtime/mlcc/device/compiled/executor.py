@@ -100,11 +100,11 @@ class CompiledExecutor:
         with self._typed("making room for steps"):
             self._words = memoryview(self._executor.step(capacity.layout.words)).cast("i")
 
-    def lend(self) -> memoryview[int]:
+    def step_buffer(self) -> memoryview[int]:
         """Memory for the words of the next batch: what is planned into it is not copied here."""
         return self._words
 
-    def lend_adjustments(self) -> memoryview[int]:
+    def adjustments_buffer(self) -> memoryview[int]:
         """The same for the adjustments of the next batch."""
         return self._adjustments
 

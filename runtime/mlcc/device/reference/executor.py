@@ -71,10 +71,10 @@ class ReferenceExecutor:
     def _cast(self, array: Array) -> Array:
         return array.astype(self.dtype)
 
-    def lend(self) -> None:
+    def step_buffer(self) -> None:
         """Batches bring their own memory."""
 
-    def lend_adjustments(self) -> None:
+    def adjustments_buffer(self) -> None:
         """They bring their own memory."""
 
     def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:

@@ -91,10 +91,10 @@ class ToyExecutor:
         """Logit rows of the step submitted last."""
         self._submitted = self._collected = 0
 
-    def lend(self) -> None:
+    def step_buffer(self) -> None:
         """Batches bring their own memory."""
 
-    def lend_adjustments(self) -> None:
+    def adjustments_buffer(self) -> None:
         """Likewise."""
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:

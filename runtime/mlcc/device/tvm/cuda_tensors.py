@@ -32,7 +32,7 @@ class CudaTensors(DeviceTensors):
     """
 
     def __init__(self, device: Any, slots: int) -> None:
-        """slots: more than steps in flight. With fewer, `lend` waits for the oldest step."""
+        """slots: more than steps in flight. With fewer, `step_buffer` waits for the oldest step."""
         super().__init__(device)
         self._slots = deque(_Slot(device) for _ in range(slots))
         follow = global_function("runtime.Device_StreamSyncFromTo")
@@ -44,8 +44,8 @@ class CudaTensors(DeviceTensors):
         for slot in self._slots:
             slot.host.open_step(words)
 
-    def lend(self) -> memoryview:
-        return self._next().host.lend()
+    def step_buffer(self) -> memoryview:
+        return self._next().host.step_buffer()
 
     def upload(self, words: memoryview, used: int) -> Any:
         self._host = self._next().host

@@ -159,14 +159,14 @@ class TvmExecutor:
                 raise self._translate(error, f"making room for {what}") from error
             raise CapacityError(f"no memory for {what}; {advice}") from error
 
-    def lend(self) -> memoryview:
+    def step_buffer(self) -> memoryview:
         """Memory for the words of the next batch: what is planned into it is not copied here."""
-        words: memoryview = self._call(self._tensors.lend)
+        words: memoryview = self._call(self._tensors.step_buffer)
         return words
 
-    def lend_adjustments(self) -> memoryview:
+    def adjustments_buffer(self) -> memoryview:
         """The same for the adjustments of the next batch."""
-        words: memoryview = self._call(self._adjustments.lend)
+        words: memoryview = self._call(self._adjustments.step_buffer)
         return words
 
     def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:

@@ -37,7 +37,7 @@ class Tensors(Protocol):
         """Make room for the largest step, of so many 32-bit words. Before all that follows."""
         ...
 
-    def lend(self) -> memoryview:
+    def step_buffer(self) -> memoryview:
         """Memory, int32[words], for the next step to be written into."""
         ...
 
@@ -78,7 +78,7 @@ class HostTensors:
         self._lent: memoryview = self._words.data
         self._step = self._tvm.runtime.from_dlpack(self._words)
 
-    def lend(self) -> memoryview:
+    def step_buffer(self) -> memoryview:
         return self._lent
 
     def upload(self, words: memoryview, used: int) -> Any:
@@ -130,8 +130,8 @@ class DeviceTensors:
         self._host.open_step(words)
         self._step = self.empty((words,), "int32")
 
-    def lend(self) -> memoryview:
-        return self._host.lend()
+    def step_buffer(self) -> memoryview:
+        return self._host.step_buffer()
 
     def upload(self, words: memoryview, used: int) -> Any:
         staged = self._host.upload(words, used)

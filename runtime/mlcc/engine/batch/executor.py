@@ -22,11 +22,11 @@ class Executor(Protocol):
     depth: int
     """Steps worth keeping in flight: 1 where `submit` computes, else 2."""
 
-    def lend(self) -> memoryview | None:
+    def step_buffer(self) -> memoryview | None:
         """Memory for the next batch, `Engine.plan` takes it; None = the batch brings its own."""
         ...
 
-    def lend_adjustments(self) -> memoryview | None:
+    def adjustments_buffer(self) -> memoryview | None:
         """The same for the adjustments of the next batch, `AdjustmentWriter` takes it."""
         ...
 
@@ -74,7 +74,7 @@ class Executor(Protocol):
 class Encodes(Protocol):
     """The executor of an encoder: its library gives a row of numbers for each row of a batch."""
 
-    def lend(self) -> memoryview | None:
+    def step_buffer(self) -> memoryview | None:
         """Memory for the next batch; None = it brings its own."""
         ...
 

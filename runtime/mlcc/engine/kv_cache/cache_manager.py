@@ -14,7 +14,7 @@ from functools import partial
 from mlcc.engine.batch.batch import Cache, Capacity, PageList, StateSlot
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.kv_cache.page_pool import PagePool
-from mlcc.engine.kv_cache.radix_tree import Hit, PrefixTree, first_seen
+from mlcc.engine.kv_cache.radix_tree import Hit, RadixTree, first_seen
 
 
 def pages_for(tokens: int, group: CacheGroup) -> int:
@@ -42,12 +42,12 @@ def most_sequences(tokens: int, capacity: Capacity) -> int:
     return min(p // g.most_pages(longest, capacity.max_step_tokens) for p, g in pools)
 
 
-class CachePools:
+class CacheManager:
     """The pools of all groups of a model, and what is shared of them."""
 
     def __init__(self, capacity: Capacity) -> None:
         self.groups = capacity.groups
-        self.tree = PrefixTree(self.groups)
+        self.tree = RadixTree(self.groups)
         forget = [partial(self.tree.forget, g) for g in range(len(self.groups))]
         self.pools = tuple(map(PagePool, capacity.pools, forget))
         self.copies: list[tuple[int, int, int]] = []

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Hashable, Sequence
 from hashlib import blake2b
 
-from mlcc.engine.kv_cache.radix_tree import NO_PAGE, Block, PrefixTree
+from mlcc.engine.kv_cache.radix_tree import NO_PAGE, Block, RadixTree
 
 MOST = 4096
 """Hashes of an engine: 32 KiB."""
@@ -24,19 +24,19 @@ _BYTES = 8
 _WORD = 4
 
 
-def is_told(depth: int) -> bool:
+def is_sampled_depth(depth: int) -> bool:
     """Whether the hash of so many blocks is told."""
     return depth % (1 << max(0, depth.bit_length() - 3)) == 0
 
 
-def prefixes(scope: Hashable, tokens: Sequence[int], block: int) -> list[tuple[int, int]]:
+def prefix_hashes(scope: Hashable, tokens: Sequence[int], block: int) -> list[tuple[int, int]]:
     """Of a prompt, (tokens, hash) of each beginning that an engine may tell of; the longest last.
 
     Never of all tokens: one is left to compute.
     """
     data = memoryview(array("i", tokens)).cast("B")
     digest, done, found = _digest(scope), 0, []
-    for depth in filter(is_told, range(1, (len(tokens) - 1) // block + 1)):
+    for depth in filter(is_sampled_depth, range(1, (len(tokens) - 1) // block + 1)):
         end = depth * block * _WORD
         digest.update(data[done:end])
         done = end
@@ -44,7 +44,7 @@ def prefixes(scope: Hashable, tokens: Sequence[int], block: int) -> list[tuple[i
     return found
 
 
-def sketch(tree: PrefixTree, most: int = MOST) -> bytes:
+def prefix_digest(tree: RadixTree, most: int = MOST) -> bytes:
     """Hashes of what the tree has, 8 bytes each, little-endian: short beginnings before long ones,
     and of equals the newest first."""
     whole = tree.block * _WORD
@@ -62,19 +62,19 @@ def sketch(tree: PrefixTree, most: int = MOST) -> bytes:
                 longer = digest.copy()
                 longer.update(key)
                 below.append((block, longer))
-        if is_told(depth):
+        if is_sampled_depth(depth):
             for _, digest in below[: most - len(told) // _BYTES]:
                 told += digest.digest()
         level = below
     return bytes(told)
 
 
-def numbers(told: bytes) -> set[int]:
-    """A sketch as what `prefixes` has."""
+def hashes_of(told: bytes) -> set[int]:
+    """A sketch as what `prefix_hashes` has."""
     return {int.from_bytes(told[at : at + _BYTES], "little") for at in range(0, len(told), _BYTES)}
 
 
-def _is_gone(tree: PrefixTree, block: Block) -> bool:
+def _is_gone(tree: RadixTree, block: Block) -> bool:
     """Whether nothing behind the block can be read: where a group keeps all, its pages are gone."""
     return any(
         group.has_pages and group.window is None and NO_PAGE in pages

@@ -75,7 +75,7 @@ class Hit:
         return [len(found.pages) - found.partial if found.is_pages else 0 for found in self.found]
 
 
-class PrefixTree:
+class RadixTree:
     """Which pages hold which tokens. Scopes share nothing."""
 
     def __init__(self, groups: Sequence[CacheGroup]) -> None:
@@ -215,8 +215,8 @@ class PrefixTree:
                 continue
             size, per_block = group.page_size, self.block // group.page_size
             first = first_seen(length, group) // size
-            numbers = range(first, -(-length // size))
-            pages = array("i", [path[n // per_block].pages[g][n % per_block] for n in numbers])
+            hashes_of = range(first, -(-length // size))
+            pages = array("i", [path[n // per_block].pages[g][n % per_block] for n in hashes_of])
             found.append(Found(pages, first, partial=length % size > 0))
         return Hit(length, tuple(found))
 

@@ -18,7 +18,7 @@ _MOST_MU = 100.0
 """In bits; 2 to the power of minus so much is a float32, and drops nothing."""
 
 
-class Choices:
+class FilterState:
     """Of one request, which samples from `stream`."""
 
     def __init__(self, sampling: SamplingParams, stream: int) -> None:
@@ -34,14 +34,18 @@ class Choices:
         self._sampling = sampling
         self._chances = stream_of(stream)
         self._mu = 2 * sampling.mirostat_tau
-        self.exact = sampling.mirostat != 0
+        self.needs_all_tokens = sampling.mirostat != 0
         """Whether the last token must be known before the next can be planned."""
 
     @classmethod
-    def of(cls, sampling: SamplingParams, stream: int) -> Choices | None:
+    def of(cls, sampling: SamplingParams, stream: int) -> FilterState | None:
         """None = it wishes for nothing of this."""
         made = cls(sampling, stream)
-        plain = made._filters == NO_FILTERS and not made.exact and not sampling.xtc_probability
+        plain = (
+            made._filters == NO_FILTERS
+            and not made.needs_all_tokens
+            and not sampling.xtc_probability
+        )
         return None if plain else made
 
     def filters(self, position: int) -> Filters:
@@ -49,7 +53,7 @@ class Choices:
         filters, wish = self._filters, self._sampling
         if wish.xtc_probability and uniform(self._chances, position) < wish.xtc_probability:
             filters = filters._replace(xtc=wish.xtc_threshold)
-        if self.exact:
+        if self.needs_all_tokens:
             filters = filters._replace(epsilon=2.0 ** -min(max(self._mu, 0.0), _MOST_MU))
         return filters
 
@@ -64,6 +68,6 @@ class Choices:
 
     def push(self, logprob: float) -> None:
         """A token was said."""
-        if self.exact:
+        if self.needs_all_tokens:
             surprise = -logprob / math.log(2)
             self._mu -= self._sampling.mirostat_eta * (surprise - self._sampling.mirostat_tau)

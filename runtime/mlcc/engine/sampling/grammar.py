@@ -47,7 +47,7 @@ class Grammar(Protocol):
         """A token was said, no end token."""
         ...
 
-    def foresee(self, tokens: Sequence[int]) -> Sequence[array[int] | None]:
+    def lookahead(self, tokens: Sequence[int]) -> Sequence[array[int] | None]:
         """As `allowed`, behind the first of these tokens, behind the first two, and so on, as far
         as they may follow and nothing is forced between them. Nothing is said by that. May be fewer
         than there could be, for who cannot know."""

@@ -22,7 +22,7 @@ by the smallest temperature does not overflow, as infinity may where a device as
 none (WGSL)."""
 
 
-class Adjuster:
+class LogitsProcessor:
     """Of one request. `tokens` are its known ones, to which the engine appends what is said; `ends`
     those that end its answer, under a grammar the model's own in any case; `mask_words` what the
     mask of a grammar takes; `breaks` says whether a token interrupts what DRY calls a repetition.
@@ -87,16 +87,16 @@ class Adjuster:
         return always or said < self._min_tokens
 
     @property
-    def foresees(self) -> bool:
+    def supports_drafts(self) -> bool:
         """Whether logits behind guesses can be adjusted: DRY's penalties are of what was said."""
         return self._dry is None
 
-    def foresee(self, draft: Sequence[int]) -> int:
+    def lookahead(self, draft: Sequence[int]) -> int:
         """How many of these guesses may be computed in the next step: as many as the grammar lets
         follow."""
         if self._grammar is None:
             return len(draft)
-        self._masks = self._grammar.foresee(draft)
+        self._masks = self._grammar.lookahead(draft)
         return len(self._masks)
 
     def write(

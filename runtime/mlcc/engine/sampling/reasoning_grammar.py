@@ -32,7 +32,7 @@ class Reasoning:
     """Tokens; None = as many as it likes."""
 
 
-class ThinkingGrammar:
+class ReasoningGrammar:
     """Of one answer. then: what holds behind the reasoning; None = nothing. decode: as a tokenizer
     does. ends: tokens that end answers, and may not come within reasoning before `then`."""
 
@@ -91,13 +91,13 @@ class ThinkingGrammar:
         if token == self._reasoning.close_id or self._reasoning.close in self._decode(self._tail):
             self._inside = False
 
-    def foresee(self, tokens: Sequence[int]) -> Sequence[array[int] | None]:
+    def lookahead(self, tokens: Sequence[int]) -> Sequence[array[int] | None]:
         """The masks behind these tokens; those behind the reasoning are the next grammar's."""
         ahead, masks = copy(self), list[array[int] | None]()
         for at, token in enumerate(tokens):
             if not ahead._inside and not (ahead._before and token == self._reasoning.open):
                 rest = tokens[at:]
-                more = [None] * len(rest) if self._then is None else self._then.foresee(rest)
+                more = [None] * len(rest) if self._then is None else self._then.lookahead(rest)
                 return [*masks, *more]
             mask = ahead.allowed()
             if mask is not None and not mask[token // MASK_BITS] & _bit(token):

@@ -26,7 +26,7 @@ WORDS_OF_A_TOKEN = len(HISTORY)
 
 
 @dataclass(slots=True)
-class StepRoom:
+class StepBudget:
     """Of one step."""
 
     tokens: int
@@ -45,29 +45,33 @@ class StepRoom:
     def adjust(self, seq: TokenSequence) -> bool:
         """Take room for what is done to its logits, if any is: the lists of a step have a bound,
         within which each alone fits."""
-        if seq.adjuster is None:
+        if seq.logits_processor is None:
             return True
-        words = seq.adjuster.most_words
+        words = seq.logits_processor.most_words
         if words > self.adjust_words:
             return False
         self.adjust_words -= words
         return True
 
-    def guesses(self, seq: TokenSequence, draft: Sequence[int]) -> Sequence[int]:
+    def fit_draft(self, seq: TokenSequence, draft: Sequence[int]) -> Sequence[int]:
         """As many of some guesses as there is room for what is done to their logits, and as may
         follow each other."""
-        if seq.adjuster is None or not draft:
+        if seq.logits_processor is None or not draft:
             return draft
-        fits = self.adjust_words // (seq.adjuster.most_words + len(draft) * WORDS_OF_A_TOKEN)
-        return draft[: seq.adjuster.foresee(draft[:fits])]
+        fits = self.adjust_words // (
+            seq.logits_processor.most_words + len(draft) * WORDS_OF_A_TOKEN
+        )
+        return draft[: seq.logits_processor.lookahead(draft[:fits])]
 
-    def take_guesses(self, seq: TokenSequence) -> None:
+    def take_draft(self, seq: TokenSequence) -> None:
         """Those of its `draft`."""
         count = len(seq.draft)
         self.tokens -= count
         self.rows -= count
-        if seq.adjuster is not None:
-            self.adjust_words -= count * (seq.adjuster.most_words + count * WORDS_OF_A_TOKEN)
+        if seq.logits_processor is not None:
+            self.adjust_words -= count * (
+                seq.logits_processor.most_words + count * WORDS_OF_A_TOKEN
+            )
 
 
 SLOWER = 1.6
@@ -101,11 +105,15 @@ Part = tuple[int, int]
 """Tokens of one prompt in a step, and those before them."""
 
 
-class Allowance:
+class PrefillAllowance:
     """What is left of one step for prompts."""
 
     def __init__(
-        self, tokens: int, pace: Pace | None = None, seconds: float = 0.0, short_only: bool = False
+        self,
+        tokens: int,
+        pace: PrefillBudget | None = None,
+        seconds: float = 0.0,
+        short_only: bool = False,
     ) -> None:
         """pace: knows what tokens cost; None = it does not matter. short_only: what is left of a
         prompt is `SHORT`, or it has to wait."""
@@ -131,7 +139,7 @@ class Allowance:
                 self._seconds -= count * self._pace.price(past)
 
 
-class Pace:
+class PrefillBudget:
     """Books of the steps in flight, and what they cost. Times are in any unit."""
 
     def __init__(self) -> None:
@@ -148,17 +156,17 @@ class Pace:
         self._short_turn = False
         """Whether that is for short prompts alone."""
 
-    def allow(self, decodes: int, most: int, short: int = 0) -> Allowance:
+    def allow(self, decodes: int, most: int, short: int = 0) -> PrefillAllowance:
         """For prompts in the next step, beside so many decoding sequences: `most` tokens, if that
         is not too long. short: prompts that could be in it and are `SHORT`."""
         self._short_turn = short > 0 and not self._short_turn
         if not decodes or not self._measured:
-            return Allowance(most, short_only=self._short_turn)
+            return PrefillAllowance(most, short_only=self._short_turn)
         breath = BREATH if decodes == self._decoded else SHORT_BREATH
         if not self._decode or self._mixed >= breath:
-            return Allowance(0)  # a step that only decodes tells what that takes
+            return PrefillAllowance(0)  # a step that only decodes tells what that takes
         seconds = self._extra * min(max(short, 1), TOGETHER)
-        return Allowance(most, self, seconds, self._short_turn)
+        return PrefillAllowance(most, self, seconds, self._short_turn)
 
     def price(self, past: int) -> float:
         """What a token adds to a step with so many of its prompt before it."""

@@ -16,13 +16,13 @@ from mlcc.engine.batch.batch import Batch, PageList, StateSlot, int32
 from mlcc.engine.batch.batch_writer import new_words
 from mlcc.engine.batch.random import Draws
 from mlcc.engine.batch.tables import CacheGroup, Table
-from mlcc.engine.kv_cache.cache_manager import CachePools
+from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.scheduler.packing import Row
 from mlcc.engine.scheduler.scheduler import Chunk
 from mlcc.engine.sequence import TokenSequence
 
 
-class SteadyDecode:
+class DecodeStep:
     """Steps of the same sequences. Good as long as the scheduler has made no changes since."""
 
     def __init__(
@@ -30,7 +30,7 @@ class SteadyDecode:
         batch: Batch,
         chunks: Sequence[Chunk],
         rows: list[Row],
-        pools: CachePools,
+        pools: CacheManager,
         changes: int,
     ) -> None:
         """Go on behind a batch of which `may_follow` is true. changes: the scheduler's."""

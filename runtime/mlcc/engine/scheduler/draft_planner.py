@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mlcc.engine.kv_cache.cache_manager import CachePools
-from mlcc.engine.scheduler.budgets import StepRoom
+from mlcc.engine.kv_cache.cache_manager import CacheManager
+from mlcc.engine.scheduler.budgets import StepBudget
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.speculator import Speculator
 
 
-class Ahead:
+class DraftPlanner:
     """Of one scheduler. speculator: None = nothing is guessed."""
 
-    def __init__(self, pools: CachePools, speculator: Speculator | None) -> None:
+    def __init__(self, pools: CacheManager, speculator: Speculator | None) -> None:
         self._pools, self._speculator = pools, speculator
         self.waited = False
         """Whether a sequence is not in the step that is planned, as guesses may follow its token in
@@ -32,7 +32,7 @@ class Ahead:
 
     def waits(self, seq: TokenSequence) -> bool:
         """Whether its token in flight is waited for, as guesses may follow that."""
-        waits = bool(seq.pending) and seq.guesses is not None and seq.guesses.holds()
+        waits = bool(seq.pending) and seq.draft_state is not None and seq.draft_state.holds()
         self.waited |= waits
         return waits
 
@@ -43,33 +43,33 @@ class Ahead:
         self.begin(len(seqs))
         if self._speculator.resting:
             return False
-        return any(s.guesses is not None and s.guesses.wants(bool(s.pending)) for s in seqs)
+        return any(s.draft_state is not None and s.draft_state.wants(bool(s.pending)) for s in seqs)
 
     def reads(self, seq: TokenSequence) -> bool:
         """Whether what is next of it is of a prompt, or is computed again after it gave way; what
         follows guesses that were wrong in a model with states is neither."""
         follows = 0
-        if self._speculator is not None and seq.guesses is not None and _said(seq):
+        if self._speculator is not None and seq.draft_state is not None and _said(seq):
             follows = self._speculator.longest
         return seq.remaining > 1 + follows
 
     def extend(
-        self, chunks: Sequence[tuple[TokenSequence, int]], room: StepRoom
+        self, chunks: Sequence[tuple[TokenSequence, int]], room: StepBudget
     ) -> list[tuple[TokenSequence, int]]:
         """The chunks of a step, and behind those at whose end a token is sampled their guesses."""
         return [(seq, count + self._guess(seq, count, room)) for seq, count in chunks]
 
-    def _guess(self, seq: TokenSequence, count: int, room: StepRoom) -> int:
+    def _guess(self, seq: TokenSequence, count: int, room: StepBudget) -> int:
         """How many."""
-        if seq.guesses is None or seq.pending or count != seq.remaining or not _said(seq):
+        if seq.draft_state is None or seq.pending or count != seq.remaining or not _said(seq):
             return 0
         most = min(seq.limit - len(seq.tokens) - 1, room.rows, room.tokens)
-        draft = room.guesses(seq, seq.guesses.ahead(most))
+        draft = room.fit_draft(seq, seq.draft_state.propose(most))
         if not draft or not self._pools.fork(seq.caches):
             return 0
         fits = self._pools.claim(seq.caches, seq.computed, count + len(draft))
         seq.draft, seq.before = tuple(draft[: fits - count]), seq.computed
-        room.take_guesses(seq)
+        room.take_draft(seq)
         return len(seq.draft)
 
     def settle(self, seq: TokenSequence, right: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mlcc.engine.batch.batch import Batch, Cache, Capacity
 from mlcc.engine.batch.batch_writer import BatchWriter
-from mlcc.engine.kv_cache.cache_manager import CachePools
+from mlcc.engine.kv_cache.cache_manager import CacheManager
 
 
 class ManualSteps:
@@ -14,7 +14,7 @@ class ManualSteps:
 
     def __init__(self, capacity: Capacity, count: int = 1) -> None:
         self.capacity = capacity
-        self.pools = CachePools(capacity)
+        self.pools = CacheManager(capacity)
         self.lengths = [0] * count
         """Tokens of each sequence so far."""
         self._caches = [self.pools.empty() for _ in range(count)]

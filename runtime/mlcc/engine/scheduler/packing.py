@@ -12,8 +12,8 @@ from mlcc.engine.batch.batch_writer import BatchWriter
 from mlcc.engine.batch.filters import NO_FILTERS
 from mlcc.engine.batch.random import uniform
 from mlcc.engine.batch.tables import StepLayout
-from mlcc.engine.kv_cache.cache_manager import CachePools
-from mlcc.engine.sampling.logits_processor import Adjuster
+from mlcc.engine.kv_cache.cache_manager import CacheManager
+from mlcc.engine.sampling.logits_processor import LogitsProcessor
 from mlcc.engine.scheduler.scheduler import Chunk
 from mlcc.engine.sequence import TokenSequence
 
@@ -35,7 +35,7 @@ class Row(NamedTuple):
 class AdjustedSequence(NamedTuple):
     """A row whose logits are changed."""
 
-    adjuster: Adjuster
+    logits_processor: LogitsProcessor
     row: int
     said: int
     """Tokens of the answer before it."""
@@ -49,7 +49,7 @@ def pack(
     chunks: Sequence[Chunk],
     step: int,
     layout: StepLayout,
-    pools: CachePools,
+    pools: CacheManager,
     into: memoryview | None,
 ) -> tuple[Batch, list[Row], list[AdjustedSequence]]:
     """The batch of `step`, what its logit rows are, and those rows that are adjusted; marks
@@ -96,12 +96,12 @@ def _sample(
     its index. flying: the row of the step before that samples that token, -1 = it is known."""
     position = seq.planned + guesses
     sampling = seq.request.sampling
-    filters = seq.choices.filters(position) if seq.choices else NO_FILTERS
+    filters = seq.filter_state.filters(position) if seq.filter_state else NO_FILTERS
     draw, top = uniform(seq.stream, position), sampling.logprobs or 0
     row = writer.row(token, sampling, draw, top, filters=filters)
-    if seq.adjuster and seq.adjuster.acts(said := position - seq.prompt_tokens):
+    if seq.logits_processor and seq.logits_processor.acts(said := position - seq.prompt_tokens):
         draft = seq.draft[:guesses]
-        adjusted.append(AdjustedSequence(seq.adjuster, row, said, flying, draft))
+        adjusted.append(AdjustedSequence(seq.logits_processor, row, said, flying, draft))
     return row
 
 
@@ -110,8 +110,8 @@ def adjust(
 ) -> Adjustments:
     """What is done to the logits of a step that was packed just now."""
     writer = AdjustmentWriter(layout, into)
-    for adjuster, row, said, in_flight, draft in adjusted:
-        adjuster.write(writer, row, said, in_flight, draft)
+    for logits_processor, row, said, in_flight, draft in adjusted:
+        logits_processor.write(writer, row, said, in_flight, draft)
     return writer.finish()
 
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from mlcc.engine.kv_cache.cache_manager import CachePools
+from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.kv_cache.radix_tree import Hit
 from mlcc.engine.scheduler.budgets import SHORT
 from mlcc.engine.sequence import TokenSequence
 
 
-class Recall:
+class PrefixReuse:
     """Of one engine. `prefix_cache` False = only a family shares what was computed of its prompt.
 
     cached_tokens: tokens of prompts that were not computed, as they were there.
     """
 
-    def __init__(self, pools: CachePools, prefix_cache: bool) -> None:
+    def __init__(self, pools: CacheManager, prefix_cache: bool) -> None:
         self.cached_tokens = 0
         self._pools = pools
         self._prefix_cache = prefix_cache
@@ -31,13 +31,13 @@ class Recall:
         whole = scope is None or seq.prompt_logprobs is not None
         return None if whole else self._pools.find(scope, seq.tokens)
 
-    def unread(self, seq: TokenSequence) -> int:
+    def uncached(self, seq: TokenSequence) -> int:
         """Tokens that a waiting sequence is to compute: the rest was there when this was first
         asked, if it is long."""
-        if seq.unread < 0:
+        if seq.uncached < 0:
             hit = self.find(seq) if seq.remaining > SHORT else None
-            seq.unread = seq.remaining - (0 if hit is None else hit.tokens)
-        return seq.unread
+            seq.uncached = seq.remaining - (0 if hit is None else hit.tokens)
+        return seq.uncached
 
     def take(self, seq: TokenSequence, hit: Hit | None) -> None:
         """It starts with what is there."""
@@ -52,10 +52,10 @@ class Recall:
         """The prompts of a step that is planned may be shared from the next step on: to the last
         token with the rest of a family."""
         for seq, count in chunks:
-            family = seq.family
-            if family is not None and not family.computed and seq.computed >= seq.prompt_tokens:
-                family.computed = True
-                self.keep(seq, ended=len(family.members) > 1)
+            group = seq.sampling_group
+            if group is not None and not group.computed and seq.computed >= seq.prompt_tokens:
+                group.computed = True
+                self.keep(seq, ended=len(group.members) > 1)
             elif not seq.draft and (count > 1 or seq.computed <= seq.prompt_tokens):
                 block = self._pools.tree.block
                 if (seq.computed - count) // block < seq.computed // block:
@@ -70,5 +70,5 @@ class Recall:
         """Who finds what was computed for it; None = nobody."""
         if self._prefix_cache:
             return seq.scope
-        family = seq.request.family
-        return (*seq.scope, family) if family else None
+        group = seq.request.sampling_group
+        return (*seq.scope, group) if group else None

@@ -18,12 +18,12 @@ from operator import add, attrgetter, le, sub
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.batch import Capacity, StateSlot
-from mlcc.engine.kv_cache.cache_manager import CachePools
+from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.kv_cache.radix_tree import Hit
 from mlcc.engine.lora import Adapter, AdapterSlots
-from mlcc.engine.scheduler.budgets import SHORT, Allowance, Pace, StepRoom
-from mlcc.engine.scheduler.draft_planner import Ahead
-from mlcc.engine.scheduler.prefix_reuse import Recall
+from mlcc.engine.scheduler.budgets import SHORT, PrefillAllowance, PrefillBudget, StepBudget
+from mlcc.engine.scheduler.draft_planner import DraftPlanner
+from mlcc.engine.scheduler.prefix_reuse import PrefixReuse
 from mlcc.engine.scheduler.waiting_queue import WaitingQueue
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.speculator import Speculator
@@ -38,8 +38,8 @@ class Scheduler:
     def __init__(
         self,
         capacity: Capacity,
-        pools: CachePools,
-        pace: Pace,
+        pools: CacheManager,
+        pace: PrefillBudget,
         prefix_cache: bool = True,
         speculator: Speculator | None = None,
         adapters: AdapterSlots | None = None,
@@ -53,9 +53,9 @@ class Scheduler:
         self._capacity = capacity
         self._pools = pools
         self._pace = pace
-        self.recall = Recall(pools, prefix_cache)
+        self.prefix_reuse = PrefixReuse(pools, prefix_cache)
         self._adapters = adapters or AdapterSlots(0)
-        self.ahead = Ahead(pools, speculator)
+        self.draft_planner = DraftPlanner(pools, speculator)
         """Puts guesses into its steps."""
         self.decodes = False
         """Whether the step planned last has nothing of prompts."""
@@ -64,7 +64,7 @@ class Scheduler:
         self._paged = [group.has_pages for group in pools.groups]
         adjusted = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._most_adjust_words = adjusted.words - adjusted.rows.end
-        self._room = StepRoom(0, 0, 0)
+        self._room = StepBudget(0, 0, 0)
         """Of this step."""
         # With no more sequences than tokens and rows in a step, each can move in every step.
         self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
@@ -115,15 +115,17 @@ class Scheduler:
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
         self.decoding = decodes
         whole = self._capacity.max_step_tokens - decodes
-        self.ahead.begin(decodes)
+        self.draft_planner.begin(decodes)
         allowed = self._pace.allow(decodes, whole, self._short_prompts())
         chunks = self._fill(step, whole, allowed)
         if not chunks and (decodes or allowed.short_only):  # held back for who found no page
-            chunks = self._fill(step, whole, Allowance(whole))
+            chunks = self._fill(step, whole, PrefillAllowance(whole))
         if chunks:
-            prompts = [(count, seq.computed) for seq, count in chunks if self.ahead.reads(seq)]
+            prompts = [
+                (count, seq.computed) for seq, count in chunks if self.draft_planner.reads(seq)
+            ]
             self.decodes = not prompts
-            chunks = self.ahead.extend(chunks, self._room)
+            chunks = self.draft_planner.extend(chunks, self._room)
             self.waiting.charge(chunks)
             self._pace.planned(len(chunks) - len(prompts), prompts)
         return chunks
@@ -132,24 +134,24 @@ class Scheduler:
         """Prompts that may be computed at once and take no long."""
         waiting = islice(self.waiting, self._max_running - len(self.running))
         begun = sum(1 for seq in self.running if 1 < seq.remaining <= SHORT)
-        return begun + sum(1 for seq in waiting if self.recall.unread(seq) <= SHORT)
+        return begun + sum(1 for seq in waiting if self.prefix_reuse.uncached(seq) <= SHORT)
 
     def again(self, chunks: Sequence[Chunk]) -> None:
         """The same decoding sequences run in one step more."""
         self.waiting.charge(chunks)
         self._pace.planned(len(chunks), [])
 
-    def _fill(self, step: int, tokens: int, allowed: Allowance) -> list[Chunk]:
+    def _fill(self, step: int, tokens: int, allowed: PrefillAllowance) -> list[Chunk]:
         """A step with no more of prompts than is allowed, of so many tokens beside the decoding
         sequences'."""
         chunks: list[Chunk] = []
         rows = self._capacity.max_rows - len(self.running)
-        room = self._room = StepRoom(tokens, rows, self._most_adjust_words)
+        room = self._room = StepBudget(tokens, rows, self._most_adjust_words)
         index = 0
         while index < len(self.running):  # preemption shortens the list, from its end
             seq = self.running[index]
             index += 1
-            if not seq.runnable(step) or self.ahead.waits(seq):
+            if not seq.runnable(step) or self.draft_planner.waits(seq):
                 continue
             prompt = seq.remaining > 1
             most = allowed.tokens(seq.computed, seq.remaining) if prompt else 1
@@ -164,7 +166,7 @@ class Scheduler:
         self._admit(chunks, allowed)
         return chunks
 
-    def _admit(self, chunks: list[Chunk], allowed: Allowance) -> None:
+    def _admit(self, chunks: list[Chunk], allowed: PrefillAllowance) -> None:
         """Start waiting sequences while slots, tokens and pages last. Nobody is overtaken for
         wanting many pages, and nobody gives way: they may be in this step already. Who waits for an
         adapter's slot is overtaken by those that want none, as they keep none from it, and a prompt
@@ -172,7 +174,9 @@ class Scheduler:
         room, plain, short = self._room, False, False
 
         def fits(seq: TokenSequence) -> bool:
-            return not (plain and seq.adapter) and not (short and self.recall.unread(seq) > SHORT)
+            return not (plain and seq.adapter) and not (
+                short and self.prefix_reuse.uncached(seq) > SHORT
+            )
 
         while len(self.running) < self._max_running and room.rows > 0:
             seq = self.waiting.first(fits)
@@ -181,11 +185,11 @@ class Scheduler:
             if seq.adapter is not None and not self._adapters.on_device(seq.adapter, self.adapters):
                 plain = True
                 continue
-            hit = self.recall.find(seq)
+            hit = self.prefix_reuse.find(seq)
             past = hit.tokens if hit is not None else 0
-            seq.unread = seq.remaining - past
-            most = allowed.tokens(past, seq.unread)
-            if not most and seq.unread > SHORT:
+            seq.uncached = seq.remaining - past
+            most = allowed.tokens(past, seq.uncached)
+            if not most and seq.uncached > SHORT:
                 short = True
                 continue
             if not most or not self._has_room(seq, hit):
@@ -193,7 +197,7 @@ class Scheduler:
             self.waiting.remove(seq)
             room.rows -= 1
             insort(self.running, seq, key=attrgetter("rank"))
-            self.recall.take(seq, hit)
+            self.prefix_reuse.take(seq, hit)
             count = self._pools.claim(seq.caches, seq.computed, self._chunk(seq, most))
             allowed.spend(count, seq.computed)
             room.take(seq, count)
@@ -207,7 +211,7 @@ class Scheduler:
         if seq.prompt_logprobs is not None:
             count = min(count, 1 + self._room.rows)
         tree = self._pools.tree
-        if tree.has_states and self.recall.scope(seq) is not None:
+        if tree.has_states and self.prefix_reuse.scope(seq) is not None:
             whole = (seq.prompt_tokens - 1) // tree.block * tree.block - seq.computed
             if 0 < whole < count:
                 return whole
@@ -243,9 +247,9 @@ class Scheduler:
 
     def _release(self, seq: TokenSequence) -> None:
         """Take its pages, of which the prefix cache remembers what they hold."""
-        self.recall.keep(seq, ended=True)
+        self.prefix_reuse.keep(seq, ended=True)
         self._pools.release(seq.caches)
-        seq.caches, seq.computed, seq.draft, seq.unread = self._pools.empty(), 0, (), -1
+        seq.caches, seq.computed, seq.draft, seq.uncached = self._pools.empty(), 0, (), -1
 
     def check_integrity(self) -> None:
         """Raise AssertionError if order, pages or counts of the sequences disagree."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mlcc.engine.scheduler.packing import Row
 from mlcc.engine.sequence import TokenSequence
-from mlcc.engine.spec_decode.speculator import Decoded
+from mlcc.engine.spec_decode.speculator import DecodeStats
 
 
 class Sampled(NamedTuple):
@@ -34,10 +34,10 @@ class Step(NamedTuple):
     """Whether there are such."""
 
     @property
-    def decoded(self) -> Decoded:
+    def decoded(self) -> DecodeStats:
         """What guessing is told of it."""
         guesses = sum(len(row.draft) for row in self.rows)
-        return Decoded(self.tokens, self.decodes, len(self.rows), guesses, self.waited)
+        return DecodeStats(self.tokens, self.decodes, len(self.rows), guesses, self.waited)
 
     @property
     def width(self) -> int:

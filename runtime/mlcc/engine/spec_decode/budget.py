@@ -77,7 +77,7 @@ _HICCUP = 4.0
 """Times what was expected, at most: more than that is a hiccup's."""
 
 
-class GuessBudget:
+class DraftBudget:
     """Of one engine. Times are in any unit; if nobody measures them, all may be guessed."""
 
     def __init__(self) -> None:

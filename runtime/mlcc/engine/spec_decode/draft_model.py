@@ -20,12 +20,12 @@ from mlcc.engine.batch.batch import Batch, Cache, Capacity, PageList, Result
 from mlcc.engine.batch.batch_writer import BatchWriter
 from mlcc.engine.batch.random import uniform
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.kv_cache.cache_manager import CachePools
-from mlcc.engine.kv_cache.radix_tree import PrefixTree, first_seen
+from mlcc.engine.kv_cache.cache_manager import CacheManager
+from mlcc.engine.kv_cache.radix_tree import RadixTree, first_seen
 from mlcc.engine.request import Request
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.budget import StepCost
-from mlcc.engine.spec_decode.speculator import Guess, Speculator
+from mlcc.engine.spec_decode.speculator import Proposal, Speculator
 from mlcc.errors import UnsupportedError
 
 ORIGIN = "draft"
@@ -36,7 +36,7 @@ _MOST_RARELY = 1024
 
 
 @dataclass(eq=False, slots=True)
-class Draft:
+class ModelProposer:
     """Of one sequence: a `Proposer` whose guesses are made before they are asked for."""
 
     tokens: array[int]
@@ -44,7 +44,7 @@ class Draft:
     origin: str = ORIGIN
     at: int = -1
     """Known tokens behind which the guesses are."""
-    guesses: list[int] = field(default_factory=list)
+    draft: list[int] = field(default_factory=list)
     computed: int = 0
     """Tokens, guesses behind the known ones among them, of which its pages hold something."""
     holder: object = None
@@ -55,11 +55,11 @@ class Draft:
     """Steps in which no guess was worth its time, and after how many one is made all the same."""
     pause: int = _RARELY
 
-    def propose(self, most: int) -> Guess | None:
+    def propose(self, most: int) -> Proposal | None:
         """What was drafted behind the tokens that are known now."""
-        if self.at != len(self.tokens) or not self.guesses:
+        if self.at != len(self.tokens) or not self.draft:
             return None
-        return Guess(self.guesses[:most], ORIGIN)
+        return Proposal(self.draft[:most], ORIGIN)
 
     def count(self, worth: int) -> int:
         """Guesses to make where so many are worth their time; now and then one where none is, to
@@ -81,7 +81,7 @@ class _Part:
     """A sequence's share of a draft step."""
 
     seq: TokenSequence
-    draft: Draft
+    draft: ModelProposer
     tokens: Sequence[int]
     samples: bool
 
@@ -102,16 +102,16 @@ class DraftModel:
         self.cost = StepCost()
 
     def open(
-        self, request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable
-    ) -> Draft:
+        self, request: Request, tokens: array[int], tree: RadixTree, scope: Hashable
+    ) -> ModelProposer:
         """What `guesses.Speculator` opens for a request."""
-        return Draft(tokens)
+        return ModelProposer(tokens)
 
 
-class Drafts:
+class DraftRunner:
     """The steps of a draft model, between two of the engine."""
 
-    def __init__(self, model: DraftModel, speculator: Speculator, pools: CachePools) -> None:
+    def __init__(self, model: DraftModel, speculator: Speculator, pools: CacheManager) -> None:
         self._model, self._speculator, self._pools = model, speculator, pools
         self._size = pools.groups[model.group].page_size
         self._noted: dict[int, tuple[int, bytes]] = {}
@@ -129,9 +129,9 @@ class Drafts:
             parts = self._first()
         else:
             parts = [
-                _Part(seq, draft, [draft.guesses[-1]], True)
+                _Part(seq, draft, [draft.draft[-1]], True)
                 for seq, left in self._wanted.items()
-                if left and (draft := draft_of(seq)) is not None and draft.guesses
+                if left and (draft := draft_of(seq)) is not None and draft.draft
             ]
         if not parts:
             return None
@@ -148,7 +148,7 @@ class Drafts:
         for part in self._flying:
             part.draft.computed += len(part.tokens)
             if part.samples:
-                part.draft.guesses.append(int(next(tokens)))
+                part.draft.draft.append(int(next(tokens)))
                 self._wanted[part.seq] -= 1
         if all(len(part.tokens) == 1 for part in self._flying):
             self._speculator.budget.spend(seconds)  # catching up with a prompt pays for all guesses
@@ -185,9 +185,9 @@ class Drafts:
         speculator.draft_share = (ratio or 0.25) / len(decoding)
         for seq, draft in decoding[: min(model.capacity.max_rows, model.capacity.max_batch)]:
             room = min(seq.limit, model.capacity.context) - len(seq.tokens) - 1
-            assert seq.guesses is not None
+            assert seq.draft_state is not None
             most = min(speculator.longest, room)
-            count = seq.guesses.count(most) if most > 0 else 0
+            count = seq.draft_state.count(most) if most > 0 else 0
             if count > 0:
                 self._recall(seq, draft)
                 claimed = self._pools.claim(seq.caches, seq.computed, 1 + count) - 1
@@ -199,27 +199,27 @@ class Drafts:
         said = len(seq.tokens) > seq.prompt_tokens
         return said and not seq.pending and not seq.draft and seq.remaining == 1
 
-    def _recall(self, seq: TokenSequence, draft: Draft) -> None:
+    def _recall(self, seq: TokenSequence, draft: ModelProposer) -> None:
         """Find what its pages hold of the draft's: of guesses those that were right; where it got
         other pages, those that the draft computed for somebody else."""
         tokens, size, ids = seq.tokens, self._size, self._pages(seq)
         parts = [tokens[at : at + size].tobytes() for at in range(0, len(tokens) - size, size)]
         if draft.holder is not seq.caches:
-            draft.holder, draft.noted, draft.guesses = seq.caches, 0, []
+            draft.holder, draft.noted, draft.draft = seq.caches, 0, []
             for page, known in zip(ids, enumerate(parts), strict=False):
                 if self._noted.get(page) != known:
                     break
                 draft.noted += 1
             draft.computed = draft.noted * size
         right = draft.at
-        for guess, token in zip(draft.guesses, tokens[draft.at :], strict=False):
+        for guess, token in zip(draft.draft, tokens[draft.at :], strict=False):
             if guess != token:
                 break
             right += 1
-        if draft.guesses:
+        if draft.draft:
             draft.computed = min(draft.computed, right)
         draft.computed = min(draft.computed, seq.computed)
-        draft.at, draft.guesses = -1, []
+        draft.at, draft.draft = -1, []
         for number in range(draft.noted, draft.computed // size):
             self._noted[ids[number]] = number, parts[number]
             draft.noted = number + 1
@@ -286,7 +286,7 @@ def shared_group(draft: Sequence[CacheGroup], target: Sequence[CacheGroup]) -> i
     )
 
 
-def draft_of(seq: TokenSequence) -> Draft | None:
+def draft_of(seq: TokenSequence) -> ModelProposer | None:
     """Of a sequence, if a draft model guesses for it."""
-    found = seq.guesses.proposer if seq.guesses is not None else None
-    return found if isinstance(found, Draft) else None
+    found = seq.draft_state.proposer if seq.draft_state is not None else None
+    return found if isinstance(found, ModelProposer) else None

@@ -12,9 +12,9 @@ from array import array
 from collections.abc import Hashable, Sequence
 from itertools import islice
 
-from mlcc.engine.kv_cache.radix_tree import Block, PrefixTree
+from mlcc.engine.kv_cache.radix_tree import Block, RadixTree
 from mlcc.engine.request import Request
-from mlcc.engine.spec_decode.speculator import Guess
+from mlcc.engine.spec_decode.speculator import Proposal
 
 GRAMS = (5, 3, 2)
 """Last tokens that must have come before: the longest that have are followed."""
@@ -24,13 +24,13 @@ _BREAK = -1
 """Between the text that is foretold and the prompt: no token."""
 
 
-class Lookup:
+class NgramProposer:
     """For one sequence. tokens: those that are known, to which others append."""
 
     free, origin = True, ""
 
     def __init__(
-        self, tokens: array[int], prediction: Sequence[int] = (), path: TreePath | None = None
+        self, tokens: array[int], prediction: Sequence[int] = (), path: TreeCursor | None = None
     ) -> None:
         self._tokens, self._path = tokens, path
         self._text = array("i", [*prediction, _BREAK] if prediction else ())
@@ -41,14 +41,16 @@ class Lookup:
         self._indexed = 0
 
     @classmethod
-    def of(cls, request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable) -> Lookup:
+    def of(
+        cls, request: Request, tokens: array[int], tree: RadixTree, scope: Hashable
+    ) -> NgramProposer:
         """What `guesses.Speculator` opens for a request."""
-        return cls(tokens, request.prediction, TreePath(tree, scope))
+        return cls(tokens, request.prediction, TreeCursor(tree, scope))
 
-    def propose(self, most: int) -> Guess | None:
+    def propose(self, most: int) -> Proposal | None:
         """The tokens that came before behind the last ones."""
-        if self._path is not None and (tokens := self._path.ahead(self._tokens, most)):
-            return Guess(tokens, "tree")
+        if self._path is not None and (tokens := self._path.continuation(self._tokens, most)):
+            return Proposal(tokens, "tree")
         if not self._index():
             return None
         text = self._text
@@ -56,7 +58,7 @@ class Lookup:
             if len(text) > length:
                 at = self._ends.get(text[-length:].tobytes())
                 if at is not None:
-                    return Guess(self._from(at, most), f"gram{length}")
+                    return Proposal(self._from(at, most), f"gram{length}")
         return None
 
     def count(self, worth: int) -> int:
@@ -86,15 +88,15 @@ class Lookup:
         return found
 
 
-class TreePath:
+class TreeCursor:
     """Where a sequence's tokens lie in the tree of what was computed; it walks on as they come."""
 
-    def __init__(self, tree: PrefixTree, scope: Hashable) -> None:
+    def __init__(self, tree: RadixTree, scope: Hashable) -> None:
         self._tree, self._scope = tree, scope
         self._block: Block | None = None
         self._walked = 0
 
-    def ahead(self, tokens: array[int], most: int) -> Sequence[int]:
+    def continuation(self, tokens: array[int], most: int) -> Sequence[int]:
         """What once followed all of them, `most` at most."""
         block, size = self._walk(tokens), self._tree.block
         rest = tokens[self._walked :]

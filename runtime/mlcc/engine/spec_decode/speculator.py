@@ -19,9 +19,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from mlcc.engine.kv_cache.radix_tree import PrefixTree
+from mlcc.engine.kv_cache.radix_tree import RadixTree
 from mlcc.engine.request import Request
-from mlcc.engine.spec_decode.budget import GuessBudget, StepCost
+from mlcc.engine.spec_decode.budget import DraftBudget, StepCost
 
 LONGEST = 8
 """Guesses of a step, if nothing else is said."""
@@ -35,7 +35,7 @@ _TRUST = 4.0
 """Lessons of its own after which a sequence hears as much on itself as on the others."""
 
 
-class Guess(NamedTuple):
+class Proposal(NamedTuple):
     """Tokens that may follow, and where they were found: chances are learned by that."""
 
     tokens: Sequence[int]
@@ -49,7 +49,7 @@ class Proposer(Protocol):
     """Whether a guess costs next to nothing: then it is decided, once it is there, how much of it
     is tried, and what is not tried teaches too. Else it was decided before it was made."""
 
-    def propose(self, most: int) -> Guess | None:
+    def propose(self, most: int) -> Proposal | None:
         """Up to `most` tokens behind those that are known; None = nothing comes to mind."""
         ...
 
@@ -63,7 +63,7 @@ class Proposer(Protocol):
         ...
 
 
-class Decoded(NamedTuple):
+class DecodeStats(NamedTuple):
     """What a step did, as guessing sees it."""
 
     tokens: int
@@ -77,13 +77,13 @@ class Decoded(NamedTuple):
     """Whether one is not in it, as guesses may follow its token in flight."""
 
 
-OpenProposer = Callable[[Request, "array[int]", PrefixTree, Hashable], Proposer | None]
+OpenProposer = Callable[[Request, "array[int]", RadixTree, Hashable], Proposer | None]
 """For a new request: its known tokens, to which the engine appends, the prefix cache and who shares
 its part of that. None = it is answered without guesses."""
 
 
 @dataclass(slots=True)
-class Chances:
+class AcceptanceRates:
     """How often the first of some guesses is right, and each next one if those before are."""
 
     first: float = 0.6
@@ -101,26 +101,26 @@ class Chances:
 
 
 @dataclass(slots=True)
-class _Shadow:
+class _Untried:
     """A guess that was not tried, and where it begins."""
 
     at: int
-    guess: Guess
+    guess: Proposal
 
 
 @dataclass(eq=False, slots=True)
-class Guesses:
+class DraftState:
     """Of one sequence."""
 
     speculator: Speculator
     tokens: array[int]
     proposer: Proposer
-    chances: dict[str, Chances] = field(default_factory=dict)
+    chances: dict[str, AcceptanceRates] = field(default_factory=dict)
     tried: str = ""
     """The origin of the guesses in flight."""
-    shadow: _Shadow | None = None
+    shadow: _Untried | None = None
 
-    def ahead(self, most: int) -> Sequence[int]:
+    def propose(self, most: int) -> Sequence[int]:
         """Guesses that are worth a place in the step that is planned, `most` at most."""
         self._compare()
         if self.speculator.resting:
@@ -133,7 +133,7 @@ class Guesses:
             count = self.speculator.worth(chances, count)
         if not count:
             if self.shadow is None:
-                self.shadow = _Shadow(len(self.tokens), guess)
+                self.shadow = _Untried(len(self.tokens), guess)
             return ()
         self.tried = guess.origin
         return guess.tokens[:count]
@@ -159,20 +159,20 @@ class Guesses:
     def wants(self, pending: bool) -> bool:
         """Whether its next step may be another than that of its last token alone. pending: whether
         that is in flight."""
-        return self.holds() if pending else bool(self.ahead(self.speculator.longest))
+        return self.holds() if pending else bool(self.propose(self.speculator.longest))
 
     def learn(self, guessed: int, right: int) -> None:
         """What became of the guesses in flight."""
         self._learn(self.tried, guessed, right)
 
-    def chances_of(self, origin: str) -> Chances:
+    def chances_of(self, origin: str) -> AcceptanceRates:
         """The sequence's own, the less of the others' the more there is of its own."""
         own, shared = self.chances.get(origin), self.speculator.chances(origin)
         if own is None:
             return shared
         trust = own.weight / (own.weight + _TRUST)
         first = shared.first + (own.first - shared.first) * trust
-        return Chances(first, shared.next + (own.next - shared.next) * trust)
+        return AcceptanceRates(first, shared.next + (own.next - shared.next) * trust)
 
     def _compare(self) -> None:
         """What became of guesses that were not tried."""
@@ -190,7 +190,7 @@ class Guesses:
         self._learn(shadow.guess.origin, len(tokens), right)
 
     def _learn(self, origin: str, guessed: int, right: int) -> None:
-        own = self.chances.setdefault(origin, Chances())
+        own = self.chances.setdefault(origin, AcceptanceRates())
         own.learn(guessed, right, _FADES)
         self.speculator.chances(origin).learn(guessed, right, _SHARED_FADES)
 
@@ -205,11 +205,11 @@ class Speculator:
         self, open_proposer: OpenProposer, longest: int = LONGEST, cost: StepCost | None = None
     ) -> None:
         self.longest = longest
-        self.cost, self.budget = cost or StepCost(), GuessBudget()
+        self.cost, self.budget = cost or StepCost(), DraftBudget()
         self.resting = False
         """Whether the step that is planned has no guesses, as enough was lost by them."""
         self._open = open_proposer
-        self._shared: dict[str, Chances] = {}
+        self._shared: dict[str, AcceptanceRates] = {}
         self.draft_share = 0.0
         """Of a step, that making a guess takes."""
         self._tokens = 0
@@ -218,18 +218,18 @@ class Speculator:
         """Tokens of answers that it will bring."""
 
     def open(
-        self, request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable
-    ) -> Guesses | None:
+        self, request: Request, tokens: array[int], tree: RadixTree, scope: Hashable
+    ) -> DraftState | None:
         """For a new request; None = it is answered without."""
         proposer = self._open(request, tokens, tree, scope)
-        return None if proposer is None else Guesses(self, tokens, proposer)
+        return None if proposer is None else DraftState(self, tokens, proposer)
 
     def begin(self, decodes: int) -> None:
         """A step is planned in which so many sequences decode."""
         self._tokens, self._gives = max(decodes, 1), float(max(decodes, 1))
         self.resting = not self.budget.allows(self._tokens)
 
-    def took(self, step: Decoded, right: int, seconds: float | None) -> None:
+    def took(self, step: DecodeStats, right: int, seconds: float | None) -> None:
         """A step is done, and so many of its guesses were right; seconds: if that was measured."""
         if step.tokens:
             self.cost.took(step.tokens, seconds)
@@ -244,23 +244,25 @@ class Speculator:
         else:
             self.budget.plain(step.rows, seconds)
 
-    def chances(self, origin: str) -> Chances:
+    def chances(self, origin: str) -> AcceptanceRates:
         """What all sequences learned of guesses of an origin."""
         if origin not in self._shared:
-            self._shared[origin] = Chances(_FIRST.get(origin, 0.6), weight=_TRUST)
+            self._shared[origin] = AcceptanceRates(_FIRST.get(origin, 0.6), weight=_TRUST)
         return self._shared[origin]
 
-    def worth(self, chances: Chances, most: int) -> int:
+    def worth(self, chances: AcceptanceRates, most: int) -> int:
         """How many guesses to take into the step."""
         count, tokens, gives = self._reach(chances, most)
         self._tokens, self._gives = tokens, gives
         return count
 
-    def would(self, chances: Chances, most: int, more: float = 0.0) -> int:
+    def would(self, chances: AcceptanceRates, most: int, more: float = 0.0) -> int:
         """How many it would take. more: what each costs beside its place, in steps."""
         return self._reach(chances, most, more)[0]
 
-    def _reach(self, chances: Chances, most: int, more: float = 0.0) -> tuple[int, int, float]:
+    def _reach(
+        self, chances: AcceptanceRates, most: int, more: float = 0.0
+    ) -> tuple[int, int, float]:
         tokens, gives = self._tokens, self._gives
         chance, count = chances.first, 0
         while count < most and chance > gives * (self.cost.share(tokens) + more):

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.text.detokenizer import Piece, Tokenizer, Window
-from mlcc.engine.text.output_text import AnswerText
+from mlcc.engine.text.output_text import OutputText
 
 
 def text_decides(sampling: SamplingParams) -> bool:
@@ -21,20 +21,20 @@ def text_decides(sampling: SamplingParams) -> bool:
     return bool(sampling.stop) or sampling.logprobs is not None
 
 
-class LaterText:
-    """Of all live requests of one engine that was made with `text_later`. One thread at a time."""
+class DeferredText:
+    """Of all live requests of one engine that was made with `defer_text`. One thread at a time."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._pieces: dict[Window, Piece] = {}
         """What tokens added to answers so far."""
-        self._answers: dict[str, AnswerText] = {}
+        self._answers: dict[str, OutputText] = {}
 
     def begin(self, request: Request, said: Iterable[int] = ()) -> None:
         """The engine took it: its events follow. Nothing, if the engine writes its text. said:
         tokens of its answer whose text is known elsewhere."""
         if not text_decides(request.sampling):
-            answer = self._answers[request.id] = AnswerText(
+            answer = self._answers[request.id] = OutputText(
                 self._tokenizer, request.prompt, (), None, request.shown, self._pieces
             )
             for token in said:
@@ -57,16 +57,21 @@ class LaterText:
         """All live requests failed, without events."""
         self._answers.clear()
 
-    def _end(self, answer: AnswerText, event: Finished) -> list[Event]:
+    def _end(self, answer: OutputText, event: Finished) -> list[Event]:
         del self._answers[event.request_id]
         text = answer.flush()
         return [TextDelta(event.request_id, text), event] if text else [event]
 
 
-def _written(answer: AnswerText, event: TextDelta) -> TextDelta:
+def _written(answer: OutputText, event: TextDelta) -> TextDelta:
     if not event.token_ids:
         return event
     text = "".join(map(answer.push, event.token_ids))
     return TextDelta(
-        event.request_id, text, event.token_ids, event.logprobs, event.told, event.prompt
+        event.request_id,
+        text,
+        event.token_ids,
+        event.logprobs,
+        event.token_logprobs,
+        event.prompt_logprobs,
     )

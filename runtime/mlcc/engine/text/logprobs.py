@@ -44,7 +44,7 @@ class HeldLogprob:
     top: tuple[tuple[int, float], ...] = ()
 
 
-class AnswerLogprobs:
+class OutputLogprobs:
     """Of one answer that is being made."""
 
     def __init__(self, texts: TokenTexts) -> None:

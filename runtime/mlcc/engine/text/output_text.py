@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlcc.engine.text.detokenizer import Detokenizer, Piece, Tokenizer, Window
-from mlcc.engine.text.logprobs import AnswerLogprobs, HeldLogprob, TokenLogprob
+from mlcc.engine.text.logprobs import HeldLogprob, OutputLogprobs, TokenLogprob
 from mlcc.engine.text.stop_strings import StopChecker
 from mlcc.engine.text.token_texts import TokenTexts
 
 
-class AnswerText:
+class OutputText:
     """The growing text of one answer; without a tokenizer it stays empty. texts: of its tokens, if
     their log-probabilities are to be told. shown: special tokens that are text in it. pieces:
     what other answers have found."""
@@ -31,8 +31,8 @@ class AnswerText:
             Detokenizer(tokenizer, prompt, dict(shown), pieces) if tokenizer else None
         )
         self._checker = StopChecker(stop) if stop else None
-        self._logprobs = AnswerLogprobs(texts) if texts else None
-        self.tells = texts is not None
+        self._logprobs = OutputLogprobs(texts) if texts else None
+        self.wants_logprobs = texts is not None
         """Whether log-probabilities are told."""
         self.matched: str | None = None
         """The stop string that ended the answer, if one did."""

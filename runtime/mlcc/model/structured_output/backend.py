@@ -163,7 +163,7 @@ class LlGrammar:
         self._matcher.consume_token(token)
         self._allowed = None
 
-    def foresee(self, tokens: Sequence[int]) -> Sequence[array[int]]:
+    def lookahead(self, tokens: Sequence[int]) -> Sequence[array[int]]:
         """The masks behind these tokens, as a copy of the matcher says."""
         ahead, masks = LlGrammar(self._matcher.deep_copy(), 0), list[array[int]]()
         ahead._mask_bytes, ahead._allowed = self._mask_bytes, self._allowed

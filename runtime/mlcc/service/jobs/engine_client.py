@@ -53,7 +53,7 @@ class Live:
         """Count an event."""
         if not isinstance(event, TextDelta):
             self.end(event.reason, now, observer, event.completion_tokens, event.cached_tokens)
-        elif event.token_ids or event.prompt:
+        elif event.token_ids or event.prompt_logprobs:
             self.tokens += len(event.token_ids)
             if self.first is None:
                 self.first = now

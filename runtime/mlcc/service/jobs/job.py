@@ -92,8 +92,8 @@ class Job:
             Answer(
                 "".join(delta.text for delta in mine),
                 self.finished[index],
-                [token for delta in mine for token in delta.told],
-                [token for delta in mine for token in delta.prompt],
+                [token for delta in mine for token in delta.token_logprobs],
+                [token for delta in mine for token in delta.prompt_logprobs],
                 _mean([logprob for delta in mine for logprob in delta.logprobs]),
             )
             for index, mine in enumerate(deltas)

@@ -45,7 +45,7 @@ class Panel:
         each = (packing.groups, packing.width)
         self.scales = B.alloc_buffer(each, "float32")
         self.minima = B.alloc_buffer(each, "float32") if self.numbers.minima else None
-        self.moves = _moves(packing, stored)
+        self.migration = _moves(packing, stored)
         """A column's zero points are made all the same."""
         self.middle = middle_of(packing, stored)
 
@@ -69,7 +69,7 @@ class Panel:
         for step in range(steps):
             for c, codes in enumerate(found):
                 code = codes.step(step)
-                if self.moves:
+                if self.migration:
                     group = self.p.first_group(stretch) + step // each
                     code = code + self._to_middle(tile, group, strip.column(c))
                 place = T.Ramp(strip.column(c) * planes.STEP, 1, planes.STEP * self.p.isa.lanes)
