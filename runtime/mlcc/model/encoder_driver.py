@@ -16,7 +16,7 @@ from mlcc.model.model import Model
 
 
 def driver_of(model: Model, defer_text: bool = False) -> Driver | EncoderDriver:
-    """The pump for a model of either kind; text_later: as `Driver` has it."""
+    """The pump for a model of either kind; defer_text: as `Driver` has it."""
     return Driver(model, defer_text) if model.encoder is None else EncoderDriver(model)
 
 

@@ -167,7 +167,7 @@ class ModelText:
         defer_text: bool = False,
     ) -> Engine:
         """A fresh engine for an executor of this model. draft: what the executor of its draft model
-        holds, if there is one; text_later: as `Engine` has it.
+        holds, if there is one; defer_text: as `Engine` has it.
 
         Requests without a seed get one from the system's randomness, not the same in every process.
         Raises UnsupportedError for speculation that these executors cannot do.

@@ -88,13 +88,11 @@ class Replica:
         """What it has and does; in a long step what it told last."""
         self._begin()
         with suppress(asyncio.TimeoutError, MlccError):
-            self._snapshot = await asyncio.wait_for(self._client.prefix_digest(), _PATIENCE_S)
-        capacity, prefix_digest = self._process.capacity, self._snapshot
+            self._snapshot = await asyncio.wait_for(self._client.snapshot(), _PATIENCE_S)
+        capacity, snapshot = self._process.capacity, self._snapshot
         sizes = [group.page_size if group.has_pages else 0 for group in capacity.groups]
         page = sizes[0] if len(sizes) == 1 else 0
-        stats, hashes = (
-            (prefix_digest.stats, prefix_digest.hashes) if prefix_digest else (None, b"")
-        )
+        stats, hashes = (snapshot.stats, snapshot.hashes) if snapshot else (None, b"")
         return ReplicaSnapshot(self._artifact, capacity.max_batch, page, stats, hashes)
 
     @property
@@ -149,7 +147,7 @@ class Replica:
 
 
 class ReplicaClient(WorkerClient):
-    """A `WorkerClient` that also asks for the prefix cache's sketch, and whose requests may come
+    """A `WorkerClient` that also asks for the prefix digest, and whose requests may come
     from other engines and leave for others."""
 
     def __init__(self, process: EngineProcess, max_queue: int) -> None:
@@ -172,7 +170,7 @@ class ReplicaClient(WorkerClient):
         else:
             self._say(Add(request, way is not None))
 
-    async def prefix_digest(self) -> EngineSnapshot:
+    async def snapshot(self) -> EngineSnapshot:
         """Raises BusyError while no engine runs."""
         self._check_running()
         future: asyncio.Future[EngineSnapshot] = asyncio.get_running_loop().create_future()
