@@ -1,10 +1,11 @@
-"""Makes the native parts and the Python of an Android app: what mobile/README.md lists, by the NDK.
+"""Builds the native parts and the Python of an Android app with the NDK (list: mobile/README.md).
 
     ANDROID_NDK_HOME=... python mobile/c/android.py [--abi arm64-v8a,x86_64] [OUT]
 
-OUT is build/mobile/android unless said. CPython for Android is Chaquopy's, which Maven brings; run
-this by a Python of the same version, whose bytecode goes into the zips, with jinja2, markupsafe and
-TVM's packages (whose sources are the executor's). The standard library only.
+OUT defaults to build/mobile/android. Maven downloads Chaquopy's CPython for Android. Run this with
+a Python of the same version, whose bytecode goes into the zips. jinja2, markupsafe and TVM's
+packages must be installed (TVM's sources are compiled into the executor). Uses the standard library
+only.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ OUT = ROOT / "build" / "mobile" / "android"
 CHAQUOPY = "com.chaquo.python:target:3.11.10-0"
 """CPython for Android, with its standard library, on Maven Central."""
 API = 26
-"""Android 8: the oldest that Kotlin's part runs on."""
+"""Android 8: the oldest that the Kotlin package supports."""
 TRIPLES = {"arm64-v8a": "aarch64-linux-android", "x86_64": "x86_64-linux-android"}
 LINK = ("-static-libstdc++", "-s", "-Wl,-z,max-page-size=16384", "-Wl,--no-undefined")
 BESIDE = {"_hashlib": ("libcrypto_python.so",)}
-"""Extension module -> libraries that it needs: OpenSSL hashes a model ten times as fast."""
+"""Extension module -> libraries that it links. OpenSSL hashes a model ten times as fast."""
 
 
 def build(abis: Sequence[str], out: Path) -> None:
-    """Everything, into a folder. Raises SystemExit that names what is missing."""
+    """Build all parts into a folder. Raises SystemExit that names a missing tool."""
     compilers = {abi: compiler(ndk(), abi) for abi in abis}
     out.mkdir(parents=True, exist_ok=True)
     desktop.bundle(out / ZIP)
@@ -52,12 +53,12 @@ def build(abis: Sequence[str], out: Path) -> None:
             root = unpacked(fetched(abi, zips), zips / abi)
             (out / abi).mkdir(exist_ok=True)
             native(compilers[abi], root, out / abi)
-            take_python(root, abi, library, out / abi)
+            copy_python(root, abi, library, out / abi)
     licenses.gather(out / "licences", Path(sysconfig.get_path("stdlib")) / "LICENSE.txt", [])
 
 
 def native(words: Sequence[str], root: Path, out: Path) -> None:
-    """libmlcc, libmlcc_executor and libmlcc_jni, over the Python in `root`."""
+    """Compile libmlcc, libmlcc_executor and libmlcc_jni for the Python in `root`."""
     run(link(out / LIBRARY, words, Embedded.unpacked(root), *LINK))
     build_executor = desktop.executor()
     try:
@@ -93,44 +94,48 @@ def compiler(folder: Path, abi: str) -> list[str]:
 
 
 def fetched(part: str, folder: Path) -> Path:
-    """A zip of Chaquopy's, by Maven, which keeps it in its own cache."""
+    """Download a zip of Chaquopy's through Maven, which caches it."""
     if (maven := shutil.which("mvn")) is None:
-        sys.exit("mobile/c: Maven brings Python for Android, and is not here; apt install maven")
+        sys.exit(
+            "mobile/c: Maven downloads Python for Android and is not installed; apt install maven"
+        )
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
     artifact = f"-Dartifact={CHAQUOPY}:zip:{part}"
     run([maven, "-q", "-B", goal, artifact, f"-DoutputDirectory={folder}"])
     version = CHAQUOPY.rpartition(":")[2]
     if not version.startswith(f"{VERSION}."):
-        sys.exit(f"mobile/c: Python for Android is {version}, so run this by {version[:4]} too")
+        sys.exit(
+            f"mobile/c: Python for Android is {version}, so run this with Python {version[:4]}"
+        )
     return folder / f"target-{version}-{part}.zip"
 
 
 def unpacked(archive: Path, folder: Path) -> Path:
-    """What a zip holds, in a folder."""
+    """Extract a zip into a folder."""
     with zipfile.ZipFile(archive) as file:
         file.extractall(folder)
     return folder
 
 
-def take_python(root: Path, abi: str, library: Library, out: Path) -> None:
-    """libpython, and the modules in machine code that the engine imports, with what they need."""
-    libraries, place = root / "jniLibs" / abi, out / "lib-dynload"
+def copy_python(root: Path, abi: str, library: Library, out: Path) -> None:
+    """Copy libpython, and the extension modules that the engine imports with their libraries."""
+    libraries, modules = root / "jniLibs" / abi, out / "lib-dynload"
     shutil.copy(libraries / f"libpython{VERSION}.so", out)
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
+    shutil.rmtree(modules, ignore_errors=True)
+    modules.mkdir()
     for module in library.extensions(root / "lib-dynload" / abi):
-        shutil.copy(module, place)
+        shutil.copy(module, modules)
         for name in BESIDE.get(module.stem, ()):
             shutil.copy(libraries / name, out)
 
 
 def main() -> None:
-    """As the command line says."""
+    """The command line."""
     parser = argparse.ArgumentParser(description="Build mlcc's native parts for Android.")
     parser.add_argument("out", nargs="?", type=Path, default=OUT)
     parser.add_argument("--abi", default="arm64-v8a,x86_64", help="arm64-v8a,x86_64 or one of them")
-    asked = parser.parse_args()
-    build(asked.abi.split(","), asked.out.resolve())
+    arguments = parser.parse_args()
+    build(arguments.abi.split(","), arguments.out.resolve())
 
 
 if __name__ == "__main__":

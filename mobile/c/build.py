@@ -1,13 +1,13 @@
-"""Makes libmlcc.so and mlcc.zip, and puts libmlcc_executor.so beside: the engine for C programs.
+"""Builds the engine for C programs: libmlcc.so, mlcc.zip, and a copy of libmlcc_executor.so.
 
     python mobile/c/build.py [OUT]                              for this machine [build/mobile/c]
     python mobile/c/build.py --arch aarch64 --python ROOT OUT   for another Linux, by zig
 
-To be run by the Python that is to be embedded: its headers and library are linked, and the zip has
-bytecode of its version; or by one of the same version, where ROOT has the files of the other, as
-its packages have them (Debian's libpython3.11 and libpython3.11-dev, unpacked). It must have jinja2
-and markupsafe, whose files go into the zip. The C++ compiler is $CXX, or the system's. `android.py`
-is for phones. The standard library only.
+Run it with the Python that is to be embedded: the library links it, and the zip holds bytecode of
+its version. To build for another machine, run it with a Python of the same version; ROOT holds the
+other machine's Python (for example Debian's libpython3.11 and libpython3.11-dev, unpacked). jinja2
+and markupsafe must be installed: their files go into the zip. The C++ compiler is $CXX, or the
+system's. `android.py` builds for phones. Uses the standard library only.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ VERSION = "{}.{}".format(*sys.version_info)
 OUT = ROOT / "build" / "mobile" / "c"
 LIBRARY, ZIP = "libmlcc.so", "mlcc.zip"
 EXECUTOR = ROOT / "runtime" / "mlcc" / "device" / "lib" / "libmlcc_executor.so"
-"""As runtime/native built it."""
+"""Built by runtime/native."""
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
 ROOTS = ("mlcc.embedded.c.process", "mlcc.device.toy.executor")
-"""What C++ imports, and the model of tests."""
+"""The module that C++ imports, and the toy model that tests use."""
 NEVER = ("mlcc.local", "mlcc.commands", "mlcc.server", "mlcc.device.reference.executor")
-"""Other doors of the package, and numpy's executor. Of TVM's, for GPUs, it has what is mlcc's."""
+"""Not in the zip: the other front ends, and the executor that needs numpy."""
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """The Python that is linked: where its headers are, and its library."""
+    """The Python that libmlcc links: its headers and its library."""
 
     version: str
-    """As in 3.11."""
+    """Major and minor, such as 3.11."""
     headers: tuple[Path, ...]
     library: Path
 
     @classmethod
     def running(cls) -> Embedded:
-        """The one that runs this. Raises SystemExit if no program can embed it."""
+        """The Python that runs this script. Raises SystemExit if it has no shared library."""
         if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
-            sys.exit("mobile/c: this Python has no shared library, which is what programs embed")
+            sys.exit("mobile/c: this Python has no shared library to embed")
         name = f"libpython{sysconfig.get_config_var('LDVERSION')}.so"
         headers = (Path(sysconfig.get_path("include")),)
         return cls(VERSION, headers, Path(sysconfig.get_config_var("LIBDIR")) / name)
 
     @classmethod
     def unpacked(cls, root: Path) -> Embedded:
-        """Of packages that were unpacked into a folder. Raises SystemExit that names what lacks."""
+        """A Python whose packages are unpacked in a folder. SystemExit if a part is missing."""
         for header in sorted(root.glob(f"**/python{VERSION}/Python.h")):
             for library in sorted(root.glob(f"**/libpython{VERSION}.so*")):
                 # Debian's pyconfig.h names one in a folder of the architecture, beside this one
@@ -75,7 +75,7 @@ class Embedded:
 
 
 def build(out: Path) -> None:
-    """For this machine, into a folder. Raises SystemExit that names what is missing."""
+    """Build for this machine. Raises SystemExit that names a missing tool or library."""
     out.mkdir(parents=True, exist_ok=True)
     bundle(out / ZIP)
     if EXECUTOR.exists():
@@ -90,7 +90,7 @@ def build(out: Path) -> None:
 
 
 def build_for(arch: str, root: Path, out: Path) -> None:
-    """For Linux on another CPU, with the Python in `root`. Raises SystemExit."""
+    """Build for Linux on another CPU, with the Python in `root`. Raises SystemExit."""
     python = Embedded.unpacked(root)
     out.mkdir(parents=True, exist_ok=True)
     bundle(out / ZIP)
@@ -100,7 +100,7 @@ def build_for(arch: str, root: Path, out: Path) -> None:
         words, _ = build_executor.toolchain(arch)
     except build_executor.BuildError as error:
         sys.exit(f"mobile/c: {error}")
-    # libpython asks for a newer glibc than we do, which the machine that has it has too
+    # libpython may need a newer glibc than libmlcc; the target machine has it
     run(
         link(out / LIBRARY, words, python, "-s", "-Wl,--allow-shlib-undefined"),
         build_executor.zig_cache(),
@@ -108,7 +108,7 @@ def build_for(arch: str, root: Path, out: Path) -> None:
 
 
 def link(library: Path, compiler: Sequence[str], python: Embedded, *options: str) -> list[str]:
-    """The compiler's command line."""
+    """The command line of the compiler for libmlcc."""
     return [
         *compiler,
         *FLAGS,
@@ -126,16 +126,16 @@ def link(library: Path, compiler: Sequence[str], python: Embedded, *options: str
     ]
 
 
-def run(command: Sequence[str], places: Mapping[str, str] | None = None) -> None:
-    """Raises SystemExit with what a compiler says. places: what to add to the environment."""
-    environment = {**os.environ, **(places or {})}
+def run(command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
+    """Run a command with more environment variables. Raises SystemExit with its stderr."""
+    environment = {**os.environ, **(variables or {})}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         sys.exit(f"mobile/c: `{shlex.join(command)}` failed:\n{done.stderr}")
 
 
 def executor() -> Any:
-    """What builds libmlcc_executor."""
+    """The module that builds libmlcc_executor."""
     sys.path.insert(0, str(ROOT / "runtime" / "native"))
     import build_executor
 
@@ -143,7 +143,7 @@ def executor() -> Any:
 
 
 def bundle(out: Path) -> list[str]:
-    """The zip. Returns the names of its modules."""
+    """Write the zip of the engine's modules. Returns their names."""
     sources = Sources()
     for folder in (ROOT / "runtime" / "mlcc", package("jinja2"), package("markupsafe")):
         sources.add_folder(folder)
@@ -156,7 +156,7 @@ def bundle(out: Path) -> list[str]:
 
 
 def abi_version() -> int:
-    """As the header says."""
+    """MLCC_ABI_VERSION of the header."""
     text = (FOLDER / "include" / "mlcc.h").read_text(encoding="utf-8")
     found = re.search(r"#define MLCC_ABI_VERSION (\d+)u", text)
     assert found
@@ -172,20 +172,20 @@ def package(name: str) -> Path:
 
 
 def main() -> None:
-    """As the command line says."""
+    """The command line."""
     parser = argparse.ArgumentParser(description="Build libmlcc, the engine for C programs.")
     parser.add_argument("out", nargs="?", type=Path, default=OUT)
-    parser.add_argument("--arch", help="x86_64 or aarch64, of another Linux")
-    parser.add_argument("--python", type=Path, metavar="ROOT", help="where its Python's files are")
-    asked = parser.parse_args()
-    if (asked.arch is None) != (asked.python is None):
-        sys.exit(
-            "mobile/c: --arch needs --python ROOT, the files of a Python for it, and vice versa"
-        )
-    if asked.arch is None:
-        build(asked.out.resolve())
+    parser.add_argument("--arch", help="CPU of another Linux: x86_64 or aarch64")
+    parser.add_argument(
+        "--python", type=Path, metavar="ROOT", help="folder of that machine's Python"
+    )
+    arguments = parser.parse_args()
+    if (arguments.arch is None) != (arguments.python is None):
+        sys.exit("mobile/c: give --arch and --python ROOT, the files of a Python for it, together")
+    if arguments.arch is None:
+        build(arguments.out.resolve())
     else:
-        build_for(asked.arch, asked.python.resolve(), asked.out.resolve())
+        build_for(arguments.arch, arguments.python.resolve(), arguments.out.resolve())
 
 
 if __name__ == "__main__":

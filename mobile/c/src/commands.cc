@@ -23,12 +23,12 @@ struct Queue {
   int ends[2];
   std::mutex mutex;
   std::vector<Command> commands;
-  uint64_t last_question = 0;
-  std::map<uint64_t, std::promise<std::string>> questions;
+  uint64_t last_request = 0;
+  std::map<uint64_t, std::promise<std::string>> replies;
 };
 
 Queue& queue() {
-  static auto* made = new Queue;  // outlives main(), as Python's thread does
+  static auto* made = new Queue;  // never destroyed: Python's thread outlives main()
   return *made;
 }
 
@@ -38,7 +38,7 @@ void send(Command&& command) {
   Queue& q = queue();
   std::lock_guard lock(q.mutex);
   q.commands.push_back(std::move(command));
-  if (q.commands.size() > 1) return;  // it is awake
+  if (q.commands.size() > 1) return;  // the event loop is awake already
   const char byte = 0;
   [[maybe_unused]] ssize_t written = write(q.ends[1], &byte, 1);
 }
@@ -53,26 +53,26 @@ std::vector<Command> take_commands() {
 
 int commands_fd() { return queue().ends[0]; }
 
-std::string ask(const char* name, mlcc_engine engine) {
+std::string request_reply(const char* name, mlcc_engine engine) {
   Queue& q = queue();
-  std::future<std::string> told;
+  std::future<std::string> reply;
   uint64_t number;
   {
     std::lock_guard lock(q.mutex);
-    number = ++q.last_question;
-    told = q.questions[number].get_future();
+    number = ++q.last_request;
+    reply = q.replies[number].get_future();
   }
   send({name, engine, number});
-  return told.get();
+  return reply.get();
 }
 
-void answer(uint64_t question, std::string text) {
+void set_reply(uint64_t request, std::string text) {
   Queue& q = queue();
   std::lock_guard lock(q.mutex);
-  auto found = q.questions.find(question);
-  if (found == q.questions.end()) return;
+  auto found = q.replies.find(request);
+  if (found == q.replies.end()) return;
   found->second.set_value(std::move(text));
-  q.questions.erase(found);
+  q.replies.erase(found);
 }
 
 }  // namespace mlcc

@@ -1,4 +1,4 @@
-// What the host asks, on its way to Python's thread: a queue, and a pipe that wakes the event loop.
+// Commands of the host to Python's thread: a queue, and a pipe that wakes the event loop.
 #pragma once
 
 #include <future>
@@ -9,21 +9,21 @@
 
 namespace mlcc {
 
-// `name` is the method of mlcc.embedded.c.process that takes it: (engine, call, *texts).
+// `name` is the method of mlcc.embedded.c.process that handles it: (engine, call, *texts).
 struct Command {
   const char* name;
   mlcc_engine engine;
-  uint64_t call;  // or another number, as the method says
+  uint64_t call;  // or another number that the method takes
   std::vector<std::string> texts = {};
 };
 
-// From any thread; never waits.
+// From any thread; does not block.
 void send(Command&& command);
 std::vector<Command> take_commands();
 int commands_fd();  // readable while there may be commands
 
-// Ask and wait. The answer is given by its number, which the command carries as `call`.
-std::string ask(const char* name, mlcc_engine engine);
-void answer(uint64_t question, std::string text);
+// Send a command and block until its reply. Its `call` is the number of the request.
+std::string request_reply(const char* name, mlcc_engine engine);
+void set_reply(uint64_t request, std::string text);
 
 }  // namespace mlcc

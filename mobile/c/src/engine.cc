@@ -7,7 +7,7 @@
 namespace mlcc {
 namespace {
 
-// Never destroyed: Python's thread and those of events outlive main().
+// Never destroyed: Python's thread and the event threads outlive main().
 struct Registry {
   std::mutex mutex;
   std::map<mlcc_engine, std::shared_ptr<Engine>> engines;
@@ -20,16 +20,16 @@ Registry& registry() {
 }
 
 thread_local const Engine* delivering = nullptr;
-thread_local bool python_is_here = false;
+thread_local bool is_python_thread = false;
 
 }  // namespace
 
-// Lives as long as a thread of events: a callback may end that thread (pthread_exit), which runs
-// destructors of thread_local objects on every system, and unwinds the stack on some only.
+// Lives as long as an event thread. A callback may end that thread (pthread_exit): all systems then
+// run the destructors of thread_local objects, but only some unwind the stack.
 struct Consumer {
   std::shared_ptr<Engine> engine;
   ~Consumer() {
-    if (engine) engine->consumer_left();
+    if (engine) engine->consumer_exited();
   }
 };
 
@@ -47,7 +47,7 @@ Batch::Batch(std::vector<Event>&& taken) : owned(std::move(taken)) {
 void Engine::start() {
   if (host.events == nullptr) return;
   consuming_ = true;
-  // Holds itself: a host that closes within a callback does not wait for it.
+  // The thread holds a reference: a host that closes within a callback does not wait for it.
   std::thread([self = shared_from_this()]() mutable {
     consumer.engine = std::move(self);
     consumer.engine->deliver();
@@ -55,9 +55,9 @@ void Engine::start() {
   }).detach();
 }
 
-int64_t Engine::put(Event&& event) {
+int64_t Engine::add_event(Event&& event) {
   std::lock_guard lock(mutex_);
-  if (lost_) return -1;
+  if (consumer_gone_) return -1;
   unread_ += static_cast<int64_t>(event.data.size());
   events_.push_back(std::move(event));
   return unread_;
@@ -72,10 +72,10 @@ void Engine::flush() {
 
 mlcc_code Engine::poll(int32_t timeout_ms, const mlcc_batch** batch) {
   std::unique_lock lock(mutex_);
-  auto there = [this] { return flushed_ > 0 || finished_; };
+  auto ready = [this] { return flushed_ > 0 || finished_; };
   if (timeout_ms < 0) {
-    changed_.wait(lock, there);
-  } else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), there)) {
+    changed_.wait(lock, ready);
+  } else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), ready)) {
     return MLCC_TIMEOUT;
   }
   if (flushed_ == 0) return MLCC_CLOSED;
@@ -98,7 +98,7 @@ void Engine::deliver() {
   release();
 }
 
-bool Engine::order(Command&& command) {
+bool Engine::send_command(Command&& command) {
   std::lock_guard lock(mutex_);
   if (!closing_) send(std::move(command));
   return !closing_;
@@ -133,13 +133,13 @@ void Engine::release() {
   changed_.notify_all();
 }
 
-void Engine::consumer_left() {
+void Engine::consumer_exited() {
   bool finished;
   {
     std::lock_guard lock(mutex_);
     if (released_) return;
     consuming_ = false;
-    lost_ = true;
+    consumer_gone_ = true;
     events_.clear();
     flushed_ = 0;
     finished = finished_;
@@ -147,7 +147,7 @@ void Engine::consumer_left() {
   if (finished) release();
 }
 
-void Engine::await_end() {
+void Engine::wait_released() {
   if (in_callback_of(*this)) return;
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return released_; });
@@ -167,7 +167,7 @@ std::shared_ptr<Engine> find_engine(mlcc_engine number) {
 }
 
 void remove_engine(mlcc_engine number) {
-  std::shared_ptr<Engine> last;  // destroyed without the lock
+  std::shared_ptr<Engine> last;  // destroyed after the lock is released
   std::lock_guard lock(registry().mutex);
   auto found = registry().engines.find(number);
   if (found == registry().engines.end()) return;
@@ -175,8 +175,8 @@ void remove_engine(mlcc_engine number) {
   registry().engines.erase(found);
 }
 
-bool in_callback_of(const Engine& engine) { return delivering == &engine || python_is_here; }
-void this_thread_owns_python() { python_is_here = true; }
-bool owns_python() { return python_is_here; }
+bool in_callback_of(const Engine& engine) { return delivering == &engine || is_python_thread; }
+void mark_python_thread() { is_python_thread = true; }
+bool on_python_thread() { return is_python_thread; }
 
 }  // namespace mlcc

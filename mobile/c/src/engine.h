@@ -1,6 +1,6 @@
-// An engine as its host sees it: its callbacks, the events that wait for it, and how it ends.
+// One engine of the host: its callbacks, its queue of events, and its shutdown.
 //
-// Knows nothing of Python: `module.cc` puts events in, commands go the other way (`commands.h`).
+// Independent of Python: `module.cc` adds events, commands go the other way (`commands.h`).
 #pragma once
 
 #include <condition_variable>
@@ -23,7 +23,7 @@ struct Event {
   std::string data;
 };
 
-// Owns what its events point to.
+// A batch of events; owns the memory that the events point to.
 struct Batch : mlcc_batch {
   explicit Batch(std::vector<Event>&& taken);
   std::vector<Event> owned;
@@ -32,44 +32,45 @@ struct Batch : mlcc_batch {
 
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  // `host` as far as the caller's struct reaches; the rest is 0.
+  // `host`: fields beyond the size of the caller's struct are 0.
   Engine(mlcc_engine number, const mlcc_host& host) : number(number), host(host) {}
 
   const mlcc_engine number;
   const mlcc_host host;
 
-  // Begin to deliver, if the host has a callback for events.
+  // Start the thread that delivers events, if the host has a callback for them.
   void start();
 
-  // Keep an event. Returns the bytes that nobody has taken yet; -1: nobody ever will.
-  int64_t put(Event&& event);
-  // What was put may be taken: once for all that a turn of the loop brought.
+  // Queue an event. Returns the bytes that are queued; -1 if the consumer is gone.
+  int64_t add_event(Event&& event);
+  // Let the consumer take the queued events; called once per turn of the event loop.
   void flush();
 
   mlcc_code poll(int32_t timeout_ms, const mlcc_batch** batch);
 
-  // Send a command, unless the host has closed the engine: none comes after that of `close`.
-  bool order(Command&& command);
-  // Refuse everything from now on, and say so to Python. Idempotent.
+  // Send a command. False if the host has closed the engine: no command follows `close`.
+  bool send_command(Command&& command);
+  // Refuse further commands and send `close` to Python. Idempotent.
   void close();
   bool closing();
-  // Python is done with it: deliver what is left, then release the host.
+  // Python has closed it: deliver the queued events, then release the host.
   void finish();
-  // Until the host is released; not if a callback of this engine waits for it.
-  void await_end();
+  // Block until the host is released; returns at once within a callback of this engine.
+  void wait_released();
 
  private:
-  void deliver();  // the thread of events
+  void deliver();  // the body of the event thread
   void release();
-  void consumer_left();  // its thread ended within the callback
+  void consumer_exited();  // the event thread ended within the callback
 
   friend struct Consumer;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Event> events_;
-  size_t flushed_ = 0;   // of events_: may be taken
+  size_t flushed_ = 0;   // how many of events_ may be taken
   int64_t unread_ = 0;   // bytes of events_
-  bool consuming_ = false, lost_ = false, closing_ = false, finished_ = false, released_ = false;
+  bool consuming_ = false, consumer_gone_ = false;
+  bool closing_ = false, finished_ = false, released_ = false;
 };
 
 // All engines of the process, by number.
@@ -77,9 +78,9 @@ std::shared_ptr<Engine> add_engine(const mlcc_host& host);
 std::shared_ptr<Engine> find_engine(mlcc_engine number);  // null if there is none
 void remove_engine(mlcc_engine number);
 
-// Whether this thread is one that calls an engine's `events`, or the one that owns Python.
+// Whether this thread calls the engine's `events`, or owns Python.
 bool in_callback_of(const Engine& engine);
-void this_thread_owns_python();
-bool owns_python();
+void mark_python_thread();
+bool on_python_thread();
 
 }  // namespace mlcc

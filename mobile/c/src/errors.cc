@@ -26,7 +26,7 @@ void quote(std::string& out, const std::string& text) {
 
 }  // namespace
 
-char* copied(const std::string& text) {
+char* copy_string(const std::string& text) {
   auto* out = static_cast<char*>(std::malloc(text.size() + 1));
   if (out != nullptr) std::memcpy(out, text.c_str(), text.size() + 1);
   return out;

@@ -1,4 +1,4 @@
-// What goes wrong, as the C ABI tells it: a code, and the same in the shape of the API's errors.
+// Errors of the C ABI: a code, and the same as JSON in the shape of the API's errors.
 #pragma once
 
 #include <stdexcept>
@@ -8,7 +8,7 @@
 
 namespace mlcc {
 
-// Thrown within the library only; a door (mlcc.cc) turns it into a code and a string.
+// Thrown within the library only; `guarded` (mlcc.cc) turns it into a code and a string.
 class Error : public std::runtime_error {
  public:
   Error(mlcc_code code, const std::string& message, const char* name)
@@ -17,8 +17,8 @@ class Error : public std::runtime_error {
   const char* name;  // the API's "code": "bad_runtime"
 };
 
-// A string to free by mlcc_free, or NULL if there is no memory for it.
-char* copied(const std::string& text);
+// A copy to free by mlcc_free, or NULL if there is no memory for it.
+char* copy_string(const std::string& text);
 
 // {"error": {"message", "type", "param", "code"}}
 std::string error_json(const std::string& message, const char* name);

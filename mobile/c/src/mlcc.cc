@@ -1,4 +1,4 @@
-// The doors of mlcc.h: arguments are checked here, and nothing is thrown through them.
+// The functions of mlcc.h: check arguments, and turn exceptions into codes.
 #include "mlcc.h"
 
 #include <atomic>
@@ -9,7 +9,8 @@
 #include "commands.h"
 #include "engine.h"
 #include "errors.h"
-#include "python.h"
+#include "interpreter.h"
+#include "module.h"
 
 namespace {
 
@@ -17,24 +18,24 @@ using mlcc::Error;
 
 constexpr const char* kJson = "{\"content-type\": \"application/json\"}";
 
-mlcc_code told(char** error, mlcc_code code, const std::string& message, const char* name) {
-  if (error != nullptr) *error = mlcc::copied(mlcc::error_json(message, name));
+mlcc_code report(char** error, mlcc_code code, const std::string& message, const char* name) {
+  if (error != nullptr) *error = mlcc::copy_string(mlcc::error_json(message, name));
   return code;
 }
 
-// Run a door's work; what it throws becomes its code and its error.
+// Run the body of a function of the ABI; exceptions become its code and its error.
 template <typename Work>
-mlcc_code door(char** error, Work&& work) {
+mlcc_code guarded(char** error, Work&& work) {
   if (error != nullptr) *error = nullptr;
   try {
     work();
     return MLCC_OK;
   } catch (const Error& thrown) {
-    return told(error, thrown.code, thrown.what(), thrown.name);
+    return report(error, thrown.code, thrown.what(), thrown.name);
   } catch (const std::bad_alloc&) {
-    return told(error, MLCC_NO_MEMORY, "no memory is left", "out_of_memory");
+    return report(error, MLCC_NO_MEMORY, "no memory is left", "out_of_memory");
   } catch (const std::exception& thrown) {
-    return told(error, MLCC_FAILED, std::string("a bug in mlcc: ") + thrown.what(), "internal");
+    return report(error, MLCC_FAILED, std::string("a bug in mlcc: ") + thrown.what(), "internal");
   }
 }
 
@@ -51,13 +52,17 @@ void check_abi(uint32_t abi, uint32_t size, uint32_t least) {
               "bad_abi");
 }
 
-// The struct as this library knows it, from one that may be shorter or longer.
+// A copy of a struct of the caller's, which may be shorter (older) or longer (newer).
 template <typename Struct>
-Struct grown(const Struct* given) {
+Struct read_struct(const Struct* given) {
   check_abi(given->abi, given->size, offsetof(Struct, abi) + sizeof given->abi);
   Struct whole = {};
   std::memcpy(static_cast<void*>(&whole), given, std::min<size_t>(given->size, sizeof whole));
   return whole;
+}
+
+void start_python(const mlcc_python* given) {
+  mlcc::start_python(mlcc::resolve_config(given), mlcc::make_module);
 }
 
 [[noreturn]] void refuse_closed() {
@@ -65,9 +70,9 @@ Struct grown(const Struct* given) {
               "engine_closed");
 }
 
-void order(mlcc_engine number, mlcc::Command&& command) {
+void send_command(mlcc_engine number, mlcc::Command&& command) {
   auto engine = mlcc::find_engine(number);
-  if (!engine || !engine->order(std::move(command))) refuse_closed();
+  if (!engine || !engine->send_command(std::move(command))) refuse_closed();
 }
 
 void check_tokenizer(const mlcc_host& host) {
@@ -84,22 +89,22 @@ void check_tokenizer(const mlcc_host& host) {
 uint32_t mlcc_abi_version(void) { return MLCC_ABI_VERSION; }
 
 mlcc_code mlcc_start(const mlcc_python* python, char** error) {
-  return door(error, [&] {
-    if (python == nullptr) return mlcc::start_python(mlcc::find_places(nullptr));
-    const mlcc_python whole = grown(python);
-    mlcc::start_python(mlcc::find_places(&whole));
+  return guarded(error, [&] {
+    if (python == nullptr) return start_python(nullptr);
+    const mlcc_python whole = read_struct(python);
+    start_python(&whole);
   });
 }
 
 mlcc_code mlcc_create(const char* options, const mlcc_host* host, mlcc_engine* engine,
                       char** error) {
   if (engine != nullptr) *engine = 0;
-  return door(error, [&] {
+  return guarded(error, [&] {
     require(options != nullptr && engine != nullptr, "`options` and `engine` must not be NULL");
     mlcc_host whole = {};
-    if (host != nullptr) whole = grown(host);
+    if (host != nullptr) whole = read_struct(host);
     check_tokenizer(whole);
-    if (!mlcc::python_runs()) mlcc::start_python(mlcc::find_places(nullptr));
+    if (!mlcc::python_running()) start_python(nullptr);
     auto made = mlcc::add_engine(whole);
     *engine = made->number;
     made->start();
@@ -112,14 +117,14 @@ mlcc_code mlcc_request(mlcc_engine engine, const char* method, const char* path,
                        char** error) {
   static std::atomic<mlcc_call> last{0};
   if (call != nullptr) *call = 0;
-  const mlcc_code code = door(error, [&] {
+  const mlcc_code code = guarded(error, [&] {
     require(method != nullptr && path != nullptr && call != nullptr,
             "`method`, `path` and `call` must not be NULL");
     require(body != nullptr || size == 0, "`body` is NULL and has a size");
     const mlcc_call number = ++last;
-    *call = number;  // before any event of it
+    *call = number;  // before its first event
     std::string bytes(static_cast<const char*>(body), size);
-    order(engine, {"request", engine, number,
+    send_command(engine, {"request", engine, number,
                    {method, path, headers != nullptr ? headers : kJson, std::move(bytes)}});
   });
   if (code != MLCC_OK && call != nullptr) *call = 0;
@@ -127,13 +132,13 @@ mlcc_code mlcc_request(mlcc_engine engine, const char* method, const char* path,
 }
 
 void mlcc_cancel(mlcc_engine engine, mlcc_call call) {
-  door(nullptr, [&] { order(engine, {"cancel", engine, call}); });
+  guarded(nullptr, [&] { send_command(engine, {"cancel", engine, call}); });
 }
 
 mlcc_code mlcc_poll(mlcc_engine engine, int32_t timeout_ms, const mlcc_batch** batch) {
   if (batch != nullptr) *batch = nullptr;
   mlcc_code code = MLCC_OK;
-  const mlcc_code failed = door(nullptr, [&] {
+  const mlcc_code failed = guarded(nullptr, [&] {
     auto found = mlcc::find_engine(engine);
     if (!found) throw Error(MLCC_CLOSED, "", "");
     require(batch != nullptr && found->host.events == nullptr, "");
@@ -146,32 +151,32 @@ void mlcc_batch_free(const mlcc_batch* batch) { delete static_cast<const mlcc::B
 
 mlcc_code mlcc_stats(mlcc_engine engine, char** stats, char** error) {
   if (stats != nullptr) *stats = nullptr;
-  return door(error, [&] {
+  return guarded(error, [&] {
     require(stats != nullptr, "`stats` must not be NULL");
-    require(!mlcc::owns_python(), "not from within a callback of the tokenizer");
+    require(!mlcc::on_python_thread(), "not from within a callback of the tokenizer");
     auto found = mlcc::find_engine(engine);
     if (!found || found->closing()) refuse_closed();
-    *stats = mlcc::copied(mlcc::ask("stats", engine));
+    *stats = mlcc::copy_string(mlcc::request_reply("stats", engine));
   });
 }
 
 mlcc_code mlcc_trim(mlcc_engine engine, int32_t level) {
-  return door(nullptr, [&] {
+  return guarded(nullptr, [&] {
     require(level >= MLCC_TRIM_NONE && level <= MLCC_TRIM_REFUSE, "");
-    order(engine, {"trim", engine, static_cast<uint64_t>(level)});
+    send_command(engine, {"trim", engine, static_cast<uint64_t>(level)});
   });
 }
 
 mlcc_code mlcc_background(mlcc_engine engine, int32_t background) {
-  return door(nullptr, [&] { order(engine, {"background", engine, background != 0}); });
+  return guarded(nullptr, [&] { send_command(engine, {"background", engine, background != 0}); });
 }
 
 void mlcc_close(mlcc_engine engine) {
-  door(nullptr, [&] {
+  guarded(nullptr, [&] {
     auto found = mlcc::find_engine(engine);
     if (!found) return;
     found->close();
-    found->await_end();
+    found->wait_released();
   });
 }
 

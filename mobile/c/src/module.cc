@@ -1,15 +1,14 @@
-// The module `_mlcc`: what mlcc.embedded.c.process calls. All of it runs on the thread of Python.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+// All functions of `_mlcc` run on the thread that owns Python.
+#include "module.h"
 
 #include <memory>
 #include <string>
 
 #include "commands.h"
 #include "engine.h"
-#include "python.h"
+#include "interpreter.h"
 
-// What a callback of the host gives.
+// The bytes that a callback of the host returns through mlcc_give.
 struct mlcc_answer {
   std::string bytes;
 };
@@ -17,7 +16,7 @@ struct mlcc_answer {
 namespace mlcc {
 namespace {
 
-// take() -> [(name, engine, call, bytes...)]: what was asked since.
+// take() -> [(name, engine, call, bytes...)]: the commands queued since the last call.
 PyObject* take(PyObject*, PyObject*) {
   PyObject* list = PyList_New(0);
   if (list == nullptr) return nullptr;
@@ -30,8 +29,8 @@ PyObject* take(PyObject*, PyObject*) {
     PyTuple_SET_ITEM(entry, 2, PyLong_FromUnsignedLongLong(command.call));
     for (Py_ssize_t i = 0; i < size; ++i) {
       const std::string& text = command.texts[static_cast<size_t>(i)];
-      PyTuple_SET_ITEM(entry, 3 + i,
-                       PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+      const auto length = static_cast<Py_ssize_t>(text.size());
+      PyTuple_SET_ITEM(entry, 3 + i, PyBytes_FromStringAndSize(text.data(), length));
     }
     PyList_Append(list, entry);
     Py_DECREF(entry);
@@ -40,10 +39,10 @@ PyObject* take(PyObject*, PyObject*) {
   return list;
 }
 
-// wakes() -> the descriptor that can be read while there are commands.
+// wakes() -> file descriptor that is readable while commands are queued.
 PyObject* wakes(PyObject*, PyObject*) { return PyLong_FromLong(commands_fd()); }
 
-// put(engine, call, kind, status, data) -> bytes that nobody took yet, -1 = nobody ever will.
+// put(engine, call, kind, status, data) -> bytes queued for the consumer, -1 if it is gone.
 PyObject* put(PyObject*, PyObject* arguments) {
   unsigned long long number, call;
   int kind, status;
@@ -56,17 +55,17 @@ PyObject* put(PyObject*, PyObject* arguments) {
   if (!engine) return PyLong_FromLong(-1);
   std::string text(data, static_cast<size_t>(size));
   return PyLong_FromLongLong(
-      engine->put({call, static_cast<uint32_t>(kind), status, std::move(text)}));
+      engine->add_event({call, static_cast<uint32_t>(kind), status, std::move(text)}));
 }
 
-// flush(engine): deliver what was put.
+// flush(engine): let the consumer take the events put so far.
 PyObject* flush(PyObject*, PyObject* number) {
   if (auto engine = find_engine(PyLong_AsUnsignedLongLong(number))) engine->flush();
   if (PyErr_Occurred()) return nullptr;
   Py_RETURN_NONE;
 }
 
-// closed(engine): nothing more will be put.
+// closed(engine): no events follow.
 PyObject* closed(PyObject*, PyObject* number) {
   auto engine = find_engine(PyLong_AsUnsignedLongLong(number));
   if (PyErr_Occurred()) return nullptr;
@@ -76,13 +75,13 @@ PyObject* closed(PyObject*, PyObject* number) {
   Py_RETURN_NONE;
 }
 
-// answer(question, text): somebody waits for it.
+// answer(request, text): the result that a call of request_reply waits for.
 PyObject* answered(PyObject*, PyObject* arguments) {
-  unsigned long long question;
+  unsigned long long request;
   const char* data;
   Py_ssize_t size;
-  if (!PyArg_ParseTuple(arguments, "Ks#", &question, &data, &size)) return nullptr;
-  answer(question, std::string(data, static_cast<size_t>(size)));
+  if (!PyArg_ParseTuple(arguments, "Ks#", &request, &data, &size)) return nullptr;
+  set_reply(request, std::string(data, static_cast<size_t>(size)));
   Py_RETURN_NONE;
 }
 
@@ -93,16 +92,16 @@ PyObject* closing(PyObject*, PyObject* number) {
   return PyBool_FromLong(!engine || engine->closing());
 }
 
-// has_tokenizer(engine) -> whether the host brought one.
+// has_tokenizer(engine) -> whether the host has tokenizer callbacks.
 PyObject* has_tokenizer(PyObject*, PyObject* number) {
   auto engine = find_engine(PyLong_AsUnsignedLongLong(number));
   if (PyErr_Occurred()) return nullptr;
   return PyBool_FromLong(engine && engine->host.encode != nullptr);
 }
 
-// What the host gave, or ValueError of what it gave as the reason.
+// The bytes that a callback of the host returns; ValueError with those bytes if it fails.
 template <typename Call>
-PyObject* ask_host(unsigned long long number, Call&& call) {
+PyObject* call_host(unsigned long long number, Call&& call) {
   auto engine = find_engine(number);
   if (!engine) return PyErr_Format(PyExc_ValueError, "the engine was closed");
   mlcc_answer answer;
@@ -125,7 +124,7 @@ PyObject* encode(PyObject*, PyObject* arguments) {
   Py_ssize_t size;
   int special;
   if (!PyArg_ParseTuple(arguments, "Ks#p", &number, &text, &size, &special)) return nullptr;
-  return ask_host(number, [&](const mlcc_host& host, mlcc_answer* answer) {
+  return call_host(number, [&](const mlcc_host& host, mlcc_answer* answer) {
     return host.encode(host.context, text, static_cast<size_t>(size), special, answer);
   });
 }
@@ -136,7 +135,7 @@ PyObject* decode(PyObject*, PyObject* arguments) {
   const char* ids;
   Py_ssize_t size;
   if (!PyArg_ParseTuple(arguments, "Ky#", &number, &ids, &size)) return nullptr;
-  return ask_host(number, [&](const mlcc_host& host, mlcc_answer* answer) {
+  return call_host(number, [&](const mlcc_host& host, mlcc_answer* answer) {
     return host.decode(host.context, reinterpret_cast<const int32_t*>(ids),
                        static_cast<size_t>(size) / sizeof(int32_t), answer);
   });
@@ -146,13 +145,13 @@ PyObject* decode(PyObject*, PyObject* arguments) {
 PyObject* special_tokens(PyObject*, PyObject* number) {
   const unsigned long long engine = PyLong_AsUnsignedLongLong(number);
   if (PyErr_Occurred()) return nullptr;
-  return ask_host(engine, [](const mlcc_host& host, mlcc_answer* answer) {
+  return call_host(engine, [](const mlcc_host& host, mlcc_answer* answer) {
     return host.special_tokens(host.context, answer);
   });
 }
 
-// folder() -> where this library lies, and the executor's beside it.
-PyObject* folder(PyObject*, PyObject*) { return PyUnicode_FromString(own_folder().c_str()); }
+// folder() -> the folder of this library and of the executor's.
+PyObject* folder(PyObject*, PyObject*) { return PyUnicode_FromString(library_folder().c_str()); }
 
 // log(line)
 PyObject* log(PyObject*, PyObject* line) {

@@ -1,7 +1,7 @@
 """The thread that owns Python: one event loop that takes what hosts ask, for all models.
 
-C++ (`mobile/c/src/python.cc`) calls `run` once, and it never returns. Commands come by name, as
-(engine, call, *bytes); nothing that one of them does ends the loop.
+C++ (`mobile/c/src/interpreter.cc`) calls `run` once, and it never returns. Commands come by name,
+as (engine, call, *bytes); nothing that one of them does ends the loop.
 """
 
 from __future__ import annotations

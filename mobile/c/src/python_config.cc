@@ -1,4 +1,7 @@
-// Where Python's parts lie: said by the host, or found beside the libraries that are loaded.
+#include "python_config.h"
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
 #include <dlfcn.h>
 #include <sys/stat.h>
 
@@ -6,7 +9,6 @@
 #include <cstdlib>
 
 #include "errors.h"
-#include "python.h"
 
 namespace mlcc {
 namespace {
@@ -16,7 +18,7 @@ namespace {
 const std::string kLibrary =
     "lib/python" MLCC_TEXT(PY_MAJOR_VERSION) "." MLCC_TEXT(PY_MINOR_VERSION);
 
-bool is_there(const std::string& path) {
+bool exists(const std::string& path) {
   struct stat info;
   return stat(path.c_str(), &info) == 0;
 }
@@ -26,7 +28,7 @@ std::string parent(const std::string& path) {
   return slash == std::string::npos || slash == 0 ? "" : path.substr(0, slash);
 }
 
-// The file that a function was loaded from, links resolved.
+// The file that a function was loaded from, symbolic links resolved.
 std::string file_of(void* function) {
   Dl_info info;
   if (dladdr(function, &info) == 0 || info.dli_fname == nullptr) return "";
@@ -37,14 +39,14 @@ std::string file_of(void* function) {
 }
 
 std::string find_home() {
-  // Debian has libpython two folders below, other builds one
+  // The home is two folders above libpython on Debian, one in other builds
   std::string folder = parent(file_of(reinterpret_cast<void*>(&Py_InitializeFromConfig)));
   for (; !folder.empty(); folder = parent(folder)) {
-    if (is_there(folder + "/" + kLibrary + "/os.py")) return folder;
+    if (exists(folder + "/" + kLibrary + "/os.py")) return folder;
   }
   throw Error(MLCC_NO_PYTHON,
-              "Python's standard library was not found beside libpython; say where it is (`home` of "
-              "mlcc_python: the folder with " + kLibrary + ")",
+              "Python's standard library was not found beside libpython; set `home` of mlcc_python "
+              "to the folder that has " + kLibrary,
               "no_python");
 }
 
@@ -61,35 +63,35 @@ std::vector<std::string> split(const std::string& path) {
 
 }  // namespace
 
-std::string own_folder() { return parent(file_of(reinterpret_cast<void*>(&mlcc_abi_version))); }
+std::string library_folder() { return parent(file_of(reinterpret_cast<void*>(&mlcc_abi_version))); }
 
-Places find_places(const mlcc_python* given) {
-  Places places;
+PythonConfig resolve_config(const mlcc_python* given) {
+  PythonConfig config;
   if (given != nullptr) {
-    places.log = given->log;
-    places.context = given->context;
+    config.log = given->log;
+    config.context = given->context;
   }
   const char* home = given == nullptr ? nullptr : given->home;
   if (home == nullptr || *home != '\0') {
     const std::string folder = home == nullptr ? find_home() : home;
     const std::string library = folder + "/" + kLibrary;
-    if (!is_there(library + "/os.py") && !is_there(library + "/os.pyc")) {
+    if (!exists(library + "/os.py") && !exists(library + "/os.pyc")) {
       throw Error(MLCC_NO_PYTHON,
-                  library + " is not Python's standard library; name the folder that has " +
+                  library + " is not Python's standard library; set `home` to the folder with " +
                       kLibrary + "/os.py",
                   "no_python");
     }
-    places.path = {library, library + "/lib-dynload"};
+    config.path = {library, library + "/lib-dynload"};
   }
   if (given != nullptr && given->path != nullptr) {
-    for (std::string& part : split(given->path)) places.path.push_back(std::move(part));
+    for (std::string& part : split(given->path)) config.path.push_back(std::move(part));
   }
   if (given != nullptr && given->zip != nullptr) {
-    places.zip = given->zip;
+    config.zip = given->zip;
   } else {
-    places.zip = own_folder() + "/mlcc.zip";
+    config.zip = library_folder() + "/mlcc.zip";
   }
-  return places;
+  return config;
 }
 
 }  // namespace mlcc

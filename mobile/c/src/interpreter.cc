@@ -1,4 +1,4 @@
-#include "python.h"
+#include "interpreter.h"
 
 #include <dlfcn.h>
 
@@ -12,13 +12,13 @@
 namespace mlcc {
 namespace {
 
-// Puts the zip on the path and imports the engine from it: what load(zip, abi) returns is None, or
-// why the zip is not one of this Python and this library.
+// load(zip, abi) puts the zip on sys.path and imports the engine from it. It returns None, or
+// (kind, reason) if the zip was not made for this Python or this library.
 constexpr const char* kLoad = R"(
 import sys, zipimport
 
 class Importer(zipimport.zipimporter):
-    def get_filename(self, name):  # Python's own reads the whole module for it, once more
+    def get_filename(self, name):  # zipimport's version reads the whole module again
         tail = "/__init__.pyc" if self.is_package(name) else ".pyc"
         return f"{self.archive}/{self.prefix}{name.rpartition('.')[2]}{tail}"
 
@@ -36,7 +36,7 @@ def load(path, abi):
     if made_for[1:] != [sys.implementation.cache_tag]:
         tag = sys.implementation.cache_tag
         return "runtime", f"{path} was made for {made_for[1:]}, not for {tag}; make it again"
-    sys.modules.setdefault("ssl", None)  # asyncio goes without: no sockets, no OpenSSL on phones
+    sys.modules.setdefault("ssl", None)  # asyncio works without it (phones have no OpenSSL)
     import asyncio
     if sys.modules["ssl"] is None:
         del sys.modules["ssl"]
@@ -56,16 +56,17 @@ def run():
     mlcc.embedded.c.process.run()
 )";
 
-enum class State { kNone, kStarting, kWithoutZip, kRuns, kBroken };
+enum class State { kNone, kStarting, kWithoutZip, kRunning, kBroken };
 
 // Never destroyed: the thread runs until the process ends.
 struct Interpreter {
-  std::mutex starting;  // one at a time
+  std::mutex starting;  // held by the one thread in start_python
   std::mutex mutex;
   std::condition_variable changed;
   State state = State::kNone;
-  Places places;
-  std::string why;  // of what went wrong
+  PythonConfig config;
+  InitModule init_module = nullptr;
+  std::string why;  // the reason of a failed start
   mlcc_code code = MLCC_OK;
 };
 
@@ -74,7 +75,7 @@ Interpreter& interpreter() {
   return *made;
 }
 
-void tell(State state, mlcc_code code = MLCC_OK, const std::string& why = "") {
+void set_state(State state, mlcc_code code = MLCC_OK, const std::string& why = "") {
   Interpreter& it = interpreter();
   std::lock_guard lock(it.mutex);
   it.state = state;
@@ -91,14 +92,15 @@ PyStatus append(PyConfig* config, const std::string& path) {
   return status;
 }
 
-// PEP 587: nothing of the environment, of the user or of `site`; no signal handlers.
-PyStatus initialize(const Places& places) {
+// An isolated configuration (PEP 587): no environment variables, no user site, no `site`, no signal
+// handlers.
+PyStatus initialize(const PythonConfig& paths, InitModule init_module) {
   PyPreConfig before;
   PyPreConfig_InitIsolatedConfig(&before);
   before.utf8_mode = 1;
   PyStatus status = Py_PreInitialize(&before);
   if (PyStatus_Exception(status)) return status;
-  PyImport_AppendInittab("_mlcc", make_module);
+  PyImport_AppendInittab("_mlcc", init_module);
   PyConfig config;
   PyConfig_InitIsolatedConfig(&config);
   config.site_import = 0;
@@ -106,7 +108,7 @@ PyStatus initialize(const Places& places) {
   config.install_signal_handlers = 0;
   config.module_search_paths_set = 1;
   status = PyConfig_SetString(&config, &config.program_name, L"mlcc");
-  for (const std::string& path : places.path) {
+  for (const std::string& path : paths.path) {
     if (!PyStatus_Exception(status)) status = append(&config, path);
   }
   if (!PyStatus_Exception(status)) status = Py_InitializeFromConfig(&config);
@@ -114,7 +116,7 @@ PyStatus initialize(const Places& places) {
   return status;
 }
 
-// Extension modules name no library that has Python's symbols: they look in the whole process.
+// Make libpython's symbols global: extension modules do not link it and resolve them process-wide.
 void make_global() {
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(&Py_InitializeFromConfig), &info) != 0) {
@@ -122,7 +124,7 @@ void make_global() {
   }
 }
 
-// Call a function of kLoad; null, and what was raised is printed, if it has a bug.
+// Call a function of kLoad. Prints the exception and returns null if it raises, which is a bug.
 PyObject* call(PyObject* globals, const char* name, PyObject* arguments) {
   PyObject* result = nullptr;
   if (arguments != nullptr) {
@@ -134,28 +136,28 @@ PyObject* call(PyObject* globals, const char* name, PyObject* arguments) {
 }
 
 void load(PyObject* globals, const std::string& zip) {
-  PyObject* told =
+  PyObject* failure =
       call(globals, "load", Py_BuildValue("(sI)", zip.c_str(), unsigned{MLCC_ABI_VERSION}));
   const char *kind = nullptr, *why = nullptr;
-  if (told == Py_None) {
-    tell(State::kRuns);
-  } else if (told != nullptr && PyArg_ParseTuple(told, "ss", &kind, &why)) {
-    tell(State::kWithoutZip, *kind == 'a' ? MLCC_BAD_ABI : MLCC_BAD_RUNTIME, why);
+  if (failure == Py_None) {
+    set_state(State::kRunning);
+  } else if (failure != nullptr && PyArg_ParseTuple(failure, "ss", &kind, &why)) {
+    set_state(State::kWithoutZip, *kind == 'a' ? MLCC_BAD_ABI : MLCC_BAD_RUNTIME, why);
   } else {
-    tell(State::kWithoutZip, MLCC_FAILED, "loading mlcc's modules failed; see the log");
+    set_state(State::kWithoutZip, MLCC_FAILED, "loading mlcc's modules failed; see the log");
   }
-  Py_XDECREF(told);
+  Py_XDECREF(failure);
 }
 
-// The life of the thread that owns Python.
-void live() {
-  this_thread_owns_python();
+// The thread that owns Python: starts it, imports the engine, runs its event loop.
+void interpreter_main() {
+  mark_python_thread();
   Interpreter& it = interpreter();
   make_global();
-  const PyStatus status = initialize(it.places);
+  const PyStatus status = initialize(it.config, it.init_module);
   if (PyStatus_Exception(status)) {
     const std::string why = status.err_msg != nullptr ? status.err_msg : "no reason given";
-    return tell(State::kBroken, MLCC_NO_PYTHON,
+    return set_state(State::kBroken, MLCC_NO_PYTHON,
                 "Python does not start (" + why + "); check `home` and `path` of mlcc_python");
   }
   PyObject* globals = PyDict_New();
@@ -165,11 +167,11 @@ void live() {
     std::string zip;
     {
       std::lock_guard lock(it.mutex);
-      zip = it.places.zip;
+      zip = it.config.zip;
     }
     load(globals, zip);
     std::unique_lock lock(it.mutex);
-    if (it.state == State::kRuns) break;
+    if (it.state == State::kRunning) break;
     Py_BEGIN_ALLOW_THREADS
     it.changed.wait(lock, [&] { return it.state == State::kStarting; });
     Py_END_ALLOW_THREADS
@@ -180,7 +182,7 @@ void live() {
 
 }  // namespace
 
-void start_python(const Places& places) {
+void start_python(const PythonConfig& config, InitModule init_module) {
   Interpreter& it = interpreter();
   std::lock_guard one(it.starting);
   std::unique_lock lock(it.mutex);
@@ -191,38 +193,39 @@ void start_python(const Places& places) {
                 "a process without, or use the Python package there",
                 "other_python");
   }
-  if (it.state != State::kNone && places.path != it.places.path) {
+  if (it.state != State::kNone && config.path != it.config.path) {
     throw Error(MLCC_OTHER_PYTHON,
-                "Python runs already, with other places of its library and modules; a process has "
-                "one interpreter: start it once, or with the same places",
+                "Python runs already with other library and module paths; a process has one "
+                "interpreter: start it once, or with the same paths",
                 "other_python");
   }
-  if (it.state == State::kRuns) {
-    if (places.zip == it.places.zip) return;
+  if (it.state == State::kRunning) {
+    if (config.zip == it.config.zip) return;
     throw Error(MLCC_OTHER_PYTHON,
-                "the engine runs already, from " + it.places.zip + "; a process has one",
+                "the engine runs already, from " + it.config.zip + "; a process has one",
                 "other_python");
   }
   const bool first = it.state == State::kNone;
-  it.places = places;
+  it.config = config;
+  it.init_module = init_module;
   it.state = State::kStarting;
   it.changed.notify_all();
-  if (first) std::thread(live).detach();
+  if (first) std::thread(interpreter_main).detach();
   it.changed.wait(lock, [&] { return it.state != State::kStarting; });
-  if (it.state != State::kRuns) {
+  if (it.state != State::kRunning) {
     throw Error(it.code, it.why, it.code == MLCC_BAD_ABI ? "bad_abi" : "bad_runtime");
   }
 }
 
-bool python_runs() {
+bool python_running() {
   std::lock_guard lock(interpreter().mutex);
-  return interpreter().state == State::kRuns;
+  return interpreter().state == State::kRunning;
 }
 
 void log_line(const char* line) {
-  const Places& places = interpreter().places;
-  if (places.log != nullptr) {
-    places.log(places.context, line);
+  const PythonConfig& config = interpreter().config;
+  if (config.log != nullptr) {
+    config.log(config.context, line);
   } else {
     fprintf(stderr, "%s\n", line);
   }
