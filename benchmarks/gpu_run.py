@@ -31,6 +31,7 @@ from mlcc.engine import Request, SamplingParams, TextDelta
 from mlcc.engine.batch.batch import Capacity, Result
 from mlcc.engine.batch.executor import Executor
 from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import executor_of, open_model
 from mlcc.model.model import Model
 
@@ -64,7 +65,7 @@ def handle_of(folder: Path, wanted: int | None) -> DeviceHandle:
 def demo(folder: Path, wanted: int | None) -> dict[str, int]:
     """How many of the demo model's answers equal the reference's, to the token or by a tie."""
     told = json.loads((folder / "demo.json").read_text())
-    model = open_model(folder / "demo", device=wanted)
+    model = open_model(folder / "demo", EngineArgs(device=wanted))
     answers = greedy(model, told["prompts"], len(max(told["answers"], key=len)))
     counts = {"equal": 0, "ties": 0, "different": 0}
     for prompt, expected, found in zip(told["prompts"], told["answers"], answers, strict=True):
@@ -123,7 +124,7 @@ def copy_bandwidth(folder: Path, handle: DeviceHandle, sizes: Sizes) -> float:
 
 
 def _copied_by_the_executor(folder: Path, handle: DeviceHandle, sizes: Sizes) -> float:
-    model = open_model(folder / "demo", device=handle.index)
+    model = open_model(folder / "demo", EngineArgs(device=handle.index))
     executor = model.executor
     assert isinstance(executor, CompiledExecutor)
     nanoseconds = min(executor.copy_time(sizes.copy_bytes) for _ in range(10))

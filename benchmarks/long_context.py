@@ -25,6 +25,7 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.pages import kept_as
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
 from mlcc.model.driver import Driver
 
@@ -37,7 +38,7 @@ def bytes_of_token(manifest: Manifest) -> float:
 
 def measure(path: Path, streams: int, prompt: int, answer: int, seed: int) -> tuple[float, float]:
     """(prompt tokens, answered tokens) a second, of so many streams."""
-    model = open_model(path, prefix_cache=False)
+    model = open_model(path, EngineArgs(prefix_cache=False))
     try:
         driver, draw = Driver(model), random.Random(seed)
         vocabulary, said = model.capacity.vocab_size, dict.fromkeys(map(str, range(streams)), 0)

@@ -18,6 +18,7 @@ from pathlib import Path
 from mlcc.artifact.folder import Artifact
 from mlcc.engine.batch.executor import Executor
 from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_executor
 
 PREFILL, DECODE = 512, 128
@@ -60,7 +61,9 @@ def main() -> None:
     given = parser.parse_args()
     artifact = Artifact.open(given.artifact)
     longest = max(given.prefill, *given.contexts, 0) + 4 * DECODE
-    executor = open_executor(artifact, threads=given.threads, max_batch=1, context=longest)
+    executor = open_executor(
+        artifact, EngineArgs(threads=given.threads, max_batch=1, context=longest)
+    )
     speeds = {}
     for _ in range(2):  # the first is the warm-up
         steps = ManualSteps(executor.capacity)
@@ -73,7 +76,7 @@ def main() -> None:
     if given.batches:
         most = max(given.batches)
         executor = open_executor(
-            artifact, threads=given.threads, max_batch=most, context=4 * DECODE
+            artifact, EngineArgs(threads=given.threads, max_batch=most, context=4 * DECODE)
         )
         for batch in given.batches:
             speeds[f"batch {batch}"] = decode(executor, behind(executor, DECODE, batch), batch)

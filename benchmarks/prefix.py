@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
 from mlcc.model.model import Model
 from mlcc.model.session import Session
@@ -57,7 +58,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int)
     given = parser.parse_args()
-    model = open_model(given.artifact, threads=given.threads, context=2 * given.tokens)
+    model = open_model(given.artifact, EngineArgs(threads=given.threads, context=2 * given.tokens))
     medians = {
         k: statistics.median(v) for k, v in measure(model, given.tokens, given.rounds).items()
     }

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.engine import Request, SamplingParams
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
 from mlcc.model.model import Model
 
@@ -80,9 +81,9 @@ def main() -> None:
     given = parser.parse_args()
     model = open_model(
         given.artifact,
-        threads=given.threads,
-        max_batch=max(given.sequences),
-        context=PROMPT + given.steps + 8,
+        EngineArgs(
+            threads=given.threads, max_batch=max(given.sequences), context=PROMPT + given.steps + 8
+        ),
     )
     rows: dict[int, dict[str, dict[str, float]]] = {}
     print("".join(f"{name:>18}" for name in ("sequences", *PARTS)))

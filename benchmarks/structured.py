@@ -19,6 +19,7 @@ import click
 
 from mlcc.engine import Request, SamplingParams
 from mlcc.engine.sampling.grammar import Structure
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
@@ -45,7 +46,7 @@ SCHEMA = {
 @click.option("--tokens", default=96)
 def main(model: Path, streams: int, tokens: int) -> None:
     """Print the figures."""
-    opened = open_model(model, context=1024, max_batch=streams)
+    opened = open_model(model, EngineArgs(context=1024, max_batch=streams))
     grammars = opened.text.grammars
     assert grammars is not None
     grammars.check(Structure("regex", "a"))  # the tokenizer is read once

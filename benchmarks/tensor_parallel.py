@@ -20,6 +20,7 @@ from pathlib import Path
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.device.parallel.cpu_executor import RankedExecutor
 from mlcc.engine import Request, SamplingParams
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
 from mlcc.model.model import Model
 
@@ -76,7 +77,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     given = parser.parse_args()
     models = [
-        open_model(path, threads=given.threads, max_batch=1, context=PROMPT + given.steps + 8)
+        open_model(
+            path, EngineArgs(threads=given.threads, max_batch=1, context=PROMPT + given.steps + 8)
+        )
         for path in given.artifacts
     ]
     best: list[list[float]] = [[float("inf")] * 3 for _ in models]

@@ -20,13 +20,14 @@ from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
 from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_executor
 
 
 def decode(path: Path, threads: int, tokens: int) -> None:
     """What a child does: begins when its line comes, and says what it took."""
     executor = open_executor(
-        Artifact.open(path), threads=threads, max_batch=1, context=tokens + 128
+        Artifact.open(path), EngineArgs(threads=threads, max_batch=1, context=tokens + 128)
     )
     steps = ManualSteps(executor.capacity)
     for token in [[5] * 64, *([[-1]] * 8)]:  # warm-up

@@ -1,6 +1,7 @@
-"""From a folder to a model that runs: its text side, and the executor of its device.
+"""Opens a compiled model: its text side, and the executor of its device.
 
-The one place that chooses an executor; `model/` knows the port alone, `device/` no artifacts.
+Only this module chooses an executor: `model/` knows the `Executor` protocol, `device/` knows no
+artifacts.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.pages import check_kv, identity_of
@@ -20,12 +23,13 @@ from mlcc.device.threads import set_threads
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.executor import Executor
 from mlcc.engine.spec_decode.draft_model import shared_group
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
 from mlcc.model.memory.expert_offload import fit_or_stream
 from mlcc.model.memory.page_budget import room_within, with_pages, with_spare
 from mlcc.model.memory.planner import plan_capacity
 from mlcc.model.model import Model
-from mlcc.model.speculation import Speculation, check_draft
+from mlcc.model.speculation import check_draft
 from mlcc.model.text import text_of
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.util.extras import is_here, require
@@ -33,117 +37,89 @@ from mlcc.util.memory import DeviceMemory, available_bytes
 
 Progress = Callable[[int, int], None]
 """(bytes done, bytes in all)"""
+DEFAULTS = EngineArgs()
 
 
 def open_model(
     path: Path,
+    args: EngineArgs = DEFAULTS,
     *,
-    threads: int | None = None,
-    max_batch: int | None = None,
-    context: int | None = None,
-    max_step_tokens: int | None = None,
-    max_rows: int | None = None,
-    device: int | None = None,
-    memory_bytes: int | None = None,
-    memory: float | None = None,
-    kv_pages: int | None = None,
-    kv: str | None = None,
-    prefix_cache: bool = True,
-    speculation: Speculation | None = None,
-    draft: Path | None = None,
     tokenizer: TextTokenizer | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Model:
-    """Open a compiled model on this machine; None = what the artifact and the memory allow.
+    """Open a compiled model on this machine. `path` is its folder, whatever `args.model` says.
 
-    memory_bytes: what it may take, where the system does not say. memory: the share of what is free
-    that it may take. kv_pages: of groups that keep all tokens. kv: what keys and values must be
-    kept as. prefix_cache: as `Engine` of mlcc.engine has it; what memory is left is its, unless
-    there is a draft. speculation: how answers are guessed ahead; draft: the folder of the compiled
-    model that does. tokenizer: a program's own, in place of the one that reads the model's file.
-    `threads` must be decided before anything imports tvm, so open models before that. Raises
-    ArtifactError, CapacityError, DeviceError, and UnsupportedError for speculation that the model
-    cannot do.
+    tokenizer: a program's own, in place of the one that reads the model's file. `args.threads` must
+    be decided before anything imports tvm, so open models before that. Raises ArtifactError,
+    CapacityError, DeviceError, and UnsupportedError for speculation that the model cannot do.
     """
     artifact = Artifact.open(path)
-    check_kv(artifact.manifest, kv)
+    check_kv(artifact.manifest, args.kv)
+    speculation, prefix_cache = args.speculation, args.prefix_cache
     if artifact.manifest.encoder is not None:
-        if speculation is not None or draft is not None:
+        if speculation is not None or args.draft is not None:
             raise UnsupportedError(
                 f"{path}: is an encoder, which writes nothing to be guessed; leave out "
                 "--speculate and --draft"
             )
         prefix_cache = False
-    guessing = None if draft is None else Artifact.open(draft)
-    if guessing is not None:
-        check_draft(guessing, artifact)
+    draft = None if args.draft is None else Artifact.open(args.draft)
+    if draft is not None:
+        check_draft(draft, artifact)
     notes = list(artifact.notes)
-    executor = open_executor(
-        artifact,
-        threads=threads,
-        max_batch=max_batch,
-        context=context,
-        max_step_tokens=max_step_tokens,
-        max_rows=max_rows,
-        device=device,
-        memory_bytes=memory_bytes,
-        memory=memory,
-        kv_pages=kv_pages,
-        prefix_cache=prefix_cache and guessing is None,
-        note=notes.append,
-        progress=progress,
-    )
+    # A draft model's pages take the memory that the prefix cache would fill.
+    loaded = replace(args, prefix_cache=prefix_cache and draft is None)
+    executor = open_executor(artifact, loaded, note=notes.append, progress=progress)
     if speculation is not None:
         speculation.check(executor.capacity)
-    drafts = None
-    if guessing is not None:
-        layout, capacity = guessing.manifest.layout, executor.capacity
+    draft_executor = None
+    if draft is not None:
+        layout, capacity = draft.manifest.layout, executor.capacity
         group = shared_group(layout.groups, capacity.groups)
-        drafts = open_executor(
-            guessing, threads=threads, max_batch=None, context=None, device=device,
-            prefix_cache=False, pages=capacity.pools[group], note=notes.append,
-        )  # fmt: skip
+        alike = EngineArgs(threads=args.threads, device=args.device, prefix_cache=False)
+        draft_executor = open_executor(draft, alike, pages=capacity.pools[group], note=notes.append)
     text = text_of(artifact, tokenizer)
     text = replace(text, notes=(*text.notes, *notes))
     adapters, identity = artifact.manifest.adapters, identity_of(artifact.manifest)
-    return Model(text, executor, prefix_cache, speculation, drafts, adapters, identity)
+    return Model(text, executor, prefix_cache, speculation, draft_executor, adapters, identity)
+
+
+def opener(path: Path, args: EngineArgs) -> Callable[..., Model]:
+    """Opens the model at `path` with `args`, in this process or another: picklable. It takes
+    `device`, in place of that of `args`, and `progress`."""
+    return partial(_open_on, path, args)
+
+
+def _open_on(path: Path, args: EngineArgs, device: int | None = None, **given: Any) -> Model:
+    return open_model(path, args if device is None else replace(args, device=device), **given)
 
 
 def open_executor(
     artifact: Artifact,
+    args: EngineArgs = DEFAULTS,
     *,
-    threads: int | None,
-    max_batch: int | None,
-    context: int | None,
-    max_step_tokens: int | None = None,
-    max_rows: int | None = None,
-    device: int | None = None,
-    memory_bytes: int | None = None,
-    memory: float | None = None,
-    kv_pages: int | None = None,
-    prefix_cache: bool = True,
     pages: int | None = None,
     note: Callable[[str], None] = lambda text: None,
     progress: Progress = lambda done, total: None,
 ) -> Executor:
-    """Load the library and the weights. `note` hears if less than asked for fits in memory,
-    `progress` how many bytes of weights are on the device. pages: of each group, no more and no
-    fewer: a draft's are those of the model for which it guesses.
+    """Load the library and the weights. `note` gets a line if less than asked for fits in memory,
+    `progress` how many bytes of weights are on the device. pages: of each cache group, no more and
+    no fewer: a draft model has as many as the model for which it drafts.
 
     Raises ArtifactError, CapacityError, DeviceError, UnsupportedError.
     """
     manifest = artifact.manifest
     if manifest.target.device == "numpy":
         require("numpy", "reference", f"target '{manifest.target.name}'")
-        _refuse_for_numpy(artifact, threads=threads, device=device)
+        _refuse_for_numpy(artifact, threads=args.threads, device=args.device)
     capacity = plan_capacity(
         manifest,
-        max_batch=max_batch,
-        context=context,
-        max_step_tokens=max_step_tokens,
-        max_rows=max_rows,
+        max_batch=args.max_batch,
+        context=args.context,
+        max_step_tokens=args.max_step_tokens,
+        max_rows=args.max_rows,
     )
-    capacity = with_pages(capacity, kv_pages)
+    capacity = with_pages(capacity, args.kv_pages)
     if pages is not None:
         capacity = replace(capacity, pools=(pages,) * len(capacity.pools))
 
@@ -152,11 +128,11 @@ def open_executor(
     on_cpu = manifest.target.device == "cpu"
 
     def fitted(found: DeviceMemory) -> Capacity:
-        """What fits; says so if it is less than asked for."""
+        """What fits; notes it if it is less than asked for."""
         nonlocal streamed
-        offered = room_within(_memory_of(found, memory_bytes), memory)
+        offered = room_within(_memory_of(found, args.memory_bytes), args.memory)
         offered = offered.per_rank(ranks if on_cpu else 1)
-        plan = fit_or_stream(capacity, manifest, offered, fixed=context is not None)
+        plan = fit_or_stream(capacity, manifest, offered, fixed=args.context is not None)
         if pages is not None and plan.capacity.pools != capacity.pools:
             raise CapacityError(
                 f"the draft model's {pages} pages, as many as the model has, do not fit beside it; "
@@ -165,20 +141,22 @@ def open_executor(
         if plan.note:
             note(plan.note)
         streamed = plan.streamed
-        if not prefix_cache or kv_pages is not None:
+        if not args.prefix_cache or args.kv_pages is not None:
             return plan.capacity
-        return with_spare(plan.capacity, manifest, offered, memory)
+        return with_spare(plan.capacity, manifest, offered, args.memory)
 
     if manifest.target.device == "numpy":
         return _reference(artifact, fitted(DeviceMemory(available_bytes())))
-    count = set_threads(threads)
+    count = set_threads(args.threads)
     if ranks > 1 and not on_cpu:
-        handles = [_device_handle(manifest.target, (device or 0) + rank) for rank in range(ranks)]
+        handles = [
+            _device_handle(manifest.target, (args.device or 0) + rank) for rank in range(ranks)
+        ]
         least = min(
             (handle.memory for handle in handles), key=lambda memory: memory.free_bytes or 0
         )
         return _gpu_ranks(artifact, fitted(least), handles, progress)
-    handle = _device_handle(manifest.target, device)
+    handle = _device_handle(manifest.target, args.device)
     if handle.note:
         note(handle.note)
     planned = fitted(handle.memory)

@@ -85,7 +85,7 @@ def wanted(
 
 def exact(artifact: Artifact) -> ReferenceExecutor:
     graph = json.loads(artifact.library_path.read_text())
-    plain = open_executor(artifact, threads=None, max_batch=None, context=None)
+    plain = open_executor(artifact)
     arrays, caches = mapped(artifact.weights()), artifact.manifest.caches
     return ReferenceExecutor(graph, arrays, plain.capacity, caches, "float64")
 
@@ -128,7 +128,7 @@ def opened(
     artifact = with_room(request.param)
     room = artifact.manifest.adapters
     assert room is not None
-    executor = open_executor(artifact, threads=None, max_batch=None, context=None)
+    executor = open_executor(artifact)
     uses = []
     for slot, (folder, _) in enumerate(folders):
         adapter = fitted(read_folder(folder), room)
@@ -219,7 +219,7 @@ def test_without_adapters_nothing_is_changed(
     """The logits of a library with room are those of one without, to the bit."""
     executor, _ = opened
     plain = Artifact.open(compiled(tmp_path / "plain", "cpu", room=None))
-    other = open_executor(plain, threads=None, max_batch=None, context=None)
+    other = open_executor(plain)
     found = []
     for each in (executor, other):
         prompts = [(prompt, NO_ADAPTER) for prompt in PROMPTS]

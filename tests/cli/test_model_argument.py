@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 
 from mlcc.cli import cli
-from mlcc.commands.options import ModelOptions
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
 
 TAIL = {"run": ["hi"], "chat": ["hi"]}
@@ -86,7 +85,9 @@ def test_every_model_of_a_comparison_is_looked_for_first(
 ) -> None:
     """Nothing is computed of the first if the last, or what all are set against, is not there."""
     opened: list[str] = []
-    monkeypatch.setattr(ModelOptions, "open", lambda self, **_: opened.append(self.model))
+    monkeypatch.setattr(
+        "mlcc.commands.evaluate.load_model", lambda args, **_: opened.append(args.model)
+    )
     texts = tmp_path / "texts.jsonl"
     texts.write_text('{"text": "hi"}\n')
     demo, absent = str(compiled_demo("q4", "cpu")), str(tmp_path / "absent")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from toy_model import open_toy
 
-from mlcc.commands.options import ModelOptions
+from mlcc.commands.options import load_model
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
 from mlcc.model.model import Model
 from mlcc.worker.process import EngineProcess
@@ -26,9 +27,9 @@ def open_noted(**_: Any) -> Model:
 def test_a_command_prints_the_notes_of_the_model_it_opens(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ModelOptions, "artifact", lambda options: tmp_path)
-    monkeypatch.setattr(ModelOptions, "opener", lambda options, path: open_noted)
-    ModelOptions("x", None, None, None, None, None, None).open()
+    monkeypatch.setattr("mlcc.model_cache.resolve.resolve", lambda args: tmp_path)
+    monkeypatch.setattr("mlcc.loader.opener", lambda path, args: open_noted)
+    load_model(EngineArgs("x"))
     assert capsys.readouterr().err == f"note: {NOTE}\n"
 
 
@@ -43,7 +44,7 @@ def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.Mo
         notes = ("the CPU is unknown",)
         manifest = SimpleNamespace(adapters=None, encoder=None)
 
-    def load(artifact: Any, *, note: Any, **sizes: Any) -> Any:
+    def load(artifact: Any, args: EngineArgs, *, note: Any, progress: Any) -> Any:
         note(NOTE)
         return open_toy().executor
 

@@ -13,6 +13,7 @@ from toy_model import CAPACITY, open_toy
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Result
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import DeviceError, OutOfMemoryError, UnsupportedError
 from mlcc.loader import open_executor
 from mlcc.model.session import Session
@@ -83,4 +84,4 @@ def test_threads_are_refused_where_numpy_computes() -> None:
     target = SimpleNamespace(device="numpy", name="reference")
     artifact: Any = SimpleNamespace(folder=Path("x"), manifest=SimpleNamespace(target=target))
     with pytest.raises(UnsupportedError, match="--threads cannot be obeyed"):
-        open_executor(artifact, threads=2, max_batch=None, context=None)
+        open_executor(artifact, EngineArgs(threads=2))

@@ -57,7 +57,7 @@ def claim(patch: pytest.MonkeyPatch) -> None:
 
 
 def logits(folder: Path) -> Any:
-    executor = open_executor(Artifact.open(folder), threads=None, max_batch=None, context=None)
+    executor = open_executor(Artifact.open(folder))
     rng = np.random.default_rng(3)
     paged = PagedSequences(executor, [rng.integers(3, 131, n).tolist() for n in (49, 34)])
     for step in STEPS:

@@ -74,7 +74,7 @@ def compiled(
 
 def logits(artifact: Artifact) -> Any:
     """Of two sequences, fed in chunks and token by token."""
-    executor = open_executor(artifact, threads=None, max_batch=None, context=None)
+    executor = open_executor(artifact)
     rng = np.random.default_rng(3)
     paged = PagedSequences(executor, [rng.integers(3, 131, n).tolist() for n in (16, 9)])
     paged.step({0: 8})

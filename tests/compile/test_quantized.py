@@ -54,7 +54,7 @@ def logits(
     """Logits of two sequences fed in chunks, through a compiled and reopened artifact."""
     options = Options(quant=quant, context=64, max_batch=8, activations=activations)
     out = compile_model(checkpoint, get_target(target), folder / target, options, Progress())
-    executor = open_executor(Artifact.open(out), threads=None, max_batch=None, context=None)
+    executor = open_executor(Artifact.open(out))
     rng = np.random.default_rng(3)
     paged = PagedSequences(executor, [rng.integers(3, 131, n).tolist() for n in (24, 9)])
     paged.step({0: 8})

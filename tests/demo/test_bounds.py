@@ -7,6 +7,7 @@ import pytest
 
 from demo.conftest import Compiled, Opened
 from mlcc.engine import Request, SamplingParams, TextDelta
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
 from mlcc.model.model import Model
 
@@ -37,6 +38,8 @@ def test_answers_are_the_same_in_smaller_steps(
     model = opened("f32", "cpu")
     lengths = [len(model.text.encode_prompt(text)) for text in PROMPTS]
     whole = answers(model, sum(lengths), len(PROMPTS))
-    small = open_model(compiled("f32", "cpu"), max_batch=3, max_step_tokens=5, max_rows=max_rows)
+    small = open_model(
+        compiled("f32", "cpu"), EngineArgs(max_batch=3, max_step_tokens=5, max_rows=max_rows)
+    )
     assert answers(small, 5, max_rows) == whole
     small.close()

@@ -18,6 +18,7 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.eval.evaluation import read_rows
 from mlcc.loader import open_model
@@ -57,7 +58,7 @@ def opened8(compiled_demo: Any, request: pytest.FixtureRequest) -> Iterator[Open
     def make(target: str) -> Model:
         if target == "vulkan":
             request.getfixturevalue("vulkan")
-        made.append(open_model(folder8(shared, target), kv="int8"))
+        made.append(open_model(folder8(shared, target), EngineArgs(kv="int8")))
         return made[-1]
 
     yield cache(make)
@@ -103,7 +104,7 @@ def open_folder(folder: Path) -> Any:
 
 def test_int8_asked_of_a_library_without_is_one_error(compiled_demo: Any) -> None:
     with pytest.raises(UnsupportedError, match=r"--kv int8 is asked of a library whose pages"):
-        open_model(compiled_demo("q8", "cpu"), kv="int8")
+        open_model(compiled_demo("q8", "cpu"), EngineArgs(kv="int8"))
 
 
 def said(driver: Driver, events: list[Any], into: dict[str, list[int]]) -> None:

@@ -16,6 +16,7 @@ from mlcc.engine.events import Event, Finished
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.spec_decode.draft_model import DraftModel
 from mlcc.engine.spec_decode.speculator import Speculator
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import UnsupportedError
 from mlcc.loader import open_model
 from mlcc.model.driver import Driver
@@ -105,7 +106,7 @@ def test_sampled_answers_have_the_same_distribution(opened: Opened) -> None:
 @pytest.mark.feature("drafts", "cpu", "runs")
 def test_a_model_drafts_for_itself(compiled: Compiled) -> None:
     path = compiled("q8", "cpu")
-    model = open_model(path, speculation=Speculation("draft", 4), draft=path, kv_pages=64)
+    model = open_model(path, EngineArgs(speculate="draft:4", draft=path, kv_pages=64))
     try:
         prompt = model.text.encode_prompt("Once upon a time").tolist()
         wishes = (GREEDY, SamplingParams(temperature=0.8, max_tokens=40, seed=4, ignore_eos=True))
@@ -123,4 +124,4 @@ def test_a_model_drafts_for_itself(compiled: Compiled) -> None:
 
 def test_one_row_a_step_is_refused(compiled: Compiled) -> None:
     with pytest.raises(UnsupportedError, match="--max-rows 1"):
-        open_model(compiled("q8", "cpu"), max_rows=1, speculation=Speculation("lookup"))
+        open_model(compiled("q8", "cpu"), EngineArgs(max_rows=1, speculate="lookup"))

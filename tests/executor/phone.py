@@ -23,11 +23,14 @@ from mlcc.errors import MlccError  # noqa: E402
 def computed(folder: str, executors: str, count: int, prompt: list[int]) -> dict[str, Any]:
     """What is printed. Raises MlccError."""
     from mlcc.artifact.folder import Artifact
+    from mlcc.engine_args import EngineArgs
     from mlcc.loader import open_executor
 
     library.look_in(Path(executors))
     artifact = Artifact.open(folder)
-    executor = open_executor(artifact, threads=1, max_batch=1, context=256, memory_bytes=1 << 30)
+    executor = open_executor(
+        artifact, EngineArgs(threads=1, max_batch=1, context=256, memory_bytes=1 << 30)
+    )
     steps = ManualSteps(executor.capacity)
     watched: Any = executor  # more than the port: logits
     (logits,) = watched.logits(steps.step({0: prompt})).tolist()

@@ -163,13 +163,13 @@ def test_without_the_library_tvms_package_runs_the_model(
 ) -> None:
     artifact = Artifact.open(shutil.copytree(demo, tmp_path / "demo"))
     monkeypatch.setattr(executor_library, "LIBRARY", tmp_path / "none.so")
-    made: Any = open_executor(artifact, threads=None, max_batch=None, context=None)
+    made: Any = open_executor(artifact)
     assert isinstance(made, TvmExecutor)
     assert made.collect(made.submit(first_step(made))).tokens
     made.close()
     monkeypatch.setattr(loader, "is_here", lambda package: False)
     with pytest.raises(DeviceError, match=r"not built; run: python runtime/native"):
-        open_executor(artifact, threads=None, max_batch=None, context=None)
+        open_executor(artifact)
 
 
 ALONE = """

@@ -18,6 +18,7 @@ from mlcc.artifact.folder import Artifact
 from mlcc.device.compiled import library as executor_library
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import UnsupportedError
 from mlcc.loader import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -81,10 +82,11 @@ import ctypes, sys
 from pathlib import Path
 from executor.test_c_program import LIMITS, TOKENS
 from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
 
 app = ctypes.CDLL(sys.argv[2])
-executor = open_model(Path(sys.argv[1]), threads=2, max_batch=1, context=128).executor
+executor = open_model(Path(sys.argv[1]), EngineArgs(threads=2, max_batch=1, context=128)).executor
 assert str(executor._path).startswith("linked:"), executor._path
 steps, tokens, found = ManualSteps(executor.capacity), list(range(5, 30)), []
 for _ in range(TOKENS):
@@ -110,7 +112,7 @@ def test_whoever_opens_its_folder_takes_what_is_linked(linkable: Artifact, tmp_p
 
 def test_what_is_not_linked_is_loaded(linkable: Artifact) -> None:
     assert not executor_library.load().linked(PREFIX)
-    model = open_model(linkable.folder, threads=1)
+    model = open_model(linkable.folder, EngineArgs(threads=1))
     assert isinstance(model.executor, CompiledExecutor)
     assert model.executor._path == linkable.library_path
     model.executor.close()

@@ -18,6 +18,7 @@ from executor.demo import cpu_executor
 from mlcc.artifact.folder import Artifact
 from mlcc.device.compiled import library
 from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import DeviceError
 from mlcc.loader import open_executor
 
@@ -49,8 +50,9 @@ def test_ctypes_is_not_imported(demo: Path) -> None:
     script = f"""
 import sys
 from pathlib import Path
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
-model = open_model(Path({str(demo)!r}), threads=1)
+model = open_model(Path({str(demo)!r}), EngineArgs(threads=1))
 model.close()
 sys.exit("ctypes" in sys.modules)
 """
@@ -99,4 +101,6 @@ def test_what_progress_raises_is_raised(demo: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        open_executor(Artifact.open(demo), threads=1, max_batch=1, context=64, progress=stop)
+        open_executor(
+            Artifact.open(demo), EngineArgs(threads=1, max_batch=1, context=64), progress=stop
+        )

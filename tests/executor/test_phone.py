@@ -18,6 +18,7 @@ from demo_model import DEMO
 
 from mlcc.artifact.folder import Artifact
 from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -50,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected(compiled_demo: Callable[[str, str], Path]) -> list[float]:
     """The reference's logits behind the prompt."""
     artifact = Artifact.open(compiled_demo("q4", "reference"))
-    executor: Any = open_executor(artifact, threads=None, max_batch=1, context=256)
+    executor: Any = open_executor(artifact, EngineArgs(max_batch=1, context=256))
     (row,) = executor.logits(ManualSteps(executor.capacity).step({0: PROMPT})).tolist()
     return [float(value) for value in row]
 

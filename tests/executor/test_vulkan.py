@@ -227,14 +227,15 @@ from pathlib import Path
 from mlcc.device.compiled import webgpu
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import DeviceError
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
-executor = open_model(Path(sys.argv[1]), context=256).executor
+executor = open_model(Path(sys.argv[1]), EngineArgs(context=256)).executor
 print(type(executor).__name__, sorted({"tvm", "tvm_ffi", "numpy", "wgpu"} & set(sys.modules)))
 batches = [ManualSteps(executor.capacity).step({0: [token]}) for token in (5, 6)]
 ticket = executor.submit(batches[0])
 webgpu.library().webgpu_close(0)
 uses = (lambda: executor.submit(batches[1]), lambda: executor.logits(batches[1]),
-        lambda: open_model(Path(sys.argv[1]), context=256))
+        lambda: open_model(Path(sys.argv[1]), EngineArgs(context=256)))
 for use in uses:
     try:
         use()

@@ -36,7 +36,7 @@ def compiled(case: str, folder: Path) -> tuple[Any, Any]:
     out = compile_model(
         Checkpoint.open(folder), get_target("cpu"), folder / "out", options, Progress()
     )
-    return oracle, open_executor(Artifact.open(out), threads=None, max_batch=None, context=None)
+    return oracle, open_executor(Artifact.open(out))
 
 
 @pytest.fixture(scope="module")

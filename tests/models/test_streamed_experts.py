@@ -14,6 +14,7 @@ import transformers
 
 from mlcc.artifact.folder import Artifact
 from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -49,7 +50,7 @@ def opened(artifact: Artifact, memory: int | None) -> Iterator[tuple[Any, list[s
     """(an executor within so many bytes, what was said)."""
     notes: list[str] = []
     executor = open_executor(
-        artifact, threads=1, max_batch=None, context=None, memory_bytes=memory, note=notes.append
+        artifact, EngineArgs(threads=1, memory_bytes=memory), note=notes.append
     )
     try:
         yield executor, notes

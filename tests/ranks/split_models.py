@@ -9,6 +9,7 @@ import transformers
 from models.checkpoints import CASES, SMALL, save_random
 
 from mlcc.artifact.folder import Artifact
+from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -55,4 +56,4 @@ def compiled(folder: Path, ranks: int, **options: Any) -> Path:
 
 def opened(artifact: Path, threads: int = 2) -> Any:
     """Its executor."""
-    return open_executor(Artifact.open(artifact), threads=threads, max_batch=None, context=None)
+    return open_executor(Artifact.open(artifact), EngineArgs(threads=threads))

@@ -86,9 +86,10 @@ def test_ranks_end_with_rank_0(artifact: Path) -> None:
         "import os, sys\n"
         "from pathlib import Path\n"
         "from mlcc.artifact.folder import Artifact\n"
+        "from mlcc.engine_args import EngineArgs\n"
         "from mlcc.loader import open_executor\n"
         "artifact = Artifact.open(sys.argv[1])\n"
-        "found = open_executor(artifact, threads=1, max_batch=None, context=None)\n"
+        "found = open_executor(artifact, EngineArgs(threads=1))\n"
         "print(found.processes[0], flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import ModelOptions, note, several_answering_options
+from mlcc.commands.options import load_model, note, several_answering_options
 from mlcc.commands.server_registry import Server, checked_url, events, opened
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError, MlccError, printable
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Measured:
               help="After one that is not counted.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench_command(
-    options: ModelOptions,
+    args: EngineArgs,
     models: tuple[str, ...],
     url: str | None,
     name: str | None,
@@ -78,7 +79,7 @@ def bench_command(
         about = f"{name} at {place}"
     else:
         about = models[0]
-        found = list(_of_model(options, about, prompt_tokens, tokens, runs + 1))
+        found = list(_of_model(args, about, prompt_tokens, tokens, runs + 1))
     counted = found[1:]
     if as_json:
         rows = [{**asdict(run), "tokens_per_s": run.tokens_per_s} for run in counted]
@@ -100,7 +101,7 @@ def _line(title: str, unit: str, value: Callable[[Measured], float], runs: list[
 
 
 def _of_model(
-    options: ModelOptions, model: str, prompt_tokens: int, tokens: int, runs: int
+    args: EngineArgs, model: str, prompt_tokens: int, tokens: int, runs: int
 ) -> Iterator[Measured]:
     from dataclasses import replace
 
@@ -108,7 +109,7 @@ def _of_model(
     from mlcc.api.schema.chat_fields import COMPLETION
     from mlcc.model.session import Session
 
-    session = Session(replace(options, model=model).open())
+    session = Session(load_model(replace(args, model=model)))
     try:
         prompt_tokens = _within(session, prompt_tokens, tokens)
         fields = {"max_tokens": tokens, "ignore_eos": True, "temperature": 0}

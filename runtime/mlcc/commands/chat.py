@@ -14,8 +14,8 @@ from mlcc.commands.chat_backend import LocalPartner, Partner, RemotePartner
 from mlcc.commands.conversation_file import load, save, with_setting
 from mlcc.commands.options import (
     SPECIAL_OPTION,
-    ModelOptions,
     answering_options,
+    load_model,
     note,
     reasoning_options,
     sampling_options,
@@ -29,6 +29,7 @@ from mlcc.commands.terminal import (
     read_stdin,
     thinks,
 )
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError, printable
 from mlcc.model_argument import HUB
 
@@ -57,7 +58,7 @@ QUOTES = '"' * 3
 @reasoning_options
 @sampling_options
 def chat_command(
-    options: ModelOptions,
+    args: EngineArgs,
     prompt: str | None,
     url: str | None,
     system: str | None,
@@ -76,7 +77,9 @@ def chat_command(
     """
     screen = Screen()
     if url is None:
-        options.check()  # before anything is read for it
+        from mlcc.model_cache.resolve import check_model
+
+        check_model(args)  # before anything is read for it
     else:
         _refuse_local_options()
     if prompt is None and not screen.interactive:
@@ -85,7 +88,7 @@ def chat_command(
         raise InvalidRequestError("there is no prompt: the standard input is empty")
     from mlcc.model.conversation import Conversation
 
-    partner = _partner(options, url, parse_special, reasoning_parser)
+    partner = _partner(args, url, parse_special, reasoning_parser)
     try:
         chat = Chat(partner, Conversation(system, variables=thinks(think)), sampling, screen)
         if prompt is not None:
@@ -100,7 +103,7 @@ def _refuse_local_options() -> None:
     """Raises InvalidRequestError for an option that says how a model is loaded here: a server has
     loaded its own."""
     context = click.get_current_context()
-    local = {row.name for row in fields(ModelOptions)} - {"model"}
+    local = {row.name for row in fields(EngineArgs)} - {"model"}
     for parameter in context.command.params:
         name = parameter.name or ""
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
@@ -112,14 +115,14 @@ def _refuse_local_options() -> None:
 
 
 def _partner(
-    options: ModelOptions, url: str | None, parse_special: bool, reasoning_parser: str | None
+    args: EngineArgs, url: str | None, parse_special: bool, reasoning_parser: str | None
 ) -> Partner:
     if url is not None:
-        name = options.model.removeprefix(HUB)
+        name = args.model.removeprefix(HUB)
         return RemotePartner(url, None if name == "-" else name)
     from mlcc.model.session import Session
 
-    model = options.open(parse_special=parse_special, reasoning_parser=reasoning_parser)
+    model = load_model(args, parse_special=parse_special, reasoning_parser=reasoning_parser)
     return LocalPartner(Session(model))
 
 

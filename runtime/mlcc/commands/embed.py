@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from mlcc.commands.options import ModelOptions, answering_options
+from mlcc.commands.options import answering_options
 from mlcc.commands.terminal import read_stdin
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError
 
 
@@ -20,7 +21,7 @@ from mlcc.errors import InvalidRequestError
 @click.option("--prompt-name", metavar="NAME", help="Which of the model's prompts goes before.")
 @click.option("--truncate", is_flag=True, help="Cut texts that are too long.")
 def embed_command(
-    options: ModelOptions,
+    args: EngineArgs,
     texts: tuple[str, ...],
     dimensions: int | None,
     prompt_name: str | None,
@@ -30,17 +31,21 @@ def embed_command(
 
     MODEL is an encoder. Each line that is printed is {"text", "embedding"}.
     """
-    options.check()
+    from mlcc.model_cache.resolve import check_model
+
+    check_model(args)
     if texts == ("-",):
         texts = tuple(line for line in read_stdin().splitlines() if line.strip())
     if not texts:
         raise InvalidRequestError("there is no text; give some, or - for standard input")
+    from mlcc.loader import opener
     from mlcc.local.engine import Engine
+    from mlcc.model_cache.resolve import resolve
 
     fields: dict[str, Any] = {"dimensions": dimensions, "prompt_name": prompt_name}
     fields["truncate_prompt_tokens"] = -1 if truncate else None
     given = {name: value for name, value in fields.items() if value is not None}
-    with Engine.of(options.opener(options.artifact())) as engine:
+    with Engine.of(opener(resolve(args), args)) as engine:
         for first in range(0, len(texts), MOST_AT_ONCE):
             some = list(texts[first : first + MOST_AT_ONCE])
             made = engine.embeddings.create(input=some, **given)

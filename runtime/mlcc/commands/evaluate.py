@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import ModelOptions, note, several_models_options
+from mlcc.commands.options import load_model, note, several_models_options
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError
 from mlcc.eval.comparison import Compared
 from mlcc.util.sizes import size
@@ -111,7 +112,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
               help="Draw what --compare finds.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def eval_command(
-    options: ModelOptions,
+    args: EngineArgs,
     models: tuple[str, ...],
     tasks: Path | None,
     texts: Path | None,
@@ -134,7 +135,7 @@ def eval_command(
     if compare:
         if tasks is not None or not models:
             raise InvalidRequestError("type `mlcc eval --compare MODEL... --text FILE`, no --tasks")
-        _compare(options, models, texts, against, plot, as_json)
+        _compare(args, models, texts, against, plot, as_json)
         return
     if len(models) != 1:
         raise InvalidRequestError("give one MODEL, or several with --compare")
@@ -142,13 +143,13 @@ def eval_command(
         raise InvalidRequestError("nothing to score; give --tasks FILE, --text FILE, or both")
     rows = read_rows(tasks, ("messages", "answer")) if tasks else []
     lines = [row["text"] for row in read_rows(texts, ("text",))] if texts else []
-    model = replace(options, model=models[0]).open()
+    model = load_model(replace(args, model=models[0]))
     score = value = distance = None
     try:
         if rows:
             score = score_tasks(model, rows, _progress("answers", len(rows)))
         if against is not None:
-            distance = _against(options, model, against, lines)
+            distance = _against(args, model, against, lines)
         elif lines:
             value = perplexity(model, lines, _progress("texts", len(lines)), note)
     finally:
@@ -156,10 +157,10 @@ def eval_command(
     click.echo((_as_json if as_json else _as_table)(score, value, distance))
 
 
-def _against(options: ModelOptions, model: Model, against: str, lines: list[str]) -> Divergence:
+def _against(args: EngineArgs, model: Model, against: str, lines: list[str]) -> Divergence:
     from mlcc.eval.divergence import diverge
 
-    reference = replace(options, model=against).open()
+    reference = load_model(replace(args, model=against))
     try:
         return diverge(model, reference, lines, _progress("texts", len(lines)), note)
     finally:
@@ -167,7 +168,7 @@ def _against(options: ModelOptions, model: Model, against: str, lines: list[str]
 
 
 def _compare(
-    options: ModelOptions,
+    args: EngineArgs,
     models: tuple[str, ...],
     texts: Path | None,
     against: str | None,
@@ -177,34 +178,36 @@ def _compare(
     """Each model by itself, so that memory holds two at most."""
     from mlcc.commands.evaluate import draw, table
     from mlcc.eval.evaluation import read_rows
+    from mlcc.model_cache.resolve import check_model
     from mlcc.util.extras import require
 
     if plot is not None:
         require("matplotlib", "plot", "--plot")
     lines = [row["text"] for row in read_rows(texts, ("text",))] if texts else []
-    every = [replace(options, model=name) for name in (*models, *([against] if against else ()))]
+    every = [replace(args, model=name) for name in (*models, *([against] if against else ()))]
     for each in every:  # computing one takes minutes, which are lost if the next is not there
-        each.check()
-    found = [_compared(options, name, lines, against) for name in models]
+        check_model(each)
+    found = [_compared(args, name, lines, against) for name in models]
     click.echo(json.dumps([asdict(row) for row in found], indent=1) if as_json else table(found))
     if plot is not None:
         draw(found, plot)
 
 
-def _compared(options: ModelOptions, name: str, lines: list[str], against: str | None) -> Compared:
+def _compared(args: EngineArgs, name: str, lines: list[str], against: str | None) -> Compared:
     from mlcc.artifact.folder import Artifact
     from mlcc.eval.comparison import Compared, bits_of, speed
     from mlcc.eval.evaluation import perplexity
+    from mlcc.model_cache.resolve import resolve
 
-    options = replace(options, model=name)
-    manifest = Artifact.open(options.artifact(), verify=False).manifest
+    args = replace(args, model=name)
+    manifest = Artifact.open(resolve(args), verify=False).manifest
     linear, tables = bits_of(manifest.quantization)
-    model = options.open()
+    model = load_model(args)
     value = distance = None
     try:
         prefill, decode = speed(model)
         if against is not None:
-            distance = _against(options, model, against, lines)
+            distance = _against(args, model, against, lines)
             value = distance.perplexity
         elif lines:
             value = perplexity(model, lines, _progress("texts", len(lines)), note)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import partial, wraps
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import click
 
 from mlcc.artifact.pages import KV_DTYPES
 from mlcc.commands.terminal import LoadingBar
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import printable
 from mlcc.limits import BOUNDS
 from mlcc.model_argument import model_argument, model_arguments
@@ -23,109 +24,20 @@ if TYPE_CHECKING:
 Command = Callable[..., None]
 
 
-@dataclass(frozen=True)
-class ModelOptions:
-    """Which model, how compiled, how loaded."""
+def load_model(
+    args: EngineArgs, *, parse_special: bool = False, reasoning_parser: str | None = None
+) -> Model:
+    """Open the model in this process, compiling it first if it is a checkpoint, and print its
+    notes. parse_special: control tokens in messages count as such."""
+    from mlcc.loader import opener
+    from mlcc.model_cache.resolve import resolve
 
-    model: str
-    target: str | None = None
-    quant: str | None = None
-    threads: int | None = None
-    context: int | None = None
-    max_batch: int | None = None
-    max_step_tokens: int | None = None
-    max_rows: int | None = None
-    device: int | None = None
-    devices: tuple[int, ...] = ()
-    """Where there are several, of which `device` is the first."""
-    memory: float | None = None
-    kv_pages: int | None = None
-    kv: str | None = None
-    prefix_cache: bool = True
-    speculate: str | None = None
-    draft: Path | None = None
-
-    def __post_init__(self) -> None:
-        """Raises InvalidRequestError for what --speculate says wrong, before a model is compiled
-        for it."""
-        if self.speculate is not None:
-            from mlcc.model.speculation import Speculation
-
-            Speculation.read(self.speculate, self.draft)
-
-    def artifact(self, *, runs_here: bool = True) -> Path:
-        """The compiled model's folder; a checkpoint is compiled first, for a device of this machine
-        if it `runs_here`. A name of `mlcc list` is what is kept."""
-        from mlcc.model_cache.cache import CompileOptions, compiled, is_compiled
-        from mlcc.model_cache.store import kept
-
-        if (found := kept(self.model, self.target, self.quant)) is not None:
-            return found
-
-        ready = is_compiled(self.model) or not runs_here
-        asked = () if ready else self._asked_by_device()
-        options = CompileOptions(
-            self.target,
-            self.quant,
-            self.context,
-            self.max_batch,
-            self.max_step_tokens,
-            self.max_rows,
-            kv=self.kv,
-            device=asked,
-        )
-        path = compiled(self.model, options, note)
-        if runs_here and ready:
-            _say_foreign(path)
-        return path
-
-    def _asked_by_device(self) -> tuple[str, ...]:
-        """How to compile for the device that will run it. Raises DeviceError if there is none."""
-        from mlcc.device.select import compile_flags
-        from mlcc.device.threads import set_threads
-        from mlcc.model_cache.cache import TARGET
-
-        set_threads(self.threads)
-        return compile_flags(self.target or TARGET, self.device)
-
-    def opener(self, path: Path) -> Callable[..., Model]:
-        """Opens the model, in this process or another."""
-        from mlcc.loader import open_model
-        from mlcc.model.speculation import Speculation
-
-        return partial(
-            open_model,
-            path,
-            threads=self.threads,
-            device=self.device,
-            max_batch=self.max_batch,
-            context=self.context,
-            max_step_tokens=self.max_step_tokens,
-            max_rows=self.max_rows,
-            memory=self.memory,
-            kv_pages=self.kv_pages,
-            kv=self.kv,
-            prefix_cache=self.prefix_cache,
-            speculation=Speculation.read(self.speculate, self.draft),
-            draft=self.draft,
-        )
-
-    def check(self) -> None:
-        """Raises CheckpointError if there is no such model, before time is spent on it."""
-        from mlcc.model_cache.cache import check_exists
-        from mlcc.model_cache.store import kept
-
-        if kept(self.model, self.target, self.quant) is None:
-            check_exists(self.model)
-
-    def open(self, *, parse_special: bool = False, reasoning_parser: str | None = None) -> Model:
-        """Open the model here, and say what the user should know of it."""
-        with LoadingBar() as bar:
-            model = self.opener(self.artifact())(progress=bar.update)
-        for line in model.text.notes:
-            note(line)
-        model = model.with_parsers(None, reasoning_parser)
-        return model.with_special() if parse_special else model
+    with LoadingBar() as bar:
+        model = opener(resolve(args), args)(progress=bar.update)
+    for line in model.text.notes:
+        note(line)
+    model = model.with_parsers(None, reasoning_parser)
+    return model.with_special() if parse_special else model
 
 
 def bound_option(name: str) -> Callable[[Command], Command]:
@@ -240,7 +152,7 @@ def reasoning_options(function: Command) -> Command:
 
 
 def model_options(function: Command) -> Command:
-    """MODEL and its options, given to the function as `options: ModelOptions`."""
+    """MODEL and its options, given to the function as `args: EngineArgs`."""
     return _decorated(_with_options(function), MODEL_OPTIONS)
 
 
@@ -251,7 +163,7 @@ def answering_options(function: Command) -> Command:
 
 def several_models_options(function: Command) -> Command:
     """`model_options` with any number of MODELs, given to the function as `models` beside
-    `options`, whose own `model` is empty."""
+    `args`, whose own `model` is empty."""
     return _decorated(_with_options(function), (_MODELS, *MODEL_OPTIONS[1:]))
 
 
@@ -271,15 +183,15 @@ def serving_options(function: Command) -> Command:
 
 
 def _with_options(function: Command) -> Command:
-    """Gathers what was given of `ModelOptions`."""
+    """Gathers the options that are fields of `EngineArgs`."""
 
     @wraps(function)
     def wrapped(**given: Any) -> None:
-        names = [row.name for row in fields(ModelOptions) if row.name in given]
+        names = [row.name for row in fields(EngineArgs) if row.name in given]
         options = {"model": "", **{name: given.pop(name) for name in names}}
         if isinstance(devices := options.get("device"), tuple):
             options |= {"device": devices[0], "devices": devices if devices[1:] else ()}
-        function(options=ModelOptions(**options), **given)
+        function(args=EngineArgs(**options), **given)
 
     return wrapped
 
@@ -300,21 +212,8 @@ def sampling_options(function: Command) -> Command:
 
 
 def note(text: str) -> None:
-    """A line for the user, not part of any answer."""
+    """Print a line for the user on the standard error, apart from any answer."""
     click.echo(f"note: {printable(text)}", err=True)
-
-
-def _say_foreign(path: Path) -> None:
-    """Before the machine code of somebody else is loaded for the first time. Raises ArtifactError
-    for what cannot run here anyway."""
-    from mlcc.artifact.known import is_known, remember
-
-    if not is_known(path):
-        from mlcc.artifact.folder import Artifact
-
-        Artifact.open(path, verify=False)
-        note(f"{path} was not compiled here by you; its machine code runs with your rights")
-        remember(path)
 
 
 def _decorated(function: Command, decorators: tuple[Callable[[Command], Command], ...]) -> Command:

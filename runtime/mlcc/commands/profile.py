@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import ModelOptions, model_options, note
+from mlcc.commands.options import load_model, model_options, note
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import UnsupportedError
 from mlcc.util.extras import is_here
 
@@ -27,11 +28,9 @@ _BAR = 30
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences.")
 @click.option("--top", type=click.IntRange(1), default=12, show_default=True, help="Kernels shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def profile_command(
-    options: ModelOptions, length: int, batch: int, top: int, as_json: bool
-) -> None:
+def profile_command(args: EngineArgs, length: int, batch: int, top: int, as_json: bool) -> None:
     """Where a model's time goes: prefill LENGTH tokens, then decode BATCH sequences from there."""
-    model = options.open()
+    model = load_model(args)
     from mlcc.eval.profiling import profile
 
     try:

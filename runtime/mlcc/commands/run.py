@@ -10,14 +10,15 @@ import click
 
 from mlcc.commands.options import (
     SPECIAL_OPTION,
-    ModelOptions,
     answering_options,
+    load_model,
     note,
     reasoning_options,
     sampling_options,
 )
 from mlcc.commands.terminal import Screen, cut_off, read_stdin, thinks
 from mlcc.engine.sampling.grammar import Structure
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 @reasoning_options
 @sampling_options
 def run_command(
-    options: ModelOptions,
+    args: EngineArgs,
     prompt: str,
     system: str | None,
     json_schema: str | None,
@@ -50,14 +51,16 @@ def run_command(
     PROMPT as plain text. PROMPT may be '-' for the standard input. What the model thinks before it
     answers goes to the standard error, or dimmed to a terminal.
     """
-    options.check()  # before anything is read for it
+    from mlcc.model_cache.resolve import check_model
+
+    check_model(args)  # before anything is read for it
     structure = None if json_schema is None else _structure(json_schema)
     prompt = read_stdin() if prompt == "-" else prompt
     if not prompt.strip():
         raise InvalidRequestError("the prompt is empty; give some text, or - for standard input")
     from mlcc.model.session import Session
 
-    model = options.open(parse_special=parse_special, reasoning_parser=reasoning_parser)
+    model = load_model(args, parse_special=parse_special, reasoning_parser=reasoning_parser)
     session = Session(model)
     try:
         text = session.model.text

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlcc.commands.options import ModelOptions, note
+from mlcc.commands.options import note
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError, printable
 from mlcc.model_argument import model_argument
 from mlcc.util.sizes import size
@@ -36,7 +37,9 @@ def pull_command(model: str, target: str | None, quant: str | None, device: int 
     downloaded, compiled for this machine and kept: `mlcc chat MODEL` then starts at once. A
     download that was cut off goes on where it was. `mlcc list` shows what is kept.
     """
-    path = ModelOptions(model, target, quant, device=device).artifact()
+    from mlcc.model_cache.resolve import resolve
+
+    path = resolve(EngineArgs(model, target, quant, device=device))
     name = model.removeprefix("hf://")
     click.echo(f"{printable(name)} is ready ({size(_bytes(path))}): mlcc chat {printable(name)}")
 

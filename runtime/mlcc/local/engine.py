@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from mlcc.engine_args import EngineArgs
 from mlcc.limits import check_all
 from mlcc.local.caller import Caller, Chunks
 from mlcc.local.view import View
@@ -52,8 +53,6 @@ class _Base:
         speculate: str | None = None,
         draft: str | Path | None = None,
     ) -> None:
-        from mlcc.commands.options import ModelOptions
-
         check_all(
             {
                 "context": context, "max_batch": max_batch, "max_step_tokens": max_step_tokens,
@@ -61,13 +60,16 @@ class _Base:
                 "kv_pages": kv_pages,
             }
         )  # fmt: skip
-        options = ModelOptions(
+        args = EngineArgs(
             str(model), target, quant, threads=threads, context=context, max_batch=max_batch,
             max_step_tokens=max_step_tokens, max_rows=max_rows, device=device,
             memory=memory, kv_pages=kv_pages, kv=kv, prefix_cache=prefix_cache,
             speculate=speculate, draft=None if draft is None else Path(draft),
         )  # fmt: skip
-        self._run(options.opener(options.artifact()))
+        from mlcc.loader import opener
+        from mlcc.model_cache.resolve import resolve
+
+        self._run(opener(resolve(args), args))
 
     @classmethod
     def of(cls: type[S], open_model: OpenModel) -> S:

@@ -21,8 +21,9 @@ from ray.serve.handle import DeploymentHandle
 
 from mlcc.artifact.folder import Artifact
 from mlcc.engine.batch.batch import Capacity
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.loader import open_model
+from mlcc.loader import opener
 from mlcc.model.memory.planner import plan_capacity
 from mlcc.model.model import ModelText
 from mlcc.model.text import open_text
@@ -38,7 +39,7 @@ from mlcc.server.models.backends import SingleModelBackend
 from mlcc.server.prompts.prompt_pool import PromptPool
 
 _LOADING = ("threads", "context", "max_batch", "max_step_tokens", "kv_pages", "prefix_cache")
-"""What of `open_model` may be given."""
+"""What of `EngineArgs` may be given."""
 _BOUNDS = ("context", "max_batch", "max_step_tokens")
 _INGRESS = "mlcc"
 _MOST_ASKED = 1000
@@ -57,7 +58,7 @@ def application(
 ) -> Application:
     """A compiled model's, of so many replicas (or MIN:MAX of them), each of which gets `cpus` of
     Ray's, and a GPU if it was compiled for CUDA. `api_key_file` is what `mlcc serve --api-keys`
-    takes, at the same path on each node. `loading` are options of `open_model`: threads,
+    takes, at the same path on each node. `loading` are fields of `EngineArgs`: threads,
     context, max_batch, max_step_tokens, kv_pages, prefix_cache.
 
     Raises InvalidRequestError for others, ArtifactError, and UnsupportedError on a cluster where
@@ -82,7 +83,7 @@ def application(
     settings = Settings(api_keys=tuple(api_keys), api_key_file=keys)
     bounds = {name: loading.get(name) for name in _BOUNDS}
     capacity = plan_capacity(Artifact.open(path).manifest, **bounds)
-    behind = engine_application(partial(open_model, path, **loading), text.about.fingerprint, scale)
+    behind = engine_application(opener(path, EngineArgs(**loading)), text.about.fingerprint, scale)
 
     def build() -> FastAPI:
         return _app(path, settings, capacity, scale)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from mlcc.commands.options import ModelOptions
 from mlcc.commands.server_registry import KEY_VARIABLE
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -76,23 +76,21 @@ def checked_root(path: str) -> str:
     return found
 
 
-def check_no_engine(
-    options: ModelOptions, web: Path | None, no_page: bool, parse_special: bool
-) -> None:
+def check_no_engine(args: EngineArgs, web: Path | None, no_page: bool, parse_special: bool) -> None:
     """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
     from mlcc.model_cache.cache import is_compiled
 
     engine = ("threads", "device", "memory", "kv_pages")
     bounds = ("context", "max_batch", "max_step_tokens", "max_rows")
-    sizes = bounds if is_compiled(options.model) else ()  # a compile takes them
-    given = {name: getattr(options, name) for name in (*engine, *sizes)}
-    given |= {"speculate": options.speculate, "draft": options.draft}
-    given["no_prefix_cache"] = None if options.prefix_cache else True
+    sizes = bounds if is_compiled(args.model) else ()  # a compile takes them
+    given = {name: getattr(args, name) for name in (*engine, *sizes)}
+    given |= {"speculate": args.speculate, "draft": args.draft}
+    given["no_prefix_cache"] = None if args.prefix_cache else True
     given |= {"web": web, "no_page": no_page or None, "parse_special": parse_special or None}
     refused = [f"--{name.replace('_', '-')}" for name in given if given[name] is not None]
     if refused := [*refused, *_given_for_the_api()]:
         raise UnsupportedError(
-            f"{options.model} runs in the visitor's browser, not here; leave out {refused[0]}"
+            f"{args.model} runs in the visitor's browser, not here; leave out {refused[0]}"
         )
 
 

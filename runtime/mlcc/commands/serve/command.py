@@ -13,7 +13,6 @@ import click
 
 from mlcc.commands.options import (
     SPECIAL_OPTION,
-    ModelOptions,
     bound_option,
     note,
     serving_options,
@@ -40,6 +39,7 @@ from mlcc.commands.serve.models import (
 )
 from mlcc.commands.serve.replicas import Replicated, ray_options
 from mlcc.commands.server_registry import announced
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import ArtifactError, UnsupportedError, printable
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ if TYPE_CHECKING:
               "visitor's GPU.")  # fmt: skip
 @click.option("--no-page", is_flag=True, help="No chat page at /.")
 def serve_command(
-    options: ModelOptions,
+    args: EngineArgs,
     replicated: Replicated,
     models: tuple[str, ...],
     folder: Path | None,
@@ -154,8 +154,10 @@ def serve_command(
     Of several, each is loaded when it is first asked for, and the least recently used makes room
     where memory is full. Without any, all that `mlcc pull` brought are served.
     """
+    from mlcc.loader import opener
     from mlcc.model.memory.planner import plan_text
     from mlcc.model.text import open_text
+    from mlcc.model_cache.resolve import resolve
     from mlcc.server.asgi import Settings
     from mlcc.server.auth.allowed_hosts import allowed_hosts as names
     from mlcc.server.auth.allowed_hosts import check_origin
@@ -191,16 +193,16 @@ def serve_command(
     parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
     called = aliases_of(aliases)
     models, alone = chosen(models, folder)
-    replicated.check(settings, alone, options.devices)
+    replicated.check(settings, alone, args.devices)
     if not alone:
         refuse_web(web)
         refuse_adapters(settings)
-        sources = sources_of(models, options, called, parse_special, parsers)
+        sources = sources_of(models, args, called, parse_special, parsers)
         more, _ = _page(None, no_page)
         _say_reachable(host, has_keys)
         serve_models(
             sources,
-            budgets(sources, options.memory),
+            budgets(sources, args.memory),
             settings,
             host,
             port,
@@ -211,16 +213,16 @@ def serve_command(
             tls,
         )
         return
-    options = replace(options, model=models[0])
-    if options.target == TARGET or is_for_browsers(options.model):
-        check_no_engine(options, web, no_page, parse_special)
+    args = replace(args, model=models[0])
+    if args.target == TARGET or is_for_browsers(args.model):
+        check_no_engine(args, web, no_page, parse_special)
         page_folder()  # what it would say is worth more before a compile
         say_open(host, has_keys, tls is not None)
-        serve_page(options.artifact(runs_here=False), host, port, say_page, hosts, limits, tls)
+        serve_page(resolve(args, runs_here=False), host, port, say_page, hosts, limits, tls)
         return
     more, has_page = _page(web, no_page)
-    refuse_adapters_uncompiled(settings, options)
-    path = options.artifact()
+    refuse_adapters_uncompiled(settings, args)
+    path = resolve(args)
     check_adapters(settings, path)
     reader = partial(open_text, path, parse_special=parse_special, **parsers)
     text = reader()
@@ -232,7 +234,7 @@ def serve_command(
         note(f"/v1/chat/completions will fail: {error.message}")
     if web:
         say_open(host, has_keys, tls is not None)
-    own = names_of_one(text.name, options.model, called)
+    own = names_of_one(text.name, args.model, called)
     for entry in settings.adapters:
         check_name(entry.name, (text.name, *own), "--lora")
 
@@ -245,7 +247,7 @@ def serve_command(
             click.echo(f"Chat page: {url}/")
 
     serve(
-        options.opener(path),
+        opener(path, args),
         reader,
         settings,
         host,
@@ -256,7 +258,7 @@ def serve_command(
         limits,
         tls,
         own,
-        replicated.begin(text, options.devices),
+        replicated.begin(text, args.devices),
     )
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import ModelOptions, note
+from mlcc.commands.options import note
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError, UnsupportedError, printable
 
 if TYPE_CHECKING:
+    from mlcc.engine_args import EngineArgs
     from mlcc.server.asgi import Settings
     from mlcc.server.models.sources import Source
     from mlcc.service.adapters import AdapterEntry
@@ -59,19 +60,20 @@ def refuse_adapters(settings: Settings) -> None:
         )
 
 
-def refuse_adapters_uncompiled(settings: Settings, options: ModelOptions) -> None:
+def refuse_adapters_uncompiled(settings: Settings, args: EngineArgs) -> None:
     """Raises UnsupportedError for adapters of a checkpoint: compiled on the way, it has no room for
     them, and that is better said before."""
     from mlcc.model_cache.cache import is_compiled
+    from mlcc.model_cache.resolve import check_model
     from mlcc.model_cache.store import kept
 
-    if not (settings.adapters or settings.lora_dir) or is_compiled(options.model):
+    if not (settings.adapters or settings.lora_dir) or is_compiled(args.model):
         return
-    options.check()  # a model that is not there has another error
-    if kept(options.model, options.target, options.quant) is None:
+    check_model(args)  # a model that is not there has another error
+    if kept(args.model, args.target, args.quant) is None:
         raise UnsupportedError(
-            f"{options.model} would be compiled without room for adapters; type `mlcc compile "
-            f"{options.model} --adapter-rank 16 -o FOLDER`, then serve that folder with --lora"
+            f"{args.model} would be compiled without room for adapters; type `mlcc compile "
+            f"{args.model} --adapter-rank 16 -o FOLDER`, then serve that folder with --lora"
         )
 
 
@@ -109,37 +111,23 @@ def names_of_one(name: str, model: str, aliases: Sequence[Alias]) -> tuple[str, 
 
 def sources_of(
     models: Sequence[str],
-    options: ModelOptions,
+    args: EngineArgs,
     aliases: Sequence[Alias],
     parse_special: bool,
     parsers: Mapping[str, str | None],
 ) -> list[Source]:
     """All that can be loaded here; checkpoints are compiled first. What cannot is said, and left
     out where it came with others out of a folder. Raises MlccError if nothing is left."""
-    from mlcc.model.speculation import Speculation
-    from mlcc.server.models.sources import LoadOptions, artifact_source, with_names
+    from mlcc.model_cache.resolve import resolve
+    from mlcc.server.models.sources import artifact_source, with_names
 
-    if options.draft is not None:
+    if args.draft is not None:
         raise UnsupportedError("--draft is for one model: serve it alone, or --speculate lookup")
-    load = LoadOptions(
-        threads=options.threads,
-        context=options.context,
-        max_batch=options.max_batch,
-        max_step_tokens=options.max_step_tokens,
-        max_rows=options.max_rows,
-        device=options.device,
-        kv_pages=options.kv_pages,
-        kv=options.kv,
-        prefix_cache=options.prefix_cache,
-        speculation=Speculation.read(options.speculate),
-        parse_special=parse_special,
-        parsers=parsers,
-    )
     found: dict[str, Source] = {}
     for model in models:
-        path = replace(options, model=model).artifact()
+        path = resolve(replace(args, model=model))
         try:
-            found[model] = artifact_source(path, load)
+            found[model] = artifact_source(path, args, parse_special, parsers)
         except CapacityError:
             raise
         except MlccError as error:

@@ -6,6 +6,7 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError
 from mlcc.limits import BOUNDS, default
 from mlcc.loader import Progress, open_model
@@ -62,18 +63,22 @@ class Options:
         """The model; `tokenizer` takes the place of its own. Raises MlccError."""
         if self.open is not None:
             return _opener(self.open)
+        # Checked under its name here: `EngineArgs` would call it --speculate.
+        Speculation.read(self.speculate, self.draft, "the option 'speculate'")
         model = open_model(
             Path(str(self.model)),
-            threads=self.threads,
-            max_batch=self.max_batch,
-            context=self.context,
-            max_step_tokens=self.max_step_tokens,
-            max_rows=self.max_rows,
-            device=self.device,
-            memory_bytes=self.memory_bytes,
-            prefix_cache=self.prefix_cache,
-            speculation=Speculation.read(self.speculate, self.draft, "the option 'speculate'"),
-            draft=None if self.draft is None else Path(self.draft),
+            EngineArgs(
+                threads=self.threads,
+                max_batch=self.max_batch,
+                context=self.context,
+                max_step_tokens=self.max_step_tokens,
+                max_rows=self.max_rows,
+                device=self.device,
+                memory_bytes=self.memory_bytes,
+                prefix_cache=self.prefix_cache,
+                speculate=self.speculate,
+                draft=None if self.draft is None else Path(self.draft),
+            ),
             tokenizer=tokenizer,
             progress=progress,
         )

@@ -16,8 +16,9 @@ from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME, TargetInfo
 from mlcc.engine.batch.batch import Capacity
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import ArtifactError, InvalidRequestError
-from mlcc.loader import open_model
+from mlcc.loader import opener
 from mlcc.model.memory.expert_offload import fit_or_stream
 from mlcc.model.memory.page_budget import MOST, with_pages
 from mlcc.model.memory.planner import (
@@ -25,12 +26,12 @@ from mlcc.model.memory.planner import (
     needed_bytes,
     plan_capacity,
 )
-from mlcc.model.speculation import Speculation
 from mlcc.model.text import about_of, open_text
 from mlcc.server.prompts.prompt_worker import OpenText
 from mlcc.util.memory import RESERVE_BYTES, DeviceMemory, available_bytes
 from mlcc.worker.worker import OpenModel
 
+NO_PARSERS: Mapping[str, str | None] = {}
 MEMORY = "memory"
 """The device of what the CPU computes, as budgets name it."""
 
@@ -74,50 +75,38 @@ class Source:
         return (self.name, *self.aliases)
 
 
-@dataclass(frozen=True)
-class LoadOptions:
-    """Of `mlcc serve`, for each of its models; None = what the artifact allows."""
-
-    threads: int | None = None
-    context: int | None = None
-    max_batch: int | None = None
-    max_step_tokens: int | None = None
-    max_rows: int | None = None
-    device: int | None = None
-    kv_pages: int | None = None
-    kv: str | None = None
-    prefix_cache: bool = True
-    speculation: Speculation | None = None
-    parse_special: bool = False
-    parsers: Mapping[str, str | None] = field(default_factory=dict)
-    """Of tool calls and reasoning, as `open_text` takes them."""
-
-
-def artifact_source(path: Path, options: LoadOptions) -> Source:
-    """A compiled model's. Raises ArtifactError, or CapacityError for sizes it was not made for."""
+def artifact_source(
+    path: Path,
+    args: EngineArgs,
+    parse_special: bool = False,
+    parsers: Mapping[str, str | None] = NO_PARSERS,
+) -> Source:
+    """The source of the compiled model at `path`. `parsers`, of tool calls and reasoning, are
+    keyword arguments of `open_text`. Raises ArtifactError, or CapacityError for sizes that the
+    model was not compiled for."""
     manifest = Artifact.open(path, verify=False).manifest
     wanted = plan_capacity(
         manifest,
-        max_batch=options.max_batch,
-        context=_within(options.context, manifest.limits.context),
-        max_step_tokens=options.max_step_tokens,
-        max_rows=options.max_rows,
+        max_batch=args.max_batch,
+        context=_within(args.context, manifest.limits.context),
+        max_step_tokens=args.max_step_tokens,
+        max_rows=args.max_rows,
     )
-    wanted = with_pages(wanted, options.kv_pages)
+    wanted = with_pages(wanted, args.kv_pages)
     full = needed_bytes(wanted, manifest) + RESERVE_BYTES
-    grows = options.prefix_cache and options.kv_pages is None
+    grows = args.prefix_cache and args.kv_pages is None
     caches = needed_bytes(wanted, manifest) - needed_bytes(_empty(wanted), manifest)
     return Source(
         name=manifest.model.name,
         context=wanted.context,
-        device=_device(manifest.target, options.device),
+        device=_device(manifest.target, args.device),
         needs=Needs(full, full + (MOST - 1) * caches if grows else full),
-        fits=partial(_fits, wanted, manifest, options.context is not None),
-        streams=_streams(wanted, manifest, options.context is not None),
-        opener=partial(_opener, path, options, wanted.context),
-        open_text=partial(open_text, path, parse_special=options.parse_special, **options.parsers),
+        fits=partial(_fits, wanted, manifest, args.context is not None),
+        streams=_streams(wanted, manifest, args.context is not None),
+        opener=partial(_opener, path, args, wanted.context),
+        open_text=partial(open_text, path, parse_special=parse_special, **parsers),
         about=about_of(manifest),
-        room=partial(_room, manifest.target, options.device),
+        room=partial(_room, manifest.target, args.device),
     )
 
 
@@ -195,22 +184,15 @@ def _streams(wanted: Capacity, manifest: Manifest, fixed: bool) -> Callable[[int
     return check
 
 
-def _opener(path: Path, options: LoadOptions, context: int, memory: int | None) -> OpenModel:
-    return partial(
-        open_model,
-        path,
-        threads=options.threads,
-        device=options.device,
-        max_batch=options.max_batch,
-        context=context if options.context is not None else None,
-        max_step_tokens=options.max_step_tokens,
-        max_rows=options.max_rows,
-        kv_pages=options.kv_pages,
-        kv=options.kv,
-        prefix_cache=options.prefix_cache,
-        speculation=options.speculation,
+def _opener(path: Path, args: EngineArgs, context: int, memory: int | None) -> OpenModel:
+    """Within `memory` bytes. The share of the free memory, `args.memory`, is the budget's."""
+    given = replace(
+        args,
+        context=None if args.context is None else context,
+        memory=None,
         memory_bytes=None if memory is None else memory - RESERVE_BYTES,
     )
+    return opener(path, given)
 
 
 def _device(target: TargetInfo, number: int | None) -> str:
