@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlcc.util.frozen import dataclass
+from mlcc.util.fast_dataclass import fast_dataclass
 
 if TYPE_CHECKING:
     from mlcc.model.speculation import Speculation
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class EngineArgs:
     """None = the default: what the artifact, the machine and the free memory allow."""
 
