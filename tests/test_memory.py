@@ -11,9 +11,8 @@ import pytest
 from artifact.small_artifact import manifest
 
 from mlcc.artifact.schema import CacheInfo, MemoryPlan, TensorSpec, WeightsInfo, tables_of
-from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.batch.batch import Capacity, check_capacity
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.scheduler.limits import check_capacity
 from mlcc.errors import CapacityError
 from mlcc.model.memory.planner import (
     fit,

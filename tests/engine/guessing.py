@@ -11,9 +11,9 @@ from engine_tokenizers import ByteTokenizer
 
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Capacity, Request
+from mlcc.engine.admission import token_limit
 from mlcc.engine.batch.batch import Result
 from mlcc.engine.kv_cache.radix_tree import RadixTree
-from mlcc.engine.scheduler.limits import token_limit
 from mlcc.engine.spec_decode.speculator import AcceptanceRates, Proposal, Speculator
 
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcc.engine import Capacity, Request, SamplingParams
+from mlcc.engine.admission import token_limit
 from mlcc.engine.batch.executor import Executor
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.kv_cache.cache_manager import pages_for
-from mlcc.engine.scheduler.limits import token_limit
 from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.errors import InvalidRequestError
 

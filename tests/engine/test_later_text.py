@@ -10,7 +10,7 @@ from engine_tokenizers import ByteTokenizer
 
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Engine, Event, Request, SamplingParams, TextDelta
-from mlcc.engine.text.deferred_text import DeferredText, text_decides
+from mlcc.engine.text.output_text import DeferredText, text_decides
 
 VOCAB = 64
 

@@ -14,9 +14,8 @@ from test_against_naive import STOPS, Arrival, play
 
 from mlcc.engine import Capacity, Request, SamplingParams
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.text.logprobs import PromptLogprobs, TokenLogprob
+from mlcc.engine.text.logprobs import PromptLogprobs, TokenLogprob, TokenTexts, bytes_of
 from mlcc.engine.text.output_text import OutputText
-from mlcc.engine.text.token_texts import TokenTexts, bytes_of
 from mlcc.errors import InvalidRequestError
 
 VOCAB = ByteTokenizer.vocab_size

@@ -15,7 +15,7 @@ from mlcc.engine import Batch, Capacity, Engine, Request, SamplingParams
 from mlcc.engine import engine as engine_module
 from mlcc.engine.batch.random import Draws, stream_of, uniform
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.scheduler.decode_step import DecodeStep
+from mlcc.engine.scheduler.packing import DecodeStep
 
 PAGED, WINDOW, STATE = CacheGroup("paged", 4), CacheGroup("window", 2, 5), CacheGroup("state")
 ANSWER = 30

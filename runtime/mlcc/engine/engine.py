@@ -18,22 +18,19 @@ from collections.abc import Callable, Iterable
 from mlcc.engine.admission import Admission
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments
-from mlcc.engine.batch.batch import Batch, Capacity, Result
+from mlcc.engine.batch.batch import Batch, Capacity, Result, check_capacity
 from mlcc.engine.batch.random import derive_seed, stream_of
 from mlcc.engine.events import Event, Stats
 from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.lora import Adapter, AdapterSlots
 from mlcc.engine.migration import Migration
-from mlcc.engine.output_processor import OutputProcessor
+from mlcc.engine.output_processor import OutputProcessor, check_result
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Grammar
 from mlcc.engine.sampling_group import SamplingGroups
 from mlcc.engine.scheduler.budgets import PrefillBudget
-from mlcc.engine.scheduler.decode_step import DecodeStep
-from mlcc.engine.scheduler.limits import check_capacity, check_result
-from mlcc.engine.scheduler.packing import AdjustedSequence, adjust, pack
+from mlcc.engine.scheduler.packing import AdjustedSequence, DecodeStep, Step, adjust, pack
 from mlcc.engine.scheduler.scheduler import Scheduler
-from mlcc.engine.scheduler.verifier import Step
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.draft_model import DraftModel, DraftRunner
 from mlcc.engine.spec_decode.speculator import Speculator

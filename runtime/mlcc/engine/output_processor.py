@@ -18,6 +18,7 @@ from mlcc.engine.scheduler.packing import Row
 from mlcc.engine.scheduler.scheduler import Scheduler
 from mlcc.engine.scheduler.verifier import Sampled, sampled, verified
 from mlcc.engine.sequence import TokenSequence
+from mlcc.errors import DeviceError
 
 
 class OutputProcessor:
@@ -150,3 +151,18 @@ class OutputProcessor:
         return (
             [TextDelta(seq.request.id, text, token_logprobs=told), done] if text or told else [done]
         )
+
+
+def check_result(result: Result, rows: int, vocab: int) -> None:
+    """What a device answered is of the step that was planned. Raises DeviceError."""
+    if len(result.tokens) != rows or len(result.logprobs) != rows:
+        raise DeviceError(
+            f"the device answered {len(result.tokens)} tokens and {len(result.logprobs)}"
+            f" log-probabilities for {rows} rows; results must be committed in plan order"
+        )
+    for token in result.tokens:
+        if not 0 <= token < vocab:
+            raise DeviceError(
+                f"the device sampled token {token}, the vocabulary is 0 .. {vocab - 1};"
+                " the library does not fit the model"
+            )

@@ -17,7 +17,7 @@ from mlcc.model.model import Model
 class Driver:
     """Keeps `depth` steps in flight. A step that fails ends all requests, without events.
 
-    defer_text: events are without text where it decides nothing (`mlcc.engine.text.deferred_text`).
+    defer_text: events are without text where it decides nothing (`mlcc.engine.text.output_text`).
     """
 
     def __init__(self, model: Model, defer_text: bool = False) -> None:

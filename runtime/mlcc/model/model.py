@@ -20,13 +20,13 @@ from mlcc.api.openai.model_info import About
 from mlcc.api.openai.sampling_params import Wishes
 from mlcc.api.parsers.output_format import REASONING_PARSERS, TOOL_PARSERS, Dialect, dialect_of
 from mlcc.artifact.schema import AdaptersInfo, EncoderInfo
+from mlcc.engine.admission import too_long
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.executor import Executor
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.migration import Identity
 from mlcc.engine.sampling.grammar import Grammars
-from mlcc.engine.scheduler.limits import too_long
 from mlcc.engine.spec_decode.draft_model import DraftModel
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.speculation import Speculation

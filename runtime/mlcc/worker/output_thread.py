@@ -14,7 +14,7 @@ from threading import Thread
 
 from mlcc.api.errors import internal_error
 from mlcc.engine.request import Request
-from mlcc.engine.text.deferred_text import DeferredText
+from mlcc.engine.text.output_text import DeferredText
 from mlcc.errors import MlccError
 from mlcc.worker.messages import Dropped, Events, Reply
 

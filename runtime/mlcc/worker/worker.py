@@ -14,7 +14,7 @@ from typing import Protocol
 
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Grammar
-from mlcc.engine.text.deferred_text import DeferredText
+from mlcc.engine.text.output_text import DeferredText
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.encoder_driver import driver_of
 from mlcc.model.model import Model

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mlcc.engine.batch.tables import FLOATS, MOST_TOP_LOGPROBS, CacheGroup, StepLayout, Table
+from mlcc.errors import InvalidRequestError
 
 
 def int32(values: Sequence[int] = ()) -> array[int]:
@@ -202,3 +203,26 @@ class Capacity:
             max_copies=max_batch,
         )
         return cls(vocab_size, context, layout, tuple(pools), max_batch, max_step_tokens, rows)
+
+
+def check_capacity(capacity: Capacity) -> None:
+    """Raise InvalidRequestError if a limit is no positive integer, or beyond the layout's."""
+    layout = capacity.layout
+    bounds = {
+        "vocab_size": 2**31 - 1,
+        "context": 2**31 - 1,
+        "max_batch": layout.max_sequences,
+        "max_step_tokens": layout.max_tokens,
+        "max_rows": layout.max_rows,
+    }
+    values = [(name, getattr(capacity, name), most) for name, most in bounds.items()]
+    values += [(f"pools[{g}]", size, 2**31 - 1) for g, size in enumerate(capacity.pools)]
+    for name, value, most in values:
+        if not isinstance(value, int) or not 1 <= value <= most:
+            raise InvalidRequestError(
+                f"capacity.{name} is {value!r}, but must be an integer of 1 .. {most}", param=name
+            )
+    if len(capacity.pools) != len(capacity.groups):
+        raise InvalidRequestError(
+            f"{len(capacity.pools)} pools for {len(capacity.groups)} cache groups", param="pools"
+        )

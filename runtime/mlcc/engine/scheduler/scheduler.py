@@ -7,12 +7,23 @@ It builds no arrays (`packing.py`), reads no results (`engine.py`).
 Who is let in next, and the rank of each, is said by `queue.py`. Among those that run, pages go by
 rank: the first can always take them from the last, a rank never changes, and so nothing runs
 forever. Within the token budget of a step decoding sequences come before prompts.
+
+What sequences find of their prompts, computed by others, and what is kept of theirs.
+
+The cache itself, a tree over pages, is `prefix.py`; here is who shares with whom, and when what was
+computed is told to it.
+
+Guesses in a step: a place for them behind the tokens that are known, and what becomes of pages
+and states once it is known which were right.
+
+They get what all else leaves of a step, and of the pages: whoever waits is not to wait longer, and
+nobody gives way, for something that may be wrong. What is guessed is `guesses.py`'s.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import islice
 from operator import add, attrgetter, le, sub
 
@@ -22,11 +33,145 @@ from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.kv_cache.radix_tree import Hit
 from mlcc.engine.lora import Adapter, AdapterSlots
 from mlcc.engine.scheduler.budgets import SHORT, PrefillAllowance, PrefillBudget, StepBudget
-from mlcc.engine.scheduler.draft_planner import DraftPlanner
-from mlcc.engine.scheduler.prefix_reuse import PrefixReuse
 from mlcc.engine.scheduler.waiting_queue import WaitingQueue
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.speculator import Speculator
+
+
+class DraftPlanner:
+    """Of one scheduler. speculator: None = nothing is guessed."""
+
+    def __init__(self, pools: CacheManager, speculator: Speculator | None) -> None:
+        self._pools, self._speculator = pools, speculator
+        self.waited = False
+        """Whether a sequence is not in the step that is planned, as guesses may follow its token in
+        flight."""
+
+    def begin(self, decodes: int) -> None:
+        """A step is planned in which so many sequences decode."""
+        self.waited = False
+        if self._speculator is not None:
+            self._speculator.begin(decodes)
+
+    def waits(self, seq: TokenSequence) -> bool:
+        """Whether its token in flight is waited for, as guesses may follow that."""
+        waits = bool(seq.pending) and seq.draft_state is not None and seq.draft_state.holds()
+        self.waited |= waits
+        return waits
+
+    def wants(self, seqs: Sequence[TokenSequence]) -> bool:
+        """Whether the next step of sequences that all decode may be another than plain decoding."""
+        if self._speculator is None:
+            return False
+        self.begin(len(seqs))
+        if self._speculator.resting:
+            return False
+        return any(s.draft_state is not None and s.draft_state.wants(bool(s.pending)) for s in seqs)
+
+    def reads(self, seq: TokenSequence) -> bool:
+        """Whether what is next of it is of a prompt, or is computed again after it gave way; what
+        follows guesses that were wrong in a model with states is neither."""
+        follows = 0
+        if self._speculator is not None and seq.draft_state is not None and _said(seq):
+            follows = self._speculator.longest
+        return seq.remaining > 1 + follows
+
+    def extend(
+        self, chunks: Sequence[tuple[TokenSequence, int]], room: StepBudget
+    ) -> list[tuple[TokenSequence, int]]:
+        """The chunks of a step, and behind those at whose end a token is sampled their guesses."""
+        return [(seq, count + self._guess(seq, count, room)) for seq, count in chunks]
+
+    def _guess(self, seq: TokenSequence, count: int, room: StepBudget) -> int:
+        """How many."""
+        if seq.draft_state is None or seq.pending or count != seq.remaining or not _said(seq):
+            return 0
+        most = min(seq.limit - len(seq.tokens) - 1, room.rows, room.tokens)
+        draft = room.fit_draft(seq, seq.draft_state.propose(most))
+        if not draft or not self._pools.fork(seq.caches):
+            return 0
+        fits = self._pools.claim(seq.caches, seq.computed, count + len(draft))
+        seq.draft, seq.before = tuple(draft[: fits - count]), seq.computed
+        room.take_draft(seq)
+        return len(seq.draft)
+
+    def settle(self, seq: TokenSequence, right: int) -> None:
+        """The step with its guesses is done, and it goes on; so many of them were right. What was
+        computed of the others is given back: pages, and of states the whole step."""
+        if not seq.draft:  # it gave way meanwhile
+            return
+        if right == len(seq.draft):
+            self._pools.advance(seq.caches)
+        elif self._pools.tree.has_states:
+            seq.computed = seq.before
+        seq.draft = ()
+        self._pools.trim(seq.caches, seq.computed)
+
+
+def _said(seq: TokenSequence) -> int:
+    """Known tokens of its answer."""
+    return len(seq.tokens) - seq.prompt_tokens
+
+
+class PrefixReuse:
+    """Of one engine. `prefix_cache` False = only a family shares what was computed of its prompt.
+
+    cached_tokens: tokens of prompts that were not computed, as they were there.
+    """
+
+    def __init__(self, pools: CacheManager, prefix_cache: bool) -> None:
+        self.cached_tokens = 0
+        self._pools = pools
+        self._prefix_cache = prefix_cache
+
+    def find(self, seq: TokenSequence) -> Hit | None:
+        """What of its prompt is there."""
+        scope = self.scope(seq)
+        whole = scope is None or seq.prompt_logprobs is not None
+        return None if whole else self._pools.find(scope, seq.tokens)
+
+    def uncached(self, seq: TokenSequence) -> int:
+        """Tokens that a waiting sequence is to compute: the rest was there when this was first
+        asked, if it is long."""
+        if seq.uncached < 0:
+            hit = self.find(seq) if seq.remaining > SHORT else None
+            seq.uncached = seq.remaining - (0 if hit is None else hit.tokens)
+        return seq.uncached
+
+    def take(self, seq: TokenSequence, hit: Hit | None) -> None:
+        """It starts with what is there."""
+        if hit is not None:
+            self._pools.take(seq.caches, hit)
+            seq.computed = hit.tokens
+            if seq.cached is None:  # what was preempted has been counted
+                seq.cached = min(seq.computed, seq.prompt_tokens)
+                self.cached_tokens += seq.cached
+
+    def planned(self, chunks: Iterable[tuple[TokenSequence, int]]) -> None:
+        """The prompts of a step that is planned may be shared from the next step on: to the last
+        token with the rest of a family."""
+        for seq, count in chunks:
+            group = seq.sampling_group
+            if group is not None and not group.computed and seq.computed >= seq.prompt_tokens:
+                group.computed = True
+                self.keep(seq, ended=len(group.members) > 1)
+            elif not seq.draft and (count > 1 or seq.computed <= seq.prompt_tokens):
+                block = self._pools.tree.block
+                if (seq.computed - count) // block < seq.computed // block:
+                    self.keep(seq, ended=False)
+
+    def keep(self, seq: TokenSequence, ended: bool) -> None:
+        """What is computed of it is found from now on."""
+        if (scope := self.scope(seq)) is not None:
+            self._pools.remember(scope, seq.tokens[: seq.computed], seq.caches, ended)
+
+    def scope(self, seq: TokenSequence) -> Hashable | None:
+        """Who finds what was computed for it; None = nobody."""
+        if self._prefix_cache:
+            return seq.scope
+        group = seq.request.sampling_group
+        return (*seq.scope, group) if group else None
+
 
 Chunk = tuple[TokenSequence, int]
 """A sequence and how many of its next tokens to compute, its guesses among them."""

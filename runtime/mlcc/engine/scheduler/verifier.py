@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from mlcc.engine.scheduler.packing import Row
 from mlcc.engine.sequence import TokenSequence
-from mlcc.engine.spec_decode.speculator import DecodeStats
 
 
 class Sampled(NamedTuple):
@@ -20,29 +18,6 @@ class Sampled(NamedTuple):
     token: int
     logprob: float
     top: Sequence[tuple[int, float]]
-
-
-class Step(NamedTuple):
-    """A step that is planned and not committed."""
-
-    rows: list[Row]
-    tokens: int
-    """That it computes, guesses among them, if none is of a prompt; 0 = some are."""
-    decodes: int = 0
-    """Sequences that decode, those among them that wait for their token in flight."""
-    waited: bool = False
-    """Whether there are such."""
-
-    @property
-    def decoded(self) -> DecodeStats:
-        """What guessing is told of it."""
-        guesses = sum(len(row.draft) for row in self.rows)
-        return DecodeStats(self.tokens, self.decodes, len(self.rows), guesses, self.waited)
-
-    @property
-    def width(self) -> int:
-        """Rows of its result."""
-        return sum(row.width for row in self.rows)
 
 
 def sampled(found: Iterable[tuple[int, float, Sequence[tuple[int, float]]]]) -> list[Sampled]:
