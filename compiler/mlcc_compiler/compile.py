@@ -1,7 +1,7 @@
 """One compile from end to end: a checkpoint folder in, an artifact folder out.
 
-Reads from top to bottom: plan, check, generate code and convert weights side by side, write. Each
-step's work is in its own module; this one only puts them in order and says what it decided.
+Reads from top to bottom: plan, check, generate code and convert weights in parallel, write. Each
+step's work is in its own module; this one orders the steps and reports the decisions.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from mlcc_targets import Target
 
 @dataclass
 class Progress:
-    """Where a compile tells how far it is; silent by default."""
+    """Progress callbacks of a compile; silent by default."""
 
     decided: Callable[[str, str], None] = lambda what, value: None
     phase: Callable[[str], None] = lambda name: None
     weights: Callable[[int, int], None] = lambda done, total: None
     sensitivity: Callable[[int, int], None] = lambda done, total: None
-    """Nodes of the graph that a text went through, to say what rounding costs."""
+    """Graph nodes done, of the total, while measuring sensitivity."""
     calibration: Callable[[int, int], None] = lambda done, total: None
-    """Nodes of the graph that a text went through, to round weights."""
+    """Graph nodes done, of the total, while calibrating."""
 
 
 def compile_model(
@@ -72,7 +72,7 @@ def compile_model(
 
 @contextmanager
 def _calibrated_tensors(plan: Plan, rows: list[list[int]]) -> Iterator[CalibratedTensors | None]:
-    """Room for matrices that are rounded on a text, if there is one."""
+    """Temporary storage for matrices rounded on a text; None without a text."""
     if not rows or plan.options.calibrate == RANDOM:
         yield None
         return
@@ -87,7 +87,7 @@ def _write_artifact(
     out: Path,
     progress: Progress,
 ) -> Path:
-    """Generate code, convert weights beside it, and write both."""
+    """Generate code, convert weights in parallel, and write both."""
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
         with build_libraries(_variants(plan), writer, progress.phase) as found:
             weights, ranks = _convert_weights(plan, found, rows, calibrated, writer, progress)
@@ -104,14 +104,15 @@ def _write_artifact(
 
 
 def _variants(plan: Plan) -> list[Plan]:
-    """The plan, and those of the libraries that are put beside it."""
+    """The plan, and those of the target's alternative libraries."""
     return [plan, *(plan.for_target(target) for target in plan.target.alternatives)]
 
 
 def _describe_calibration(plan: Plan, rows: list[list[int]]) -> str:
-    told = f"{plan.options.calibrate}, {sum(map(len, rows)):,} tokens"
-    sizes = ", which show how large inputs are; --calibrate default rounds better, in minutes"
-    return told + sizes * (plan.options.calibrate == RANDOM)
+    text = f"{plan.options.calibrate}, {sum(map(len, rows)):,} tokens"
+    if plan.options.calibrate == RANDOM:
+        text += ", which show how large inputs are; --calibrate default rounds better, in minutes"
+    return text
 
 
 def _convert_weights(
@@ -136,9 +137,9 @@ def _convert_weights(
         return of_ranks.weights, of_ranks.ranks
     if earlier is not None:
         return link_weights(writer, earlier, plans, plan), None
-    with ExitStack() as kept:
+    with ExitStack() as stack:
         if source == RANDOM:
-            pack = kept.enter_context(pipelined_packing(plan, plans, rows))
+            pack = stack.enter_context(pipelined_packing(plan, plans, rows))
             arrays = pack_stream(plans, pack, progress.weights)
         else:
             if calibrated is not None:
@@ -149,7 +150,7 @@ def _convert_weights(
 
 
 def report_plan(plan: Plan, progress: Progress) -> None:
-    """Say what was decided, defaults included."""
+    """Report all decisions, including defaults."""
     config, limits = plan.config, plan.limits
     parameters = sum(int(np.prod(shape)) for shape in plan.traced.shapes)
     caches = plan.caches.infos(plan.pools)
@@ -180,7 +181,7 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     kinds = [("states of " if c.kind == "state" else "", kept_as(c)) for c in caches]
     dtypes = ", ".join(dict.fromkeys(states + dtype for states, dtype in kinds))
     windows = [str(cache.window) for cache in caches if cache.window]
-    kept = f", a window of {', '.join(windows)} where layers slide" if windows else ""
+    sliding = f", a window of {', '.join(windows)} where layers slide" if windows else ""
     if plan.split is not None:
         progress.decided("ranks", f"{plan.split.ranks} processes; weights and caches are of one")
     if (lora := plan.options.adapters) is not None:
@@ -192,21 +193,22 @@ def report_plan(plan: Plan, progress: Progress) -> None:
                 "note", "rows are more sensitive than answers are; --quant q8 is closer"
             )
         return
-    progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {dtypes} for all of them{kept}")
+    progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {dtypes} for all of them{sliding}")
 
 
 _PRECISE_BITS = 8
-"""Bits of a weight from which on rows are near enough to compare."""
+"""Bits of a weight from which on embeddings need no warning."""
 
 
 def _describe_encoder(encoder: EncoderInfo) -> str:
     pooled = {"cls": "the first token's state", "mean": "the mean", "last": "the last token's"}
     made = "a score of a pair" if encoder.task == "score" else f"{encoder.width} numbers a text"
-    return f"{made}, of {pooled[encoder.pooling]}" + (", of length 1" * encoder.normalize)
+    length = ", of length 1" if encoder.normalize else ""
+    return f"{made}, of {pooled[encoder.pooling]}{length}"
 
 
 def exact_matrices(traced: Traced, schemes: Mapping[str, str]) -> dict[str, int]:
-    """Bytes of the matrices that no recipe rounds, by the names of the model's parts."""
+    """Bytes of the matrices that no recipe quantizes, by module name."""
     found: dict[str, int] = {}
     for name, shape in zip(traced.names, traced.shapes, strict=True):
         if schemes[name] == "f32" and len(shape) == 2:
@@ -216,7 +218,7 @@ def exact_matrices(traced: Traced, schemes: Mapping[str, str]) -> dict[str, int]
 
 
 def _describe_target(target: Target) -> str:
-    """What of a row a user would check."""
+    """The fields of a target's row that a user would check."""
     if target.generator:
         precision = "float16" if target.f16 else "float32"
         return ", ".join([f"{target.generator} kernels in {precision}", *target.archs])
@@ -226,7 +228,7 @@ def _describe_target(target: Target) -> str:
 
 
 def _weight_bytes(plan: Plan) -> int:
-    """What the weights will take on disk, before padding: for the check of the disk."""
+    """Bytes of the weights on disk, before padding, for the check of free space."""
     schemes, exact = plan.schemes, plan.target.device == "numpy"
     bits = 0.0
     for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True):

@@ -1,4 +1,4 @@
-"""Signals that must not leave a mess: SIGTERM unwinds like Ctrl-C, and short steps are not torn.
+"""Signal handling: SIGTERM unwinds like Ctrl-C, and short critical sections are not interrupted.
 
 Acts in the main thread only, where Python runs signal handlers; elsewhere it does nothing.
 """
@@ -17,8 +17,8 @@ _ALL = ("SIGINT", *_TERMINATING)
 
 
 class Unwinding:
-    """Which signals came. TVM turns an exception in a callback into an error of its own, or
-    drops it; so the signal is remembered and asked for."""
+    """Signals received so far. TVM turns an exception in a callback into its own error, or drops
+    it, so the signal is recorded and checked again."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -28,15 +28,16 @@ class Unwinding:
         raise _exception(number)
 
     def check(self, error: BaseException | None = None) -> None:
-        """Raise KeyboardInterrupt or SystemExit if a signal came and `error` does not say so."""
+        """Raise KeyboardInterrupt or SystemExit if a signal was received and `error` is not that
+        already."""
         if self.received and (error is None or isinstance(error, Exception)):
             raise _exception(self.received[0]) from error
 
 
 @contextmanager
 def unwinding() -> Iterator[Unwinding]:
-    """While inside, SIGTERM and SIGHUP raise SystemExit(128 + n), so that `finally` blocks run;
-    Ctrl-C raises KeyboardInterrupt as ever."""
+    """Inside, SIGTERM and SIGHUP raise SystemExit(128 + n), so that `finally` blocks run; Ctrl-C
+    raises KeyboardInterrupt as usual."""
     state = Unwinding()
     default = (signal.SIG_DFL, signal.default_int_handler)
     ours = {n: state.handle for n in _numbers(_ALL) if signal.getsignal(n) in default}
@@ -46,7 +47,7 @@ def unwinding() -> Iterator[Unwinding]:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """While inside, signals wait; the first one that came is delivered at the end."""
+    """Inside, signals are held back; the first one received is delivered at the end."""
     received: list[int] = []
 
     def record(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What a compile may be told, and what of it a target refuses. What a model refuses: `plan.py`."""
+"""Options of a compile, and which of them a target refuses. A model's refusals are in `plan.py`."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from mlcc_compiler.quantization import Recipe, recipe, with_head
 from mlcc_targets import Target
 
 RANDOM, NOTHING = "random", "none"
-"""What `--calibrate` takes in place of a text."""
+"""Values of `--calibrate` other than a text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a compile may be told. `context` None = the model's own, at most `sizes.CONTEXT`; other
-    bounds None = the target's row."""
+    """Options of a compile. `context` None = the model's own, at most `sizes.CONTEXT`; other bounds
+    None = the target's row."""
 
     quant: str = "q4"
     head: str | None = None
     """A recipe whose head is used for output head and embedding instead of `quant`'s own."""
     rules: tuple[tuple[str, str], ...] = ()
-    """(tensor, scheme) that come before the recipe's own: what was measured."""
+    """(tensor, scheme) that precede the recipe's own rules: measured bit allocation."""
     context: int | None = None
     max_batch: int | None = None
     max_step_tokens: int | None = None
     max_rows: int | None = None
     """Rows of logits a step; None = as many as sequences."""
     adapters: LoraConfig | None = None
-    """Room for low-rank adapters; None = none can be loaded."""
+    """Capacity for LoRA adapters; None = none can be loaded."""
     dump_ir: Path | None = None
     kv: str | None = None
-    """What keys and values are kept as: a name of `mlcc.artifact.pages.KV_DTYPES`; None = f16 where
-    the target computes with it, f32 elsewhere and for exact runs."""
+    """KV cache dtype: a name of `mlcc.artifact.pages.KV_DTYPES`; None = f16 where the target
+    computes with it, f32 elsewhere and for exact runs."""
     activations: int | None = None
-    """Bits to which a CPU rounds what meets a matrix of codes, 8 or 16; None = 8."""
+    """Bits to which a CPU rounds the activations of quantized matrices, 8 or 16; None = 8."""
     calibrate: str | None = None
-    """A text file, or "default", on which matrices are rounded; "random" = for the sizes of inputs
-    that random tokens show; "none" = without either. None = "random" where that helps and the model
-    can be run before it is compiled (`calibration.choice.settled`)."""
+    """A text file, or "default", for GPTQ; "random" = activation statistics of random tokens;
+    "none" = neither. None = "random" where that helps and the model can be run before it is
+    compiled (`dataset.resolve_calibration`)."""
     bits: float | None = None
-    """Bits a weight of the linears, given to matrices as a text says; None = the recipe's."""
+    """Average bits per weight of the linears, allocated by sensitivity; None = the recipe's."""
     reuse_weights: Path | None = None
-    """An artifact of the same checkpoint whose weights are stored as this compile would."""
+    """An artifact of the same checkpoint whose weights have the layout of this compile."""
     reranker: bool = False
     """Read a language model as a reranker, by its next token."""
     static_library: bool = False
-    """A static library beside the other, for programs that link their model."""
+    """Also build a static library, for programs that link their model."""
     ranks: int = 1
     """Processes that compute the model together (tensor parallelism)."""
 
@@ -61,7 +61,7 @@ class Options:
 
     @property
     def decoder_options(self) -> dict[str, Any]:
-        """Those that encoders do not obey, where they were given."""
+        """The given options that encoders do not support, by name."""
         return {
             "--adapter-rank": self.adapters,
             "--bits": self.bits,
@@ -74,7 +74,7 @@ class Options:
 
 
 def check_options(options: Options, target: Target) -> None:
-    """Raises UnsupportedError."""
+    """Raises UnsupportedError for options that the target does not support."""
     if options.static_library and target.archive is None:
         raise UnsupportedError(
             f"target '{target.name}' has no static library beside {target.library}; leave out "
@@ -91,7 +91,7 @@ def check_options(options: Options, target: Target) -> None:
 
 
 def _check_ranks(options: Options, target: Target) -> None:
-    """Raises UnsupportedError for what ranks do not do."""
+    """Raises UnsupportedError for options that tensor parallelism does not support."""
     tp = f"--tp {options.ranks}"
     if target.device not in ("cpu", "cuda") or target.abis:
         raise UnsupportedError(
@@ -109,8 +109,8 @@ def _check_ranks(options: Options, target: Target) -> None:
 
 
 def check_activations(target: Target) -> None:
-    """Raises UnsupportedError for a row, or an alternative of it, whose activations no kernels
-    compute yet."""
+    """Raises UnsupportedError for a target, or an alternative of it, with an activation dtype
+    that no kernels compute yet."""
     for row in (target, *target.alternatives):
         if row.activation_dtype not in ACTIVATION_DTYPES:
             known = ", ".join(f"'{dtype}'" for dtype in ACTIVATION_DTYPES)

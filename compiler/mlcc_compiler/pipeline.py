@@ -2,7 +2,7 @@
 
 This is the project's own pass list, never TVM's per-target default: those merge or drop in-place
 calls on some targets. It turns a model into a module and objects; checkpoints, weights and folders
-are `compile.py`'s.
+are `compile.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from mlcc_targets import Target
 
 @dataclass(frozen=True)
 class Bounds:
-    """The largest value of each symbolic size: what makes memory static and code reproducible."""
+    """Upper bound of each symbolic size: makes memory static and code reproducible."""
 
     layout: StepLayout
     context: int
@@ -74,15 +74,15 @@ class Traced:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A module of kernels and calls, the plan of its weights, and the memory a step needs."""
+    """A module of kernels and calls, the plan of its weights, and the memory that a step needs."""
 
     module: ir.IRModule
     plans: list[WeightPlan]
     workspace_bytes: int
     functions: tuple[str, ...]
-    """What the library exports."""
+    """Functions exported by the library."""
     sites: tuple[AdapterSite, ...] = ()
-    """What adapters add to, if there is room for any."""
+    """Linear layers that LoRA adapters add to, if the library supports adapters."""
 
 
 def trace(model: CausalLM | Encoder) -> Traced:
@@ -103,7 +103,7 @@ def trace(model: CausalLM | Encoder) -> Traced:
 
 @contextlib.contextmanager
 def _without_checks() -> Iterator[None]:
-    """TVM's export checks its graph and uses no answer, in a time that grows with the square of the
+    """TVM's export checks its graph and ignores the result, in time quadratic in the number of
     weights: a minute for 48 layers of 128 experts."""
     check = relax.analysis.well_formed
     relax.analysis.well_formed = lambda module: True
@@ -125,8 +125,8 @@ def lower(
     lora: LoraConfig | None = None,
     generates: bool = True,
 ) -> Lowered:
-    """From the traced graph to a module ready for code generation; `room` for adapters adds the
-    function `forward_adapters`. Of an encoder, which does not write, there is `forward` alone."""
+    """From the traced graph to a module ready for code generation. `lora` adds the function
+    `forward_adapters`. An encoder (`generates` False) has `forward` alone."""
 
     def finish(phase: str, module: ir.IRModule) -> ir.IRModule:
         dump(phase, module)
@@ -174,7 +174,7 @@ def lower(
 
 
 def build(lowered: Lowered, target: Target, library: Path, dump: Path | None = None) -> None:
-    """Generate code and link it into `library`; `dump` gets what device compilers report.
+    """Generate code and link it into `library`; reports of device compilers are written to `dump`.
 
     Raises mlcc_targets.TargetError.
     """
@@ -292,9 +292,10 @@ def _planned_storages(module: ir.IRModule) -> list[int]:
 
 
 def _check_bindings(storages: list[int], target: Target) -> None:
-    """Raises UnsupportedError if a kernel's argument would hold more than the row's devices bind.
+    """Raises UnsupportedError if a kernel's argument would exceed the target's largest binding.
 
-    Weights are stored in parts and pages are fitted while loading; a step's own arrays are left.
+    Weights are stored in parts and pages are sized at load time, so only a step's own arrays are
+    checked.
     """
     most = target.limits.get("storage_binding_bytes")
     largest = max(storages, default=0)

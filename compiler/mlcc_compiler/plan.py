@@ -1,6 +1,6 @@
-"""What a compile decides before work begins: options, sizes, the model, and where its tensors are.
+"""The plan of a compile, decided before work begins: options, sizes, the model, and the tensor map.
 
-Nothing is generated, read in full or written here; that is `compile.py`'s.
+Generates and writes nothing, and reads no tensor; that is `compile.py`.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ class Plan:
     architecture: Architecture
     traced: Traced
     sources: dict[str, str]
-    """Name of each of the model's tensors -> its name in the checkpoint."""
+    """Model tensor -> name of the tensor in the checkpoint."""
     limits: Limits
     caches: Caches
     notes: tuple[str, ...] = ()
-    """What of the recipe could not be as asked, a line each."""
+    """Deviations from the requested recipe, a line each."""
     encoder_head: EncoderHead | None = None
-    """What an encoder is read for; None = the model writes."""
+    """Output of an encoder; None = a generative model."""
     split: Split | None = None
-    """What parts ranks have; None = one process computes the model."""
+    """Partition for tensor parallelism; None = one process computes the model."""
 
     @cached_property
     def encoder(self) -> EncoderInfo | None:
-        """As the manifest has it."""
+        """The encoder's record in the manifest."""
         model, encoder_head = self.architecture.model, self.encoder_head
         if encoder_head is None or not isinstance(model, Encoder):
             return None
@@ -83,19 +83,19 @@ class Plan:
 
     @property
     def read_names(self) -> set[str]:
-        """The checkpoint's tensors that are read, by its names."""
+        """Names of the checkpoint's tensors that are read."""
         beside = self.split.head_aliases if self.split else {}
         return {source for name, source in self.sources.items() if name not in beside}
 
     @property
     def vocab_size(self) -> int:
-        """Ids that a step may hold: of a reranker, a token's of each segment."""
+        """Token ids that a step may hold; for a reranker, the ids of each segment."""
         encoder = self.encoder
         return self.config.vocab_size * (encoder.segments if encoder else 1)
 
     @property
     def static_row(self) -> Target | None:
-        """The target's, as its static library is made; None = none is wanted."""
+        """The target's row for its static library; None = not requested."""
         target = self.target
         if not self.options.static_library or target.archive is None:
             return None
@@ -108,12 +108,12 @@ class Plan:
 
     @property
     def layout(self) -> StepLayout:
-        """The tables of a step."""
+        """The layout of a step's tables."""
         lora = self.options.adapters
         return self.limits.layout(self.caches.groups, lora.slots if lora else 0)
 
     def adapters(self, sites: Sequence[AdapterSite]) -> AdaptersInfo | None:
-        """The room for them, once it is known what they add to. Raises UnsupportedError."""
+        """The adapters' record in the manifest, given their sites. Raises UnsupportedError."""
         if (lora := self.options.adapters) is None:
             return None
         info = AdaptersInfo(slots=lora.slots, rank=lora.rank, sites=tuple(sites))
@@ -136,10 +136,11 @@ class Plan:
 
     @property
     def activation_bits(self) -> int | None:
-        """What activations are rounded to where they meet codes; None = they are not.
+        """Bits to which activations are rounded for quantized matrices; None = not rounded.
 
-        16 bits may be asked for weights of bfloat16, too: inputs are kept in float32 then where
-        the CPU would round them to bfloat16."""
+        16 bits also apply to bfloat16 weights: activations then stay in float32 where the CPU would
+        round them to bfloat16.
+        """
         if self.target.kernels != "cpu":
             return None
         schemes = [scheme(name) for name in self.schemes.values()]
@@ -150,14 +151,15 @@ class Plan:
 
     @property
     def rounds_rows(self) -> bool:
-        """Whether rows are rounded for their weights, so that attention may round them, too."""
+        """Whether activations are rounded for their weights, so that attention may round them
+        too."""
         schemes = map(scheme, self.schemes.values())
         rounded = any(not one.is_float or one.dtype == "bfloat16" for one in schemes)
         return rounded and self.options.activations != 16
 
     def bits(self, tables: bool) -> float | None:
-        """Of a weight, scales and all, over the matrices: linears, or embedding and head. None if
-        there are none."""
+        """Bits per weight, including scales, over the matrices: linears, or embedding and head.
+        None if there are none."""
         schemes, shapes = (
             self.schemes,
             dict(zip(self.traced.names, self.traced.shapes, strict=True)),
@@ -171,8 +173,8 @@ class Plan:
         return round(stored / sum(weights.values()), 4) if weights else None
 
     def scheme_summary(self) -> str:
-        """The schemes of linears, the most used first, and of head and embedding if another, in
-        words: "k4_g32, k5_g64, k6_g32 (head int8_g32)"."""
+        """The schemes of linears, most used first, and of head and embedding if they differ:
+        "k4_g32, k5_g64, k6_g32 (head int8_g32)"."""
         schemes = self.schemes
         found: dict[bool, dict[str, int]] = {True: {}, False: {}}
         for name, shape in zip(self.traced.names, self.traced.shapes, strict=True):
@@ -186,7 +188,7 @@ class Plan:
         return f"{linears} (head {tables})" if tables != linears else linears
 
     def for_target(self, target: Target) -> Plan:
-        """The same for an alternative of the target, which says where its phases are dumped."""
+        """The plan for an alternative of the target, with its own folder for dumped phases."""
         options, dump = self.options, self.options.dump_ir
         return replace(
             self,
@@ -248,8 +250,8 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
 def _split(
     model: CausalLM | Encoder, options: Options, checkpoint: Checkpoint, source: Mapping[str, str]
 ) -> Split | None:
-    """What parts ranks have, if there are several; the model becomes one rank's. Raises
-    UnsupportedError."""
+    """The tensor-parallel partition, if there are several ranks; the model becomes one rank's.
+    Raises UnsupportedError."""
     if options.ranks == 1 or not isinstance(model, CausalLM):
         return None
     own = checkpoint.tensors.schemes
@@ -259,7 +261,7 @@ def _split(
 
 
 def _check_rounding(plan: Plan) -> None:
-    """Raises UnsupportedError for --activations where nothing rounds any."""
+    """Raises UnsupportedError for --activations where no activations are rounded."""
     if plan.options.activations is None or plan.activation_bits is not None:
         return
     why = f"target '{plan.target.name}' computes with them in float32"
@@ -276,8 +278,8 @@ def _names(model: CausalLM | Encoder, names: Sequence[str], checkpoint: Checkpoi
 
 
 def _checkpoint_schemes(model: CausalLM | Encoder, checkpoint: Checkpoint) -> dict[str, str]:
-    """The schemes in which a checkpoint has its tensors, by the model's names, or what comes
-    nearest to how it has them."""
+    """The checkpoint's schemes by the model's tensor names, or the nearest scheme where the
+    checkpoint's format has none."""
     own = {**checkpoint.tensors.nearest, **checkpoint.tensors.schemes}
     matrices = [f"{name}.weight" for name, module in named_modules(model) if _has_scheme(module)]
     source = _names(model, matrices, checkpoint).source
@@ -285,7 +287,7 @@ def _checkpoint_schemes(model: CausalLM | Encoder, checkpoint: Checkpoint) -> di
 
 
 def schemes_of(model: CausalLM | Encoder, names: Sequence[str]) -> dict[str, str]:
-    """The scheme of each tensor; vectors are f32, and what no recipe reaches."""
+    """The scheme of each tensor; vectors and tensors outside all recipes are f32."""
     schemes = dict.fromkeys(names, "f32")
     modules = named_modules(model)
     return schemes | {f"{name}.weight": m.scheme for name, m in modules if _has_scheme(m)}
@@ -296,7 +298,7 @@ def _has_scheme(module: Any) -> bool:
 
 
 def _with_name(target: Target, model: str) -> Target:
-    """A static library's symbols carry the model's name: an app may link several models."""
+    """The model's name in a static library's symbols: an app may link several models."""
     if not target.symbol_prefix:
         return target
     name = re.sub(r"[^a-z0-9]+", "_", model.rpartition("/")[2].lower())

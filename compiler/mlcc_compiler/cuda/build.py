@@ -1,8 +1,8 @@
-"""Joins TVM's CUDA generator with `code.py`, so that a library carries machine code.
+"""Connects TVM's CUDA generator with `code.py`, so that a library contains machine code.
 
-TVM compiles the kernels' text when its CUDA runtime makes a module of them; without that runtime
-it stores the text, which a serving machine would have to compile. So the runtime is loaded here
-too, on machines without a driver over a stand-in for the driver's library.
+TVM compiles the kernels' text when its CUDA runtime makes a module of them; without that runtime it
+stores the text, and a serving machine would have to compile it. So the runtime is loaded here too,
+on machines without a driver with a stub of the driver's library.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _DRIVER = (
     "cuLaunchKernelEx", "cuModuleGetFunction", "cuModuleLoadData", "cuModuleUnload",
     "cuTensorMapEncodeTiled",
 )  # fmt: skip
-"""What TVM's runtime takes from the driver."""
+"""Symbols of the driver that TVM's runtime needs."""
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
 
 @contextlib.contextmanager
 def cuda_code_in(target: Target, dump: Path | None = None) -> Iterator[list[DeviceCode]]:
-    """While this is open, TVM's CUDA kernels become code for the row's architectures.
+    """Inside, TVM's CUDA kernels become machine code for the row's architectures.
 
-    What was made is added to the list; with `dump`, the text and the report of registers are
-    written there. Does nothing for other rows. Raises TargetError.
+    Each result is appended to the list; with `dump`, the text and the register report are written
+    there. Does nothing for other rows. Raises TargetError.
     """
     made: list[DeviceCode] = []
     faults: list[TargetError] = []
@@ -84,7 +84,7 @@ def load_runtime() -> None:
 
 
 def stand_in(folder: Path) -> Path:
-    """A libcuda.so.1 in `folder` whose functions all say that there is no device."""
+    """A stub libcuda.so.1 in `folder` whose functions all report that there is no device."""
     text = "".join(f"int {name}(void) {{ return {_NO_DEVICE}; }}\n" for name in _DRIVER)
     source, library = folder / "driver.c", folder / "libcuda.so.1"
     source.write_text(text, encoding="utf-8")

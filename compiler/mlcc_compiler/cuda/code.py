@@ -24,19 +24,19 @@ _INSTALL = 'pip install "mlcc[cuda]"'
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one kernel takes on one architecture, as ptxas reports it."""
+    """Resources of one kernel on one architecture, as ptxas reports them."""
 
     kernel: str
     arch: str
     registers: int
     spill_bytes: int
-    """Stores and loads of registers that did not fit, per thread; 0 is wanted."""
+    """Stores and loads of spilled registers, per thread; 0 is wanted."""
     shared_bytes: int
 
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """Something that the driver loads (a fat binary or a cubin), and what its kernels take."""
+    """A fat binary or a cubin, and its kernels' resources."""
 
     binary: bytes
     kernels: tuple[KernelResources, ...]
@@ -44,7 +44,8 @@ class DeviceCode:
 
 
 def missing(archs: Sequence[str]) -> str:
-    """Why this machine cannot compile for `archs`, with what to type; empty = it can."""
+    """What this machine lacks to compile for `archs` and the command that installs it; empty =
+    nothing."""
     if toolkit() is not None:
         if shutil.which("g++") is None:
             return "nvcc needs a C++ compiler; apt install g++"
@@ -71,10 +72,10 @@ def compile_cuda(text: str, archs: Sequence[str]) -> DeviceCode:
 
 
 def _nvcc(root: Path, text: str, archs: Sequence[str]) -> tuple[bytes, str]:
-    """Run in a folder of its own with plain names, so that the result depends on the text alone.
+    """Run in its own folder with plain names, so that the result depends on the text alone.
 
     The text goes through the front end once, as PTX of the oldest architecture: the kernels use
-    nothing newer, and it takes most of the time.
+    nothing newer, and the front end takes most of the time.
     """
     command = [str(root / "bin/nvcc"), "--fatbin", "-O3", "-std=c++17", "-w", "-Xptxas", "-v"]
     command += ["--threads=0", "-o", "kernels.fatbin", "kernels.cu"]
@@ -101,7 +102,7 @@ _REPORT = re.compile(
 
 
 def parse_report(text: str) -> tuple[KernelResources, ...]:
-    """The kernels of a report of `ptxas -v`, in its order."""
+    """The kernels of a `ptxas -v` report, in its order."""
     found = []
     for match in _REPORT.finditer(text):
         shared = re.search(r"(\d+) bytes smem", match["rest"])
@@ -119,7 +120,7 @@ def parse_report(text: str) -> tuple[KernelResources, ...]:
 
 
 def table(kernels: Sequence[KernelResources]) -> str:
-    """The kernels as text, for people."""
+    """The kernels as a text table."""
     rows = [f"{'kernel':<48} {'arch':<8}{'registers':>10}{'spill B':>9}{'shared B':>10}"]
     for k in kernels:
         numbers = f"{k.registers:>10}{k.spill_bytes:>9}{k.shared_bytes:>10}"

@@ -1,6 +1,6 @@
 """NVIDIA's runtime compiler as a library, for a machine without nvcc or a C++ compiler.
 
-Through ctypes: a handful of C functions is all that is needed.
+Through ctypes: it needs a handful of C functions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _OPTIONS = ("-default-device", "--device-int128", "-std=c++17", "-w", "--ptxas-o
 
 
 def available() -> bool:
-    """Whether the library and CUDA's headers are here."""
+    """Whether the library and CUDA's headers are installed."""
     return bool(include_folders()) and library(_LIBRARY) is not None
 
 
 def compile_cubin(text: str, arch: str) -> tuple[bytes, str]:
-    """(machine code, what the compiler said). Raises TargetError with its first error."""
+    """(machine code, compiler log). Raises TargetError with its first error."""
     nvrtc = _nvrtc()
     program = ctypes.c_void_p()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"k.cu", 0, None, None))

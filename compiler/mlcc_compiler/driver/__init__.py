@@ -1,1 +1,1 @@
-"""What the command line does around a compile: checks, progress, libraries in threads."""
+"""Steps around the pass pipeline: checks, sizes, libraries, display."""

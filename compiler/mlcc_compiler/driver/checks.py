@@ -1,6 +1,5 @@
-"""What a compile needs only at its end, checked first: minutes must not end in a refusal.
-
-Whether this machine can compile for a target: built at all, and the linker is here.
+"""Early checks, so that minutes of work do not end in a refusal: whether this machine can compile
+for a target, and whether the checkpoint's small files are usable.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from mlcc_targets.linker import zig
 
 
 def missing(target: Target) -> str:
-    """Why not, with what to type; empty = it can."""
+    """What the machine lacks for a target and the command that installs it; empty = nothing."""
     if target.missing:
         return target.missing
     if extra := lacking("compile"):
@@ -33,7 +32,8 @@ def missing(target: Target) -> str:
 
 
 def check_ready(checkpoint: Checkpoint, vocab_size: int, tensors: Iterable[str]) -> None:
-    """Tokenizer, end-of-sequence ids, chat templates, dtypes of `tensors`. Raises MlccError."""
+    """Check tokenizer, end-of-sequence ids, chat templates, dtypes of `tensors`. Raises
+    MlccError."""
     checkpoint.tensors.check_dtypes(tensors)
     _ = checkpoint.tokenizer, checkpoint.licence  # refused here if they cannot be read
     checkpoint.check_tokenizer()

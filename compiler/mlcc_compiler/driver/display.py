@@ -1,4 +1,4 @@
-"""What `mlcc compile` says while it works: what was decided, what it does now, how far it is."""
+"""Console output of `mlcc compile`: decisions, current phase, progress."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 _WORDS = {"traced": "reading the model", "code": "writing code", "libraries": "finishing the code"}
 _PASSES = "choosing kernels"
-"""What the passes between those two are for."""
+"""Display name of each phase."""
 
 
 class Display:
-    """On stderr: one line that is updated on a terminal; elsewhere plain lines, one for each thing
-    that is done and one for each quarter of the weights. Nothing when quiet, the names of passes
-    when verbose."""
+    """Writes to stderr: on a terminal one line that is updated; elsewhere a line for each finished
+    phase and each quarter of the weights. Silent with `quiet`; lists the passes with `verbose`."""
 
     def __init__(self, quiet: bool, verbose: bool = False) -> None:
         self.quiet, self.verbose = quiet, verbose
@@ -34,7 +33,7 @@ class Display:
         self._weights_since: float | None = None
 
     def progress(self) -> Progress:
-        """As the compiler takes it."""
+        """The callbacks that the compiler takes."""
         from mlcc_compiler.compile import Progress
 
         return Progress(
@@ -46,12 +45,12 @@ class Display:
         )
 
     def decided(self, what: str, value: str) -> None:
-        """A decision, defaults included."""
+        """Report a decision, defaults included."""
         if not self.quiet:
             click.echo(f"{what + ':':<14}{printable(value)}", err=True)
 
     def phase(self, name: str) -> None:
-        """A phase begins; several have one name for people."""
+        """A phase begins; several phases share one display name."""
         doing = _WORDS.get(name, _PASSES)
         if self.verbose:
             doing = f"lowering: {name.replace('_', ' ')}"
@@ -60,7 +59,7 @@ class Display:
             self._line(f"{self._elapsed()} {doing}")
 
     def weights(self, done: int, total: int) -> None:
-        """So many bytes of the checkpoint's are packed."""
+        """Report weights packed so far."""
         now = time.perf_counter()
         if self._weights_since is None:
             self._weights_since = now
@@ -73,11 +72,11 @@ class Display:
             self._line(f"{self._elapsed()} packing weights {percent:3d} %{speed}")
 
     def sensitivity(self, done: int, total: int) -> None:
-        """So many steps of the model are done, to say what rounding costs it."""
+        """Report steps of the sensitivity measurement."""
         self._steps("measuring what rounding costs", done, total)
 
     def calibration(self, done: int, total: int) -> None:
-        """So many steps of the model are done, to round its weights."""
+        """Report steps of the calibration."""
         self._steps("calibrating", done, total)
 
     def _steps(self, what: str, done: int, total: int) -> None:
@@ -87,7 +86,7 @@ class Display:
             self._line(f"{self._elapsed()} {what} {percent:3d} %")
 
     def finish(self, out: Path, hint: str) -> None:
-        """All is written."""
+        """Report the finished artifact."""
         if self.quiet:
             return
         bytes_ = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())

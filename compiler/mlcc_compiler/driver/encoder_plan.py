@@ -1,4 +1,4 @@
-"""What a compile decides of an encoder, beside what it decides of every model (`plan.py`)."""
+"""The part of the plan that is specific to encoders (`plan.py` has the rest)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.weights.encoder import with_answers, with_dense
 
 ENCODER_BATCH = 64
-"""Texts of one step of an encoder, where the target's row has fewer sequences."""
+"""Texts per step of an encoder, where the target's row has fewer sequences."""
 
 
 def as_encoder(
     checkpoint: Checkpoint, reranker: bool, options: Mapping[str, Any]
 ) -> tuple[Checkpoint, EncoderHead | None]:
-    """The checkpoint with all that is the model's, and what it is read for; None = it writes.
+    """The checkpoint with an encoder's additional tensors, and its head; None = a generative model.
 
-    options: those that only a model that writes obeys, by their names; None = not given. Raises
-    CheckpointError, and UnsupportedError for what is not built.
+    options: options that only generative models support, by name; None = not given. Raises
+    CheckpointError, and UnsupportedError for unsupported encoders.
     """
     encoder_head = encoder_head_of(checkpoint, reranker)
     if encoder_head is None:
@@ -40,19 +40,19 @@ def as_encoder(
 
 
 def check_caches(caches: Caches) -> None:
-    """Raises UnsupportedError for an encoder that keeps more than pages."""
+    """Raises UnsupportedError for an encoder with recurrent states."""
     if not all(group.has_pages for group in caches.groups):
         raise UnsupportedError("an encoder with states is not built; those with attention are")
 
 
 def step_pools(caches: Caches, tokens: int, sequences: int) -> tuple[int, ...]:
-    """Pages of each group for one step: they are given out anew in the next."""
+    """Pages of each group for one step: an encoder keeps none between steps."""
     return tuple(-(-tokens // group.page_size) + sequences for group in caches.groups)
 
 
 def encoder_info(model: Encoder, encoder_head: EncoderHead, tokenizer: bytes) -> EncoderInfo:
-    """As the manifest has it. Raises CheckpointError for a tokenizer that joins no two texts, of a
-    model that scores them."""
+    """The encoder's record in the manifest. Raises CheckpointError for a scoring model whose
+    tokenizer joins no pairs of texts."""
     joins = encoder_head.labels and not encoder_head.template
     pair, apart = pair_of(tokenizer) if joins else ((), False)
     return EncoderInfo(

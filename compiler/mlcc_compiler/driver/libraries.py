@@ -1,11 +1,11 @@
-"""The libraries of a compile: what is lowered first, and built beside the weights.
+"""The libraries of a compile: lowered first, then built in threads while weights are converted.
 
-Lowering says how weights are stored, so it comes before them, one library after the other in the
-caller's thread: passes and kernels are Python. Building one is TVM's and LLVM's own code, which
-leave Python alone, so it goes to threads, as many as there are cores, while the caller converts
-weights. Nothing of a library depends on what else runs: the same bytes come of it.
+Lowering decides how weights are stored, so it comes first, one library after the other in the
+caller's thread: passes and kernels are Python. Building is TVM's and LLVM's native code, which
+releases the GIL, so it runs in threads, as many as there are cores, while the caller converts
+weights. The bytes of a library do not depend on concurrency.
 
-Not here: the phases of one library (`pipeline.py`), weights, the folder.
+The phases of one library are `pipeline.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BuiltLibrary:
-    """A plan, whose library is written or being written, and what its weights and steps need."""
+    """A plan whose library is written or being written, its weights' layouts and a step's
+    memory."""
 
     plan: Plan
     weights: list[WeightPlan]
@@ -52,13 +53,13 @@ class BuiltLibrary:
 
 @dataclass
 class Libraries:
-    """Those of one artifact, the first the manifest's own. They are whole after `wait`."""
+    """The libraries of one artifact, the main one first. They are complete after `wait`."""
 
     built: list[BuiltLibrary] = field(default_factory=list)
     _futures: list[Future[None]] = field(default_factory=list)
 
     def watched(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items, as long as no build has failed. Raises what a build raised."""
+        """Yields the items as long as no build has failed. Raises the error of a failed build."""
         for item in items:
             for future in self._futures:
                 if future.done():
@@ -66,7 +67,7 @@ class Libraries:
             yield item
 
     def wait(self, report: Report) -> None:
-        """Until all are written. Raises mlcc_targets.TargetError."""
+        """Wait until all are written. Raises mlcc_targets.TargetError."""
         if not all(future.done() for future in self._futures):
             report("libraries")
         for future in self._futures:
@@ -77,7 +78,7 @@ class Libraries:
 def build_libraries(
     plans: Iterable[Plan], writer: ArtifactWriter, report: Report
 ) -> Iterator[Libraries]:
-    """Lower every plan, and begin to build. At the end, and after an error, nothing runs any more.
+    """Lower every plan and start the builds. No build runs after the block, nor after an error.
 
     Raises UnsupportedError.
     """
@@ -99,7 +100,7 @@ def build_libraries(
 def _lower_plan(
     plan: Plan, writer: ArtifactWriter, report: Report
 ) -> tuple[BuiltLibrary, Callable[[], None] | None]:
-    """What is known of a library before it is built, and what builds it, if anything is left."""
+    """The record of a library, and the function that builds it, if anything is left to build."""
     library = writer.path(plan.target.library)
     for name in plan.target.extra_files:
         writer.path(name)
@@ -137,7 +138,7 @@ def _lower(plan: Plan, report: Report) -> Lowered:
 
 
 def _write(lowered: Lowered, outputs: list[tuple[Target, Path]], dump: Path | None) -> None:
-    """The library of the row itself, marked, and those that programs link."""
+    """Write the target's library with its ABI mark, and the static library if requested."""
     for i, (target, path) in enumerate(outputs):
         build(lowered, target, path, dump)
         if i == 0:
@@ -145,7 +146,7 @@ def _write(lowered: Lowered, outputs: list[tuple[Target, Path]], dump: Path | No
 
 
 def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
-    """The graph itself; its weights are f32, rounded through their scheme."""
+    """The graph itself as JSON; its weights are f32, rounded through their scheme."""
     IrDump(plan.options.dump_ir)("traced", plan.traced.module)
     library.write_text(graph_to_json(plan.traced), encoding="utf-8")
     schemes = plan.schemes
@@ -156,7 +157,7 @@ def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
 
 
 def _check_shared(first: BuiltLibrary, other: BuiltLibrary) -> None:
-    """Libraries of one artifact read the same weights. Raises UnsupportedError."""
+    """Raises UnsupportedError unless the libraries of one artifact read the same weights."""
     if specs_of(first.weights) != specs_of(other.weights):
         raise UnsupportedError(
             f"{first.plan.target.library} and {other.plan.target.library} would read "

@@ -1,4 +1,4 @@
-"""The bounds of a compiled model: context, sequences, tokens and rows of a step, and its caches."""
+"""Limits of a compiled model: context, sequences, tokens and rows of a step, and its caches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from mlcc_compiler.pipeline import Traced
 from mlcc_targets import Target
 
 CONTEXT = 4096
-"""Tokens of a sequence, where none are asked for and the model knows as many."""
+"""Default context length, if the model supports as much."""
 PAGE_SIZE = 16
 
 
 def context_of(checkpoint: Checkpoint, options: Options, encoder_head: EncoderHead | None) -> int:
-    """Tokens of a sequence at most. Raises UnsupportedError for more than the model knows."""
+    """Context length in tokens. Raises UnsupportedError for more than the model supports."""
     most = max_context(checkpoint.config)
     own = (
         encoder_head.max_length if encoder_head is not None and encoder_head.max_length else CONTEXT
@@ -41,7 +41,7 @@ def context_of(checkpoint: Checkpoint, options: Options, encoder_head: EncoderHe
 def limits_of(
     options: Options, target: Target, context: int, caches: Caches, encoder_head: EncoderHead | None
 ) -> Limits:
-    """What a step may hold. Raises UnsupportedError where an encoder's text would not fit one."""
+    """Limits of a step. Raises UnsupportedError where an encoder's text would not fit into one."""
     batch = options.max_batch or target.max_batch
     if encoder_head is not None:  # a text is one step's, and has one row
         batch = options.max_batch or max(ENCODER_BATCH, target.max_batch)
@@ -73,8 +73,8 @@ def limits_of(
 
 
 def caches_for(traced: Traced, target: Target, options: Options) -> Caches:
-    """The model's cache groups. Raises UnsupportedError for pages that this model or target cannot
-    keep."""
+    """The model's cache groups. Raises UnsupportedError for a KV dtype that the model or target
+    does not support."""
     caches = caches_of(traced.module, PAGE_SIZE, _dtype(target, options))
     if options.kv is not None and not any(group.has_pages for group in caches.groups):
         raise UnsupportedError(
@@ -84,7 +84,7 @@ def caches_for(traced: Traced, target: Target, options: Options) -> Caches:
 
 
 def _dtype(target: Target, options: Options) -> str:
-    """Of caches: float16 where weights are rounded already; exact runs keep float32."""
+    """Dtype of caches: float16 where weights are quantized; exact runs keep float32."""
     if options.kv is None:
         return "float16" if target.f16 and options.quant != "f32" else "float32"
     if options.kv == "f16" and not target.f16:

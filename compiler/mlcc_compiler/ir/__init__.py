@@ -1,1 +1,3 @@
-"""The graph between models and kernels: nodes, cache groups, weight layouts, and TVM's one door."""
+"""Data shared by models, passes and kernels: graph helpers, cache groups, weight layouts, TVM
+imports.
+"""

@@ -1,4 +1,6 @@
-"""The one door to TVM's compiler side: TVM renames things every few months, so only this moves."""
+"""The only import of TVM's compiler modules: TVM renames things every few months, and only this
+file changes.
+"""
 
 from typing import Any
 

@@ -1,8 +1,9 @@
-"""What layers keep of the tokens they have seen: tensors, alike layers as a group, groups in order.
+"""Cache groups: which tensors each layer keeps between steps; layers with equal tensors form a
+group.
 
-An operator that remembers carries a record as its attribute, from the model to its kernels; the
-record says what is kept, and its class how the operator is lowered: `PagedRecord` or `StateRecord`.
-Data, no TVM, and nothing else of the compiler imported.
+A stateful operator carries a record as its attribute, from the model to its kernels. The record
+names the tensors; its class decides the lowering: `PagedRecord` or `StateRecord`. Plain data: no
+TVM, no other module of the compiler.
 """
 
 from __future__ import annotations
@@ -21,23 +22,25 @@ RecordType = TypeVar("RecordType", bound="LayerRecord")
 
 @dataclass(frozen=True)
 class CacheTensor:
-    """One tensor that a layer keeps, [num_pages, *shape]; a page, or a state's slot, is `shape`."""
+    """One cache tensor of a layer, [num_pages, *shape]; `shape` is one page, or one state's
+    slot."""
 
     name: str
-    """In the manifest with the layer's number: kv.3."""
+    """Prefix of the name in the manifest, which adds the layer's number: kv.3."""
     shape: tuple[int, ...]
     dtype: str
 
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """What a layer keeps. Layers that keep the same are a cache group."""
+    """The cache tensors of a layer. Layers with equal specs form a cache group."""
 
     group: CacheGroup
     tensors: tuple[CacheTensor, ...]
 
     def merge(self, other: CacheSpec) -> CacheSpec:
-        """What a layer keeps that has two operators. Raises ValueError if the kinds differ."""
+        """The spec of a layer with two stateful operators. Raises ValueError if their groups
+        differ."""
         if other.group != self.group:
             raise ValueError(f"one layer keeps {self.group} and {other.group}")
         return CacheSpec(self.group, self.tensors + other.tensors)
@@ -45,9 +48,9 @@ class CacheSpec:
 
 @dataclass(frozen=True)
 class CacheLayout:
-    """What kernels know of a layer's tensors: all of them, and in which group of a step they are.
+    """A layer's cache tensors and their group in a step, for kernels.
 
-    `LayerRecord.layout` makes of it what its kernels want (`layout.KvLayout`).
+    `LayerRecord.layout` converts it to the form its kernels take (`layout.KvLayout`).
     """
 
     tensors: tuple[CacheTensor, ...]
@@ -57,15 +60,16 @@ class CacheLayout:
 
 @dataclass(frozen=True)
 class LayerRecord(ABC):
-    """The numbers of an operator that remembers, as they ride on its call in the graph.
+    """Parameters of a stateful operator, carried as an attribute of its call in the graph.
 
-    The call's last two arguments are the layer's number and the record's text.
+    The call's last two arguments are the layer's number and the record as JSON.
     """
 
     operator: ClassVar[str]
-    """As the function in `models/ops.py` is named; the class is found by it in `RECORDS`."""
+    """Name of the function in `models/ops.py`; key of the class in `RECORDS`."""
     tensors: ClassVar[tuple[str, ...]]
-    """Names of what it may keep, in order: the first always, others as its pages need them."""
+    """Names of the cache tensors, in order: the first always exists, others as the page dtype
+    requires."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -73,56 +77,57 @@ class LayerRecord(ABC):
             RECORDS[cls.operator] = cls
 
     def to_json(self) -> str:
-        """As the attribute of a call in the graph."""
+        """The attribute of a call in the graph."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls: type[RecordType], text: str) -> RecordType:
-        """The record that `text` wrote."""
+        """The record of such an attribute."""
         return cls(**json.loads(text))
 
     @abstractmethod
     def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
-        """What it keeps, in pages of `page_size` tokens, of `dtype` where it leaves the choice."""
+        """The cache tensors, in pages of `page_size` tokens, of `dtype` where the operator leaves
+        the choice."""
 
     def layout(self, layout: CacheLayout) -> Any:
-        """Its tensors as its kernels want to see them."""
+        """The layer's tensors in the form its kernels take."""
         return layout
 
 
 RECORDS: dict[str, type[LayerRecord]] = {}
-"""The operators that remember: each class of records enters itself when it is defined."""
+"""Stateful operators: each record class registers itself when it is defined."""
 
 
 @dataclass(frozen=True)
 class PagedRecord(LayerRecord):
-    """Of an operator that keeps tokens in pages: the kernel `append` writes those of the step, then
-    the emitter with the operator's name reads all."""
+    """An operator with paged tokens: the kernel `append` writes the step's tokens, then the emitter
+    of the operator's name reads all pages."""
 
     append: ClassVar[str]
     queries: ClassVar[int] = 1
-    """How many of the operator's tensors ask; the others are appended."""
+    """Number of leading operands that are queries; the others are appended."""
 
     @property
     def num_queries(self) -> int:
-        """`queries`, unless that depends on the numbers."""
+        """`queries`, unless the record's parameters change it."""
         return self.queries
 
     @property
     def reads_shared_kv(self) -> bool:
-        """Whether it reads what another operator of the layer appended earlier in the step."""
+        """Whether it reads pages that another layer's operator appended earlier in the step."""
         return False
 
 
 @dataclass(frozen=True)
 class StateRecord(LayerRecord):
-    """Of an operator that keeps one state a sequence: the kernel with its name reads `slot_in`,
-    writes `slot_out` and makes the operator's value."""
+    """An operator with one state per sequence: the kernel of its name reads slot `slot_in`, writes
+    slot `slot_out` and computes the operator's value."""
 
 
 @dataclass(frozen=True)
 class CachePlan:
-    """A cache group of a model: layers of one kind, each with the same tensors."""
+    """A cache group of a model: its layers and their common tensors."""
 
     cache_spec: CacheSpec
     layers: tuple[int, ...]
@@ -132,8 +137,8 @@ class CachePlan:
         return self.cache_spec.group
 
     def info(self, pool: int, form: str = "rows") -> CacheInfo:
-        """As the manifest has it, with a pool of so many pages; keys and values lie in that
-        form."""
+        """The group's record in the manifest, for a pool of `pool` pages; `form` is the arrangement
+        of keys and values."""
         return CacheInfo(
             kind=self.group.kind,
             page_size=self.group.page_size,
@@ -151,8 +156,8 @@ class CachePlan:
 
 @dataclass(frozen=True)
 class Caches:
-    """All cache groups of a model; a library takes their tensors in this order: group after group,
-    in it layer after layer."""
+    """All cache groups of a model. A library takes their tensors in this order: group after group,
+    and layer after layer within a group."""
 
     plans: tuple[CachePlan, ...]
 
@@ -171,7 +176,7 @@ class Caches:
         )
 
     def locate(self, layer: int, name: str | None = None) -> tuple[int, int]:
-        """(group, place among all tensors) of a layer's tensor of that name, or of its first."""
+        """(group, index among all tensors) of a layer's tensor of that name, or of its first."""
         before = 0
         for g, plan in enumerate(self.plans):
             names = [tensor.name for tensor in plan.cache_spec.tensors]
@@ -182,11 +187,11 @@ class Caches:
         raise KeyError(f"layer {layer} keeps nothing")
 
     def layer_tensors(self, layer: int, record: LayerRecord) -> tuple[int, tuple[CacheTensor, ...]]:
-        """(place of the first among all tensors, tensors) of what a layer keeps for an operator."""
+        """(index of the first among all tensors, tensors) that a layer keeps for an operator."""
         g, first = self.locate(layer, record.tensors[0])
         tensors = self.plans[g].cache_spec.tensors
         return first, tuple(tensor for tensor in tensors if tensor.name in record.tensors)
 
     def infos(self, pools: Sequence[int], form: str = "rows") -> tuple[CacheInfo, ...]:
-        """As the manifest has them."""
+        """The groups' records in the manifest."""
         return tuple(plan.info(pool, form) for plan, pool in zip(self.plans, pools, strict=True))

@@ -1,7 +1,7 @@
-"""Reading the graph's calls and emitting new ones: what passes and kernels share.
+"""Reading the graph's calls and emitting new ones: helpers of passes and kernels.
 
-A graph is straight: one dataflow block, no control flow. Which operator becomes which kernel is the
-passes' business (`passes/`), what a kernel computes is `kernels/`'s.
+A graph is a straight line: one dataflow block, no control flow. Choosing kernels is `passes/`,
+computing is `kernels/`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mlcc_compiler.ir._tvm import ir, relax, tirx
 from mlcc_compiler.ir.layout import WeightPlan
 
 PREFIX = "mlcc."
-"""Of the names of our operators (`models/ops.py`), beside TVM's own."""
+"""Prefix of the names of mlcc's operators (`models/ops.py`), beside TVM's own."""
 
 
 class Graph:
@@ -27,8 +27,8 @@ class Graph:
         self._added: dict[Any, Any] = {}
 
     def add(self, kernel: Any, name: str) -> Any:
-        """A kernel's global variable; equal kernels are kept once in the module. The builder looks
-        for an equal one through the whole text of the kernel, so the same object is asked once."""
+        """A kernel's global variable; equal kernels are added once. The builder compares the whole
+        text of kernels, so an object that was added before is looked up by identity first."""
         if kernel not in self._added:
             self._added[kernel] = self.builder.add_func(kernel, name)
         return self._added[kernel]
@@ -45,8 +45,8 @@ class Graph:
 
 
 def check_dtypes(kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> None:
-    """Raises TypeError unless a kernel was made for tensors of the graph's dtypes: TVM does not ask
-    before the kernel runs."""
+    """Raises TypeError unless the kernel's dtypes match the graph's: TVM checks them only when
+    the kernel runs."""
     tensors = [a.ty for a in arguments if isinstance(a.ty, relax.TensorType)]
     given = [str(t.dtype) for t in (*tensors, *(out if isinstance(out, list) else [out]))]
     taken = [str(p.ty.dtype) for p in kernel.params if isinstance(p.ty, tirx.buffer.BufferType)]
@@ -69,24 +69,25 @@ class Weight:
 
     @property
     def members(self) -> tuple[Weight, ...]:
-        """Itself; see `Merged`."""
+        """The weight itself; `Merged` has several."""
         return (self,)
 
     @property
     def tensors(self) -> list[relax.Var]:
-        """Those of all members, one after the other."""
+        """The variables of the physical tensors."""
         return self.parts
 
 
 @dataclass(frozen=True)
 class Merged:
-    """Weights of one input whose rows make one output, each stored in a scheme of its own."""
+    """Weights that multiply one input into one output, one below the other, each stored in its own
+    scheme."""
 
     members: tuple[Weight, ...]
 
     @property
     def tensors(self) -> list[relax.Var]:
-        """Those of all members, one after the other."""
+        """Tensors of all members, one after the other."""
         return [part for member in self.members for part in member.parts]
 
 
@@ -99,8 +100,8 @@ def call_parts(call: relax.Call) -> tuple[str, list[Any]]:
 
 
 def calls(function: relax.Function) -> Iterator[relax.Call]:
-    """The calls of a straight function, in order: values of bindings. TVM's own visitor would walk
-    the types of all weights again for each."""
+    """The calls of a straight function, in order. TVM's own visitor would traverse the types of all
+    weights again for each."""
     for block in function.body.blocks:
         for binding in block.bindings:
             if isinstance(binding.value, relax.Call):
@@ -108,17 +109,17 @@ def calls(function: relax.Function) -> Iterator[relax.Call]:
 
 
 def is_call(node: Any, name: str) -> bool:
-    """A call of one of TVM's own operators."""
+    """Whether a node is a call of the named operator of TVM."""
     return isinstance(node, relax.Call) and isinstance(node.op, ir.Op) and node.op.name == name
 
 
 def is_attribute(expr: Any) -> bool:
-    """Whether an argument is a number or a text, known while compiling."""
+    """Whether an argument is a compile-time number or text."""
     return isinstance(expr, (tirx.IntImm, tirx.FloatImm, ir.StringImm))
 
 
 def literal(expr: Any) -> int | float | str:
-    """The Python value of an attribute that was passed as an argument."""
+    """The Python value of an attribute argument."""
     value = expr.value
     if isinstance(expr, tirx.IntImm):
         return int(value)
@@ -145,7 +146,7 @@ def dtype_of(expr: Any) -> str:
 
 
 def sizes(expr: Any) -> tuple[int, ...]:
-    """The static dimensions of a tensor, without its number of rows."""
+    """The static dimensions of a tensor, without the number of rows."""
     return tuple(d for d in dims(expr) if isinstance(d, int))
 
 

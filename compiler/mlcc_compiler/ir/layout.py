@@ -1,8 +1,8 @@
-"""What models, passes, kernels and the writer of weights agree on: how a weight is stored, how
-pages hold keys and values, and the numbers of a layer's attention.
+"""Layouts shared by models, passes, kernels and the weight writer: how a weight is stored, how
+pages hold keys and values, and the parameters of a layer's attention.
 
-Low in the compiler: data, no TVM, and nothing imported but what layers keep (`caches`) and what a
-quantized matrix is (`quantization.quantized`).
+Plain data at the bottom of the compiler: no TVM, and no imports except `caches` and
+`quantization.quantized`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from mlcc_compiler.quantization.quantized import Quantized
 Array = npt.NDArray[Any]
 
 INT8, INT8_WORDS = "int8", "int8x4"
-"""Pages of 8-bit numbers, as a kernel set reads them: bytes, or four in a word, the first lowest
-(WGSL has 32-bit types only). In memory they are the same on every device that runs here."""
+"""8-bit pages, as a kernel set reads them: bytes, or four in a u32 word, the first lowest (WGSL has
+32-bit types only). In memory they are the same on every device that runs here.
+"""
 INT8_FORMS = frozenset({INT8, INT8_WORDS})
-"""How pages are kept whose numbers stand for themselves times the scale of their token and head:
-the largest magnitude divided by 127 (absmax; LLM.int8(), Dettmers et al., 2022)."""
+"""8-bit page dtypes. Numbers are multiplied by the scale of their token and head: the largest
+magnitude divided by 127 (absmax; LLM.int8(), Dettmers et al., 2022).
+"""
 
 
 @dataclass(frozen=True)
 class AttentionShape(PagedRecord):
-    """The numbers of one layer's attention, from the model to the kernel."""
+    """Parameters of one layer's attention, from the model to the kernel."""
 
     operator: ClassVar = "attention"
     append: ClassVar = "append_kv"
@@ -39,20 +41,20 @@ class AttentionShape(PagedRecord):
     kv_heads: int
     head_dim: int
     scale: float
-    """What q . k is multiplied with."""
+    """Factor of q . k."""
     window: int | None = None
-    """Keys that a query sees, itself included; None = all before it."""
+    """Keys that a query attends to, itself included; None = all before it."""
     softcap: float | None = None
-    """Scores become cap * tanh(score / cap); None = they stay."""
+    """Scores become cap * tanh(score / cap); None = no soft cap."""
     sinks: bool = False
-    """A head's softmax has a score more, that of a sink (Xiao et al., 2024), learned and of no
-    value: what attends to it is lost."""
+    """Whether each head has an attention sink (Xiao et al., 2024): a learned additional score in
+    the softmax, without a value."""
     causal: bool = True
-    """Whether a query sees nothing behind it. If not it sees all of its sequence, which is one
-    step's; of a window those less than `window` away on both sides."""
+    """Whether queries attend to earlier keys only. If not, to the whole sequence, which is in one
+    step; with a window, to keys less than `window` away on both sides."""
     shared: bool = False
-    """Whether it brings no keys and values, but asks those that the layer's own attention keeps:
-    another layer's queries (cross-layer attention; Brandon et al., 2024)."""
+    """Whether the layer has no keys and values of its own, but attends to another layer's
+    (cross-layer attention; Brandon et al., 2024)."""
 
     @property
     def reads_shared_kv(self) -> bool:
@@ -65,7 +67,7 @@ class AttentionShape(PagedRecord):
 
     @property
     def slides(self) -> bool:
-        """Whether pages slide out of the window: a window group."""
+        """Whether pages are freed as the window moves: a window group."""
         return self.causal and self.window is not None
 
     @property
@@ -74,7 +76,7 @@ class AttentionShape(PagedRecord):
         return self.heads // self.kv_heads
 
     def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
-        """Pages of keys and values; of a window, if there is one. 8-bit ones have their scales."""
+        """Pages of keys and values, sliding if there is a window; 8-bit pages have scales."""
         kind = "window" if self.slides else "paged"
         rows, dim = (2, self.kv_heads, page_size), self.head_dim
         name, scale = self.tensors
@@ -103,7 +105,7 @@ class KvLayout:
 
     page_size: int
     dtype: str
-    """Of what is kept: a float, `INT8` or `INT8_WORDS`."""
+    """A float dtype, `INT8` or `INT8_WORDS`."""
     kv_heads: int
     head_dim: int
     step: StepLayout
@@ -111,7 +113,7 @@ class KvLayout:
 
     @property
     def is_int8(self) -> bool:
-        """Whether there are scales."""
+        """Whether pages are 8-bit, with scales."""
         return self.dtype in INT8_FORMS
 
     @property
@@ -122,7 +124,7 @@ class KvLayout:
 
     @classmethod
     def of(cls, layout: CacheLayout) -> KvLayout:
-        """Of a layer that keeps keys and values."""
+        """The layout of a layer with keys and values."""
         pages, *scales = layout.tensors
         _, kv_heads, page_size, width = pages.shape
         dtype = pages.dtype
@@ -142,21 +144,21 @@ class PhysicalTensor:
 
 @dataclass(frozen=True)
 class WeightLayout:
-    """How one weight is stored, and the functions that make it so."""
+    """How one weight is stored, and the functions that pack it."""
 
     tensors: tuple[PhysicalTensor, ...]
     pack: Callable[[npt.NDArray[np.float32]], list[Array]]
-    """From f32."""
+    """Packs f32."""
     pack_quantized: Callable[[Quantized], list[Array]] | None = None
-    """From codes that are of the scheme already: they are stored as they are. None: there are no
-    codes in this layout, pack what they stand for."""
+    """Packs codes that are already in the scheme, unchanged. None = the layout has no codes; the
+    dequantized values are packed."""
     tile: int = 0
-    """Rows that lie together: both take any whole number of tiles at a time, and the last rows,
-    and what they make of them follows, along the first axis. 0 = they take all rows only."""
+    """Rows per tile: both functions accept any number of whole tiles, and the last rows, and their
+    results concatenate along the first axis. 0 = they accept all rows only."""
 
     @classmethod
     def vector(cls, shape: tuple[int, ...]) -> WeightLayout:
-        """As it is, in float32."""
+        """An unquantized float32 vector."""
         part = PhysicalTensor("", shape, "float32")
         return cls((part,), lambda weight: [weight.astype(np.float32)])
 
@@ -176,7 +178,8 @@ class WeightPlan:
 
     @property
     def name(self) -> str:
-        """In the artifact: the sources' own, or what they share with their differences joined."""
+        """Name in the artifact: the source's own, or the sources' common parts with the differing
+        ones joined."""
         if len(self.sources) == 1:
             return self.sources[0]
         parts = [name.split(".") for name in self.sources]
@@ -189,7 +192,7 @@ class WeightPlan:
 
 
 def _joined(differences: list[str]) -> str:
-    """ "q_proj+k_proj", and of numbers that follow one another "0-127"."""
+    """ "q_proj+k_proj"; consecutive numbers become "0-127"."""
     first = differences[0]
     if len(differences) > 2 and first.isdecimal():
         numbers = [str(int(first) + i) for i in range(len(differences))]

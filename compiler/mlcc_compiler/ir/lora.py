@@ -1,5 +1,5 @@
-"""Room for low-rank adapters (LoRA; Hu et al., 2021): which products of a graph they add to, and
-the numbers that its kernels are built with. Data alone: what passes and kernels hand on.
+"""LoRA capacity (Hu et al., 2021): which linear layers adapters add to, and the parameters of the
+adapter kernels. Plain data for passes and kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DEFAULT_SLOTS = 8
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """What a compile is asked for."""
+    """Requested capacity: adapter slots and their largest rank."""
 
     rank: int
     slots: int = DEFAULT_SLOTS
@@ -24,14 +24,14 @@ class LoraConfig:
 
 @dataclass(frozen=True)
 class LoraShape:
-    """One site, as its kernels are built for it."""
+    """One site (linear layer), as its kernels are built for it."""
 
     inputs: int
     outputs: tuple[int, ...]
-    """Of each module; the product has them side by side."""
+    """Output size of each module; the product has the modules side by side."""
     slots: int
     rank: int
-    """For which there is room: the rows of a module in `a`, all rows of `b`."""
+    """Largest rank: the rows per module of `a`, all rows of `b`."""
     layout: StepLayout
 
     @classmethod
@@ -40,17 +40,17 @@ class LoraShape:
 
     @property
     def rows(self) -> int:
-        """Of `a`, and columns of what it makes of x."""
+        """Rows of `a`, columns of the product x a'."""
         return len(self.outputs) * self.rank
 
     @property
     def module_columns(self) -> list[int]:
-        """The first column of each module."""
+        """First output column of each module."""
         return [sum(self.outputs[:part]) for part in range(len(self.outputs))]
 
 
 def check_lora_limits(info: AdaptersInfo, target: Target) -> None:
-    """Raises UnsupportedError for more than a device's kernels may bind, or the target runs."""
+    """Raises UnsupportedError if the arrays exceed a device's largest binding."""
     if not info.sites:
         raise UnsupportedError("the model has no linear layer that adapters could add to")
     most = target.limits.get("storage_binding_bytes", 4 << 31)

@@ -1,9 +1,9 @@
-"""Multi-head latent attention (DeepSeek-AI, 2024): its numbers, and the pages that it keeps.
+"""Multi-head latent attention (DeepSeek-AI, 2024): its parameters and its pages.
 
-A token is kept as one latent of `rank` numbers, of which each head's key and value are linear
-functions, and one rotated key of `rope` numbers that all heads share. Kernels apply those functions
-to the query and to the result instead (the absorbed form), so that attention reads latents as they
-are kept: one key of rank + rope numbers for all heads, whose first `rank` are the value. Rotation
+A token's cache entry is one latent of `rank` numbers, of which each head's key and value are linear
+functions, and one rotated key of `rope` numbers shared by all heads. Kernels apply those functions
+to the query and to the result instead (the absorbed form), so attention reads latents
+directly: one key of rank + rope numbers for all heads, whose first `rank` are the value. Rotation
 is of neighbouring pairs.
 """
 
@@ -20,7 +20,7 @@ from mlcc_compiler.ir.layout import INT8_FORMS
 
 @dataclass(frozen=True)
 class MlaShape(PagedRecord):
-    """The numbers of one layer's latent attention, from the model to the kernel."""
+    """Parameters of one layer's latent attention, from the model to the kernel."""
 
     operator: ClassVar = "latent_attention"
     append: ClassVar = "append_latent"
@@ -28,31 +28,31 @@ class MlaShape(PagedRecord):
     tensors: ClassVar = ("latent",)
     heads: int
     nope: int
-    """Numbers of a head's query and key that are not rotated."""
+    """Size of the part of a head's query and key that is not rotated."""
     rope: int
-    """Those that are."""
+    """Size of the rotated part."""
     rank: int
-    """Numbers of the latent."""
+    """Size of the latent."""
     value: int
-    """Numbers of a head's value."""
+    """Size of a head's value."""
     scale: float
-    """What q . k is multiplied with."""
+    """Factor of q . k."""
     eps: float
-    """Of the latent's norm."""
+    """Epsilon of the latent's norm."""
 
     @property
     def width(self) -> int:
-        """Numbers that a token keeps."""
+        """Numbers per token in the cache."""
         return self.rank + self.rope
 
     @property
     def weight(self) -> tuple[int, int]:
-        """The shape of kv_b_proj: of each head the rows that make a key of a latent, then those
-        that make a value."""
+        """The shape of kv_b_proj: for each head the rows that map a latent to the key, then those
+        for the value."""
         return self.heads * (self.nope + self.value), self.rank
 
     def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
-        """Pages of latents, one tensor a layer. Raises UnsupportedError for 8-bit ones."""
+        """Pages of latents, one tensor a layer. Raises UnsupportedError for 8-bit pages."""
         if dtype in INT8_FORMS:
             raise UnsupportedError(
                 "--kv int8: pages of latents (multi-head latent attention) have no 8-bit form, as "
@@ -69,8 +69,8 @@ class MlaShape(PagedRecord):
 
 @dataclass(frozen=True)
 class MlaLayout:
-    """The page tensor of a layer, [num_pages, page_size, rank + rope], and which of the step's page
-    lists names its pages."""
+    """The page tensor of a layer, [num_pages, page_size, rank + rope], and the step's page list
+    that names its pages."""
 
     shape: MlaShape
     pages: CacheTensor

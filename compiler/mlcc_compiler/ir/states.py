@@ -1,7 +1,7 @@
-"""The records of operators that keep a state a sequence: what stays of it is of one size, however
-long it is. States are float32 whatever the dtype of pages: a rounding would stay in them for good.
+"""Records of operators with a recurrent state per sequence, of one size however long the sequence
+is. States are float32 whatever the dtype of pages: rounding errors would accumulate.
 
-As low as `layout`: data, from models to kernels.
+Plain data, from models to kernels.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from mlcc_compiler.ir.caches import CacheSpec, CacheTensor, StateRecord
 
 @dataclass(frozen=True)
 class ConvShape(StateRecord):
-    """A depthwise convolution over time that sees a token and the `taps` - 1 before it."""
+    """A depthwise causal convolution over a token and the `taps` - 1 before it."""
 
     operator: ClassVar = "causal_conv"
     tensors: ClassVar = ("conv",)
     channels: int
     taps: int
     activation: str = "silu"
-    """Behind it, of those that elementwise operators have."""
+    """Name of the activation applied to the result."""
     bias: bool = False
-    """Whether a number of each channel is added."""
+    """Whether channels have a bias."""
 
     def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
-        """The inputs that later tokens see, the oldest first."""
+        """The last inputs that later tokens need, oldest first."""
         return _state(CacheTensor("conv", (self.taps - 1, self.channels), "float32"))
 
 
 @dataclass(frozen=True)
 class DeltaShape(StateRecord):
     """The gated delta rule of one layer (Yang et al., 2024), or Kimi Delta Attention (Kimi Team,
-    2025), which forgets `by_channel`; `k_heads` divides `v_heads`."""
+    2025), which decays `by_channel`; `k_heads` divides `v_heads`."""
 
     operator: ClassVar = "delta_rule"
     tensors: ClassVar = ("delta",)
     k_heads: int
-    """Heads of queries and keys, each of which serves v_heads / k_heads neighbours."""
+    """Heads of queries and keys, each shared by v_heads / k_heads neighbouring value heads."""
     v_heads: int
     k_dim: int
     v_dim: int
     eps: float = 1e-6
-    """Under the root, where queries and keys are made of length 1."""
+    """Epsilon under the root when queries and keys are normalised to length 1."""
     by_channel: bool = False
-    """Whether each of a head's `k_dim` keys is forgotten at a speed of its own."""
+    """Whether each of a head's `k_dim` keys has its own decay."""
 
     @property
     def channels(self) -> int:
@@ -55,7 +55,7 @@ class DeltaShape(StateRecord):
 
     @property
     def speeds(self) -> int:
-        """Numbers a token that say how much is forgotten."""
+        """Decay numbers per token."""
         return self.v_heads * (self.k_dim if self.by_channel else 1)
 
     @property
@@ -64,7 +64,7 @@ class DeltaShape(StateRecord):
         return self.v_heads // self.k_heads
 
     def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
-        """The transposed matrix of each head: a row for each value, along the keys."""
+        """The transposed matrix of each head: a row per value, along the keys."""
         return _state(CacheTensor("delta", (self.v_heads, self.v_dim, self.k_dim), "float32"))
 
 
@@ -77,11 +77,11 @@ class ScanShape(StateRecord):
     heads: int
     head_dim: int
     groups: int
-    """Of heads that share an input and an output vector, side by side."""
+    """Groups of neighbouring heads that share B and C vectors."""
     state: int
-    """Numbers kept for each of a head's `head_dim`."""
+    """State size per number of a head's `head_dim`."""
     shortest: float = 0.0
-    """The least and the greatest step of time; None = any."""
+    """Smallest and largest time step; None = unbounded."""
     longest: float | None = None
 
     @property
@@ -91,7 +91,7 @@ class ScanShape(StateRecord):
 
     @property
     def channels(self) -> int:
-        """x of all heads, then the input vectors of all groups, then the output vectors."""
+        """x of all heads, then B of all groups, then C."""
         return self.inner + 2 * self.groups * self.state
 
     @property
@@ -100,7 +100,7 @@ class ScanShape(StateRecord):
         return self.heads // self.groups
 
     def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
-        """The matrix of each head: a row for each of its numbers, along the state."""
+        """The matrix of each head: a row per number of the head, along the state."""
         return _state(CacheTensor("scan", (self.heads, self.head_dim, self.state), "float32"))
 
 

@@ -28,22 +28,27 @@ class Decoder(nn.Module):
 
     def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """Of all tokens a[n, hidden], before the last norm."""
-        growth, own = self.config.growth, []
+        growth, layer_inputs = self.config.growth, []
         if growth is not None:
-            own = [ops.growth(positions, growth.beta, growth.length)] * self.config.num_layers
-        return self.through(self.embedded(token_ids), positions, own)
+            layer_inputs = [
+                ops.growth(positions, growth.beta, growth.length)
+            ] * self.config.num_layers
+        return self.run_layers(self.embed(token_ids), positions, layer_inputs)
 
-    def embedded(self, token_ids: Tensor) -> Tensor:
+    def embed(self, token_ids: Tensor) -> Tensor:
         """What the first layer reads."""
         x = self.embed_tokens(token_ids)
         return x if self.config.embed_scale == 1.0 else x * self.config.embed_scale
 
-    def through(self, x: Tensor, positions: Tensor, own: Sequence[Tensor] = ()) -> Tensor:
+    def run_layers(
+        self, x: Tensor, positions: Tensor, layer_inputs: Sequence[Tensor] = ()
+    ) -> Tensor:
         """x through all layers; each is given its `own`, too, if there are any."""
         tables = [ops.rope_table(positions, rope) for rope in self.config.ropes]
         for index, layer in enumerate(self.layers):
             rope = self.config.rope_of_layer[index]
-            x = layer(x, None if rope is None else tables[rope], *own[index : index + 1])
+            extra = (layer_inputs[index],) if layer_inputs else ()
+            x = layer(x, None if rope is None else tables[rope], *extra)
         return x
 
 

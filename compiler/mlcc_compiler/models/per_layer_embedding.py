@@ -38,9 +38,9 @@ class Stack(Decoder):
             self.per_layer_projection_norm = RMSNorm(config.inputs.width, config.norm_eps)
 
     def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
-        x = self.embedded(token_ids)
+        x = self.embed(token_ids)
         own = [] if self.inputs is None else self.own(token_ids, x, self.inputs)
-        return self.through(x, positions, own)
+        return self.run_layers(x, positions, own)
 
     def own(self, token_ids: Tensor, x: Tensor, inputs: LayerInputs) -> Sequence[Tensor]:
         """What each layer is given, a[n, width]; x is what the first one reads."""

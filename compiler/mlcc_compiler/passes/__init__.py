@@ -1,1 +1,1 @@
-"""One graph pass per file; `mlcc_compiler.pipeline` runs them in order."""
+"""Graph passes, one per file; `mlcc_compiler.pipeline` runs them in order."""

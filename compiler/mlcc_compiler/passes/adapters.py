@@ -1,8 +1,8 @@
-"""Pass: `forward_adapters`, which is `forward` with what each sequence's adapter adds to products.
+"""Pass: adds `forward_adapters`, which is `forward` plus each sequence's LoRA adapter.
 
-After projections were merged each linear layer of the blocks is a site: `y = x W'` becomes
-`y + (x A') B'` by two kernels, which read in the step what each token's sequence uses. `forward`
-stays as it is, to the bit: steps without adapters run it and pay nothing.
+After projections are merged, each linear layer of the blocks is a site: `y = x W'` becomes `y + (x
+A') B'` by two kernels, which read each token's adapter from the step. `forward` stays
+bit-identical: steps without adapters run it at no cost.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ENTRY = "forward_adapters"
 
 
 class MarkSites(Rewriter):
-    """Puts `mlcc.adapt` behind each linear layer of the blocks, with the number of its site; the
-    head, which reads rows and no tokens, is none. `names`: the weights' in their order."""
+    """Inserts `mlcc.adapt` after each linear layer of the blocks, with the number of its site. The
+    head reads rows, not tokens, and is no site. `names`: the weights' names in their order."""
 
     def __init__(self, module: ir.IRModule, names: Sequence[str]) -> None:
         super().__init__(module)
@@ -69,15 +69,15 @@ class MarkSites(Rewriter):
 
 
 def sites_of(module: ir.IRModule, names: Sequence[str]) -> tuple[AdapterSite, ...]:
-    """The sites of a traced graph, as it is."""
+    """The sites of a traced graph."""
     marked = MarkSites(module, names)
     marked.run()
     return tuple(marked.sites)
 
 
 class AdaptedKV(PagedKV):
-    """`PagedKV` of a marked graph: its parameters are `forward`'s and, before the weights, the
-    tensors of all sites."""
+    """`PagedKV` for a marked graph: the parameters are those of `forward` plus, before the weights,
+    the adapter tensors of all sites."""
 
     entry = ENTRY
 
@@ -119,10 +119,10 @@ def add_adapters(
     lora: LoraConfig,
     plans: Sequence[WeightPlan],
 ) -> tuple[ir.IRModule, tuple[AdapterSite, ...]]:
-    """The module with `forward_adapters` beside `forward`, and what adapters add to.
+    """The module with `forward_adapters` beside `forward`, and the sites.
 
-    merged: the graph whose projections are merged, from which `forward` was made, with weights
-    stored by these `plans`, in the order of `names`.
+    merged: the graph with merged projections that `forward` was lowered from, with weights stored
+    by these `plans`, in the order of `names`.
     """
     marked = MarkSites(merged, names)
     graph = relax.utils.copy_with_new_vars(marked.run()["forward"])
@@ -138,5 +138,5 @@ def add_adapters(
 
 
 def _read(plan: WeightPlan) -> tuple[Any, ...]:
-    """What makes two weights the same to who writes them."""
+    """The fields that decide whether two weights are stored alike."""
     return plan.sources, plan.use, plan.scheme, plan.layout.tensors

@@ -1,5 +1,6 @@
-"""The functions of a library beside `forward`: `sample`, `top_logprobs`, `adjust`, `copy_pages` and
-`interface`."""
+"""Adds the library's functions beside `forward`: `sample`, `top_logprobs`, `adjust`, `copy_pages`
+and `interface`.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ def add_sample(
 def add_top_logprobs(
     module: ir.IRModule, kernels: KernelSet, vocab_size: int, layout: StepLayout
 ) -> ir.IRModule:
-    """top_logprobs(logits f32[r, V], step, what `sample` gave) -> ids i32[r, 20], logprobs
-    f32[r, 20]: called only if a row wants some."""
+    """top_logprobs(logits f32[r, V], step, outputs of `sample`) -> ids i32[r, 20], logprobs f32[r,
+    20]: called only if a row requests some."""
     rows = size_variable("r")
     inputs = [relax.Var("logits", tensor([rows, vocab_size])), step_variable(layout)]
     inputs.append(relax.Var("ids", tensor([rows], "int32")))
@@ -41,7 +42,7 @@ def _add(
     vocab_size: int,
     layout: StepLayout,
 ) -> ir.IRModule:
-    """With a function of what the set emits for it, which also has the results."""
+    """Add a function that calls the set's emitter and returns its results."""
     builder = relax.BlockBuilder(module)
     with builder.function(name, inputs):
         with builder.dataflow():
@@ -55,7 +56,7 @@ def add_adjust(
     module: ir.IRModule, kernels: KernelSet, vocab_size: int, layout: StepLayout
 ) -> ir.IRModule:
     """adjust(logits f32[r, V], adjustments, last_sampled) -> logits, in place: called only if a row
-    is adjusted. last_sampled is the previous step's, as `forward` had it."""
+    is adjusted. last_sampled is the previous step's, the same as for `forward`."""
     builder = relax.BlockBuilder(module)
     adjusting = AdjustLayout.of(layout, vocab_size)
     logits = relax.Var("logits", tensor([size_variable("r"), vocab_size]))
@@ -93,9 +94,9 @@ def add_copy_pages(
 
 
 def add_interface(module: ir.IRModule, interface: str) -> ir.IRModule:
-    """interface() -> the hash of the numbers in the manifest that the code was compiled for.
+    """interface() -> hash of the manifest's numbers that the code was compiled for.
 
-    For a module that is ready for code generation: only then its weights are known.
+    For a module ready for code generation: its weights are known only then.
     """
     said = relax.Function([], relax.SeqExpr([], ir.StringImm(interface)), relax.ObjectType())
     extended = ir.IRModule(module.functions, attrs=module.attrs)

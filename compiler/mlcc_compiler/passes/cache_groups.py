@@ -1,6 +1,6 @@
-"""Which layers share a cache group, read from the graph: those that keep the same of the past.
+"""Cache groups of a traced graph: layers with the same cache tensors share a group.
 
-Layers that see all tokens are a paged group, those of one window a group of that window, those
+Full-attention layers form a paged group, those of one window a sliding group of that window, those
 with a state a group of slots.
 """
 
@@ -16,9 +16,9 @@ _ORDER = ("paged", "window", "state")
 
 
 def caches_of(module: ir.IRModule, page_size: int, dtype: str) -> Caches:
-    """The cache groups of a traced model: pages, then windows, the narrow ones first, then states.
+    """The cache groups of a traced model: pages, then windows, narrow ones first, then states.
 
-    Tensors of pages are of `dtype`, in pages of `page_size` tokens.
+    Page tensors are of `dtype`, in pages of `page_size` tokens.
     """
     layers: dict[int, CacheSpec] = {}
     for layer, record in _records_of(module["forward"]):
@@ -38,7 +38,7 @@ def caches_of(module: ir.IRModule, page_size: int, dtype: str) -> Caches:
 
 
 def _records_of(function: relax.Function) -> Iterator[tuple[int, LayerRecord]]:
-    """(layer, record) of each call that remembers, in order."""
+    """(layer, record) of each stateful call, in order."""
     for block in function.body.blocks:
         for binding in block.bindings:
             if isinstance(binding.value, relax.Call):

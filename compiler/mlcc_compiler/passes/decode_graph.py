@@ -1,10 +1,10 @@
-"""The function `decode`: `forward` for steps of one token a sequence, replayed as one CUDA graph.
+"""Adds `decode`: `forward` for steps of one token a sequence, replayed as one CUDA graph.
 
 Launching hundreds of small kernels takes the host longer than they run; a captured graph is one
 launch. TVM captures a function's kernels at its first call with some sizes and replays them at
-later calls with the same sizes, from storage that stays. `forward` gets the same storage, which is
-sound as one stream runs both in order and nothing in it outlives a call. What is captured are
-addresses: the caller passes the same tensors again, with new contents; in the runtime,
+later calls with the same sizes, from persistent storage. `forward` shares the storage, which is
+sound because one stream runs both in order and nothing in it outlives a call. Addresses are
+captured, so the caller passes the same tensors again with new contents; in the runtime,
 `mlcc/device/tvm/cuda_graphs.py` does.
 """
 
@@ -17,7 +17,7 @@ NAME = "decode"
 
 
 def add_decode(module: ir.IRModule, layout: StepLayout) -> ir.IRModule:
-    """A copy of `forward`, bounded to a token a sequence, whose kernels may be captured."""
+    """Add a copy of `forward`, bounded to one token a sequence, whose kernels may be captured."""
     forward = module["forward"]
     bounds = {**dict(forward.attrs["tir_var_upper_bound"]), "n": layout.max_sequences}
     pools = [f"num_pages_{g}" for g in range(len(layout.groups))]
@@ -33,9 +33,9 @@ def add_decode(module: ir.IRModule, layout: StepLayout) -> ir.IRModule:
 
 
 def capture_decode(module: ir.IRModule) -> ir.IRModule:
-    """Lift the kernels of `decode` into a captured function; nothing of the others.
+    """Lift the kernels of `decode` into a captured function; other functions stay.
 
-    To be run where memory is planned. TVM takes inputs beyond `num_input` for fixed.
+    Runs where memory is planned. TVM treats inputs beyond `num_input` as fixed.
     """
     for variable, function in list(module.functions.items()):
         if isinstance(function, relax.Function) and variable.name_hint != NAME:

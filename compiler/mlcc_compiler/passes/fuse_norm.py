@@ -1,7 +1,7 @@
-"""Pass: a residual sum and the norm that reads it become one operator, `mlcc.add_rms_norm`.
+"""Pass: fuses a residual sum and the norm that reads it into `mlcc.add_rms_norm`.
 
-The sum is read and written once instead of twice. Every other reader of the sum takes it from the
-pair. Knows graphs, not kernels.
+The sum is read and written once instead of twice. Other readers of the sum take it from the pair.
+Knows graphs, not kernels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Pass: a kernel that prepares what another one made joins it: one call instead of two.
+"""Pass: fuses a kernel that prepares another kernel's output into that kernel: one call instead of
+two.
 
-Rows are quantized, or rounded to bf16, for the products that read them: whatever makes the rows
-(a norm, attention, a gated product) then does that too. One rule for all of them; it looks at calls
-of kernels, and knows none by name (`kernels.joined`).
+Rows are quantized, or rounded to bf16, for the products that read them; the kernel that makes the
+rows (a norm, attention, a gated product) then does that too. One rule for all: the pass looks at
+calls of kernels and knows none by name (`kernels/joined.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mlcc_compiler.passes.rewrite import Rewriter
 
 
 class JoinKernels(Rewriter):
-    """Of several kernels that prepare one array the first joins; calls that write in place stay."""
+    """If several kernels prepare one array, the first is joined; calls that write in place stay."""
 
     def __init__(self, module: ir.IRModule, entry: str) -> None:
         self.entry = entry
@@ -85,7 +86,7 @@ class JoinKernels(Rewriter):
         return relax.TupleGetItem(whole, first + expr.index)
 
     def value(self, expr: Any) -> Any:
-        """A reader's only array, where it is not one of several."""
+        """A kernel's single output, where the call returns no tuple."""
         if isinstance(expr, relax.Var) and expr in self.behind and expr not in self.values:
             whole, first = self.behind[expr]
             self.values[expr] = self.builder.emit(relax.TupleGetItem(whole, first))
@@ -93,7 +94,7 @@ class JoinKernels(Rewriter):
 
 
 def _outputs(call: relax.Call) -> list[Any]:
-    """The types of the arrays that a call makes."""
+    """The types of a call's output arrays."""
     (made,) = call.ty_args
     return list(made.fields) if isinstance(made, relax.TupleType) else [made]
 

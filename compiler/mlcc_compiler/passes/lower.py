@@ -1,7 +1,7 @@
-"""Pass: every `mlcc.*` operator becomes calls of the target's kernels.
+"""Pass: lowers every `mlcc.*` operator to calls of the target's kernels.
 
-With it the weights change from what a checkpoint holds to what the kernels read: the pass returns
-a `WeightPlan` per tensor of the checkpoint, which says how it is quantized, packed and named.
+The weights change from the checkpoint's tensors to what the kernels read: the pass returns a
+`WeightPlan` per weight, which says how it is quantized, packed and named.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LowerOperators(Rewriter):
         return [*inputs, self.weights]
 
     def _plan(self, function: relax.Function) -> list[WeightPlan]:
-        """How each weight is stored, from how the graph uses it; merged ones are one weight."""
+        """Layout of each weight, from its use in the graph; merged ones are one weight."""
         shapes = [tuple(int(d) for d in f.shape.values) for f in self.old_weights.ty.fields]
         uses = _Uses(self.old_weights, len(shapes))
         for block in function.body.blocks:
@@ -111,7 +111,7 @@ class LowerOperators(Rewriter):
         self.values[binding.var] = value
 
     def value(self, expr: Any) -> Any:
-        """Arguments of kernels that are called already (paging's) take a norm's weight as it is."""
+        """Kernels that were emitted earlier (by paging) take a norm's weight unpacked."""
         if isinstance(expr, relax.Tuple):
             fields = [self.value(item) for item in expr.fields]
             return relax.Tuple([f.vector if isinstance(f, Weight) else f for f in fields])
@@ -120,7 +120,7 @@ class LowerOperators(Rewriter):
     # -- operators -------------------------------------------------------------------------------
 
     def rewrite(self, expr: Any) -> Any:
-        """Any operator of `models/ops.py`, unless a method below makes an exception of it."""
+        """Lowers any operator of `models/ops.py`, unless a method below handles it."""
         if isinstance(expr, relax.Call):
             name, arguments = call_parts(expr)
             operator = name.removeprefix(PREFIX)
@@ -141,7 +141,8 @@ class LowerOperators(Rewriter):
         return self.call_tir(kernel, operator, tensors, out)
 
     def read(self, operator: str, arguments: list[Any], out: Any) -> Any:
-        """Emit an operator that reads packed weights; several are one to its emitter."""
+        """Emit an operator that reads packed weights; merged weights are one operand to its
+        emitter."""
         members = tuple(a.index for a in arguments if isinstance(a, Member))
         if members:
             first = next(i for i, a in enumerate(arguments) if isinstance(a, Member))
@@ -155,7 +156,7 @@ class LowerOperators(Rewriter):
         return self.kernels.emit(operator, self, *plain, out=out)
 
     def op_all_reduce(self, arguments: list[Any], call: relax.Call) -> Any:
-        """Not a kernel's: the library calls whoever runs it."""
+        """Not a kernel: the library calls the executor."""
         name, _ = call_parts(call)
         return relax.call_dps_packed(name, relax.Tuple(arguments), call.ty_args[0])
 
@@ -171,13 +172,13 @@ class LowerOperators(Rewriter):
 
 @dataclass(frozen=True)
 class Member:
-    """A weight of the old graph that is part of a merged one."""
+    """A weight of the old graph that became part of a merged one."""
 
     index: int
 
 
 class _Uses:
-    """What the graph does with each weight: its use, its scheme, and with which it is merged."""
+    """How the graph uses each weight: its use, its scheme, and the weights it is merged with."""
 
     def __init__(self, weights: Any, count: int) -> None:
         self.weights = weights
@@ -204,7 +205,7 @@ class _Uses:
             self._note_read(use, arguments)
 
     def _note_read(self, use: str, arguments: list[Any]) -> None:
-        """A matrix that a linear reads too is no table; those of experts are read as one."""
+        """A matrix that a linear reads too is no table; matrices of experts are read as one."""
         *found, scheme = arguments
         weights = [a for a in found if isinstance(a, relax.Var) and a in self.members]
         group = tuple(i for a in weights if len(dims(a)) > 1 for i in self.members[a])
@@ -219,12 +220,12 @@ class _Uses:
             self.merged.add(group)
 
     def runs(self, members: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        """Neighbours of one scheme, which are stored as one."""
+        """Neighbouring weights of one scheme, which are stored as one."""
         for _, run in groupby(members, lambda index: self.schemes[index]):
             yield tuple(run)
 
     def groups(self) -> list[tuple[int, ...]]:
-        """Every weight once, alone or with those it is merged with, in the order of the first."""
+        """Every weight once, alone or with those it is merged with, in order of first use."""
         inside = {index for group in self.merged for index in group}
         alone = [(i,) for i in range(len(self.uses)) if i not in inside]
         return sorted([*alone, *self.merged])

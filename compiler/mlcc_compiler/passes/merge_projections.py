@@ -1,10 +1,10 @@
-"""Pass: projections of one input become one product over their matrices laid side by side.
+"""Pass: merges projections of one input into one product over their concatenated matrices.
 
 `q`, `k`, `v` with their norms and rotations become `mlcc.attention_qkv`, which reads them from one
-array; `gate` and `up` become `mlcc.gated_fused`; what a model lays `side_by_side` is one product at
-once. One launch reads x once, where there were three or two. The merged matrix is `mlcc.concat_rows
-(weights...)`, its scheme those of its members with a "+" between: how it is stored is decided where
-operators are lowered. Where something does not match, the graph stays as it is.
+array; `gate` and `up` become `mlcc.gated_fused`; a model's explicit `side_by_side` is one product
+at once. One launch reads x once, instead of three or two. The merged matrix is `mlcc.concat_rows
+(weights...)`, its scheme those of its members joined by "+"; how it is stored is decided when
+operators are lowered. Graphs that do not match are left unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Projection:
 
 @dataclass(frozen=True)
 class Head:
-    """How q, k or v comes to attention: projected, perhaps normalised, perhaps rotated."""
+    """A q, k or v operand of attention: projected, optionally normalised, optionally rotated."""
 
     projected: Any
     """[n, heads * head_dim] in the old graph."""
@@ -41,7 +41,7 @@ class Head:
 
 
 class MergeProjections(Rewriter):
-    """The kernel set says which of the two are wanted, and which schemes meet in one product."""
+    """The kernel set decides which of the two merges apply, and which schemes share a product."""
 
     def __init__(self, module: ir.IRModule, kernels: KernelSet) -> None:
         super().__init__(module)
@@ -50,7 +50,7 @@ class MergeProjections(Rewriter):
         self.old: dict[Any, Any] = {}
 
     def run(self) -> ir.IRModule:
-        """The rewritten module, without what became unused."""
+        """The rewritten module, without bindings that became unused."""
         return DropUnused(super().run()).run()
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
@@ -117,7 +117,8 @@ class MergeProjections(Rewriter):
         )
 
     def _head(self, value: Any) -> Head | None:
-        """Walk back from attention's argument to its projection; None if it is anything else."""
+        """Walk back from attention's argument to its projection; None if the pattern does not
+        match."""
         table = norm = None
         if (call := self._call(value, "mlcc.rope")) is not None:
             value, table, pairs = call
@@ -132,7 +133,7 @@ class MergeProjections(Rewriter):
         return Head(reshape.args[0], norm, table)
 
     def _call(self, value: Any, name: str) -> list[Any] | None:
-        """The arguments of the old call that made `value`, if it is of that name."""
+        """The arguments of the old call that computed `value`, if it calls `name`."""
         call = self.old.get(value)
         if not isinstance(call, relax.Call):
             return None
@@ -142,7 +143,8 @@ class MergeProjections(Rewriter):
     # -- one product -----------------------------------------------------------------------------
 
     def _joined(self, parts: list[Any]) -> Any | None:
-        """One array with the `parts` side by side: what was split, or a merged product."""
+        """One array with the `parts` side by side: the array they were split from, or a merged
+        product."""
         whole = self._was_split(parts)
         if whole is not None:
             return self.value(whole)
@@ -169,7 +171,7 @@ class MergeProjections(Rewriter):
         )
 
     def _was_split(self, parts: list[Any]) -> Any | None:
-        """The array of which `parts` are all the columns, in order (Phi-3's qkv_proj)."""
+        """The array whose columns are exactly the `parts`, in order (Phi-3's qkv_proj)."""
         items: list[Any] = [self.old.get(part) for part in parts]
         if not all(isinstance(item, relax.TupleGetItem) for item in items):
             return None

@@ -1,11 +1,11 @@
-"""Pass: lower operators that remember to kernels over the caches, which they write in place.
+"""Pass: lowers stateful operators to kernels that update the caches in place.
 
 `mlcc.attention` becomes "append keys and values to the pages, then attend over them"; an operator's
-record says what becomes of it (`caches`). After it, `forward` takes a step
+record decides its lowering (`ir/caches.py`). Afterwards `forward` takes a step
 (`mlcc.engine.batch.tables`), its sizes, and the tensors of all caches. Three rules keep in-place
-updates honest, each seen to fail silently otherwise: the updated tensor is a new variable and the
+updates correct, each seen to fail silently otherwise: the updated tensor is a new variable and the
 old one is never used again; the kernel is opaque to fusion (op_pattern 8); and no pass that merges
-or reorders equal calls runs afterwards. `check_updates` counts that each tensor is still updated
+or reorders equal calls runs afterwards. `check_updates` verifies that each tensor is still updated
 once in the final module.
 """
 
@@ -26,7 +26,7 @@ from mlcc_compiler.passes.variables import UPDATES, cache_variable, size_variabl
 
 
 class PagedKV(Rewriter):
-    """Makes a step and the caches the parameters of `forward`."""
+    """Makes a step and the caches parameters of `forward`."""
 
     def __init__(
         self, module: ir.IRModule, caches: Caches, step: StepLayout, kernels: KernelSet
@@ -49,7 +49,7 @@ class PagedKV(Rewriter):
         return [self.step, sizes, self.last_sampled, self.tensors, weights]
 
     def begin(self) -> None:
-        """One kernel makes plain arrays of what every layer reads."""
+        """Emit the kernel that unpacks the step into the arrays that every layer reads."""
         groups = [g for g, group in enumerate(self.layout.groups) if group.has_pages]
         tokens, rows = (tensor([self.sizes[name]], "int32") for name in ("n", "r"))
         out = [tokens, tokens, rows, *([tokens] * len(groups))]
@@ -60,7 +60,7 @@ class PagedKV(Rewriter):
         self.slots = dict(zip(groups, values[len(self.inputs) :], strict=True))
 
     def rewrite(self, expr: Any) -> Any:
-        """An operator that remembers, by the class of its record."""
+        """Lower a stateful operator, by the class of its record."""
         if isinstance(expr, relax.Call):
             name, arguments = call_parts(expr)
             kind = RECORDS.get(name.removeprefix(PREFIX))
@@ -74,7 +74,7 @@ class PagedKV(Rewriter):
         return super().rewrite(expr)
 
     def op_attention_qkv(self, arguments: list[Any], call: relax.Call) -> Any:
-        """Like `attention`, of q, k and v side by side, yet to be normalised and rotated."""
+        """`attention` of q, k and v side by side, not yet normalised or rotated."""
         qkv, table, norms, layer, text, eps, offset = arguments
         norm = (float(literal(eps)), float(literal(offset))) if norms.fields else None
         out = call.ty_args[0]
@@ -86,7 +86,7 @@ class PagedKV(Rewriter):
         return self._attend([q], pages, place)
 
     def op_mean_rows(self, arguments: list[Any], call: relax.Call) -> Any:
-        """Whose tokens are whose, the step says."""
+        """The step says which tokens belong to which sequence."""
         kernel = self.kernels.kernel("mean_rows", self.layout, dims(arguments[0])[1])
         return self.call_tir(kernel, "mean_rows", [*arguments, self.step], call.ty_args[0])
 
@@ -115,8 +115,8 @@ class PagedKV(Rewriter):
         sizes: Sequence[Any] = (),
         out: Sequence[Any] = (),
     ) -> list[relax.Var]:
-        """Emit a kernel that writes a layer's tensors, its arguments between `inputs` and `sizes`,
-        in place; gives them, and what it makes beside them."""
+        """Emit a kernel that updates a layer's tensors in place, its arguments between `inputs` and
+        `sizes`; returns them and its other outputs."""
         count = len(place.layout.tensors)
         old = [
             self.builder.emit(relax.TupleGetItem(self.tensors, place.first + i))
@@ -148,7 +148,7 @@ class PagedKV(Rewriter):
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operator keeps its tensors: from place `first` among those of the library."""
+    """An operator's cache tensors: from index `first` among those of the library."""
 
     record: LayerRecord
     first: int
@@ -168,7 +168,7 @@ def check_updates(module: ir.IRModule, tensors: int) -> None:
 
 
 def _updated(module: ir.IRModule, function: Any) -> list[Any]:
-    """The variables that kernels of a function write in place, as often as they do."""
+    """The variables that a function's kernels update in place, once per update."""
     updated: list[Any] = []
     if not isinstance(function, relax.Function):
         return updated

@@ -1,7 +1,7 @@
-"""Rebuilding a straight-line graph one binding at a time; what the graph passes are written with.
+"""Base class of graph passes: rebuilds a straight-line graph one binding at a time.
 
 mlcc's `forward` has one dataflow block and no control flow, so a pass is an interpreter: it visits
-the bindings in order and emits, for each call, the same call or something better.
+the bindings in order and emits, for each call, the same call or a replacement.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Rewriter(Graph):
         return self.builder.finalize()
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
-        """Look at the whole function first; returns the parameters of the new one."""
+        """Inspect the whole function first; returns the parameters of the new one."""
         return list(function.params)
 
     def begin(self) -> None:
-        """Emit what comes before the first binding."""
+        """Emit code before the first binding."""
 
     def visit(self, binding: Any) -> None:
         value = self.rewrite(binding.value)

@@ -1,12 +1,12 @@
 """Passes over the storages that functions allocate.
 
-Every storage is as large as its sizes may get, always. TVM plans a function's own tensors for their
-bounds, but what a function returns is allocated anew, as large as it is. Its pools keep what was
-freed, by size: logits of 1, 2, 3 .. 64 rows would stay in memory beside each other.
+Every storage is allocated at its upper bound. TVM plans a function's own tensors for their bounds,
+but returned tensors are allocated at their exact size. Its pools keep freed storages by size:
+logits of 1, 2, 3 .. 64 rows would all stay in memory.
 
-For CPUs a storage holds arrays of one size alone: of rows of the same bytes, so that a row lies
-where that row of the array before it lay, in the caches of the core that computes it. Of another
-size, it would lie where another core has just written, and each line is fetched from there.
+For CPUs a storage holds arrays of one size only, so that a row lies where the same row of the
+previous array lay, in the caches of the core that computes it. With mixed sizes it would lie where
+another core has just written, and each cache line would be fetched from there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlcc_compiler.ir._tvm import ir, relax, tirx, tvm
 from mlcc_compiler.ir.graph import calls, is_call
 
 PAGE = 4096
-"""What TVM's pools round to."""
+"""Granularity of TVM's pools."""
 
 
 def bound_storages(module: ir.IRModule) -> ir.IRModule:
@@ -35,14 +35,14 @@ def bound_storages(module: ir.IRModule) -> ir.IRModule:
 
 
 def storage_bytes(module: ir.IRModule) -> int:
-    """Of all functions together, as pools give them out: what steps take, at most."""
+    """Storage of all functions together, rounded as the pools do: the most that steps take."""
     functions = (f for f in module.functions.values() if isinstance(f, relax.Function))
     found = (storage_size(call) for function in functions for call in calls(function))
     return sum(PAGE * ceil(size / PAGE) for size in found if size is not None)
 
 
 def storage_size(call: relax.Call) -> int | None:
-    """Bytes that a call allocates, if it allocates a storage and they are constant."""
+    """Bytes of an `alloc_storage` call of constant size; None otherwise."""
     if not is_call(call, "relax.memory.alloc_storage"):
         return None
     (size,) = call.args[0].values
@@ -50,7 +50,7 @@ def storage_size(call: relax.Call) -> int | None:
 
 
 def storages_by_size(module: ir.IRModule) -> ir.IRModule:
-    """The module after TVM's planning, whose storages hold arrays of one size each."""
+    """The module after TVM's planning, with storages that hold arrays of one size each."""
     for variable, function in list(module.functions.items()):
         if isinstance(function, relax.Function):
             module[variable] = _BySize(module).visit_expr(function)
@@ -59,8 +59,8 @@ def storages_by_size(module: ir.IRModule) -> ir.IRModule:
 
 @relax.expr_functor.mutator
 class _BySize(relax.PyExprMutator):
-    """Where TVM has a storage hold the next array, the one before is not read any more: what held
-    it is free for another array of its size."""
+    """Where TVM's plan reuses a storage, the previous array is dead: its new storage is then free
+    for another array of the same size."""
 
     def __init__(self, module: ir.IRModule) -> None:
         super().__init__(module)
@@ -83,7 +83,7 @@ class _BySize(relax.PyExprMutator):
         return relax.Call(call.op, [own, offset, shape, dtype, *rest], call.attrs, call.ty_args)
 
     def _taken(self, storage: relax.Var, size: Any) -> relax.Var:
-        """What holds the next array of a storage of TVM's."""
+        """The storage for the next array that TVM placed in a given storage."""
         if storage in self._holds:
             before, held = self._holds[storage]
             self._free[before].append(held)

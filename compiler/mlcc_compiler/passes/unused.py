@@ -1,7 +1,8 @@
-"""Pass: bindings whose value nobody reads are left out.
+"""Pass: drops unused bindings.
 
-TVM's own (DeadCodeElimination) looks at all of a tuple's types for each of its items, which for the
-weights of 48 layers of 128 experts, 18,914 of them, takes minutes; this looks at each binding once.
+TVM's own pass (DeadCodeElimination) inspects all of a tuple's types for each of its items, which
+for the weights of 48 layers of 128 experts, 18,914 of them, takes minutes; this one visits each
+binding once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from mlcc_compiler.passes.rewrite import Rewriter
 
 
 class DropUnused(Rewriter):
-    """Straight-line graphs whose calls have no effects: those before caches are written."""
+    """For straight-line graphs without side effects, before caches are lowered."""
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
         self.used = set(_read(function.body.body))

@@ -1,4 +1,6 @@
-"""What several functions of a library share: parameters, and how kernels say what they write."""
+"""Variables shared by several functions of a library: parameters, and the attribute for in-place
+updates.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.graph import tensor
 
 UPDATES = "mlcc.updates"
-"""An attribute of kernels: which of its arguments are tensors of caches that it writes in place."""
+"""Kernel attribute: indices of the arguments that are cache tensors updated in place."""
 
 
 def size_variable(name: str) -> tirx.Var:
-    """A size that is known when a step runs."""
+    """A symbolic size, known when a step runs."""
     return tirx.Var(name, "int64")
 
 

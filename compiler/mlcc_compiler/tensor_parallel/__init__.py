@@ -1,1 +1,1 @@
-"""Tensor parallelism: a model that several processes, its ranks, compute together."""
+"""Tensor parallelism: a model computed by several processes (ranks)."""

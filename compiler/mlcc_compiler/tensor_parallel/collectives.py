@@ -1,5 +1,6 @@
-"""What ranks exchange, as operators of the graph. No kernel computes them: a library calls the
-executor, which knows the other ranks (runtime/native/src/ranks.cc)."""
+"""Collectives as operators of the graph. No kernel computes them: a library calls the executor,
+which connects the ranks (runtime/native/src/ranks.cc).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ COLLECTIVES = (ALL_REDUCE, ALL_GATHER)
 
 
 def all_reduce(x: Tensor) -> Tensor:
-    """The sum of all ranks' x, on each of them, of the same bits."""
+    """The sum of all ranks' x, bit-identical on every rank."""
     return _call(ALL_REDUCE, x, list(x.shape))
 
 
 def all_gather(x: Tensor, ranks: int) -> Tensor:
-    """x f32[r, width] of all ranks side by side, on each of them: f32[r, ranks * width]."""
+    """x f32[r, width] of all ranks side by side, on every rank: f32[r, ranks * width]."""
     rows, width = x.shape
     return _call(ALL_GATHER, x, [rows, ranks * width])
 

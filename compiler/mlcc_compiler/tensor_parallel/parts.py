@@ -1,7 +1,7 @@
-"""Which part of a tensor each rank has, and a checkpoint's tensors as one rank sees them.
+"""Partition of tensors over ranks, and a checkpoint's tensors as one rank sees them.
 
-A matrix that a rank has some rows of makes some of the outputs; of one that it has some columns of,
-what it makes is a part of a sum. Knows no model.
+A matrix split by rows computes some of the outputs; one split by columns computes a partial sum.
+Knows no model.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ ROWS, COLUMNS = 0, 1
 
 @dataclass(frozen=True)
 class Part:
-    """What ranks have of a tensor: equal parts along an axis."""
+    """A rank's part of a tensor: equal parts along an axis."""
 
     axis: int | None
-    """ROWS, COLUMNS, or None: rank 0 has all of it, and others have zeros (a bias that is added to
-    each part of a sum would be added as often)."""
+    """ROWS, COLUMNS, or None: rank 0 has the whole tensor, the others zeros (a bias of partial sums
+    must be added once)."""
     sections: tuple[int, ...] = ()
-    """Rows that are divided each for itself (q, k and v in one matrix); () = all together."""
+    """Row sections that are split independently (q, k and v in one matrix); () = one section."""
     copies: tuple[int, ...] = ()
-    """Of each section how many neighbouring ranks have the same part; () = none share any."""
+    """Number of neighbouring ranks that share the same part, for each section; () = none."""
 
     def rows(self, size: int, rank: int, ranks: int) -> list[range]:
-        """Those that a rank has of `size` rows, in pieces."""
+        """Row ranges of a rank, of `size` rows."""
         if self.axis != ROWS:
             return [range(size)]
         found, first = [], 0
@@ -50,14 +50,14 @@ class Part:
         return found
 
     def columns(self, size: int, rank: int, ranks: int) -> slice:
-        """Those that a rank has of `size` columns."""
+        """Column range of a rank, of `size` columns."""
         if self.axis != COLUMNS:
             return slice(None)
         own = size // ranks
         return slice(rank * own, (rank + 1) * own)
 
     def shape(self, shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
-        """Of a rank's part."""
+        """Shape of a rank's part."""
         if self.axis is None:
             return shape
         own = list(shape)
@@ -69,15 +69,16 @@ class Part:
 
 @dataclass(frozen=True)
 class RankTensors:
-    """What one rank reads of a checkpoint, under the same names; tensors without a part whole."""
+    """A checkpoint's tensors as one rank reads them, under the same names; tensors without a part
+    are whole."""
 
     base: Tensors
     parts: Mapping[str, Part]
-    """By the checkpoint's names, and those of `aliases`."""
+    """Parts by the checkpoint's names, and by those of `aliases`."""
     rank: int
     ranks: int
     aliases: Mapping[str, str]
-    """Names that the checkpoint does not have, for tensors that have a part and are whole, too."""
+    """Additional names for tensors that are needed both whole and split."""
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -123,7 +124,7 @@ class RankTensors:
         return np.concatenate([whole[own.start : own.stop] for own in self._rows(part, name)])
 
     def quantized(self, name: str) -> Quantized:
-        """Codes and scales of the part, as they are."""
+        """Codes and scales of the part, unchanged."""
         whole = self.base.quantized(self._source(name))
         part = self.parts.get(name)
         if part is None or part.axis is None:
@@ -138,7 +139,7 @@ class RankTensors:
         return replace(whole, **joined)
 
     def of_columns(self, told: Mapping[str, Floats]) -> dict[str, Floats]:
-        """What is told of the columns of tensors, [K] each, of those that the rank has."""
+        """Per-column values of tensors, [K] each, restricted to the rank's columns."""
         return {
             name: row[self._columns(self.parts[name], name)] if name in self.parts else row
             for name, row in told.items()
@@ -158,7 +159,7 @@ class RankTensors:
 
 
 class RankRows(RankTensors):
-    """The same of a checkpoint whose tensors are read by rows."""
+    """`RankTensors` of a checkpoint that can be read by rows."""
 
     def read_rows(self, name: str, rows: slice) -> Floats:
         """`read(name)[rows]`."""
@@ -176,13 +177,14 @@ class RankRows(RankTensors):
 def rank_tensors(
     base: Tensors, parts: Mapping[str, Part], aliases: Mapping[str, str], rank: int, ranks: int
 ) -> RankTensors:
-    """The tensors as a rank sees them."""
+    """A checkpoint's tensors as a rank sees them."""
     kind = RankRows if reads_rows(base) else RankTensors
     return kind(base, parts, rank, ranks, aliases)
 
 
 def _within(pieces: list[range], rows: slice) -> Iterator[range]:
-    """Of rows that lie in pieces those from `rows.start` to `rows.stop`, counted over all."""
+    """The part from `rows.start` to `rows.stop` of rows that lie in pieces, counted over all
+    pieces."""
     first = 0
     for piece in pieces:
         begin, end = max(rows.start - first, 0), min(rows.stop - first, len(piece))
@@ -192,7 +194,7 @@ def _within(pieces: list[range], rows: slice) -> Iterator[range]:
 
 
 def _columns_of(q: Quantized, columns: slice) -> Quantized:
-    """Some columns, of whole groups and blocks."""
+    """Some columns of a quantized matrix: whole groups and blocks."""
     how, count = q.scheme, columns.stop - columns.start
     lengths = {"codes": 1, "scales": how.block or how.group, "minima": how.block or how.group}
     lengths |= {"zeros": how.group, "sub_scales": how.group, "sub_minima": how.group}
@@ -207,8 +209,8 @@ def _columns_of(q: Quantized, columns: slice) -> Quantized:
 
 
 def check_columns(name: str, how: Scheme, row: int, ranks: int, kept: bool) -> None:
-    """Raises UnsupportedError where parts of a row would cut groups that share a scale; of codes
-    that are kept as they are, blocks too."""
+    """Raises UnsupportedError where a column split would cut groups that share a scale; for
+    codes that are kept unchanged, blocks too."""
     whole = row % ranks == 0 and how.fits(row // ranks)
     if not whole:
         raise UnsupportedError(

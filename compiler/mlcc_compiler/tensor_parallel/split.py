@@ -1,12 +1,12 @@
-"""A model of several ranks: its tree with a part of every matrix, and sums where parts meet.
+"""Splits a model for tensor parallelism: parts of every matrix, and all-reduce where parts meet.
 
 After Megatron-LM (Shoeybi et al., 2019): a rank has some heads, with their rows of q, k and v and
-columns of o, and some of what is inside an MLP or an expert, with its rows of gate and up and
-columns of down. So attention and MLP each end in one sum over ranks. The head has some rows of the
-vocabulary, and logits are put side by side. Norms, routers and the embedding are whole everywhere.
+columns of o, and some of the inner size of an MLP or an expert, with its rows of gate and up and
+columns of down. So attention and MLP each end in one all-reduce. The head has some rows of the
+vocabulary, and logits are gathered. Norms, routers and the embedding are replicated.
 
-Models never mention it, and no target or kernel knows: it is done to the tree, as quantization is.
-Every rank's graph is the same, so one library serves all. What is not in the tables below is
+Models, targets and kernels know nothing of it: the module tree is transformed, as for quantization.
+Every rank's graph is the same, so one library serves all. Matrices outside the tables below are
 refused by name.
 """
 
@@ -44,27 +44,27 @@ MLPS: dict[type[nn.Module], tuple[tuple[str, ...], str]] = {
     FusedMLP: (("gate_up_proj",), "down_proj"),
     starcoder2.PlainMLP: (("c_fc",), "c_proj"),
 }
-"""Those that make what is inside, and that which reads it."""
+"""MLP classes: their input projections, and their output projection."""
 HEAD, TABLE = "lm_head.weight", "model.embed_tokens.weight"
 
 
 @dataclass
 class Split:
-    """What became of a model's tensors."""
+    """The partition of a model's tensors."""
 
     ranks: int
     parts: dict[str, Part] = field(default_factory=dict)
-    """By the model's names; those without are whole on every rank."""
+    """Parts by the model's names; tensors without one are whole on every rank."""
     head_aliases: dict[str, str] = field(default_factory=dict)
-    """A head that has parts, of a table that is whole, too, as the embedding."""
+    """A split head whose table also stays whole as the embedding."""
     notes: list[str] = field(default_factory=list)
 
 
 def split_model(model: CausalLM, ranks: int, kept: frozenset[str]) -> Split:
-    """Make `model`, whose schemes are set, what each of `ranks` computes, in place.
+    """Turn `model`, whose schemes are set, into what each of `ranks` computes, in place.
 
-    kept: matrices whose codes are the checkpoint's. Raises UnsupportedError for what does not
-    divide, and for parts of models that are not split yet.
+    kept: matrices with the checkpoint's codes. Raises UnsupportedError for sizes that do not
+    divide, and for models that cannot be split yet.
     """
     return _Splitter(model, ranks, kept).run()
 
@@ -111,7 +111,7 @@ class _Splitter:
         _summed(module)
 
     def _heads(self, config: DecoderConfig) -> DecoderConfig:
-        """The config of a rank's heads. Raises UnsupportedError if they do not divide."""
+        """The attention config of one rank. Raises UnsupportedError if the heads do not divide."""
         heads, kv_heads, ranks = config.num_heads, config.num_kv_heads, self.ranks
         if heads % ranks:
             raise self._refusal(f"its {heads} attention heads", _divisors(heads))
@@ -136,7 +136,7 @@ class _Splitter:
         self.seen.add(id(module))
 
     def _mixture(self, name: str, module: MixtureOfExperts) -> None:
-        """Each expert is split, and one sum is made of what all of them say."""
+        """Split each expert; one all-reduce follows the sum over experts."""
         if module.numbers.biased:
             raise UnsupportedError(
                 f"--tp {self.ranks}: '{name}' has experts with biases, which are not split yet; "
@@ -179,8 +179,8 @@ class _Splitter:
     # -- the head --------------------------------------------------------------------------------
 
     def _head(self) -> None:
-        """Rows of the vocabulary. A table that is the embedding's too stays whole for that, and the
-        head has its part beside."""
+        """Split the vocabulary. A table that is also the embedding stays whole for that, and the
+        head gets a part under another name."""
         model, config = self.model, self.model.config
         if config.vocab_size % self.ranks:
             self.done.notes.append(
@@ -200,7 +200,7 @@ class _Splitter:
     # -- what is left ----------------------------------------------------------------------------
 
     def _check_all(self) -> None:
-        """Raises UnsupportedError for a matrix that no table above knows."""
+        """Raises UnsupportedError for a matrix that no table above lists."""
         for name, module in named_modules(self.model):
             whole = isinstance(module, Embedding) and name == "model.embed_tokens"
             whole = whole or name == "lm_head"
@@ -226,12 +226,12 @@ def _shape(parameter: Any) -> tuple[int, ...]:
 
 
 def _summed(module: nn.Module) -> None:
-    """What it computes becomes the sum over all ranks."""
+    """Append an all-reduce to a module's output."""
     _then(module, all_reduce)
 
 
 def _then(module: Any, change: Callable[[Any], Any]) -> None:
-    """`change` of what the module computes, in its place in the tree."""
+    """Replace a module in the tree by one that applies `change` to its output."""
     computed = module.forward
     module.forward = lambda *inputs: change(computed(*inputs))
 

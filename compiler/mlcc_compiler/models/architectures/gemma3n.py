@@ -178,13 +178,13 @@ class Stack(per_layer_embedding.Stack):
 
     def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         assert self.inputs is not None
-        x = self.embedded(token_ids)
+        x = self.embed(token_ids)
         own = self.own(token_ids, x, self.inputs)
         states = at_place(x, 0, self.states)
         for i, projection in enumerate(self.altup_projections):
             state = ops.match_magnitude(projection(x), x, _LEAST)
             states = states + at_place(state, i + 1, self.states)
-        return self.mean(self.through(states, positions, own))
+        return self.mean(self.run_layers(states, positions, own))
 
     def mean(self, states: Tensor) -> Tensor:
         """Of the first state and of the others' projections, a[n, hidden]."""

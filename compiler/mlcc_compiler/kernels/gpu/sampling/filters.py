@@ -44,7 +44,7 @@ _HIGHEST_KEY = 0xFFFFFFFF
 _ROUNDING = 1e-6  # of a logit: more than adding a few numbers to it loses
 
 
-class CacheSpec:
+class FilterState:
     """The same in every thread of the workgroup, but for `ends`."""
 
     def __init__(self, row: Row) -> None:

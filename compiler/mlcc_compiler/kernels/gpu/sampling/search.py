@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.sampling.arguments import INFINITY, NOTHING, BinSums, logit
-from mlcc_compiler.kernels.gpu.sampling.filters import CacheSpec
+from mlcc_compiler.kernels.gpu.sampling.filters import FilterState
 from mlcc_compiler.kernels.gpu.sampling.partial import HEATED
 from mlcc_compiler.kernels.gpu.sampling.row import Row
 from mlcc_compiler.kernels.gpu.sampling.stages import (
@@ -40,7 +40,7 @@ class Search:
     def __init__(self, row: Row) -> None:
         self.row, self.live, self.slices = row, row.live, row.slices
         self.sums = BinSums(row.gpu, _BINS + 1, row.thread)
-        self.kept = CacheSpec(row)
+        self.kept = FilterState(row)
         self.ends, self.shift = Local(2, "uint32"), Local(1, "uint32")
         """The first and last place where what is looked for can be, and where the next digit is."""
         self.above, self.goal, self.whole = Local(), Local(), Local()
