@@ -39,10 +39,10 @@ class Stack(Decoder):
 
     def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         x = self.embed(token_ids)
-        own = [] if self.inputs is None else self.own(token_ids, x, self.inputs)
-        return self.run_layers(x, positions, own)
+        layer_inputs = [] if self.inputs is None else self.layer_inputs(token_ids, x, self.inputs)
+        return self.run_layers(x, positions, layer_inputs)
 
-    def own(self, token_ids: Tensor, x: Tensor, inputs: LayerInputs) -> Sequence[Tensor]:
+    def layer_inputs(self, token_ids: Tensor, x: Tensor, inputs: LayerInputs) -> Sequence[Tensor]:
         """What each layer is given, a[n, width]; x is what the first one reads."""
         rows, count, width = x.shape[0], self.config.num_layers, inputs.width
         if inputs.vocab_size < self.config.vocab_size:  # ids behind are no text's

@@ -159,7 +159,7 @@ class Model(Encoder):
         return self.classifier(self.pooler(x))
 
 
-def longest(hf: HfConfig) -> int:
+def max_context(hf: HfConfig) -> int:
     """Tokens of a text for which there are positions."""
     return require(hf, "max_position_embeddings")
 
@@ -173,7 +173,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
         )
     if hf.get("is_decoder") or hf.get("add_cross_attention"):
         raise UnsupportedError("a BERT that writes (is_decoder) is not built; encoders are")
-    return encoder_fields(hf, "bert", longest(hf))
+    return encoder_fields(hf, "bert", max_context(hf))
 
 
 def encoder_fields(hf: HfConfig, architecture: str, positions: int) -> DecoderConfig:

@@ -147,13 +147,13 @@ class Layer(nn.Module):
         self.per_layer_projection = Linear(config.inputs.width, config.hidden_size)
         self.post_per_layer_input_norm = norm()
 
-    def forward(self, states: Tensor, table: Tensor, own: Tensor) -> Tensor:
+    def forward(self, states: Tensor, table: Tensor, layer_inputs: Tensor) -> Tensor:
         predicted = self.altup.predict(states)
         corrected = self.altup.correct(predicted, self.made(self.altup.one(predicted), table))
         x = self.altup.one(corrected)
         if self.scaled:
             x = ops.scale_columns(x, self.altup.correct_output_scale)
-        gated = ops.gated(self.per_layer_input_gate(x), own, self.activation)
+        gated = ops.gated(self.per_layer_input_gate(x), layer_inputs, self.activation)
         added = self.post_per_layer_input_norm(self.per_layer_projection(gated))
         return corrected + but_first(added, self.states)
 
@@ -179,12 +179,12 @@ class Stack(per_layer_embedding.Stack):
     def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         assert self.inputs is not None
         x = self.embed(token_ids)
-        own = self.own(token_ids, x, self.inputs)
+        layer_inputs = self.layer_inputs(token_ids, x, self.inputs)
         states = at_place(x, 0, self.states)
         for i, projection in enumerate(self.altup_projections):
             state = ops.match_magnitude(projection(x), x, _LEAST)
             states = states + at_place(state, i + 1, self.states)
-        return self.mean(self.run_layers(states, positions, own))
+        return self.mean(self.run_layers(states, positions, layer_inputs))
 
     def mean(self, states: Tensor) -> Tensor:
         """Of the first state and of the others' projections, a[n, hidden]."""

@@ -140,7 +140,7 @@ class Model(Encoder):
         return self.classifier(self.head(x))
 
 
-def longest(hf: HfConfig) -> int:
+def max_context(hf: HfConfig) -> int:
     """Tokens of a text that the model was trained for."""
     return require(hf, "max_position_embeddings")
 
@@ -174,7 +174,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
         head_dim=hidden // heads,
         norm_eps=positive(hf, "norm_eps"),
         activation=activation(hf),
-        max_position=longest(hf),
+        max_position=max_context(hf),
         tie_embeddings=False,
         attention_scale=(hidden // heads) ** -0.5,
         windows=tuple(near if kind == SLIDING else None for kind in types),
@@ -200,5 +200,5 @@ def _rope(hf: HfConfig, kind: str, old: str) -> Rope:
         )
     theta = positive(given, "rope_theta") if "rope_theta" in given else positive(hf, old)
     dim = require(hf, "hidden_size") // require(hf, "num_attention_heads")
-    most = longest(hf)
+    most = max_context(hf)
     return build_rope(RopeConfig({"rope_type": "default"}, theta, dim, most, most))

@@ -39,7 +39,7 @@ class Model(bert.Model):
         return self.classifier(x)
 
 
-def longest(hf: HfConfig) -> int:
+def max_context(hf: HfConfig) -> int:
     """Positions up to the padding token's are none of a text's."""
     pad = hf.get("pad_token_id")
     if type(pad) is not int or pad < 0:
@@ -55,4 +55,4 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
         raise UnsupportedError(
             f"config.json: position_embedding_type {kind!r:.40} is not built; 'absolute' is"
         )
-    return bert.encoder_fields(hf, "roberta", longest(hf))
+    return bert.encoder_fields(hf, "roberta", max_context(hf))
