@@ -23,7 +23,7 @@ import numpy as np
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.moe.experts import expert_linear, stored
-from mlcc_compiler.kernels.cpu.moe.order import expert_order
+from mlcc_compiler.kernels.cpu.moe.sort_tokens import expert_order
 from mlcc_targets.cpu import host_level
 
 SHAPES = "64x8x1024x2048,64x8x2048x1024,128x8x768x2048"

@@ -37,7 +37,7 @@ from linear import compile_kernel, tensor
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
-from mlcc_compiler.kernels.cpu.linear.bf16 import multiplies_bf16
+from mlcc_compiler.kernels.cpu.linear.bf16 import uses_bf16_dot
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import linear as gpu_linear
@@ -99,7 +99,7 @@ def cpu_calls(
     kernel = compile_kernel(linear.linear(isa, n_out, k, name, False))
     x, y = rng.standard_normal((1, k), np.float32), tensor(np.zeros((1, n_out), np.float32))
     inputs = [tensor(x)]
-    if multiplies_bf16(isa, k, scheme(name)):
+    if uses_bf16_dot(isa, k, scheme(name)):
         inputs = [tensor((x.view(np.uint32) >> 16).astype(np.uint16))]
     elif linear.needs_quantized_rows(name):
         form = packing.rows

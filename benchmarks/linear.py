@@ -39,8 +39,8 @@ from mlcc.util.machine import allow_tiles
 from mlcc_compiler.ir._tvm import B, IRBuilder, T, tvm
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
-from mlcc_compiler.kernels.cpu.linear.bf16 import multiplies_bf16
-from mlcc_compiler.kernels.cpu.linear.many_rows import multiplies_tiles
+from mlcc_compiler.kernels.cpu.linear.amx_gemm import uses_amx
+from mlcc_compiler.kernels.cpu.linear.bf16 import uses_bf16_dot
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.quantization import SCHEMES, scheme
 from mlcc_targets.cpu import Level, host_level, level
@@ -120,7 +120,7 @@ def inputs_of(cpu: Level, k: int, name: str, x: Any, row: dict[str, Any]) -> lis
     isa, how = isa_of(cpu), scheme(name)
     bits = tensor((x.view(np.uint32) >> 16).astype(np.uint16))
     if how.is_float:
-        return [bits if multiplies_bf16(isa, k, how) else tensor(x)]
+        return [bits if uses_bf16_dot(isa, k, how) else tensor(x)]
     n, form = len(x), linear.row_form(how, k)
     codes = [tensor(np.zeros((n, k), np.int8))]
     codes += [tensor(np.zeros((n, k // form.group), np.float32))]
@@ -128,7 +128,7 @@ def inputs_of(cpu: Level, k: int, name: str, x: Any, row: dict[str, Any]) -> lis
     rows = compile_kernel(linear.quantize_rows(isa, k, form.group, form.sums), cpu)
     call = partial(rows, tensor(x), *codes)
     row[f"quantize_rows_{n}_s"] = measure([call], 0.1)["best"]
-    return [*codes, bits] if multiplies_tiles(isa, k, how) else codes
+    return [*codes, bits] if uses_amx(isa, k, how) else codes
 
 
 def isa_of(cpu: Level) -> Isa:

@@ -149,7 +149,7 @@ def compile_command(
     target = find_target(target_name, choices)
     # Imported late: the compiler takes seconds to load, `--help` should not.
     from mlcc_compiler.checkpoint.hub import resolve
-    from mlcc_compiler.checkpoint.opening import open_checkpoint
+    from mlcc_compiler.checkpoint.open import open_checkpoint
     from mlcc_compiler.compile import compile_model
     from mlcc_compiler.options import Options
     from mlcc_compiler.quantization.recipes import DEFAULT, KEEP

@@ -13,7 +13,7 @@ from adapters.folders import DEMO, config_of, matrices, merged, save, write_conf
 from adapters.rooms import save_small
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.opening import open_checkpoint
+from mlcc_compiler.checkpoint.open import open_checkpoint
 from mlcc_compiler.checkpoint.safetensors import reads_rows
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan

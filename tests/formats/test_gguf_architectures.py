@@ -24,7 +24,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.gguf.families.table import FAMILIES
 from mlcc_compiler.checkpoint.gguf.names import places
 from mlcc_compiler.checkpoint.gguf.orders import rotary
-from mlcc_compiler.checkpoint.opening import open_checkpoint
+from mlcc_compiler.checkpoint.open import open_checkpoint
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.pipeline import trace

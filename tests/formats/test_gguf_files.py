@@ -19,7 +19,7 @@ from mlcc.cli import cli
 from mlcc.device.device import DeviceHandle
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.gguf.files import chosen, quantization_of
-from mlcc_compiler.checkpoint.opening import open_checkpoint
+from mlcc_compiler.checkpoint.open import open_checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan

@@ -21,7 +21,7 @@ from mlcc.errors import CheckpointError, MlccError
 from mlcc_compiler.checkpoint.gguf.config import generation_config_of
 from mlcc_compiler.checkpoint.gguf.header import read_header
 from mlcc_compiler.checkpoint.gguf.names import places
-from mlcc_compiler.checkpoint.opening import open_checkpoint
+from mlcc_compiler.checkpoint.open import open_checkpoint
 
 HEAD = struct.Struct("<4sIQQ")
 

@@ -127,10 +127,10 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
     sequences = ((1, 500), (30, 200), (1, 33), (100, 100))
     for case in (Case(), Case(window=100)):
         given = inputs(case, sequences)
-        together, first = attend(given), 0
+        share_input, first = attend(given), 0
         for s, (queries, _) in enumerate(sequences):
             by_itself = attend(alone(given, s))
-            np.testing.assert_array_equal(by_itself, together[first : first + queries])
+            np.testing.assert_array_equal(by_itself, share_input[first : first + queries])
             first += queries
 
 

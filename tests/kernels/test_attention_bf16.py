@@ -78,7 +78,7 @@ def test_where_it_is_used() -> None:
 
     def used(device: isa.Isa = CPU.isa, **other: Any) -> bool:
         changed = replace(case, **other)
-        return Blocking(changed.shape, changed.layout, device).multiplies_bf16
+        return Blocking(changed.shape, changed.layout, device).uses_bf16_dot
 
     assert used() and used(dtype="int8") and used(dim=256) and used(page=128)
     assert not used(dtype="float32") and not used(dim=80) and not used(page=8)
@@ -172,10 +172,10 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
     sequences = ((90, 500), (30, 200), (1, 33), (100, 100))
     for case in (Case(dtype="float16"), Case(window=100, dtype="int8")):
         given = inputs(case, sequences)
-        together, first = attend(given), 0
+        share_input, first = attend(given), 0
         for s, (queries, _) in enumerate(sequences):
             by_itself = attend(alone(given, s))
-            np.testing.assert_array_equal(by_itself, together[first : first + queries])
+            np.testing.assert_array_equal(by_itself, share_input[first : first + queries])
             first += queries
 
 

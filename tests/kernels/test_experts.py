@@ -26,7 +26,7 @@ from test_linear import HERE, best, host_runs
 
 from mlcc.device.reference import moe as twin
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
-from mlcc_compiler.kernels.cpu.moe import biased_router, expert_bias, order, router
+from mlcc_compiler.kernels.cpu.moe import biased_router, expert_bias, router, sort_tokens
 from mlcc_compiler.kernels.cpu.moe.experts import expert_linear, stored
 from mlcc_compiler.quantization import scheme
 
@@ -71,7 +71,7 @@ def test_order() -> None:
     for tokens in (0, 1, 50):
         choice = choices(tokens, tokens, 9, 3)
         out = [((tokens, 3), "int32"), ((10,), "int32"), ((10,), "int32")]
-        found, begin, active = run(order.expert_order, (9, 3), [choice], out)
+        found, begin, active = run(sort_tokens.expert_order, (9, 3), [choice], out)
         flat = choice.reshape(-1)
         np.testing.assert_array_equal(found.reshape(-1), np.argsort(flat, kind="stable"))
         np.testing.assert_array_equal(np.diff(begin), np.bincount(flat, minlength=9))
@@ -104,7 +104,7 @@ def check(
             if cpu.activation_parts == 1:
                 x = lt.dequantize_rows(inputs[0], inputs[1])
         out = [((n, chosen), "int32"), ((experts + 1,), "int32"), ((experts + 1,), "int32")]
-        found = run(order.expert_order, (experts, chosen), [choice], out)
+        found = run(sort_tokens.expert_order, (experts, chosen), [choice], out)
         given = [*found, *inputs, *arrays]
         out = [((n, count // experts * chosen * n_out), "float32")]
         (y,) = lt.call(kernel, given, out)

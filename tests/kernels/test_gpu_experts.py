@@ -25,7 +25,7 @@ from gpu_kernels import F16, F32, SMALL, call, normal, run
 from mlcc.device.reference import moe as twin
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
-from mlcc_compiler.kernels.gpu.moe import biased_router, expert_bias, order, router
+from mlcc_compiler.kernels.gpu.moe import biased_router, expert_bias, router, sort_tokens
 from mlcc_compiler.kernels.gpu.moe import experts as kernels
 from mlcc_compiler.quantization import scheme
 
@@ -74,7 +74,7 @@ def ordered(gpu: Gpu, choice: Any, experts: int) -> list[Any]:
     n, chosen = choice.shape
     heights = kernels.heights(gpu)
     out = [((n, chosen), "int32"), ((1 + len(heights), experts + 1), "int32")]
-    return run(order.expert_order, (experts, chosen, heights), [choice], out, gpu)
+    return run(sort_tokens.expert_order, (experts, chosen, heights), [choice], out, gpu)
 
 
 @pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
@@ -105,7 +105,7 @@ def check(
     form = GpuPacking(count * n_out, k, scheme(name), binding)
     arrays = form.pack(normal(0, count * n_out, k) + np.float32(0.1))
     matrices = form.unpack(arrays).reshape(shape)
-    numbers = kernels.Numbers(count, experts, chosen, chosen * k if each else k)
+    numbers = kernels.ExpertLinearShape(count, experts, chosen, chosen * k if each else k)
     columns = len(form.columns)
     for n in tokens:
         x, choice = normal(n, n, numbers.width), choices(n, n, experts, chosen)
@@ -116,7 +116,7 @@ def check(
             y = call(kernels.expert_part, (form, p, numbers), given, gpu)[-1]
         expected = twin.expert_linear(x, choice, *matrices, experts=experts)
         largest = twin.expert_linear(np.abs(x), choice, *np.abs(matrices), experts=experts)
-        tiles = gpu.f16 and n > kernels.most_alone(gpu, numbers)  # of f16
+        tiles = gpu.f16 and n > kernels.max_per_token(gpu, numbers)  # of f16
         assert (np.abs(y - expected) <= 2.0 ** (-10 if tiles else -20) * largest + 1e-6).all(), n
 
 

@@ -14,7 +14,7 @@ from mlcc_compiler.kernels.frame import f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.linear import linear_part
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
-from mlcc_compiler.kernels.gpu.vec4 import FOUR, Fours, fours_where_useful
+from mlcc_compiler.kernels.gpu.vec4 import FOUR, Vec4Buffer, vec4_if_useful
 from mlcc_compiler.kernels.gpu.workgroup import Local, int32, launch
 from mlcc_compiler.quantization import scheme
 
@@ -23,7 +23,7 @@ def backwards(gpu: Gpu, k: int) -> Any:
     """y[n, K]: the fours of each row, the last first."""
 
     def body(x: Any, y: Any) -> None:
-        fours = Fours(x)
+        fours = Vec4Buffer(x)
         with launch((x.shape[0],), (1,)) as (row, _):
             four = Local(FOUR)
             with T.serial(k // FOUR) as i:
@@ -56,5 +56,5 @@ def test_what_is_left_as_it_is() -> None:
         shape = (1, 36)
 
     row = Row()
-    assert fours_where_useful(F16, row, 8) is row
-    assert fours_where_useful(replace(F16, narrow_types=True), row, 4) is row
+    assert vec4_if_useful(F16, row, 8) is row
+    assert vec4_if_useful(replace(F16, narrow_types=True), row, 4) is row

@@ -74,9 +74,9 @@ def test_a_step_may_be_smaller_than_its_sizes() -> None:
 
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
     given, first = inputs(Case(), sequences := ((1, 500), (30, 200), (1, 33), (40, 40))), 0
-    together = attend(given)
+    share_input = attend(given)
     for s, (queries, _) in enumerate(sequences):
-        np.testing.assert_array_equal(attend(alone(given, s)), together[first : first + queries])
+        np.testing.assert_array_equal(attend(alone(given, s)), share_input[first : first + queries])
         first += queries
 
 

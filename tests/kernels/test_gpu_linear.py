@@ -27,7 +27,7 @@ from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
-from mlcc_compiler.kernels.gpu.linear.work_item import Whole
+from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
 from mlcc_compiler.quantization import Scheme, dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 
@@ -77,7 +77,7 @@ def two_variants(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
         variants: list[Any] = []
         for most, emit, size in ((8, gemv, 3), (32, gemm, 2)):
             finish = lambda m, n, value: store(y, value, m, n)  # noqa: E731
-            job = Whole(x, packing.n, finish)
+            job = LinearWork(x, packing.n, finish)
             variants.append((most, partial(emit, gpu, reader, job, size)))
         linear.first_that_takes(x.shape[0], variants)
 
@@ -129,7 +129,7 @@ def one_row(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
 
     def body(x: Any, *buffers: Any) -> None:
         *tensors, y = buffers
-        job = Whole(x, packing.n, lambda m, n, value: store(y, value, m, n))
+        job = LinearWork(x, packing.n, lambda m, n, value: store(y, value, m, n))
         gemv(gpu, WeightReader(gpu, packing, tensors), job, 1)
 
     arguments = {"x": f32("n", packing.k), **weight_arguments(packing, part)}

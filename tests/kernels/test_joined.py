@@ -17,7 +17,7 @@ from mlcc_compiler.kernels.cpu.attention.attention import paged_attention
 from mlcc_compiler.kernels.cpu.elementwise import activation, norm
 from mlcc_compiler.kernels.cpu.isa.isa import AVX512_BF16
 from mlcc_compiler.kernels.cpu.linear import bf16, linear
-from mlcc_compiler.kernels.joined import joined
+from mlcc_compiler.kernels.fused_kernels import fuse_kernels
 
 GROUP, SUMS = 32, 16
 
@@ -46,8 +46,8 @@ def check(kernel: Any, given: list[Any], made: list[tuple[tuple[int, ...], str]]
     reader = linear.quantize_rows(best(), width, GROUP, SUMS)
     apart = run(kernel, given, made)
     apart += run(reader, [apart[-1].reshape(rows, width)], codes_of(rows, width))
-    together = run(joined(kernel, reader), given, [*made, *codes_of(rows, width)])
-    for found, expected in zip(together, apart, strict=True):
+    share_input = run(fuse_kernels(kernel, reader), given, [*made, *codes_of(rows, width)])
+    for found, expected in zip(share_input, apart, strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
@@ -71,9 +71,9 @@ def test_rows_of_bf16() -> None:
     reader = bf16.round_rows(AVX512_BF16, 64)
     made, bits = ((5, 64), "float32"), ((5, 64), "uint16")
     (apart,) = run(first, [x, weight], [made])
-    together = run(joined(first, reader), [x, weight], [made, bits])
-    np.testing.assert_array_equal(together[0], apart)
-    np.testing.assert_array_equal(together[1], *run(reader, [apart], [bits]))
+    share_input = run(fuse_kernels(first, reader), [x, weight], [made, bits])
+    np.testing.assert_array_equal(share_input[0], apart)
+    np.testing.assert_array_equal(share_input[1], *run(reader, [apart], [bits]))
 
 
 @pytest.mark.parametrize("window", [None, 33])

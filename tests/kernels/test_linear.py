@@ -211,10 +211,10 @@ def test_weights_of_one_input_make_one_output() -> None:
 
 
 def test_schemes_meet_where_they_read_the_same_rows() -> None:
-    assert linear.together(["q4_k", "q6_k", "int4_g128"], 256)
-    assert linear.together(["bf16", "bf16"], 7)
-    assert not linear.together(["bf16", "int8_g32"], 256)
-    assert not linear.together(["int4_g24", "int4_g28"], 168)
+    assert linear.share_input(["q4_k", "q6_k", "int4_g128"], 256)
+    assert linear.share_input(["bf16", "bf16"], 7)
+    assert not linear.share_input(["bf16", "int8_g32"], 256)
+    assert not linear.share_input(["int4_g24", "int4_g28"], 168)
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from scheme_cases import AFFINE, TABLES, TWO_LEVEL, extreme
 from mlcc_compiler.ir._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import amx, isa
 from mlcc_compiler.kernels.cpu.linear import linear
-from mlcc_compiler.kernels.cpu.linear.bf16 import round_rows
-from mlcc_compiler.kernels.cpu.linear.many_rows import (
+from mlcc_compiler.kernels.cpu.linear.amx_gemm import (
     MANY,
     linear_many,
-    multiplies_tiles,
     rows_both_ways,
+    uses_amx,
 )
+from mlcc_compiler.kernels.cpu.linear.bf16 import round_rows
 from mlcc_compiler.quantization import Scheme, dequantize, scheme
 
 CPU, BEFORE = isa.AVX512_AMX, isa.AVX512_BF16
@@ -79,10 +79,10 @@ def check(n_out: int, k: int, name: str, bias: bool, rows: tuple[int, ...]) -> N
 
 def test_where_it_is_used() -> None:
     for name in ("bf16", "q4_k", "int8_g32", "int4a_row"):
-        assert multiplies_tiles(CPU, 512, scheme(name))
-        assert not multiplies_tiles(BEFORE, 512, scheme(name))
+        assert uses_amx(CPU, 512, scheme(name))
+        assert not uses_amx(BEFORE, 512, scheme(name))
     for k, name in ((512, "f16"), (512, "f32"), (520, "bf16"), (72, "int4_row"), (48, "int6_g24")):
-        assert not multiplies_tiles(CPU, k, scheme(name)), name
+        assert not uses_amx(CPU, k, scheme(name)), name
     features = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512vbmi", "avx512bf16")
     assert isa.Isa.from_features("x86_64", (*features, "amx-tile", "amx-bf16")) == CPU
     assert isa.Isa.from_features("x86_64", features) == BEFORE

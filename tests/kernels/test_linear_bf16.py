@@ -12,7 +12,7 @@ import pytest
 from mlcc.util.machine import cpu_features
 from mlcc_compiler.kernels.cpu.isa import bf16_pairs, isa
 from mlcc_compiler.kernels.cpu.linear import linear
-from mlcc_compiler.kernels.cpu.linear.bf16 import multiplies_bf16, round_rows
+from mlcc_compiler.kernels.cpu.linear.bf16 import round_rows, uses_bf16_dot
 from mlcc_compiler.quantization import scheme
 
 BF16, CPU = scheme("bf16"), isa.AVX512_BF16
@@ -46,9 +46,9 @@ def nearest(x: Any) -> Any:
 
 
 def test_where_it_is_used() -> None:
-    assert multiplies_bf16(CPU, 64, BF16)
-    assert not multiplies_bf16(isa.AVX512_VNNI, 64, BF16)
-    assert not multiplies_bf16(CPU, 63, BF16) and not multiplies_bf16(CPU, 64, scheme("f16"))
+    assert uses_bf16_dot(CPU, 64, BF16)
+    assert not uses_bf16_dot(isa.AVX512_VNNI, 64, BF16)
+    assert not uses_bf16_dot(CPU, 63, BF16) and not uses_bf16_dot(CPU, 64, scheme("f16"))
     features = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512vbmi", "avx512bf16")
     assert isa.Isa.from_features("x86_64", features) == CPU
 

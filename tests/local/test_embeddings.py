@@ -32,7 +32,7 @@ from mlcc import Engine
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError, UnsupportedError
 from mlcc.local.engine import _wait
 from mlcc.service.embeddings import _floats
-from mlcc_compiler.checkpoint.sentence import QWEN3_RERANKER
+from mlcc_compiler.checkpoint.sentence_transformers import QWEN3_RERANKER
 
 TEXTS = ["a cat.", "two dogs!", "hello world, this is a text"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.checkpoint.sentence import encoder_head_of
+from mlcc_compiler.checkpoint.sentence_transformers import encoder_head_of
 
 MODULES = [
     {"type": "sentence_transformers.models.Transformer", "path": ""},

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from mlcc_compiler.kernels import host
-from mlcc_compiler.quantization import compiled, one_level, quantize, scheme, two_level
+from mlcc_compiler.quantization import k_quant, native_search, one_level, quantize, scheme
 from mlcc_compiler.quantization.quantized import PARTS, Quantized
 
 pytestmark = pytest.mark.skipif(
-    not compiled.takes(compiled.LEAST_GROUPS, 32), reason="this CPU's products and sums are fused"
+    not native_search.takes(native_search.LEAST_GROUPS, 32),
+    reason="this CPU's products and sums are fused",
 )
 
 
@@ -46,9 +47,9 @@ def test_the_same_bits(name: str, k: int, sized: bool) -> None:
     x, how = rows(32, k), scheme(name)
     power = None if not sized else np.exp(3 * np.random.default_rng(k).standard_normal(k))
     power = power if power is None else power.astype(np.float32)
-    found = two_level.encode(x, how, power, fast=True)
-    assert_same(found, two_level.encode(x, how, power))
-    assert not sized or (found.codes != two_level.encode(x, how, fast=True).codes).any()
+    found = k_quant.encode(x, how, power, fast=True)
+    assert_same(found, k_quant.encode(x, how, power))
+    assert not sized or (found.codes != k_quant.encode(x, how, fast=True).codes).any()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -64,16 +65,16 @@ def test_the_same_bits_of_one_level(name: str, k: int, monkeypatch: pytest.Monke
 def test_a_large_matrix_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Split into chunks, of which the last is no whole number of vectors."""
     x, how, asked = rows(2050, 160), scheme("k4_g32"), []
-    monkeypatch.setattr(compiled, "_seen", 0)
+    monkeypatch.setattr(native_search, "_seen", 0)
     expected = quantize(x, how)
-    monkeypatch.setattr(compiled, "PAYS", 2 * x.size)
-    real = compiled.fit_ranges
+    monkeypatch.setattr(native_search, "PAYS", 2 * x.size)
+    real = native_search.fit_ranges
 
     def counted(values: np.ndarray, *arguments: object) -> tuple[np.ndarray, np.ndarray]:
         asked.append(values.shape)
         return real(values, *arguments)
 
-    monkeypatch.setattr(compiled, "fit_ranges", counted)
+    monkeypatch.setattr(native_search, "fit_ranges", counted)
     with np.errstate(all="ignore"):
         assert_same(quantize(x, how), expected)
     assert asked

@@ -19,7 +19,7 @@ from gemma import CONTINUED, LLAMA_CPP, PROMPT, PROMPT_IDS, assembled
 from openai import OpenAI
 from tokenizers import Tokenizer
 
-from mlcc_compiler.checkpoint.opening import open_checkpoint
+from mlcc_compiler.checkpoint.open import open_checkpoint
 
 TIE = 0.5
 """What int8 activations and float16 pages may move a log-probability by."""

@@ -8,7 +8,7 @@ from typing import Any
 from mlcc.artifact.schema import EncoderInfo
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.sentence import dense_folders, encoder_head_of, pair_of
+from mlcc_compiler.checkpoint.sentence_transformers import dense_folders, encoder_head_of, pair_of
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.pooling import EncoderHead

@@ -83,9 +83,9 @@ def page_arguments(layout: KvLayout) -> dict[str, Argument]:
     return {n: tensor_argument(t) for n, t in zip(names, layout.tensors, strict=False)}
 
 
-def tensor_argument(kept: CacheTensor) -> Argument:
+def tensor_argument(tensor: CacheTensor) -> Argument:
     """A tensor of a cache: all its pages, or slots."""
-    return Argument(("num_pages", *kept.shape), kept.dtype)
+    return Argument(("num_pages", *tensor.shape), tensor.dtype)
 
 
 def kernel(body: Callable[..., None], **arguments: Argument) -> PrimFunc:
@@ -112,7 +112,7 @@ def store(buffer: Any, value: Expr, *at: Expr) -> None:
     T.buffer_store(buffer, value, list(at))
 
 
-def unravelled(index: Expr, shape: Sequence[int]) -> list[Expr]:
+def unravel_index(index: Expr, shape: Sequence[int]) -> list[Expr]:
     """The place of element `index` of an array of this shape."""
     place: list[Expr] = []
     for size in reversed(shape):

@@ -39,15 +39,15 @@ class KernelSet:
     """By what a weight is used for: the uses of `ops.READS`."""
     merges: frozenset[str]
     """What `passes/merge_projections.py` may merge: 'qkv', 'gate_up'."""
-    together: Callable[[Sequence[str], int], bool]
+    shares_product: Callable[[Sequence[str], int], bool]
     """(schemes, K) -> whether one product reads weights [N, K] of these schemes."""
     _made: dict[tuple[Any, ...], PrimFunc] = field(default_factory=dict)
 
     def kernel(self, operator: str, *arguments: Any) -> PrimFunc:
         """The kernel of an operator. Raises UnsupportedError if the set has none."""
-        return self.made(self._row(self.factories, operator), *arguments)
+        return self.cached_kernel(self._row(self.factories, operator), *arguments)
 
-    def made(self, factory: Factory, *arguments: Any) -> PrimFunc:
+    def cached_kernel(self, factory: Factory, *arguments: Any) -> PrimFunc:
         """A kernel, built once however many layers ask for it."""
         key = (factory, *arguments)
         if key not in self._made:

@@ -1,7 +1,7 @@
 """What an encoder is read for, as its checkpoint's files say it: data, from whatever names it.
 
 How tokens become one row (`pooling`), what that row goes through, and what is done with it when it
-leaves the device. The files are read by `checkpoint/sentence.py`.
+leaves the device. The files are read by `checkpoint/sentence_transformers.py`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ two.
 
 Rows are quantized, or rounded to bf16, for the products that read them; the kernel that makes the
 rows (a norm, attention, a gated product) then does that too. One rule for all: the pass looks at
-calls of kernels and knows none by name (`kernels/joined.py`).
+calls of kernels and knows none by name (`kernels/fused_kernels.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from mlcc_compiler.ir._tvm import ir, relax
 from mlcc_compiler.ir.graph import is_call
-from mlcc_compiler.kernels.joined import READS_LAST, joined
+from mlcc_compiler.kernels.fused_kernels import READS_LAST, fuse_kernels
 from mlcc_compiler.passes.rewrite import Rewriter
 
 
@@ -27,7 +27,7 @@ class JoinKernels(Rewriter):
         self.behind: dict[Any, tuple[Any, int]] = {}
         """The variable of a result that is made by a joined call -> that call's result, and where
         in it the former's arrays begin."""
-        self.made: dict[tuple[Any, Any], Any] = {}
+        self.cached_kernel: dict[tuple[Any, Any], Any] = {}
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
         last_of: dict[Any, Any] = {}
@@ -73,10 +73,10 @@ class JoinKernels(Rewriter):
 
     def _call(self, maker: relax.Call, reader: relax.Call, out: list[Any]) -> relax.Call:
         kernels = self._kernel(maker), self._kernel(reader)
-        if kernels not in self.made:
-            self.made[kernels] = joined(*kernels)
+        if kernels not in self.cached_kernel:
+            self.cached_kernel[kernels] = fuse_kernels(*kernels)
         names = [call.args[0].name_hint for call in (maker, reader)]
-        function = self.add(self.made[kernels], "_".join(names))
+        function = self.add(self.cached_kernel[kernels], "_".join(names))
         return relax.call_tir(function, self.value(maker.args[1]), out)
 
     def tuple_item(self, expr: relax.TupleGetItem) -> Any:

@@ -46,7 +46,7 @@ class MergeProjections(Rewriter):
     def __init__(self, module: ir.IRModule, kernels: KernelSet) -> None:
         super().__init__(module)
         self.wants_qkv, self.wants_gate_up = (name in kernels.merges for name in ("qkv", "gate_up"))
-        self.together = kernels.together
+        self.shares_product = kernels.shares_product
         self.old: dict[Any, Any] = {}
 
     def run(self) -> ir.IRModule:
@@ -154,7 +154,7 @@ class MergeProjections(Rewriter):
         if first is None or not all(_alike(first, row) for row in found):
             return None
         schemes = [row.scheme for row in found]
-        if not self.together(schemes, dims(first.x)[1]):
+        if not self.shares_product(schemes, dims(first.x)[1]):
             return None
         weight = self._concat([row.weight for row in found])
         bias = [] if first.bias is None else [self._concat([row.bias for row in found])]

@@ -1,8 +1,9 @@
-"""Which scheme every tensor of a model gets: a map, made of a recipe's rules, and set in the tree.
+"""Assigns a scheme to every tensor of a model from a recipe's rules, and sets it in the module
+tree.
 
-Models never mention it. A row that a scheme's groups do not divide gets what comes nearest to it
-(`schemes.fitting`), and what was done is said; nothing is refused. What a scheme means is
-`schemes.py`; how the numbers are stored for a kernel is decided where the operator is lowered.
+Models know nothing of it. A row that a scheme's groups do not divide gets the nearest fitting
+scheme (`schemes.fitting`), which is reported; nothing is refused. Schemes are defined in
+`schemes.py`; how numbers are stored for a kernel is decided when operators are lowered.
 """
 
 from __future__ import annotations
@@ -19,22 +20,23 @@ from mlcc_compiler.quantization.schemes import fitting, scheme
 
 AnyModel = CausalLM | Encoder
 WITHOUT_KERNELS = {"nf4": "int8_g32"}
-"""Schemes that are read but that no kernel computes with, and what stands in for them."""
+"""Schemes that can be read but have no kernels, and their substitutes."""
 
 _EXPERT = re.compile(r"(.*\.experts\.)\d+\.(gate|up|down)_proj\.weight")
-"""Tensors that one product reads: those of all experts of a layer, gate and up together."""
+"""Tensors read by one product: those of all experts of a layer, gate and up together."""
 
 
 @dataclass
 class Assignment:
-    """Tensor -> scheme of every matrix that a recipe reaches, by the model's names of tensors."""
+    """Scheme of every matrix that a recipe reaches, by the model's tensor names."""
 
     schemes: dict[str, str] = field(default_factory=dict)
     changed: dict[tuple[str, str, int], list[str]] = field(default_factory=dict)
-    """(scheme wanted, scheme given, row length) -> the tensors that are not as they were wanted."""
+    """(requested scheme, assigned scheme, row length) -> tensors that did not get the requested
+    scheme."""
 
     def notes(self) -> Iterator[str]:
-        """What was not as asked, a line each."""
+        """Deviations from the request, a line each."""
         for (wanted, given, row), names in self.changed.items():
             what = names[0] if len(names) == 1 else f"{len(names)} matrices ({names[0]}, ...)"
             why = f"whose groups do not divide rows of {row}"
@@ -46,8 +48,8 @@ class Assignment:
 
 
 def assign(model: AnyModel, recipe: Recipe, own: Mapping[str, str] | None = None) -> Assignment:
-    """The map that a recipe makes of a model. `own`: schemes in which the checkpoint has tensors,
-    which recipes that keep those keep."""
+    """The assignment of a recipe for a model. `own`: the checkpoint's schemes, used by recipes that
+    keep them."""
     found = Assignment()
     kept = own if own and recipe.keeps else {}
     together: dict[str, str] = {}
@@ -71,7 +73,7 @@ def apply_schemes(model: AnyModel, schemes: Mapping[str, str]) -> None:
 
 
 def _matrices(model: AnyModel, recipe: Recipe) -> Iterator[tuple[str, Linear | Embedding, str]]:
-    """Tensor, module and scheme of every matrix; a table that is the head too is a head."""
+    """Tensor, module and scheme of every matrix; a table tied to the head counts as the head."""
     table = recipe.head if model.config.tie_embeddings else recipe.embedding
     for name, module in named_modules(model):
         tensor = f"{name}.weight"

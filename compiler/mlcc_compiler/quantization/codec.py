@@ -1,8 +1,8 @@
-"""Turn f32 matrices into codes and scales, without data: the door of the numpy codec.
+"""Quantizes f32 matrices to codes and scales without data: entry point of the numpy codec.
 
-Each family has its file: `one_level.py`, `two_level.py`, `lookup.py`, whose `encode` takes whole
-rows and gives a `Quantized`. Here rows are checked, cut into chunks whose temporaries stay in a
-core's cache, and shared out to the cores. Deterministic: work is split by rows only.
+Each family has its file (`one_level.py`, `k_quant.py`, `table.py`), whose `encode` takes whole rows
+and returns a `Quantized`. Here rows are checked, cut into chunks whose temporaries stay in a core's
+cache, and distributed over the cores. Deterministic: work is split by rows only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.quantization import compiled, lookup, one_level, two_level
+from mlcc_compiler.quantization import k_quant, native_search, one_level, table
 from mlcc_compiler.quantization.quantized import PARTS, Quantized
 from mlcc_compiler.quantization.schemes import Scheme
 
@@ -26,8 +26,8 @@ _COMPILED_CHUNK = 1 << 18  # compiled searches have none to speak of
 def quantize(
     weight: npt.NDArray[Any], scheme: Scheme, power: npt.NDArray[np.float32] | None = None
 ) -> Quantized:
-    """Quantize f32 [N, K]. `power`, [K]: the mean square of each input, by which errors weigh where
-    the family's search can.
+    """Quantize f32 [N, K]. `power`, [K]: mean square of each input, the weight of errors where the
+    family's search supports it.
 
     Raises UnsupportedError (group does not fit), CheckpointError (NaN).
     """
@@ -35,21 +35,21 @@ def quantize(
         raise UnsupportedError(f"scheme '{scheme.name}' is a float format; store the matrix as it")
     n, k = weight.shape
     scheme.group_of(k)
-    fast = compiled.pays(n * k)
-    family = two_level if scheme.block else one_level
+    fast = native_search.pays(n * k)
+    family = k_quant if scheme.block else one_level
     if scheme.table and not scheme.curve:
-        family = lookup
+        family = table
 
     def run(rows: slice) -> Quantized:
         part = np.ascontiguousarray(weight[rows], np.float32)
-        part = compiled.as_aligned(part) if fast else part
+        part = native_search.as_aligned(part) if fast else part
         if not np.isfinite([part.max(initial=0), part.min(initial=0)]).all():  # NaN if any is
             raise CheckpointError("a weight is NaN or infinite; the checkpoint is damaged")
-        if family is two_level:
-            return two_level.encode(part, scheme, power, fast=fast)
+        if family is k_quant:
+            return k_quant.encode(part, scheme, power, fast=fast)
         if family is one_level:
             return one_level.encode(part, scheme, fast=fast)
-        return lookup.encode(part, scheme)
+        return table.encode(part, scheme)
 
     whole = run(slice(0, 0))
     parts = {
@@ -71,7 +71,7 @@ def quantize(
 
 
 def cores() -> int:
-    """Those this process may use, where the system tells."""
+    """Cores available to this process, where the system tells."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Weights in 16 or 32 bits: rounding to a float format, and back."""
+"""Float weights in 16 or 32 bits: rounding to a float format, and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc_compiler.quantization.compiled import aligned
+from mlcc_compiler.quantization.native_search import aligned
 
 Array = npt.NDArray[Any]
 
@@ -22,7 +22,7 @@ def to_storage(values: npt.NDArray[np.float32], dtype: str) -> Array:
 
 
 def from_storage(stored: Array, dtype: str) -> npt.NDArray[np.float32]:
-    """The inverse of `to_storage`; bfloat16 as compiled searches take it."""
+    """The inverse of `to_storage`."""
     if dtype != "bfloat16":
         return stored.astype(np.float32)
     bits = aligned(stored.shape, "uint32")

@@ -1,20 +1,20 @@
-"""Codes, scales and offsets of the affine family.
+"""Codes, scales and offsets of the affine family, by a search over clipping ranges.
 
 Round-to-nearest with a small search: each group tries a few clipping ranges, keeps the one whose
 best scale leaves the smallest squared error, and rounds once more with that scale as it is stored
-(f16). For codes q the best scale is sum(w q) / sum(q q), and then the error is
-sum(w w) - sum(w q)**2 / sum(q q), so that candidates compare without forming the residual (the
-closed form behind llama.cpp's and HQQ's searches). With minima scale and minimum are the line of
-least squares through (code, weight).
+(f16). For codes q the best scale is sum(w q) / sum(q q), and then the error is sum(w w) - sum(w
+q)**2 / sum(q q), so that candidates compare without forming the residual (the closed form behind
+llama.cpp's and HQQ's searches). With minima, scale and minimum are the least-squares line through
+(code, weight).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mlcc_compiler.quantization import compiled
+from mlcc_compiler.quantization import native_search
+from mlcc_compiler.quantization.grid_search import SHRINK
 from mlcc_compiler.quantization.quantized import Codes, Floats, Quantized
-from mlcc_compiler.quantization.ranges import SHRINK
 from mlcc_compiler.quantization.schemes import MIDDLE, MINIMA, ZEROS, Scheme
 
 _NARROW = (1.0, 0.95, 0.9, 0.85, 0.8)
@@ -22,9 +22,9 @@ HALF_MAX = 65504.0
 
 
 def encode(weight: Floats, scheme: Scheme, *, fast: bool = False) -> Quantized:
-    """Rows f32 [N, K] -> the same quantized.
+    """Quantize rows f32 [N, K].
 
-    fast: by compiled kernels, where there are any (without minima), which give the same.
+    fast: use natively compiled kernels, where they exist (without minima); bit-identical.
     """
     n, k = weight.shape
     groups = weight.reshape(-1, scheme.group_of(k))
@@ -39,7 +39,7 @@ def encode(weight: Floats, scheme: Scheme, *, fast: bool = False) -> Quantized:
             half.reshape(per_row),
             minima=low.reshape(per_row),
         )
-    fast = fast and compiled.takes(*groups.shape)
+    fast = fast and native_search.takes(*groups.shape)
     scale, zero = _fitted(groups, scheme, fast)
     half = halves(scale)
     codes = _codes(groups, half.astype(np.float32), zero, scheme, fast)
@@ -48,31 +48,31 @@ def encode(weight: Floats, scheme: Scheme, *, fast: bool = False) -> Quantized:
 
 
 def _fitted(groups: Floats, scheme: Scheme, fast: bool) -> tuple[Floats, Floats]:
-    """Scale and zero point of each group, [M]. One candidate is enough at 8 bits: clipping there
+    """Scale and zero point of each group, [M]. One candidate suffices at 8 bits: clipping there
     costs more than finer steps gain."""
     symmetric = scheme.offset == MIDDLE
     if fast and scheme.bits < 8:
-        return compiled.fit_affine(groups, scheme.levels, scheme.middle if symmetric else None)
+        return native_search.fit_affine(groups, scheme.levels, scheme.middle if symmetric else None)
     if fast and symmetric:
         middle = np.full(len(groups), scheme.middle, np.float32)
-        return compiled.largest(groups) / np.float32(127), middle
+        return native_search.largest(groups) / np.float32(127), middle
     x = np.ascontiguousarray(groups.T)  # side by side, so that sums run along whole vectors
     scale, zero = _range(x, scheme)
     return scale if scheme.bits == 8 else search(x, scale, zero, scheme.levels), zero
 
 
 def _codes(groups: Floats, scale: Floats, zero: Floats, scheme: Scheme, fast: bool) -> Codes:
-    """Of weights [M, g], for the scales as they are stored."""
+    """Codes of weights [M, g], for the scales as they are stored."""
     if fast and scheme.offset == MIDDLE:
         none, middle = np.zeros_like(scale), scheme.middle
-        return compiled.codes(groups, none, inverse(scale), -middle, scheme.levels - middle)
+        return native_search.codes(groups, none, inverse(scale), -middle, scheme.levels - middle)
     signed = round_to(groups, scale, zero, scheme.levels)
     signed += zero[:, None]
     return signed.astype(np.uint8)
 
 
 def halves(values: Floats) -> np.ndarray:
-    """float16, the largest where it would be infinite."""
+    """float16, saturated at its largest value."""
     return np.clip(values, -HALF_MAX, HALF_MAX).astype(np.float16)
 
 

@@ -1,8 +1,9 @@
-"""A quantized matrix in memory: what readers of files and searches make, and kernels' packers take.
+"""A quantized matrix in memory, as file readers and searches produce it and kernels' packers take
+it.
 
-In logical order, a code a byte: nothing of how a file or a kernel lays it out. `dequantize` is the
-meaning, in float32; it is equal to the bit to what the formats' own references compute, as no
-product here has more than 24 bits and a sum is rounded once.
+In logical order, one byte per code, independent of any file's or kernel's layout. `dequantize`
+defines the values, in float32; it is bit-identical to the formats' own references, as no product
+here has more than 24 bits and a sum is rounded once.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ Codes = npt.NDArray[np.uint8]
 Array = npt.NDArray[Any]
 
 _NO_EXPONENT = 255
-"""What e8m0 has for NaN."""
+"""The NaN of e8m0."""
 PARTS = ("codes", "scales", "zeros", "minima", "sub_scales", "sub_minima")
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A matrix [N, K]; G groups and B blocks a row (`Scheme.groups_of`, `blocks_of`).
+    """A matrix [N, K] with G groups and B blocks a row (`Scheme.groups_of`, `blocks_of`).
 
-    What a scheme has not is None; `check` says what it must have.
+    Parts that a scheme does not have are None; `check` verifies them.
     """
 
     scheme: Scheme
     codes: Codes
-    """[N, K], 0 .. 2**bits - 1. An int8 that a file holds signed is stored plus 128."""
+    """[N, K], 0 .. 2**bits - 1. Signed int8 of a file is stored plus 128."""
     scales: Array
     """[N, G] or, two-level, [N, B], of the scheme's `scale_dtype`; may be negative."""
     zeros: Codes | None = None
-    """u8 [N, G], of offset "zeros": what is subtracted from the code."""
+    """u8 [N, G], for offset "zeros": subtracted from the code."""
     minima: Array | None = None
-    """f16 like `scales`, of offset "minima": what is added. GGUF's K-quants subtract; negate."""
+    """f16 like `scales`, for offset "minima": added. GGUF's K-quants subtract: negate."""
     sub_scales: npt.NDArray[np.int8] | None = None
-    """[N, G] of two-level schemes: integers, Q3_K's and IQ4_XS's less 32."""
+    """[N, G] of two-level schemes: integers; those of Q3_K and IQ4_XS minus 32."""
     sub_minima: npt.NDArray[np.int8] | None = None
     """[N, G] of two-level schemes with minima."""
 
@@ -63,8 +64,8 @@ class Quantized:
         return replace(self, **parts)
 
     def check(self, name: str) -> None:
-        """Raises CheckpointError, with the tensor's name, unless all parts are there, of their
-        shapes and types, with codes in range and finite scales."""
+        """Raises CheckpointError, with the tensor's name, unless all parts are present, with
+        the right shapes and types, codes in range and finite scales."""
         how, (n, k) = self.scheme, self.shape
         groups, blocks = how.groups_of(k), how.blocks_of(k)
         minima = (n, blocks) if how.offset == MINIMA else None
@@ -96,7 +97,7 @@ class Quantized:
 
 
 def stack(matrices: Sequence[Quantized]) -> Quantized:
-    """The matrices, all of one scheme and row length, one below the other."""
+    """Matrices of one scheme and row length concatenated by rows."""
     first = matrices[0]
     if len(matrices) == 1:
         return first
@@ -122,7 +123,7 @@ def group_minima(q: Quantized) -> Floats | None:
 
 
 def dequantize(q: Quantized) -> Floats:
-    """f32 [N, K], what every kernel computes with."""
+    """f32 [N, K], the values that every kernel computes with."""
     how, (n, k) = q.scheme, q.shape
     scales = group_scales(q)[:, :, None]
     groups = scales.shape[1]
@@ -148,6 +149,6 @@ def _widened(scales: Array) -> Floats:
 
 
 def _of_groups(q: Quantized, blocks: Floats) -> Floats:
-    """A block's number for each of its groups."""
+    """Repeat a block's number for each of its groups."""
     k, group = q.shape[1], q.scheme.group_of(q.shape[1])
     return np.repeat(blocks, q.scheme.block // group, axis=1)[:, : k // group]

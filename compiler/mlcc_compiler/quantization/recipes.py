@@ -1,8 +1,8 @@
-"""Recipes: which scheme each tensor of a model gets, as rules.
+"""Recipes: rules that assign a scheme to each tensor of a model.
 
-A recipe names a scheme for linears, for a table that is only looked up and for the head, and may
-have rules for single tensors, of which the first that matches decides. What comes of it, a map
-from tensor to scheme, is made in `apply.py`.
+A recipe names a scheme for linears, for an embedding table and for the head, and may have rules for
+single tensors; the first matching rule decides. `apply.py` turns it into a map from tensor to
+scheme.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from mlcc_compiler.quantization.schemes import MIDDLE, ZEROS, affine, scheme
 _GATED = ("gate", "up", "down")
 
 DEFAULT = "q4"
-"""The recipe for a checkpoint of floats, unless one is asked for."""
+"""The default recipe for a checkpoint of floats."""
 KEEP = "keep"
-"""The recipe of a checkpoint that is quantized already: tensors stay as they are."""
+"""The recipe of an already quantized checkpoint: tensors keep their schemes."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Names of the schemes for a model's parts."""
+    """Scheme names for a model's parts."""
 
     name: str
     linear: str
     embedding: str
-    """A table that is only looked up; a tied head takes `head` instead."""
+    """For a table that is only looked up; a tied head takes `head` instead."""
     head: str
     rules: tuple[tuple[str, str], ...] = ()
-    """(pattern of tensors' names, scheme), as a shell has patterns: ("*.v_proj.weight", "q6_k").
-    They say nothing of embedding and head."""
+    """(glob pattern of tensor names, scheme): ("*.v_proj.weight", "q6_k"). They do not apply to
+    embedding and head."""
     keeps: bool = False
-    """Tensors that the checkpoint holds quantized keep their schemes and values; the rest of the
-    recipe is for the others."""
+    """Tensors that are quantized in the checkpoint keep schemes and values; the rest of the recipe
+    is for the others."""
 
     def of_linear(self, tensor: str) -> str:
         """The scheme of a linear's weight, by its name in the model."""
@@ -53,12 +53,12 @@ def _recipe(bits: int, group: int, symmetric: bool) -> Recipe:
 
 
 def _mixed(name: str, linear: str, **better: str) -> Recipe:
-    """Two-level, with more bits where a bit buys most: `better` by the projection's name.
+    """Two-level, with more bits for the projections where a bit helps most (`better`, by name).
 
     Measured on Gemma 3 270M, by class of matrices, as KL divergence per bit spent
     (docs/quantization.md): v is 3 % of the weights and a quarter of the loss, then down. Experts,
-    of which each token reads few, all get `linear`. The rows here
-    are those whose losses, added up, were least for so many bits.
+    of which each token reads few, all get `linear`. The rows here have the least total loss for
+    their number of bits.
     """
     rules = ((f"*.{part}_proj.weight", row) for part, row in better.items())
     return Recipe(name, linear, "int8_g32", "int8_g32", (("*.experts.*", linear), *rules))
@@ -90,7 +90,7 @@ def recipe(name: str) -> Recipe:
 
 
 def with_head(base: Recipe, head: str | None) -> Recipe:
-    """`base` with head and embedding as another recipe has most linears, or of a scheme.
+    """`base` with head and embedding taken from another recipe's linears, or from a scheme.
 
     Raises UnsupportedError.
     """

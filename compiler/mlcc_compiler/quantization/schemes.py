@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from mlcc.errors import UnsupportedError
 
 MIDDLE, ZEROS, MINIMA = "middle", "zeros", "minima"
-"""What a scheme subtracts or adds: see above."""
+"""Kinds of offset: see the module docstring."""
 
 _LETTERS = {MIDDLE: "", ZEROS: "a", MINIMA: "m"}
 _AFFINE = re.compile(r"int([2-8])([am]?)_(?:g([1-9]\d{0,5})|row)")
@@ -43,24 +43,23 @@ class Scheme:
     name: str
     bits: int
     group: int = 0
-    """Weights along a row that share a scale; 0 = the whole row. Meaningless for floats."""
+    """Weights along a row that share a scale; 0 = the whole row. Unused for floats."""
     offset: str = MIDDLE
     """"middle": the zero point is 2**(bits - 1), and not stored. "zeros": an integer zero point
     per group. "minima": a float16 per group is added, or, two-level, an integer times one."""
     dtype: str = "uint8"
-    """What one stored element is: float32, float16, bfloat16, or uint8 codes."""
+    """Dtype of one stored element: float32, float16, bfloat16, or uint8 codes."""
     block: int = 0
-    """Two-level: weights along a row that share a float16; the last block of a row may be
-    shorter. 0 = one level."""
+    """Two-level: weights along a row that share a float16; the last block of a row may be shorter.
+    0 = one level."""
     sub_range: tuple[int, int] = (0, 0)
-    """Two-level: the least and the largest integer scale of a group; a minimum's are 0 .. the
-    largest."""
+    """Two-level: range of a group's integer scale; a minimum's is 0 .. the largest."""
     table: tuple[float, ...] = ()
-    """What codes stand for; () = themselves, less the offset."""
+    """Values of the codes; () = the codes themselves, less the offset."""
     curve: tuple[int, int] | None = None
-    """(a, c) of a table that is computed: see CURVES."""
+    """(a, c) of a computed table: see CURVES."""
     scale_dtype: str = "float16"
-    """Of `scales`: float16, float32, or uint8 for a power of two, 2**(byte - 127) (e8m0)."""
+    """Dtype of `scales`: float16, float32, or uint8 for a power of two, 2**(byte - 127) (e8m0)."""
 
     @property
     def is_float(self) -> bool:
@@ -68,7 +67,7 @@ class Scheme:
 
     @property
     def symmetric(self) -> bool:
-        """Neither zero points nor minima are stored."""
+        """Whether neither zero points nor minima are stored."""
         return self.offset == MIDDLE
 
     @property
@@ -106,11 +105,12 @@ class Scheme:
         return row // self.group_of(row)
 
     def blocks_of(self, row: int) -> int:
-        """Blocks in a row, the last perhaps shorter; one level has as many scales as groups."""
+        """Blocks in a row, the last perhaps shorter; with one level, as many as groups."""
         return -(-row // self.block) if self.block else self.groups_of(row)
 
     def bits_per_weight(self, row: int) -> float:
-        """What the artifact stores, scales and all: integers of two-level schemes take a byte."""
+        """Bits stored in the artifact, including scales; integers of two-level schemes take a
+        byte."""
         if self.is_float:
             return float(self.bits)
         groups, blocks = self.groups_of(row), self.blocks_of(row)
@@ -122,7 +122,8 @@ class Scheme:
 
 
 def affine(bits: int, group: int, offset: str = MIDDLE) -> Scheme:
-    """A row of the affine family: "int4_g32", with zero points "int4a_g32", minima "int4m_g32"."""
+    """A scheme of the affine family: "int4_g32", with zero points "int4a_g32", minima
+    "int4m_g32"."""
     name = f"int{bits}{_LETTERS[offset]}" + (f"_g{group}" if group else "_row")
     return Scheme(name, bits, group, offset)
 
@@ -132,15 +133,15 @@ def _two_level(name: str, bits: int, group: int, offset: str, sub_range: tuple[i
 
 
 def _own(bits: int, group: int, offset: str = MINIMA) -> Scheme:
-    """This project's own two-level rows: as a byte is stored of each group's integer, it uses the
-    byte, and a float16 serves a thousand weights."""
+    """This project's own two-level schemes: each group's integer uses the whole stored byte, and a
+    float16 serves a thousand weights."""
     least = -128 if offset == MIDDLE else 0
     return Scheme(f"k{bits}_g{group}", bits, group, offset, block=1024, sub_range=(least, 127))
 
 
 def _curved(bits: int, curve: tuple[int, int]) -> Scheme:
-    """The same with values on a curve, closer about zero, in the place of levels that are evenly
-    spread, and of a minimum."""
+    """A two-level scheme with values on a curve, denser around zero, instead of evenly spaced
+    levels and a minimum."""
     a, c = curve
     places = ((code + 0.5) / 2**bits - 0.5 for code in range(2**bits))
     table = tuple(math.floor(a * (t + 2 * t**3) - c + 0.5) for t in places)
@@ -208,10 +209,10 @@ def scheme(name: str) -> Scheme:
 
 
 def fitting(how: Scheme, row: int) -> Scheme:
-    """`how`, or what comes nearest to it that rows of that length take.
+    """`how`, or the nearest scheme that rows of that length support.
 
-    The same bits in smaller groups, the largest that divide the row; where that would be fewer
-    than eight weights, bfloat16.
+    The same bits in smaller groups, the largest that divide the row; where that would be fewer than
+    eight weights, bfloat16.
     """
     if how.fits(row):
         return how

@@ -87,7 +87,7 @@ LAYOUTS: dict[str, Layout] = {
 def cpu_kernels(isa: Isa) -> KernelSet:
     """The set for one kind of CPU."""
     return KernelSet(
-        isa, FACTORIES, EMITTERS, LAYOUTS, frozenset({"qkv", "gate_up"}), linear.together
+        isa, FACTORIES, EMITTERS, LAYOUTS, frozenset({"qkv", "gate_up"}), linear.share_input
     )
 
 

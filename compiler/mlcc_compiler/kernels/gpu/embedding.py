@@ -26,7 +26,7 @@ def emit_embedding(
 ) -> Any:
     """Emit [n, hidden], the rows of `token_ids`; each part writes those that it holds."""
     form = packing(kernels.device, table.plan.shape, table.plan.scheme)
-    made = [kernels.made(embedding_part, form, p) for p in range(len(form.parts))]
+    made = [kernels.cached_kernel(embedding_part, form, p) for p in range(len(form.parts))]
     return call_parts(graph, "embedding", table, made, lambda part: [token_ids, *part], out)
 
 

@@ -22,7 +22,7 @@ from mlcc_compiler.kernels.frame import (
     page_arguments,
     store,
     tensor_argument,
-    unravelled,
+    unravel_index,
 )
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
@@ -146,7 +146,7 @@ def copy_pages(gpu: Gpu, kept: CacheTensor, layout: StepLayout, group: int) -> P
         def element(i: Expr, j: Expr) -> None:
             with when(step.copy(i, "group") == group):
                 old, new = bind(step.copy(i, "source")), bind(step.copy(i, "destination"))
-                at = [bind(index) for index in unravelled(j, kept.shape)]
+                at = [bind(index) for index in unravel_index(j, kept.shape)]
                 source = (old, *at)
                 store(tensor, tensor[source], new, *at)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.ir.lora import LoraShape
-from mlcc_compiler.kernels.adapt_arguments import expand_arguments, shrink_arguments
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.norm import each_lane
@@ -23,6 +22,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     reduce,
     when,
 )
+from mlcc_compiler.kernels.lora_arguments import expand_arguments, shrink_arguments
 from mlcc_compiler.kernels.step import Step
 
 _LANES = 32

@@ -18,7 +18,7 @@ from mlcc_compiler.kernels.gpu.workgroup import int32
 FOUR = 4
 
 
-class Fours:
+class Vec4Buffer:
     """A buffer [n, K] of whole fours; made before the launch whose kernel reads it, which then must
     not read the buffer itself."""
 
@@ -29,14 +29,14 @@ class Fours:
         pointer = T.bind(T.reinterpret(T.handle(kind, "global").ty, buffer.data))
         self.whole = T.decl_buffer((buffer.shape[0] * self.row,), kind, data=pointer)
 
-    def four(self, row: Expr, first: Expr) -> Expr:
+    def load4(self, row: Expr, first: Expr) -> Expr:
         """The vector of a row that begins at `first`, a multiple of four."""
         return self.whole[int32(row) * self.row + tirx.floordiv(first, FOUR)]
 
 
-def fours_where_useful(gpu: Gpu, buffer: Any, unit: int) -> Any:
+def vec4_if_useful(gpu: Gpu, buffer: Any, unit: int) -> Any:
     """The buffer, or what looks like one, or the same in fours where the device's language is WGSL
     and rows are whole units of so many elements."""
     if gpu.narrow_types or int(buffer.shape[1]) % unit:
         return buffer
-    return buffer.in_fours() if hasattr(buffer, "in_fours") else Fours(buffer)
+    return buffer.vec4() if hasattr(buffer, "vec4") else Vec4Buffer(buffer)

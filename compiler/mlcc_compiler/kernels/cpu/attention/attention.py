@@ -49,7 +49,7 @@ def emit_attention(
 
     sizes: (sequences, entries of the group's page list).
     """
-    kernel = kernels.made(paged_attention, shape, layout)
+    kernel = kernels.cached_kernel(paged_attention, shape, layout)
     num_queries, rest = inputs[: shape.num_queries], inputs[shape.num_queries :]
     q, *sinks = num_queries
     out = tensor(dims(q), dtype_of(q))
@@ -99,13 +99,13 @@ class _PagedSequences:
 
     @property
     def count(self) -> Expr:
-        return bind(_long(self.step.count("sequences")))
+        return bind(_to_int64(self.step.count("sequences")))
 
     def lengths(self, s: Expr) -> tuple[Expr, Expr, Expr]:
         """(first token, tokens, keys) of a sequence."""
-        first = bind(_long(self.step.sequence(s, "first_token")))
-        tokens = bind(_long(self.step.sequence(s + 1, "first_token")) - first)
-        return first, tokens, bind(_long(self.step.sequence(s, "length")))
+        first = bind(_to_int64(self.step.sequence(s, "first_token")))
+        tokens = bind(_to_int64(self.step.sequence(s + 1, "first_token")) - first)
+        return first, tokens, bind(_to_int64(self.step.sequence(s, "length")))
 
     def page_word(self, s: Expr) -> Expr:
         """The word of the step that names the page of a sequence's first key, as if none slid."""
@@ -113,7 +113,7 @@ class _PagedSequences:
         word = step.pages_begin(group) + step.sequence(s, f"first_page.{group}")
         if self.cut.shape.slides:
             word = word - step.sequence(s, f"page_number.{group}")
-        return bind(_long(word))
+        return bind(_to_int64(word))
 
     def seen_pages(self, position: Expr, end: Expr) -> tuple[Expr, Expr]:
         """(first page, pages) that queries from `position` up to `end` - 1 see."""
@@ -137,7 +137,7 @@ class _PagedSequences:
         return bind(T.Select(one_tile, T.max(wanted, 1), T.int64(1)))
 
 
-class _Parts:
+class _PartialSums:
     """Sums over ranges of keys, waiting to be merged; a slot for each token and range.
 
     Of each head: its sums, then the largest score and the total.
@@ -147,7 +147,7 @@ class _Parts:
         self.dim, self.lanes, self.sinks = dim, cut.dim_lanes, sinks
         self.rows = T.alloc_buffer((slots, cut.shape.heads, self.dim + self.lanes * 2), "float32")
 
-    def keep(self, slot: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
+    def store_partial(self, slot: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
         """Take row r of a tile."""
         with T.serial(self.dim // self.lanes) as j:
             at = span(j * self.lanes, self.lanes)
@@ -194,7 +194,7 @@ class _Kernel:
         self.firsts = T.alloc_buffer((sequences.most + 1, 2), "int64")
         self.dim = int(out.shape[2])
         slots = T.min(out.shape[0], sequences.most * cut.tokens) * _RANGES
-        self.parts = _Parts(cut, self.dim, slots, sinks)
+        self.parts = _PartialSums(cut, self.dim, slots, sinks)
 
     def emit(self) -> None:
         """Tasks dealt to the threads in turn; then the merge, if there is any, a launch of its own:
@@ -232,7 +232,7 @@ class _Kernel:
 
     def _clear_padding(self) -> None:
         lanes = self.cut.dim_lanes
-        used = bind(_long(self.sequences.step.count("tokens")))
+        used = bind(_to_int64(self.sequences.step.count("tokens")))
         steps = self.dim // lanes
         with T.serial(self.out.shape[0] - used) as t, T.grid(self.cut.shape.heads, steps) as (h, j):
             store(self.out, spread(0.0, lanes), used + t, h, span(j * lanes, lanes))
@@ -268,7 +268,7 @@ class _Kernel:
             token, head = self.cut.row(tile, r)
             with T.If(ranges > 1):
                 with T.Then():
-                    self.parts.keep(bind(slot + token - tile.token), head, r, scratch)
+                    self.parts.store_partial(bind(slot + token - tile.token), head, r, scratch)
                 with T.Else():
                     self._finish(token, head, r, scratch)
 
@@ -298,7 +298,7 @@ class _Kernel:
             self.parts.merge(slot, tokens, ranges, head, self.out, bind(first + t))
 
 
-def _long(x: Expr) -> Expr:
+def _to_int64(x: Expr) -> Expr:
     return T.Cast("int64", x)
 
 

@@ -87,7 +87,7 @@ class Bf16Tile:
                 self.cache.load_scales(tile, begin, size, scratch)
 
             def attend(row: Expr, rows: int) -> None:
-                seen = bind(self._seen(tile, begin, size, row, rows))
+                seen = bind(self._visible_keys(tile, begin, size, row, rows))
                 self._attend(_Rows(tile, row, rows, begin, size, seen), scratch)
 
             row_tiles(tile.rows, PAIR_ROWS, cut.shape.group, attend)
@@ -141,7 +141,7 @@ class Bf16Tile:
             first = T.bitwise_and(values[last, at], spread(T.int32(0xFFFF), _LANES))
             store(values, first, last, at)
 
-    def _seen(self, tile: Tile, begin: Expr, size: Expr, row: Expr, rows: int) -> Expr:
+    def _visible_keys(self, tile: Tile, begin: Expr, size: Expr, row: Expr, rows: int) -> Expr:
         """How many keys of a block any of the rows may see."""
         if not self.cut.shape.causal:
             return size
@@ -157,14 +157,14 @@ class Bf16Tile:
             self._score(rows, i * wide * _STEP, _VECTORS, scratch)
         with T.If(T.floormod(rows.steps, wide) > 0), T.Then():
             self._score(rows, (rows.steps - 1) * _STEP, 2, scratch)
-        with T.If(self._all_seen(rows)):
+        with T.If(self._all_visible(rows)):
             with T.Then():
-                self._soften(rows, scratch, masked=False)
+                self._softmax(rows, scratch, masked=False)
             with T.Else():
-                self._soften(rows, scratch, masked=True)
+                self._softmax(rows, scratch, masked=True)
         column = 0
         for vectors in split(self.cut.shape.head_dim // _LANES, _VECTORS):
-            self._blend(rows, column, vectors, scratch)
+            self._accumulate(rows, column, vectors, scratch)
             column += vectors * _LANES
 
     def _score(self, rows: _Rows, column: Expr, vectors: int, scratch: Scratch) -> None:
@@ -191,7 +191,7 @@ class Bf16Tile:
             _add_pair,
         )
 
-    def _all_seen(self, rows: _Rows) -> Expr:
+    def _all_visible(self, rows: _Rows) -> Expr:
         """Whether each of the rows sees all keys of its steps."""
         shape, keys = self.cut.shape, rows.steps * _STEP
         first = self._position(rows.tile, rows.first) - rows.begin
@@ -204,7 +204,7 @@ class Bf16Tile:
         seen = T.And(seen, last < shape.window)
         return seen if shape.causal else T.And(seen, first + shape.window >= keys)
 
-    def _soften(self, rows: _Rows, scratch: Scratch, masked: bool) -> None:
+    def _softmax(self, rows: _Rows, scratch: Scratch, masked: bool) -> None:
         """Scores become weights 2 ** (score - top), in pairs; totals, and factors for older sums.
 
         Scales of 8-bit pages belong here, once a key: a key's to its score, a value's to its
@@ -220,7 +220,7 @@ class Bf16Tile:
                 score = pairs.scores[r, at]
                 if scales:
                     score = score * scratch.scales[KEYS, at]
-                score = bind(self._visible(self._capped(score), rows, r, v, masked))
+                score = bind(self._visible(self._apply_softcap(score), rows, r, v, masked))
                 if changed:
                     store(pairs.scores, score, r, at)
                 best[0] = maximum(score, best[0])
@@ -248,7 +248,7 @@ class Bf16Tile:
             store(pairs.shrink, factor, r)
             store(scratch.total, scratch.total[row] * factor + sum_lanes(total[0]), row)
 
-    def _capped(self, score: Expr) -> Expr:
+    def _apply_softcap(self, score: Expr) -> Expr:
         """Softcapped, and only then multiplied by the logarithm."""
         if (cap := self.cut.shape.softcap) is None:
             return score
@@ -272,7 +272,7 @@ class Bf16Tile:
             seen = T.And(seen, key > spread(bind(position - shape.window), _LANES))
         return T.Select(seen, score, spread(-T.infinity("float32"), _LANES))
 
-    def _blend(self, rows: _Rows, column: int, vectors: int, scratch: Scratch) -> None:
+    def _accumulate(self, rows: _Rows, column: int, vectors: int, scratch: Scratch) -> None:
         """scratch.sums = sums * shrink + weights x values, of some dimensions."""
         pairs, sums = scratch.pairs, scratch.sums
 

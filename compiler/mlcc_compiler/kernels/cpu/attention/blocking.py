@@ -40,7 +40,7 @@ BYTE_DOTS = frozenset({"avx512vnni", "avxvnni", "neon_dotprod", "neon_i8mm"})
 QUAD = 4  # bytes that an instruction multiplies and adds
 
 
-def in_quads(layout: KvLayout) -> bool:
+def uses_quads(layout: KvLayout) -> bool:
     """Whether a CPU's pages of this layout have their numbers in fours: `kv_place`."""
     return layout.dtype == INT8 and layout.page_size % QUAD == 0 and layout.head_dim % QUAD == 0
 
@@ -60,15 +60,15 @@ class Blocking:
     @property
     def quads(self) -> bool:
         """Whether numbers lie in fours."""
-        return in_quads(self.layout)
+        return uses_quads(self.layout)
 
     @property
-    def multiplies_bytes(self) -> bool:
+    def uses_byte_dot(self) -> bool:
         """Whether few rows meet numbers in fours as bytes: where that is one instruction."""
         return self.quads and self.isa.dot in BYTE_DOTS
 
     @property
-    def multiplies_bf16(self) -> bool:
+    def uses_bf16_dot(self) -> bool:
         """Whether many rows meet keys and values as bf16: `bf16_tile.py`."""
         isa = self.isa
         able = isa.has_bf16 and not isa.has_tiles and isa.activation_parts == 1
@@ -92,7 +92,7 @@ class Blocking:
 
     @property
     def block(self) -> int:
-        wanted = _PAIR_BLOCK if self.multiplies_bf16 else _BLOCK
+        wanted = _PAIR_BLOCK if self.uses_bf16_dot else _BLOCK
         return -(-wanted // self.layout.page_size) * self.layout.page_size
 
     @property
@@ -127,7 +127,7 @@ class Scratch:
     def __init__(self, cut: Blocking) -> None:
         rows, dim, block = cut.rows, cut.shape.head_dim, cut.block
         self.sums = T.alloc_buffer((rows, dim), "float32")
-        if cut.multiplies_bf16:
+        if cut.uses_bf16_dot:
             self.queries = T.alloc_buffer((FEW, dim), "float32")
             self.pairs = Pairs(rows, dim, block)
         else:
@@ -145,7 +145,7 @@ class Scratch:
         if cut.layout.is_int8:
             keys = -(-max(block, cut.long_block) // _PAIR_STEP) * _PAIR_STEP
             self.scales = T.alloc_buffer((2, keys), "float32")
-        if cut.multiplies_bytes:
+        if cut.uses_byte_dot:
             self.query_bytes = RowBytes(FEW, dim)
             self.weight_bytes = RowBytes(FEW, cut.long_block)
 
@@ -248,7 +248,7 @@ class Cache:
         first = T.shift_left(words, spread(left, lanes))
         return cast("float32", T.shift_right(first, spread(T.int32(24), lanes)))
 
-    def ask(self, which: int, page: Expr, head: Expr, element: Expr) -> None:
+    def prefetch_line(self, which: int, page: Expr, head: Expr, element: Expr) -> None:
         """Prefetch the line of an element of all keys, or values, that a page has of a head."""
         T.evaluate(prefetch(T.address_of(self.pages[page, which, head, 0, element]), 2))
 

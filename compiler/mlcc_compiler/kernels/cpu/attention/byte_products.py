@@ -89,7 +89,7 @@ class ByteScores(ColumnScores):
             d = bind(T.Cast("int64", j * QUAD))
             for page, at in ahead:
                 for element in range(0, min(size, step) * QUAD, LINE):
-                    cache.ask(KEYS, page, tile.head, d * size + at + element)
+                    cache.prefetch_line(KEYS, page, tile.head, d * size + at + element)
             sums.add(d, lambda v: cache.key_quads(pages[v], tile.head, d, offsets[v], lanes))
         for r in range(rows):
             for v in range(_VECTORS):
@@ -120,12 +120,12 @@ class ByteValues:
         for vectors in split(cut.shape.head_dim // cut.dim_lanes, _VECTORS):
 
             def part(row: Expr, rows: int, column: int = column, vectors: int = vectors) -> None:
-                self._blend(tile, begin, size, row, rows, column, vectors, scratch)
+                self._accumulate(tile, begin, size, row, rows, column, vectors, scratch)
 
             row_tiles(tile.rows, _rows_at_once(cut), cut.shape.group, part)
             column += vectors * cut.dim_lanes
 
-    def _blend(
+    def _accumulate(
         self,
         tile: Tile,
         begin: Expr,
@@ -148,7 +148,9 @@ class ByteValues:
             with T.serial(T.floordiv(left + QUAD - 1, QUAD)) as j:
                 key = bind(j * QUAD)
                 for element in range(0, vectors * lanes * QUAD, LINE):
-                    cache.ask(VALUES, ahead, tile.head, key * dim + column * QUAD + element)
+                    cache.prefetch_line(
+                        VALUES, ahead, tile.head, key * dim + column * QUAD + element
+                    )
                 sums.add(
                     start + key,
                     lambda v: cache.value_quads(page, tile.head, key, column + v * lanes, lanes),

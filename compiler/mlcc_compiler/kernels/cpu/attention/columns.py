@@ -49,7 +49,7 @@ class ColumnScores(Scores):
                 with T.serial(-(-_FIRST_KEYS // size)) as i:
                     page = self.cache.page_of(tile, bind(tile.begin + i * size))
                     with T.serial(lines) as j:
-                        self.cache.ask(which, page, tile.head, j * line)
+                        self.cache.prefetch_line(which, page, tile.head, j * line)
 
     def _score(
         self, tile: Tile, begin: Expr, first: Expr, row: Expr, rows: int, scratch: Scratch
@@ -72,7 +72,7 @@ class ColumnScores(Scores):
                 start = bind(T.Cast("int64", j * together))
                 for page in ahead:
                     for element in range(0, size, line):
-                        cache.ask(KEYS, page, tile.head, start * size + element)
+                        cache.prefetch_line(KEYS, page, tile.head, start * size + element)
                 for k in range(together):
                     step(
                         lambda r, k=k: scratch.queries[row + r, start + k],

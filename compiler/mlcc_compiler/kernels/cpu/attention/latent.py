@@ -37,11 +37,20 @@ def emit_latent_attention(
     """
     q, weight, table, pages, step = inputs
     rows, heads, dtype = dims(q)[0], shape.heads, dtype_of(q)
-    kernel, out = kernels.made(latent_query, shape), tensor([rows, heads, shape.width], dtype)
+    kernel, out = (
+        kernels.cached_kernel(latent_query, shape),
+        tensor([rows, heads, shape.width], dtype),
+    )
     asked = graph.call_tir(kernel, "latent_query", [q, weight, table], out)
-    kernel, out = kernels.made(attend_latents, layout), tensor([rows, heads, shape.rank], dtype)
+    kernel, out = (
+        kernels.cached_kernel(attend_latents, layout),
+        tensor([rows, heads, shape.rank], dtype),
+    )
     sums = graph.call_tir(kernel, "attend_latents", [asked, pages, step, sizes[0]], out)
-    kernel, out = kernels.made(latent_value, shape), tensor([rows, heads, shape.value], dtype)
+    kernel, out = (
+        kernels.cached_kernel(latent_value, shape),
+        tensor([rows, heads, shape.value], dtype),
+    )
     return graph.call_tir(kernel, "latent_value", [sums, weight], out)
 
 

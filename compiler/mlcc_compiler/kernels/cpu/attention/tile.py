@@ -57,11 +57,11 @@ class TileKernel:
     def __init__(self, cut: Blocking, cache: Cache) -> None:
         self.cut, self.cache = cut, cache
         self.scores = self._scores()
-        self.bf16 = Bf16Tile(cut, cache) if cut.multiplies_bf16 else None
-        self.bytes = ByteValues(cut, cache) if cut.multiplies_bytes else None
+        self.bf16 = Bf16Tile(cut, cache) if cut.uses_bf16_dot else None
+        self.bytes = ByteValues(cut, cache) if cut.uses_byte_dot else None
 
     def _scores(self) -> Scores:
-        if self.cut.multiplies_bytes:
+        if self.cut.uses_byte_dot:
             return ByteScores(self.cut, self.cache)
         return (ColumnScores if self.cut.key_columns else Scores)(self.cut, self.cache)
 
@@ -89,7 +89,7 @@ class TileKernel:
             score(tile, begin, size, scratch)
             if self.cut.layout.is_int8:
                 self.cache.load_scales(tile, begin, size, scratch)
-            self._soften(tile, begin, size, scratch)
+            self._softmax(tile, begin, size, scratch)
             self._add_values(tile, begin, size, scratch, few)
 
     def _load_queries(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
@@ -104,7 +104,7 @@ class TileKernel:
             store(scratch.top, T.float32(NO_SCORE), r)
             store(scratch.total, T.float32(0), r)
 
-    def _soften(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+    def _softmax(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
         """Scores become weights exp(score - top); totals and the factor for old sums follow.
 
         Scales of 8-bit pages belong here, once a key: a key's to its score, a value's to its
@@ -183,7 +183,7 @@ class TileKernel:
 
             def part(row: Expr, rows: int, column: int = column, vectors: int = vectors) -> None:
                 shape = TileShape(rows, vectors, column)
-                self._blend(tile, begin, size, row, shape, scratch, few)
+                self._accumulate(tile, begin, size, row, shape, scratch, few)
 
             row_tiles(tile.rows, fit.rows, cut.shape.group, part)
             column += vectors * fit.lanes
@@ -206,7 +206,7 @@ class TileKernel:
             page, _ = self.cache.place(tile, begin + start)
             yield start, page, bind(T.min(size - start, page_size))
 
-    def _blend(
+    def _accumulate(
         self,
         tile: Tile,
         begin: Expr,
@@ -237,7 +237,7 @@ class TileKernel:
                 ahead = self.cache.page_of(tile, bind(begin + start + _AHEAD * page_size))
                 with T.serial(count) as j:
                     for d in range(first, first + part.vectors * lanes, line):
-                        self.cache.ask(VALUES, ahead, tile.head, j * dim + d)
+                        self.cache.prefetch_line(VALUES, ahead, tile.head, j * dim + d)
                     step(
                         lambda r: scratch.scores[row + r, start + j],
                         lambda v: self.cache.load_value(

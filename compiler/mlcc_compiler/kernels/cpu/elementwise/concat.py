@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.kernels.column_parts import parts_of
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.parallel import each_row
 from mlcc_compiler.kernels.cpu.isa.vector_math import fit_lanes, span
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, kernel, store
-from mlcc_compiler.kernels.parts import parts_of
 
 
 def side_by_side(isa: Isa, *rows: Sizes) -> PrimFunc:

@@ -35,7 +35,7 @@ def emit_embedding(
     plan = table.plan
     row = scheme(plan.scheme)
     factory = embedding_table if plan.use == "table" and row.is_float else embedding_packed
-    kernel = kernels.made(factory, *plan.shape, row)
+    kernel = kernels.cached_kernel(factory, *plan.shape, row)
     return graph.call_tir(kernel, "embedding", [token_ids, *table.parts], out)
 
 

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.ir.lora import LoraShape
-from mlcc_compiler.kernels.adapt_arguments import expand_arguments, shrink_arguments
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import Registers, bind, each, span, spread, sum_lanes
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
+from mlcc_compiler.kernels.lora_arguments import expand_arguments, shrink_arguments
 from mlcc_compiler.kernels.step import Step
 
 _UNROLL = 4  # vectors at a time: independent sums, and whole lines of B

@@ -29,7 +29,7 @@ class Isa:
     has_bf16: bool = False
     """Products of bf16 are added in pairs to float32: see `bf16_pairs.py`."""
     has_permutes: bool = False
-    """A byte is looked up among 64 by six bits of another: see `linear/permuted.py`."""
+    """A byte is looked up among 64 by six bits of another: see `linear/permute_lookup.py`."""
     has_tiles: bool = False
     """Registers of 16 rows, for products of many rows: see `amx.py`."""
     activation_dtype: str = "float32"

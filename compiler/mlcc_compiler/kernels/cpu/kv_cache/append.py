@@ -26,7 +26,7 @@ from mlcc_compiler.kernels.frame import (
     page_arguments,
     store,
     tensor_argument,
-    unravelled,
+    unravel_index,
 )
 from mlcc_compiler.kernels.step import Step, step_argument
 from mlcc_compiler.kernels.step_arguments import paged_groups, read_step_arguments
@@ -75,7 +75,7 @@ def copy_pages(isa: Isa, kept: CacheTensor, layout: StepLayout, group: int) -> P
                 old, new = (
                     bind(T.Cast("int64", step.copy(i, name))) for name in ("source", "destination")
                 )
-                place = [bind(at) for at in unravelled(part, outer)]
+                place = [bind(at) for at in unravel_index(part, outer)]
                 with T.grid(rows, width // lanes) as (t, j):
                     at = [*place, t, span(j * lanes, lanes)][-len(kept.shape) :]
                     source = (old, *at)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.ir.layout import KvLayout
-from mlcc_compiler.kernels.cpu.attention.blocking import KEYS, QUAD, in_quads
+from mlcc_compiler.kernels.cpu.attention.blocking import KEYS, QUAD, uses_quads
 from mlcc_compiler.kernels.cpu.isa.vector_math import bind, cast, lanes_of
 from mlcc_compiler.kernels.frame import Expr, store
 
@@ -48,6 +48,6 @@ def kv_place(
         part = T.floordiv(offset, QUAD) * dim * QUAD + T.floormod(offset, QUAD)
         put(part + d * QUAD, QUAD, values)
 
-    if in_quads(layout):
+    if uses_quads(layout):
         return key_quads if which == KEYS else value_quads
     return column if which == KEYS else row

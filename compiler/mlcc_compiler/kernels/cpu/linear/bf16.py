@@ -27,7 +27,7 @@ from mlcc_compiler.kernels.cpu.linear.tile import (
     prefetch,
     rows_ahead,
 )
-from mlcc_compiler.kernels.joined import READS_LAST
+from mlcc_compiler.kernels.fused_kernels import READS_LAST
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any
@@ -38,7 +38,7 @@ _BLOCK = 4
 """Columns of 128 bits of sums."""
 
 
-def multiplies_bf16(isa: Isa, k: int, scheme: Scheme) -> bool:
+def uses_bf16_dot(isa: Isa, k: int, scheme: Scheme) -> bool:
     """Whether rows of k meet such a weight as bf16."""
     whole = isa.activation_parts == 1 and isa.activation_dtype == "float32" and k % 2 == 0
     return isa.has_bf16 and whole and scheme.dtype == "bfloat16"
@@ -100,7 +100,7 @@ def _tile(
     lanes, width = packing.isa.lanes, packing.width
     strip = Strip(0, 1, COLUMN_VECTORS, lanes)
     if rows == ROW_TILES[0]:
-        output.ask(rows, row, tile, strip)
+        output.prefetch_rows(rows, row, tile, strip)
     sums = Registers(rows * COLUMN_VECTORS, lanes, "float32")
     with B.unroll(rows * COLUMN_VECTORS) as i:
         sums.set(i, T.Broadcast(T.float32(0), lanes))

@@ -16,7 +16,7 @@ from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa.isa import Isa, byte_shuffle
 from mlcc_compiler.kernels.cpu.isa.vector_math import lanes_of
-from mlcc_compiler.kernels.cpu.linear.permuted import Permuted
+from mlcc_compiler.kernels.cpu.linear.permute_lookup import PermuteLookup
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any
@@ -38,7 +38,7 @@ class StepCodes:
         self.loaded: list[Expr] = []
         self.permuted = None
         if isa.has_permutes and (scheme.table or scheme.bits < 4):
-            self.permuted = Permuted(isa, scheme.bits, self._values(), self._vector)
+            self.permuted = PermuteLookup(isa, scheme.bits, self._values(), self._vector)
 
     def step(self, step: int) -> Expr:
         """Of all columns, for the dot product."""

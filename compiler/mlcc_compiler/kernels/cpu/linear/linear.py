@@ -17,16 +17,12 @@ from typing import Any
 from mlcc_compiler.ir.graph import Graph, Merged, Weight, dims, tensor
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
-from mlcc_compiler.kernels.cpu.linear.bf16 import linear_bf16, multiplies_bf16, round_rows
+from mlcc_compiler.kernels.cpu.linear.amx_gemm import linear_many, rows_both_ways, uses_amx
+from mlcc_compiler.kernels.cpu.linear.bf16 import linear_bf16, round_rows, uses_bf16_dot
 from mlcc_compiler.kernels.cpu.linear.floats import linear_float
-from mlcc_compiler.kernels.cpu.linear.many_rows import (
-    linear_many,
-    multiplies_tiles,
-    rows_both_ways,
-)
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking, row_form
+from mlcc_compiler.kernels.cpu.linear.quantize_rows import quantize_rows
 from mlcc_compiler.kernels.cpu.linear.quantized import linear_merged, linear_quantized
-from mlcc_compiler.kernels.cpu.linear.rows import quantize_rows
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.quantization import Scheme, scheme
 
@@ -41,7 +37,7 @@ __all__ = [
     "packing",
     "quantize_rows",
     "row_form",
-    "together",
+    "share_input",
 ]
 
 
@@ -58,9 +54,9 @@ def linear(
 ) -> Any:
     """The PrimFunc of `linear_float`, `linear_bf16`, `linear_quantized` or `linear_many`; their
     docstrings list parameters."""
-    if multiplies_tiles(isa, k, _row(how)):
+    if uses_amx(isa, k, _row(how)):
         return linear_many(isa, ((n_out, _row(how)),), k, bias, result)
-    if multiplies_bf16(isa, k, _row(how)):
+    if uses_bf16_dot(isa, k, _row(how)):
         return linear_bf16(isa, n_out, k, _row(how), bias, result)
     build = linear_float if _row(how).is_float else linear_quantized
     return build(isa, n_out, k, _row(how), bias, result)
@@ -78,7 +74,7 @@ def layout(isa: Isa, shape: Sequence[int], how: str) -> WeightLayout:
     return packing(n_out, k, how, isa).layout()
 
 
-def together(schemes: Sequence[str], k: int) -> bool:
+def share_input(schemes: Sequence[str], k: int) -> bool:
     """Whether one product may read weights of these schemes: codes that meet the same form of x."""
     rows = [_row(name) for name in schemes]
     if any(row.is_float for row in rows):
@@ -102,25 +98,25 @@ def emit_linear(
     arguments = [*inputs, *weight.tensors, *([] if bias is None else [bias])]
     made: tuple[Any, ...] = (bias is not None, str(out.dtype))
     if len(plans) == 1:
-        kernel = kernels.made(linear, *plans[0].shape, plans[0].scheme, *made)
+        kernel = kernels.cached_kernel(linear, *plans[0].shape, plans[0].scheme, *made)
     else:
         parts = tuple((plan.shape[0], _row(plan.scheme)) for plan in plans)
         k = plans[0].shape[1]
-        merged = linear_many if multiplies_tiles(kernels.device, k, parts[0][1]) else linear_merged
-        kernel = kernels.made(merged, parts, k, *made)
+        merged = linear_many if uses_amx(kernels.device, k, parts[0][1]) else linear_merged
+        kernel = kernels.cached_kernel(merged, parts, k, *made)
     return graph.call_tir(kernel, "linear", arguments, out)
 
 
 def _inputs(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
     """x as the matrix product wants it; a mixture's experts meet floats as they are."""
     (rows, width), how = dims(x), _row(weight.plan.scheme)
-    if not multiplies_bf16(kernels.device, width, how):
-        by_tiles = multiplies_tiles(kernels.device, width, how)
+    if not uses_bf16_dot(kernels.device, width, how):
+        by_tiles = uses_amx(kernels.device, width, how)
         made_by = rows_both_ways if by_tiles else quantize_rows
         return inputs_of(kernels, graph, x, weight, made_by)
     key = ("round_rows", x)
     if key not in graph.memo:
-        kernel = kernels.made(round_rows, width)
+        kernel = kernels.cached_kernel(round_rows, width)
         out = tensor([rows, width], "uint16")
         graph.memo[key] = graph.call_tir(kernel, "round_rows", [x], out)
     return [graph.memo[key]]
@@ -146,7 +142,7 @@ def inputs_of(
         out = [tensor([rows, every], "int8"), tensor(scales), tensor(sums, "int32")]
         if made_by is rows_both_ways:
             out.append(tensor([rows, width], "uint16"))
-        kernel = kernels.made(made_by, width, form.group, form.sums)
+        kernel = kernels.cached_kernel(made_by, width, form.group, form.sums)
         parts = graph.call_tir(kernel, made_by.__name__, [x], out)
         graph.memo[key] = graph.items(parts, len(out))
     return list(graph.memo[key])

@@ -16,11 +16,11 @@ from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa.isa import dot4
 from mlcc_compiler.kernels.cpu.linear.codes import HALF, dot_bits
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
-from mlcc_compiler.kernels.cpu.linear.panel import Codes, Panel, middle_of
 from mlcc_compiler.kernels.cpu.linear.row_sums import RowSums
-from mlcc_compiler.kernels.cpu.linear.stored import Stored, for_blocks
+from mlcc_compiler.kernels.cpu.linear.stored_weight import StoredWeight, for_blocks
 from mlcc_compiler.kernels.cpu.linear.tasks import TileBody
 from mlcc_compiler.kernels.cpu.linear.tile import Output, Registers, Strip, for_each_strip
+from mlcc_compiler.kernels.cpu.linear.unpacked_panel import Codes, UnpackedPanel, middle_of
 
 Expr = Any
 
@@ -47,8 +47,8 @@ class QuantizedTile:
     ) -> None:
         self.p, self.isa, self.lanes = packing, packing.isa, packing.isa.lanes
         self.x, self.x_scale, self.x_sum = x, x_scale, x_sum
-        self.stored = Stored(packing, weights)
-        self.weight: Stored | Panel = self.stored
+        self.stored = StoredWeight(packing, weights)
+        self.weight: StoredWeight | UnpackedPanel = self.stored
         self.output, self.parts = output, packing.isa.activation_parts
         self.strip = Strip(0, 1, 0, packing.isa.lanes)
         """The one that is being emitted."""
@@ -69,7 +69,7 @@ class QuantizedTile:
         if factor == 0:
             return None
         found = self.all_rows.get((self.p.group, factor))
-        if found and isinstance(self.weight, Panel):
+        if found and isinstance(self.weight, UnpackedPanel):
             return found
         return RowSums(self.p, self.x_scale, self.x_sum, self._at, factor)
 
@@ -90,8 +90,8 @@ class QuantizedTile:
 
         def strip(strip: Strip) -> None:
             self.strip, count = strip, rows * strip.vectors
-            if isinstance(self.weight, Panel):
-                self.output.ask(rows, row, tile, strip)
+            if isinstance(self.weight, UnpackedPanel):
+                self.output.prefetch_rows(rows, row, tile, strip)
             sums = Registers(count, self.lanes, "float32")
             with B.unroll(count) as i:
                 sums.set(i, T.Broadcast(T.float32(0), self.lanes))
@@ -113,11 +113,11 @@ class QuantizedTile:
 
     def unpacked(self, tile: Expr) -> TileBody:
         """Emit the unpacking of a tile, and give what emits the register tiles of it."""
-        panel = Panel(self.p, self.stored)
+        panel = UnpackedPanel(self.p, self.stored)
         panel.fill(tile)
         return self.on(panel).tile
 
-    def on(self, panel: Panel) -> QuantizedTile:
+    def on(self, panel: UnpackedPanel) -> QuantizedTile:
         """The same that reads a tile unpacked."""
         other = copy(self)
         other.weight = panel
@@ -141,7 +141,7 @@ class QuantizedTile:
         count = max(p.rows.group // p.group, 1)
         if count == 1:
             group = self.p.first_group(stretch)
-            self.weight.ask(tile, group)
+            self.weight.prefetch_scales(tile, group)
             dots = self._start(rows, row, tile, stretch, group)
             self._dot(dots, rows, row, tile, stretch)
             self._scale(sums, dots, rows, row, tile, stretch, group)
@@ -150,7 +150,7 @@ class QuantizedTile:
         codes = self.weight.block(tile, stretch, 0, p.steps)
         for part in range(count):
             group = B.bind(stretch * count + part)
-            self.weight.ask(tile, group)
+            self.weight.prefetch_scales(tile, group)
             dots = self._start(rows, row, tile, stretch, group)
             steps = range(part * each, (part + 1) * each)
             self._steps(dots, codes, steps, rows, row, self._k(stretch, steps.start))

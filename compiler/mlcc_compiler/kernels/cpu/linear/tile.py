@@ -132,7 +132,7 @@ class Output:
             with B.Else():
                 self._store_part(sums, rows, row, strip)
 
-    def ask(self, rows: int, row: Expr, tile: Expr, strip: Strip) -> None:
+    def prefetch_rows(self, rows: int, row: Expr, tile: Expr, strip: Strip) -> None:
         """Ask for the lines of a register tile before they are written: rows of y are far from one
         another, and each write would wait for memory."""
         hint = T.llvm_lookup_intrinsic_id("llvm.prefetch")

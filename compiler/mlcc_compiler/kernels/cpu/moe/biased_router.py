@@ -23,7 +23,7 @@ def route_corrected(
     scale: float,
     least: float,
     groups: int,
-    kept: int,
+    num_kept: int,
     best: int = 2,
     added: float = 0.0,
 ) -> PrimFunc:
@@ -42,7 +42,7 @@ def route_corrected(
             )
             _score(logits, i, scores, experts, score)
             if groups > 1:
-                _drop_groups(scores, correction, keys, experts, groups, kept, best)
+                _drop_groups(scores, correction, keys, experts, groups, num_kept, best)
             else:
                 with T.serial(experts) as e:
                     store(keys, key_of(scores[e] + correction[e]), e)
@@ -92,7 +92,7 @@ def _score(logits: Expr, i: Expr, scores: Expr, experts: int, score: str) -> Non
 
 
 def _drop_groups(
-    scores: Expr, correction: Expr, keys: Expr, experts: int, groups: int, kept: int, best: int
+    scores: Expr, correction: Expr, keys: Expr, experts: int, groups: int, num_kept: int, best: int
 ) -> None:
     """Emit the keys of the experts in the `kept` groups whose two best are the largest together, or
     whose best is; of the others the lowest there is."""
@@ -109,7 +109,7 @@ def _drop_groups(
         store(group_keys, key_of(first[0] + second[0] if best == 2 else first[0]), g)
     with T.serial(experts) as e:
         store(keys, TAKEN + 1, e)
-    with T.serial(kept) as _:
+    with T.serial(num_kept) as _:
         chosen = _largest(group_keys, groups)
         store(group_keys, TAKEN, chosen[0])
         with T.serial(each) as e:

@@ -23,14 +23,14 @@ from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_tile
 from mlcc_compiler.kernels.cpu.linear.linear import inputs_of, packing
-from mlcc_compiler.kernels.cpu.linear.panel import Panel
 from mlcc_compiler.kernels.cpu.linear.quantized import input_shapes, row_tiles
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
-from mlcc_compiler.kernels.cpu.linear.stored import Stored
+from mlcc_compiler.kernels.cpu.linear.stored_weight import StoredWeight
 from mlcc_compiler.kernels.cpu.linear.tasks import MANY, TileBody, cover_rows
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output
-from mlcc_compiler.kernels.cpu.moe.order import expert_order
+from mlcc_compiler.kernels.cpu.linear.unpacked_panel import UnpackedPanel
 from mlcc_compiler.kernels.cpu.moe.packing import ExpertPacking
+from mlcc_compiler.kernels.cpu.moe.sort_tokens import expert_order
 from mlcc_compiler.kernels.frame import Expr, PrimFunc
 from mlcc_compiler.kernels.kernel_set import KernelSet
 
@@ -59,11 +59,13 @@ def emit_expert_linear(
     if key not in graph.memo:
         each = tensor([experts + 1], "int32")
         lists = [tensor([rows, chosen], "int32"), each, each]
-        made = kernels.made(expert_order, experts, chosen)
+        made = kernels.cached_kernel(expert_order, experts, chosen)
         order = graph.call_tir(made, "expert_order", [choice], lists)
         graph.memo[key] = graph.items(order, 3)
     inputs = [*graph.memo[key], *inputs_of(kernels, graph, x, weight), *weight.parts]
-    kernel = kernels.made(expert_linear, plan.shape, plan.scheme, experts, chosen, dims(x)[1])
+    kernel = kernels.cached_kernel(
+        expert_linear, plan.shape, plan.scheme, experts, chosen, dims(x)[1]
+    )
     return graph.call_tir(kernel, "expert_linear", inputs, out)
 
 
@@ -162,20 +164,20 @@ class _Product:
             with B.Then():
                 self._few(task)
             with B.Else():
-                panel = Panel(one, Stored(one, self.weights))
+                panel = UnpackedPanel(one, StoredWeight(one, self.weights))
                 panel.fill(task.stored)
                 self._cover(task, row_tiles(one.isa)[:1], panel)
 
-    def _cover(self, task: _Task, sizes: tuple[int, ...], panel: Panel | None) -> None:
+    def _cover(self, task: _Task, sizes: tuple[int, ...], panel: UnpackedPanel | None) -> None:
         def register_tile(rows: int, row: Expr) -> None:
             self._body(task, rows, row, panel)(rows, T.int64(0), task.stored)
 
         cover_rows(sizes, task.places, T.int64(0), task.places, register_tile)
 
-    def _body(self, task: _Task, rows: int, row: Expr, panel: Panel | None) -> TileBody:
+    def _body(self, task: _Task, rows: int, row: Expr, panel: UnpackedPanel | None) -> TileBody:
         """What emits the register tile of some places from `row` on, which are its first rows."""
         one, weights = self.form.one, self.weights
-        some = _Places(self.order, self.chosen, rows, task.first + row, task.kind)
+        some = _ChosenRows(self.order, self.chosen, rows, task.first + row, task.kind)
         output = ExpertOutput(one, self.y, None, some, task.tile)
         of_x = 1 if one.scheme.is_float else one.isa.activation_parts
         x = [some.view(buffer, of_x, each=self.own) for buffer in self.xs]
@@ -193,7 +195,7 @@ def _input_shapes(isa: Isa, form: ExpertPacking, width: int) -> list[tuple[int, 
     return input_shapes(form.one, width)
 
 
-class _Places:
+class _ChosenRows:
     """Some places in a row of the order: of which token, and the how-manieth choice."""
 
     def __init__(self, order: Any, chosen: int, rows: int, first: Expr, kind: Expr) -> None:
@@ -205,18 +207,18 @@ class _Places:
             B.buffer_store(self.token, place // chosen, [r])
             B.buffer_store(self.slot, place % chosen, [r])
 
-    def view(self, buffer: Any, parts: int, each: bool) -> _View:
+    def view(self, buffer: Any, parts: int, each: bool) -> _RowView:
         """Rows of a buffer, one to each place; `each`: of each choice's own stretch of a row, or of
         each of the parts that a row has."""
-        return _View(buffer, self, int(buffer.shape[1]) // (self.chosen * parts) if each else 0)
+        return _RowView(buffer, self, int(buffer.shape[1]) // (self.chosen * parts) if each else 0)
 
 
 @dataclass(frozen=True)
-class _View:
+class _RowView:
     """Looks like a buffer whose row r is what the r-th place reads."""
 
     buffer: Any
-    places: _Places
+    places: _ChosenRows
     own: int
 
     @property
@@ -240,7 +242,7 @@ class _View:
 class ExpertOutput(Output):
     """Where the results of places go: beside each other in the rows of their tokens."""
 
-    places: _Places
+    places: _ChosenRows
     tile: Expr
 
     def at(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:

@@ -29,7 +29,7 @@ def emit_sample(
     """Emit the kernel of `sample_arguments`; returns its tokens and logprobs."""
     rows = dims(inputs[0])[0]
     out = [tensor([rows], "int32"), tensor([rows])]
-    made = kernels.made(sample, vocab, layout)
+    made = kernels.cached_kernel(sample, vocab, layout)
     return graph.items(graph.call_tir(made, "sample_rows", inputs, out), 2)
 
 

@@ -19,7 +19,7 @@ def emit_top_logprobs(
     """Emit the kernel of `top_logprobs_arguments`; returns its tokens and logprobs."""
     shape = [dims(inputs[0])[0], MOST_TOP_LOGPROBS]
     out = [tensor(shape, "int32"), tensor(shape)]
-    made = kernels.made(top_logprobs, vocab, layout)
+    made = kernels.cached_kernel(top_logprobs, vocab, layout)
     return graph.items(graph.call_tir(made, "top_logprobs_rows", inputs, out), 2)
 
 

@@ -32,7 +32,7 @@ from mlcc_compiler.kernels.cpu.isa.vector_math import (
     spread,
     sum_lanes,
 )
-from mlcc_compiler.kernels.cpu.ssm.sequences import bring, each_sequence
+from mlcc_compiler.kernels.cpu.ssm.sequences import each_sequence, load_state
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.state_arguments import delta_arguments
 from mlcc_compiler.kernels.state_sequence import StateSequence
@@ -51,14 +51,14 @@ def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
         words, states, _, out = rest
 
         def task(sequence: StateSequence, head: Expr) -> None:
-            bring(sequence, states, lanes, head, (shape.v_dim, shape.k_dim))
+            load_state(sequence, states, lanes, head, (shape.v_dim, shape.k_dim))
             speed = bind(T.float32(0) - exp(a_log[head]))
-            rule = _Rule(shape, lanes, qkv, states, sequence.slot, head)
-            forget = _Forget(shape, lanes, a, dt_bias, speed, head)
+            rule = _DeltaHead(shape, lanes, qkv, states, sequence.slot, head)
+            forget = _Decay(shape, lanes, a, dt_bias, speed, head)
             left = forget.each() if shape.by_channel else forget.whole
             with T.serial(sequence.tokens) as t:
                 token = bind(sequence.first + t)
-                rule.learn(token, left, bind(sigmoid(b[token, head])), out)
+                rule.update(token, left, bind(sigmoid(b[token, head])), out)
 
         each_sequence(layout, words, shape.v_heads, task)
 
@@ -66,7 +66,7 @@ def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
 
 
 @dataclass(frozen=True)
-class _Left:
+class _TokenDecay:
     """What a token leaves of a head's matrix before it learns."""
 
     of: Load
@@ -79,7 +79,7 @@ class _Left:
 
 
 @dataclass(frozen=True)
-class _Forget:
+class _Decay:
     """Emits what a token leaves: exp(speed * softplus(a + dt_bias))."""
 
     shape: DeltaShape
@@ -89,13 +89,13 @@ class _Forget:
     speed: Expr
     head: Expr
 
-    def whole(self, token: Expr, k: Load, q: Load) -> _Left:
+    def whole(self, token: Expr, k: Load, q: Load) -> _TokenDecay:
         """One number."""
         time = softplus(self.a[token, self.head] + self.dt_bias[self.head])
         left = bind(exp(self.speed * time))
-        return _Left(lambda i: spread(left, self.lanes), k, q, left)
+        return _TokenDecay(lambda i: spread(left, self.lanes), k, q, left)
 
-    def each(self) -> Callable[[Expr, Load, Load], _Left]:
+    def each(self) -> Callable[[Expr, Load, Load], _TokenDecay]:
         """Of each key its own, in arrays of the task that is being emitted."""
         lanes, k_dim = self.lanes, self.shape.k_dim
         decay, k_left, q_left = (T.alloc_buffer((k_dim,), "float32") for _ in range(3))
@@ -103,20 +103,20 @@ class _Forget:
         def load(array: Expr) -> Load:
             return lambda i: array[span(i * lanes, lanes)]
 
-        def left(token: Expr, k: Load, q: Load) -> _Left:
+        def left(token: Expr, k: Load, q: Load) -> _TokenDecay:
             with T.serial(k_dim // lanes) as i:
                 own, here = span(self.head * k_dim + i * lanes, lanes), span(i * lanes, lanes)
                 time = softplus(self.a[token, own] + self.dt_bias[own])
                 some = bind(exp(spread(self.speed, lanes) * time))
                 for array, value in ((decay, some), (k_left, some * k(i)), (q_left, some * q(i))):
                     store(array, value, here)
-            return _Left(load(decay), load(k_left), load(q_left), T.float32(1))
+            return _TokenDecay(load(decay), load(k_left), load(q_left), T.float32(1))
 
         return left
 
 
 @dataclass(frozen=True)
-class _Rule:
+class _DeltaHead:
     """Emits what one head does; vectors run along the keys."""
 
     shape: DeltaShape
@@ -126,8 +126,8 @@ class _Rule:
     slot: Expr
     head: Expr
 
-    def learn(
-        self, token: Expr, forget: Callable[[Expr, Load, Load], _Left], beta: Expr, out: Expr
+    def update(
+        self, token: Expr, forget: Callable[[Expr, Load, Load], _TokenDecay], beta: Expr, out: Expr
     ) -> None:
         """One token: its output, and the matrix behind it."""
         shape, head = self.shape, self.head

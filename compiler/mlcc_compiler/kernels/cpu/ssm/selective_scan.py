@@ -27,7 +27,7 @@ from mlcc_compiler.kernels.cpu.isa.vector_math import (
     spread,
     sum_lanes,
 )
-from mlcc_compiler.kernels.cpu.ssm.sequences import bring, each_sequence
+from mlcc_compiler.kernels.cpu.ssm.sequences import each_sequence, load_state
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.state_arguments import scan_arguments
 from mlcc_compiler.kernels.state_sequence import StateSequence
@@ -44,14 +44,15 @@ def selective_scan(isa: Isa, layout: CacheLayout, shape: ScanShape) -> PrimFunc:
         words, states, _, out = rest
 
         def task(sequence: StateSequence, head: Expr) -> None:
-            bring(sequence, states, lanes, head, (shape.head_dim, shape.state))
+            load_state(sequence, states, lanes, head, (shape.head_dim, shape.state))
             speed = bind(T.float32(0) - exp(a_log[head]))
             scan = _Scan(shape, lanes, xbc, states, out, head, sequence.slot, bind(skip[head]))
 
             def times(token: Expr, count: int) -> list[tuple[Expr, Expr]]:
                 """(step of time, what it leaves of the state) of some tokens."""
                 steps = [
-                    held(softplus(dt[token + u, head] + dt_bias[head]), shape) for u in range(count)
+                    clamp_time_step(softplus(dt[token + u, head] + dt_bias[head]), shape)
+                    for u in range(count)
                 ]
                 return [(time, bind(exp(speed * time))) for time in steps]
 
@@ -68,7 +69,7 @@ def selective_scan(isa: Isa, layout: CacheLayout, shape: ScanShape) -> PrimFunc:
     return kernel(body, **scan_arguments(isa, layout, shape))
 
 
-def held(time: Expr, shape: ScanShape) -> Expr:
+def clamp_time_step(time: Expr, shape: ScanShape) -> Expr:
     """A step of time between the shortest and the longest."""
     time = T.max(time, T.float32(shape.shortest))
     return bind(time if shape.longest is None else T.min(time, T.float32(shape.longest)))

@@ -29,7 +29,7 @@ def each_sequence(
         body(StateSequence(first, tokens, *slots), task)
 
 
-def bring(
+def load_state(
     sequence: StateSequence, states: Expr, lanes: int, head: Expr, sizes: tuple[int, int]
 ) -> None:
     """Emit a copy of a head's matrix from where it is read to where it is written, if that

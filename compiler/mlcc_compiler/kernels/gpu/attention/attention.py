@@ -46,9 +46,9 @@ def emit_attention(
     inputs = [q, *rest]
     items = range_items(pages, sequences, layout.page_size)
     scratch = [tensor([items, shape.heads, shape.head_dim]), tensor([items, shape.heads, 2])]
-    first = kernels.made(attend_ranges, shape, layout)
+    first = kernels.cached_kernel(attend_ranges, shape, layout)
     parts = graph.items(graph.call_tir(first, "attend_ranges", inputs, scratch), 2)
-    second = kernels.made(attend, shape, layout)
+    second = kernels.cached_kernel(attend, shape, layout)
     return graph.call_tir(
         second, "attend", [*inputs, *parts, *sinks, sequences], tensor(dims(q), dtype_of(q))
     )

@@ -23,8 +23,8 @@ from mlcc_compiler.kernels.gpu.attention.sequences import (
     VECTOR,
     PagedSequence,
     PagedSequences,
+    apply_softcap,
     arguments,
-    capped,
     first_key,
     load_vector,
     split,
@@ -74,8 +74,8 @@ def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc
                 work = _Range(gpu, shape, plan, thread, count)
                 work.load(sequences, sequence, begin, part // splits, q, head)
                 work.score(rows)
-                work.soften(stats, item, head)
-                work.weigh(rows, sums, item, head)
+                work.softmax(stats, item, head)
+                work.add_values(rows, sums, item, head)
 
     parts, stats = f32("items", shape.heads, shape.head_dim), f32("items", shape.heads, 2)
     return kernel(body, **arguments(gpu, shape, layout), sums=parts, stats=stats)
@@ -177,11 +177,11 @@ class _Range:
             for lane in range(plan.lanes):
                 summed[0] = summed[0] + self.scratch[i * (plan.lanes + 1) + lane]
             with when(key < self.count):
-                store(self.scores, capped(self.shape, summed[0]), head + g, key)
+                store(self.scores, apply_softcap(self.shape, summed[0]), head + g, key)
 
         strided(plan.slice * plan.pass_keys, plan.threads, self.thread, total)
 
-    def soften(self, stats: Expr, item: Expr, head: Expr) -> None:
+    def softmax(self, stats: Expr, item: Expr, head: Expr) -> None:
         """scores become weights, e ** (score - the head's largest), and 0 past the last key."""
         plan, count = self.plan, self.count
         teams = 1
@@ -211,7 +211,7 @@ class _Range:
             store(stats, summed, item, head + h, 1)
         barrier()
 
-    def weigh(self, rows: Rows, sums: Expr, item: Expr, head: Expr) -> None:
+    def add_values(self, rows: Rows, sums: Expr, item: Expr, head: Expr) -> None:
         """Weighted sums of the values; each thread keeps a vector of every head."""
         plan, heads, size = self.plan, self.plan.heads, self.plan.values_at_once
         team, column = bind(self.thread // plan.columns), bind(self.thread % plan.columns)

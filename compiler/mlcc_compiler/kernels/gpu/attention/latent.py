@@ -60,15 +60,24 @@ def emit_latent_attention(
     sequences, entries = sizes
     rows, heads, items = dims(q)[0], shape.heads, range_items(entries, sequences, layout.page_size)
     dtype = dtype_of(q)
-    kernel, out = kernels.made(latent_query, shape), tensor([rows, heads, shape.width], dtype)
+    kernel, out = (
+        kernels.cached_kernel(latent_query, shape),
+        tensor([rows, heads, shape.width], dtype),
+    )
     asked = graph.call_tir(kernel, "latent_query", [q, weight, table], out)
-    kernel = kernels.made(attend_latent_ranges, layout)
+    kernel = kernels.cached_kernel(attend_latent_ranges, layout)
     scratch = [tensor([items, heads, shape.rank]), tensor([items, heads, 2])]
     pair = graph.call_tir(kernel, "attend_latent_ranges", [asked, *cache], scratch)
-    kernel, out = kernels.made(attend_latents, layout), tensor([rows, heads, shape.rank], dtype)
+    kernel, out = (
+        kernels.cached_kernel(attend_latents, layout),
+        tensor([rows, heads, shape.rank], dtype),
+    )
     arguments = [asked, *cache, *graph.items(pair, 2), sequences]
     sums = graph.call_tir(kernel, "attend_latents", arguments, out)
-    kernel, out = kernels.made(latent_value, shape), tensor([rows, heads, shape.value], dtype)
+    kernel, out = (
+        kernels.cached_kernel(latent_value, shape),
+        tensor([rows, heads, shape.value], dtype),
+    )
     return graph.call_tir(kernel, "latent_value", [sums, weight], out)
 
 
@@ -96,7 +105,7 @@ def attend_latent_ranges(gpu: Gpu, layout: MlaLayout) -> PrimFunc:
                 head = bind(part * plan.heads)
                 tile = Tile(shape, plan, sequences, sequence, T.int32(0), T.int32(1), thread)
                 tile.run(q, pages, head, begin, end)
-                tile.keep(sums, stats, item, head)
+                tile.store_partial(sums, stats, item, head)
 
     parts, stats = f32("items", shape.heads, shape.rank), f32("items", shape.heads, 2)
     return kernel(body, **_arguments(gpu, layout), sums=parts, stats=stats)

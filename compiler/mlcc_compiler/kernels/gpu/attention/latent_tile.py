@@ -127,8 +127,8 @@ class Tile:
             strided(_KEYS, self.plan.threads, self.thread, place)
             barrier()
             self._score(q, latents, head, first, end)
-            self.softmax.soften()
-            self._weigh(latents, bind(T.min(end - first, _KEYS)))
+            self.softmax.update()
+            self._add_values(latents, bind(T.min(end - first, _KEYS)))
 
     def _score(self, q: Expr, latents: Expr, head: Expr, first: Expr, end: Expr) -> None:
         """weights[key, row] = the scores of a block, LOWEST where a key is hidden."""
@@ -179,7 +179,7 @@ class Tile:
             )
         barrier()
 
-    def _weigh(self, latents: Expr, keys: Expr) -> None:
+    def _add_values(self, latents: Expr, keys: Expr) -> None:
         """outputs = outputs * factor + weights times the block's values."""
         plan, rank = self.plan, self.shape.rank
         for r in range(plan.rows):
@@ -205,7 +205,7 @@ class Tile:
         """The column of the values that is this thread's c-th."""
         return self.thread + c * self.plan.threads
 
-    def keep(self, sums: Expr, stats: Expr, item: Expr, head: Expr) -> None:
+    def store_partial(self, sums: Expr, stats: Expr, item: Expr, head: Expr) -> None:
         """The sums of a range of keys, of one token, for `merge`."""
         self.softmax.sum_weights(self.stage)
         with when(self.thread < self.plan.heads):

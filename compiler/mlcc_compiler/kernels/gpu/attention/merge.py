@@ -12,9 +12,9 @@ from mlcc_compiler.kernels.gpu.attention.sequences import (
     PagedSequences,
     first_key,
     load_vector,
+    sink_weight,
     split,
     strided,
-    sunk,
     zeros,
 )
 from mlcc_compiler.kernels.gpu.device import Gpu
@@ -76,7 +76,7 @@ def merge_ranges(
             strided(count, threads, thread, accumulate)
             summed = reduce(gpu, total[0], add, thread, threads)
             if sinks is not None:
-                summed = summed + sunk(bind(sinks[head]), top)
+                summed = summed + sink_weight(bind(sinks[head]), top)
             factor = bind(real(1) / summed)
             team, column = bind(thread // columns), bind(thread % columns)
             scratch = shared((teams, shape.head_dim))

@@ -29,7 +29,7 @@ from mlcc_compiler.kernels.gpu.attention.sequences import (
     LOWEST,
     PagedSequence,
     PagedSequences,
-    capped,
+    apply_softcap,
     first_key,
     load_vector,
     split,
@@ -127,8 +127,8 @@ class _Tile:
             strided(plan.keys, plan.threads, self.thread, place)
             barrier()
             self._score(q, rows, head, begin)
-            self.softmax.soften()
-            self._weigh(rows)
+            self.softmax.update()
+            self._add_values(rows)
 
     def _score(self, q: Expr, rows: Rows, head: Expr, begin: Expr) -> None:
         """weights[key, row] = the scores of a block, LOWEST where a key is hidden."""
@@ -183,12 +183,12 @@ class _Tile:
                     seen = T.Cast("uint32", position - j) < T.uint32(window)
                 else:
                     seen = j <= position
-                score = bind(capped(shape, scores[r * plan.columns + c]))
+                score = bind(apply_softcap(shape, scores[r * plan.columns + c]))
                 value = T.if_then_else(seen, score, real(LOWEST))
                 store(self.softmax.weights, value, self.column + c, self.row + r)
         barrier()
 
-    def _weigh(self, rows: Rows) -> None:
+    def _add_values(self, rows: Rows) -> None:
         """outputs = outputs * factor + weights times values, a slice of dimensions at a time."""
         plan = self.plan
         stride = plan.keys + PAD

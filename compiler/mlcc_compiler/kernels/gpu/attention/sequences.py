@@ -24,14 +24,14 @@ def heads_together(shape: AttentionShape, most: int) -> list[int]:
     return [h for h in range(min(shape.group, most), 0, -1) if shape.group % h == 0]
 
 
-def capped(shape: AttentionShape, score: Expr) -> Expr:
+def apply_softcap(shape: AttentionShape, score: Expr) -> Expr:
     """The score after the soft cap."""
     if shape.softcap is None:
         return score
     return real(shape.softcap) * tanh(score * real(1 / shape.softcap))
 
 
-def sunk(sink: Expr, top: Expr) -> Expr:
+def sink_weight(sink: Expr, top: Expr) -> Expr:
     """The weight of a head's sink beside e ** (score - top). Beyond e ** 80 nothing is left of the
     others, and no driver overflows."""
     return T.exp(T.min(sink - top, real(80)))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention.plan import PAD
-from mlcc_compiler.kernels.gpu.attention.sequences import LOWEST, sunk, zeros
+from mlcc_compiler.kernels.gpu.attention.sequences import LOWEST, sink_weight, zeros
 from mlcc_compiler.kernels.gpu.workgroup import barrier, bind, real, shared, when
 
 
@@ -25,7 +25,7 @@ class OnlineSoftmax:
         self.best, self.total = zeros(1, LOWEST), zeros(1)
         """This thread's: the largest score of its row, and the sum of its part of the weights."""
 
-    def soften(self) -> None:
+    def update(self) -> None:
         """weights become e ** (score - the row's largest so far); factors, what that does to
         earlier sums. Every thread looks through its whole row, and exponentiates a part of it."""
         top = zeros(1)
@@ -60,6 +60,6 @@ class OnlineSoftmax:
             for part in range(self.parts):
                 total[0] = total[0] + scratch[part * self.rows + self.row]
             if sink is not None:
-                total[0] = total[0] + sunk(bind(sink(self.row)), self.best[0])
+                total[0] = total[0] + sink_weight(bind(sink(self.row)), self.best[0])
             store(self.factors, total[0], self.row)
         barrier()

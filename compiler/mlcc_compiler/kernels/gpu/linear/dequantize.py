@@ -168,10 +168,10 @@ def load(buffer: Any, row: Expr, first: Expr, count: int) -> list[Expr]:
     width = int(buffer.shape[1])
     dtype = str(buffer.dtype)
     registers = Local(count, dtype)
-    if hasattr(buffer, "four"):
+    if hasattr(buffer, "load4"):
         for i in range(0, count, FOUR):
             place = T.Ramp(int32(i), int32(1), FOUR)
-            store(registers.buffer, buffer.four(row, first + i), place)
+            store(registers.buffer, buffer.load4(row, first + i), place)
         return [registers[i] for i in range(count)]
     if width % count:  # then some may be beyond the end
         zero = real(0) if dtype == "float32" else T.uint32(0)

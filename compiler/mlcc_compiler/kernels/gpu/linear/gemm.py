@@ -20,7 +20,7 @@ from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, keep, load
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader
-from mlcc_compiler.kernels.gpu.linear.work_item import Job
+from mlcc_compiler.kernels.gpu.linear.work_item import WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,
@@ -45,18 +45,18 @@ def side(gpu: Gpu) -> int:
     return 16 if gpu.threads >= 256 else 8
 
 
-def gemm(gpu: Gpu, reader: WeightReader, job: Job, height: int) -> None:
+def gemm(gpu: Gpu, reader: WeightReader, work: WorkItems, height: int) -> None:
     """Emit the launch: tiles of side * height rows of x by side * 4 rows of W."""
     edge = side(gpu)
     depth, dtype = (32, "float16") if gpu.f16 else (16, "float32")
     rows, columns = edge * height, edge * WIDTH
-    blocks = ceil_div(job.n_out, columns), job.blocks(rows)
+    blocks = ceil_div(work.n_out, columns), work.blocks(rows)
     with launch(blocks, (edge, edge)) as (block, block_row, tx, ty):
         x_tile = shared((rows, depth + _GAP), dtype)
         w_tile = shared((columns, depth + _GAP), dtype)
         thread = bind(ty * edge + tx)
         first_column = bind(block * columns)
-        found = job.tile(block_row, rows, thread, edge * edge)
+        found = work.tile(block_row, rows, thread, edge * edge)
         sums = Local(height * WIDTH)
         for i in range(height * WIDTH):
             sums[i] = real(0)
@@ -64,7 +64,7 @@ def gemm(gpu: Gpu, reader: WeightReader, job: Job, height: int) -> None:
             first = bind(int32(step) * (depth // UNIT))
 
             def x_unit(row: Expr, unit: Expr) -> list[Expr]:
-                return _x_unit(reader, dtype, job.x, found.x_row(row), first + unit)
+                return _x_unit(reader, dtype, work.x, found.x_row(row), first + unit)
 
             def w_unit(row: Expr, unit: Expr) -> list[Expr]:
                 at = found.w_row(first_column + row)

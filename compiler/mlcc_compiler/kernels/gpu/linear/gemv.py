@@ -27,10 +27,10 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
-from mlcc_compiler.kernels.gpu.linear.load_units import Held, each_unit, step_units
+from mlcc_compiler.kernels.gpu.linear.load_units import LoadedRow, each_unit, step_units
 from mlcc_compiler.kernels.gpu.linear.weight_reader import Block, WeightReader
-from mlcc_compiler.kernels.gpu.linear.work_item import Job
-from mlcc_compiler.kernels.gpu.vec4 import fours_where_useful
+from mlcc_compiler.kernels.gpu.linear.work_item import WorkItems
+from mlcc_compiler.kernels.gpu.vec4 import vec4_if_useful
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,
@@ -88,15 +88,15 @@ def shape_for(gpu: Gpu, reader: WeightReader, n_out: int, columns: int) -> Shape
     return Shape(threads, lanes, rows, units)
 
 
-def gemv(gpu: Gpu, reader: WeightReader, job: Job, columns: int) -> None:
+def gemv(gpu: Gpu, reader: WeightReader, work: WorkItems, columns: int) -> None:
     """Emit the launch: tiles of `columns` rows of x (up to 8), each a stream over its rows of W."""
-    shape = shape_for(gpu, reader, job.n_out, columns)
-    blocks = ceil_div(job.n_out, shape.rows * shape.teams)
-    source = fours_where_useful(gpu, job.x, UNIT)
-    with launch((blocks, job.blocks(columns)), (shape.threads,)) as (block, y, thread):
+    shape = shape_for(gpu, reader, work.n_out, columns)
+    blocks = ceil_div(work.n_out, shape.rows * shape.teams)
+    source = vec4_if_useful(gpu, work.x, UNIT)
+    with launch((blocks, work.blocks(columns)), (shape.threads,)) as (block, y, thread):
         lane, team = bind(thread % shape.lanes), bind(thread // shape.lanes)
         first = bind((block * shape.teams + team) * shape.rows)
-        tile = job.tile(y, columns, thread, shape.threads)
+        tile = work.tile(y, columns, thread, shape.threads)
         rows = [tile.w_row(first + r) for r in range(shape.rows)]
         xs = [tile.x_row(int32(m)) for m in range(columns)]
         sums = Local(columns * shape.rows)
@@ -140,14 +140,14 @@ def _step(
         _unit(x, xs, fetched, first, sums)
         return
 
-    def unit(at: Expr, held: list[Held]) -> None:
+    def unit(at: Expr, held: list[LoadedRow]) -> None:
         _unit(x, xs, [partial(_alone, row, at) for row in held], at, sums)
 
     unroll = len(xs) == 1 and reader.packing.scheme.bits <= _UNROLLED_BITS
     each_unit(reader, rows, first, unroll, unit)
 
 
-def _alone(row: Held, unit: Expr) -> list[Block]:
+def _alone(row: LoadedRow, unit: Expr) -> list[Block]:
     return [row.block(unit)]
 
 

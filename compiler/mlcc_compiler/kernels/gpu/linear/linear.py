@@ -25,7 +25,7 @@ from mlcc_compiler.kernels.gpu.linear.split_weights import call_parts, packing
 from mlcc_compiler.kernels.gpu.linear.tensor_core import tensor_core_gemm
 from mlcc_compiler.kernels.gpu.linear.tensor_tile import ROWS
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
-from mlcc_compiler.kernels.gpu.linear.work_item import Whole
+from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
 from mlcc_compiler.kernels.kernel_set import KernelSet
 
 _FEW = (1, 2, 4, 8)
@@ -51,7 +51,9 @@ def emit_linear(
     for member in weight.members:
         form = packing(kernels.device, member.plan.shape, member.plan.scheme)
         made = (bias is not None, dtype, first, columns)
-        calls += [kernels.made(linear_part, form, p, *made) for p in range(len(form.parts))]
+        calls += [
+            kernels.cached_kernel(linear_part, form, p, *made) for p in range(len(form.parts))
+        ]
         first += form.n
     return call_parts(graph, "linear", weight, calls, lambda part: [x, *part, *last], out)
 
@@ -79,7 +81,7 @@ def linear_part(
             total = value if bias_buffer is None else value + bias_buffer[column]
             store(y, total, m, column)
 
-        _choose(gpu, reader, Whole(x, len(rows), finish))
+        _choose(gpu, reader, LinearWork(x, len(rows), finish))
 
     arguments = {"x": activations(gpu, "n", packing.k), **weight_arguments(packing, part)}
     if bias:
@@ -87,18 +89,18 @@ def linear_part(
     return kernel(body, **arguments, y=Argument(("n", columns), result))
 
 
-def _choose(gpu: Gpu, reader: WeightReader, job: Whole) -> None:
+def _choose(gpu: Gpu, reader: WeightReader, work: LinearWork) -> None:
     """Emit the launches for few and for many rows of x under their conditions."""
     variants: list[Variant] = []
     for columns in _FEW:
-        variants.append((columns, partial(gemv, gpu, reader, job, columns)))
+        variants.append((columns, partial(gemv, gpu, reader, work, columns)))
     matrix_unit = gpu.tensor_cores and gpu.f16
     for rows in ROWS if matrix_unit else ():
-        variants.append((rows, partial(tensor_core_gemm, gpu, reader, job, rows)))
+        variants.append((rows, partial(tensor_core_gemm, gpu, reader, work, rows)))
     for height in () if matrix_unit else _HEIGHTS:
         rows = side(gpu) * height
-        variants.append((rows, partial(gemm, gpu, reader, job, height)))
-    first_that_takes(job.x.shape[0], variants)
+        variants.append((rows, partial(gemm, gpu, reader, work, height)))
+    first_that_takes(work.x.shape[0], variants)
 
 
 Variant = tuple[int, Callable[[], None]]

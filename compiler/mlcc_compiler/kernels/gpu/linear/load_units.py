@@ -31,7 +31,7 @@ def step_units(reader: WeightReader) -> int:
 
 
 @dataclass(frozen=True)
-class Held:
+class LoadedRow:
     """Of a row: what was loaded for all units of a loop."""
 
     reader: WeightReader
@@ -40,7 +40,7 @@ class Held:
     scalings: Callable[[Expr], Scaling] | None = None
     scaling: Scaling | None = None
 
-    def loaded(self, unit: Expr, size: int) -> Held:
+    def loaded(self, unit: Expr, size: int) -> LoadedRow:
         """Emit the loads of what the `size` units from `unit` on share, unless they were."""
         codes, buffer = self.reader.codes, self.reader.buffers[0]
         words = dict(self.words)
@@ -49,7 +49,7 @@ class Held:
                 words[plane] = codes.words(buffer, self.row, unit, plane)
         return replace(self, words=words)
 
-    def scaled(self, unit: Expr, size: int) -> Held:
+    def scaled(self, unit: Expr, size: int) -> LoadedRow:
         """Emit the arithmetic of their scale, likewise."""
         scalings = self.scalings or self.reader.scalings(self.row, unit)
         scaling = self.scaling
@@ -69,21 +69,27 @@ def each_unit(
     rows: Sequence[Expr],
     first: Expr,
     unroll: bool,
-    body: Callable[[Expr, list[Held]], None],
+    body: Callable[[Expr, list[LoadedRow]], None],
 ) -> None:
     """Emit body(unit, its rows) for the units of a step, one after the other or in loops."""
     sizes = {units_of(plane) for plane in reader.codes.planes} | {reader.packing.group // UNIT}
     whole = step_units(reader)
     loops = [whole, *sorted((s for s in sizes | {1} if s < whole), reverse=True)]
-    _loop(loops, first, [Held(reader, row) for row in rows], T.unroll if unroll else T.serial, body)
+    _loop(
+        loops,
+        first,
+        [LoadedRow(reader, row) for row in rows],
+        T.unroll if unroll else T.serial,
+        body,
+    )
 
 
 def _loop(
     sizes: list[int],
     first: Expr,
-    rows: list[Held],
+    rows: list[LoadedRow],
     kind: Callable[[int], Any],
-    body: Callable[[Expr, list[Held]], None],
+    body: Callable[[Expr, list[LoadedRow]], None],
 ) -> None:
     size, *smaller = sizes
     rows = [row.loaded(first, size) for row in rows]

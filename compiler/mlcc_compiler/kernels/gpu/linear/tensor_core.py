@@ -27,7 +27,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.dequantize import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.tensor_tile import EDGE, Tile, tile_for
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weights_of
-from mlcc_compiler.kernels.gpu.linear.work_item import Job, TileRows
+from mlcc_compiler.kernels.gpu.linear.work_item import TileRows, WorkItems
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,
@@ -44,16 +44,16 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 _CELLS = EDGE * EDGE
 
 
-def tensor_core_gemm(gpu: Gpu, reader: WeightReader, job: Job, rows: int) -> None:
+def tensor_core_gemm(gpu: Gpu, reader: WeightReader, work: WorkItems, rows: int) -> None:
     """Emit the launch: tiles of `rows` rows of x."""
-    tile = tile_for(rows, job.n_out)
-    blocks = ceil_div(job.n_out, tile.columns), job.blocks(tile.rows)
+    tile = tile_for(rows, work.n_out)
+    blocks = ceil_div(work.n_out, tile.columns), work.blocks(tile.rows)
     with launch(blocks, (gpu.subgroup, tile.subgroups)) as (block, block_row, lane, subgroup):
         thread = bind(subgroup * gpu.subgroup + lane)
         first_column = bind(block * tile.columns)
         threads = tile.subgroups * gpu.subgroup
-        found = job.tile(block_row, tile.rows, thread, threads)
-        fill = _Fill(reader, job.x, found, first_column, thread, threads, tile)
+        found = work.tile(block_row, tile.rows, thread, threads)
+        fill = _Fill(reader, work.x, found, first_column, thread, threads, tile)
         products = _Products(tile, subgroup)
         steps = ceil_div(reader.units, tile.depth // UNIT)
         fill.start(int32(0))()

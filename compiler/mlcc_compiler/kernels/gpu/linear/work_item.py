@@ -31,7 +31,7 @@ class TileRows(Protocol):
         """Emit the writing of a product, if there is one."""
 
 
-class Job(Protocol):
+class WorkItems(Protocol):
     """All tiles."""
 
     @property
@@ -50,7 +50,7 @@ class Job(Protocol):
 
 
 @dataclass(frozen=True)
-class Whole:
+class LinearWork:
     """Every row of x times every row of W."""
 
     x: Any
@@ -63,12 +63,12 @@ class Whole:
 
     def tile(self, block: Expr, rows: int, thread: Expr, threads: int) -> TileRows:
         """Those from block * rows on."""
-        return _Neighbours(self, bind(block * rows), int32(self.x.shape[0]))
+        return _RowTile(self, bind(block * rows), int32(self.x.shape[0]))
 
 
 @dataclass(frozen=True)
-class _Neighbours:
-    job: Whole
+class _RowTile:
+    work: LinearWork
     first: Expr
     count: Expr
 
@@ -76,9 +76,9 @@ class _Neighbours:
         return bind(tirx.min(self.first + m, self.count - 1))
 
     def w_row(self, n: Expr) -> Expr:
-        return bind(tirx.min(n, int32(self.job.n_out - 1)))
+        return bind(tirx.min(n, int32(self.work.n_out - 1)))
 
     def write(self, m: Expr, n: Expr, value: Expr) -> None:
         row = bind(self.first + m)
-        with when(tirx.all(row < self.count, n < self.job.n_out)):
-            self.job.finish(row, n, value)
+        with when(tirx.all(row < self.count, n < self.work.n_out)):
+            self.work.finish(row, n, value)

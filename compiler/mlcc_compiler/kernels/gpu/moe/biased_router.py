@@ -8,7 +8,7 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import sigmoid
-from mlcc_compiler.kernels.gpu.sampling.arguments import image
+from mlcc_compiler.kernels.gpu.sampling.ordered_floats import ordered_bits
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     add,
@@ -37,7 +37,7 @@ def route_corrected(
     scale: float,
     least: float,
     groups: int,
-    kept: int,
+    num_kept: int,
     best: int = 2,
     added: float = 0.0,
 ) -> PrimFunc:
@@ -65,15 +65,15 @@ def route_corrected(
             sums = shared((experts,)) if groups > 1 else None
             for i, e in enumerate(mine):
                 with when(e < experts):
-                    store(keys, image(biased[i]), e)
+                    store(keys, ordered_bits(biased[i]), e)
                     if sums is not None:
                         store(sums, biased[i], e)
             barrier()
             if sums is not None:
-                _demote(keys, sums, mine, experts, groups, kept, best)
+                _mask_groups(keys, sums, mine, experts, groups, num_kept, best)
             for i, e in enumerate(inside):
                 own = bind(keys[e])
-                ranks[i] = _before(keys, experts, own, e)
+                ranks[i] = _count_before(keys, experts, own, e)
             barrier()  # TVM may put what `reduce` shares where the keys were
             factor = real(scale)
             if normalise:
@@ -126,13 +126,13 @@ def _score(
         values[i] = values[i] / total
 
 
-def _demote(
+def _mask_groups(
     keys: Expr,
     sums: Expr,
     mine: list[Expr],
     experts: int,
     groups: int,
-    kept: int,
+    num_kept: int,
     best: int,
 ) -> None:
     """Experts of groups that are not kept get the lowest key. A thread looks at the group of each
@@ -146,7 +146,7 @@ def _demote(
             value = bind(sums[group * each + int32(e)])
             second[0] = T.max(second[0], T.min(first[0], value))
             first[0] = T.max(first[0], value)
-        return bind(image(first[0] + second[0] if best == 2 else first[0]))
+        return bind(ordered_bits(first[0] + second[0] if best == 2 else first[0]))
 
     group_keys = shared((groups,), "uint32")
     for e in mine:
@@ -157,12 +157,12 @@ def _demote(
         with when(e < experts):
             group = bind(tirx.truncdiv(e, int32(each)))
             own = bind(group_keys[group])
-            with when(_before(group_keys, groups, own, group) >= kept):
+            with when(_count_before(group_keys, groups, own, group) >= num_kept):
                 store(keys, T.uint32(0), e)
     barrier()
 
 
-def _before(keys: Expr, count: int, own: Expr, place: Expr) -> Expr:
+def _count_before(keys: Expr, count: int, own: Expr, place: Expr) -> Expr:
     """Emit how many come before the one at `place`: larger ones, and equal ones ahead of it."""
     rank = Local(1, "int32")
     rank[0] = T.int32(0)

@@ -7,7 +7,7 @@ from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element, sigmoid
-from mlcc_compiler.kernels.gpu.moe.order import divided
+from mlcc_compiler.kernels.gpu.moe.sort_tokens import divmod_positive
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, real
 
 
@@ -21,8 +21,8 @@ def add_expert_bias(
 
     def body(x: Expr, choice: Expr, biases: Expr, y: Expr) -> None:
         def element(i: Expr, column: Expr) -> None:
-            slot, within = divided(bind(int32(column)), out)
-            kind, which = divided(slot, k)
+            slot, within = divmod_positive(bind(int32(column)), out)
+            kind, which = divmod_positive(slot, k)
             own = bind((kind * experts + choice[i, which]) * out + within)
             store(y, x[i, column] + biases[own], i, column)
 

@@ -25,8 +25,8 @@ from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.split_weights import call_parts, packing
 from mlcc_compiler.kernels.gpu.linear.tensor_core import tensor_core_gemm
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
-from mlcc_compiler.kernels.gpu.moe.jobs import Alone, Numbers, Together
-from mlcc_compiler.kernels.gpu.moe.order import expert_order
+from mlcc_compiler.kernels.gpu.moe.sort_tokens import expert_order
+from mlcc_compiler.kernels.gpu.moe.work_items import ExpertLinearShape, GroupedWork, PerTokenWork
 from mlcc_compiler.kernels.kernel_set import KernelSet
 
 
@@ -50,13 +50,13 @@ def emit_expert_linear(
     key, steps = ("expert_order", choice), heights(kernels.device)
     if key not in graph.memo:
         table = tensor([1 + len(steps), experts + 1], "int32")
-        made = kernels.made(expert_order, experts, chosen, steps)
+        made = kernels.cached_kernel(expert_order, experts, chosen, steps)
         lists = [tensor([rows, chosen], "int32"), table]
         pair = graph.call_tir(made, "expert_order", [choice], lists)
         graph.memo[key] = graph.items(pair, 2)
     form = stored(kernels.device, plan.shape, plan.scheme)
-    numbers = Numbers(plan.shape[0], experts, chosen, dims(x)[1])
-    parts = [kernels.made(expert_part, form, p, numbers) for p in range(len(form.parts))]
+    numbers = ExpertLinearShape(plan.shape[0], experts, chosen, dims(x)[1])
+    parts = [kernels.cached_kernel(expert_part, form, p, numbers) for p in range(len(form.parts))]
     inputs = [x, choice, *graph.memo[key]]
     return call_parts(graph, "expert_linear", weight, parts, lambda part: [*inputs, *part], out)
 
@@ -66,7 +66,7 @@ def heights(gpu: Gpu) -> tuple[int, ...]:
     return (16, 64) if gpu.tensor_cores and gpu.f16 else (2 * side(gpu),)
 
 
-def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: Numbers) -> PrimFunc:
+def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearShape) -> PrimFunc:
     """(x[n, width], choice i32[n, chosen], order and begin of `expert_order`, the part's
     tensors, y[n, slots * N]): what of y is made by the part's rows."""
     n_out = packing.n // numbers.matrices
@@ -74,13 +74,15 @@ def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: Numbers) -> P
     def body(x: Expr, choice: Expr, order: Expr, begin: Expr, *buffers: Expr) -> None:
         *tensors, y = buffers
         reader = WeightReader(gpu, packing, tensors)
-        alone = Alone(x, y, packing, part, numbers, choice)
-        variants: list[Variant] = [(most_alone(gpu, numbers), partial(gemv, gpu, reader, alone, 1))]
+        alone = PerTokenWork(x, y, packing, part, numbers, choice)
+        variants: list[Variant] = [
+            (max_per_token(gpu, numbers), partial(gemv, gpu, reader, alone, 1))
+        ]
         for row, height in enumerate(heights(gpu)):
-            job = Together(x, y, packing, part, numbers, order, begin, row + 1)
+            work = GroupedWork(x, y, packing, part, numbers, order, begin, row + 1)
             # tiles that are half full on average
             most = height * numbers.experts // (2 * numbers.chosen)
-            variants.append((most, _tiled(gpu, reader, job, height)))
+            variants.append((most, _tiled(gpu, reader, work, height)))
         first_that_takes(x.shape[0], variants)
 
     return kernel(
@@ -94,7 +96,7 @@ def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: Numbers) -> P
     )
 
 
-def most_alone(gpu: Gpu, numbers: Numbers) -> int:
+def max_per_token(gpu: Gpu, numbers: ExpertLinearShape) -> int:
     """Tokens for which each reads its own experts: without tensor cores a tile must be a quarter
     full to be worth it, with them it must save reads."""
     if gpu.tensor_cores and gpu.f16:
@@ -102,7 +104,7 @@ def most_alone(gpu: Gpu, numbers: Numbers) -> int:
     return heights(gpu)[0] * numbers.experts // (4 * numbers.chosen)
 
 
-def _tiled(gpu: Gpu, reader: WeightReader, job: Together, height: int) -> Callable[[], None]:
+def _tiled(gpu: Gpu, reader: WeightReader, work: GroupedWork, height: int) -> Callable[[], None]:
     if gpu.tensor_cores and gpu.f16:
-        return partial(tensor_core_gemm, gpu, reader, job, height)
-    return partial(gemm, gpu, reader, job, height // side(gpu))
+        return partial(tensor_core_gemm, gpu, reader, work, height)
+    return partial(gemm, gpu, reader, work, height // side(gpu))

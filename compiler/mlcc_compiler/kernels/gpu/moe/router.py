@@ -6,7 +6,7 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element, sigmoid
-from mlcc_compiler.kernels.gpu.sampling.arguments import image
+from mlcc_compiler.kernels.gpu.sampling.ordered_floats import ordered_bits
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     add,
@@ -43,10 +43,10 @@ def route(gpu: Gpu, row: Sizes, k: int, score: str, normalise: int, scale: float
                 values[i] = logits[token, tirx.min(e, int32(experts - 1))]
                 top[0] = values[i] if i == 0 else T.max(top[0], values[i])
                 with when(e < experts):
-                    store(keys, image(values[i]), e)
+                    store(keys, ordered_bits(values[i]), e)
             barrier()
             for i, e in enumerate(mine):
-                own = image(values[i])
+                own = ordered_bits(values[i])
                 ranks[i] = T.int32(0)
                 with T.serial(experts) as other:
                     key = bind(keys[int32(other)])

@@ -15,11 +15,13 @@ from mlcc_compiler.kernels.gpu.workgroup import Local, barrier, bind, ceil_div, 
 _GROUP = 16  # threads whose counts are added up by one, in the sum of all before a thread
 
 
-class LiveSlices:
+class CandidateSet:
     """The same list in every thread; each has some neighbouring slices in registers too."""
 
-    def __init__(self, gpu: Gpu, slices: Slices, told: Expr, row: Expr, thread: Expr) -> None:
-        self.slices, self.told, self.row, self.thread = slices, told, row, thread
+    def __init__(
+        self, gpu: Gpu, slices: Slices, slice_stats: Expr, row: Expr, thread: Expr
+    ) -> None:
+        self.slices, self.slice_stats, self.row, self.thread = slices, slice_stats, row, thread
         self.own = ceil_div(slices.count, gpu.threads)
         """Slices of a thread."""
         self.keys = Local(self.own, "uint32")
@@ -31,7 +33,7 @@ class LiveSlices:
         self._groups = shared((gpu.threads // _GROUP,), "int32")
         with T.serial(self.own) as j:
             place = self.place(j)
-            key = bind(told[row, KEY, T.min(place, slices.count - 1)])
+            key = bind(slice_stats[row, KEY, T.min(place, slices.count - 1)])
             self.keys[j] = T.Select(place < slices.count, key, T.uint32(0))
 
     def place(self, j: Expr) -> Expr:
@@ -48,7 +50,7 @@ class LiveSlices:
 
     def sum_of(self, plane: int, place: Expr) -> Expr:
         """What is told of a slice of the row: a sum."""
-        return bind(T.reinterpret("float32", self.told[self.row, plane, place]))
+        return bind(T.reinterpret("float32", self.slice_stats[self.row, plane, place]))
 
     def best_of_own(self) -> tuple[Expr, Expr]:
         """Of a thread's slices: the largest image, and the first slice that has it."""
@@ -58,7 +60,7 @@ class LiveSlices:
             key[0], place[0] = self.keys[j], self.place(j)
         return bind(key[0]), bind(place[0])
 
-    def lower(self, place: Expr, key: Expr) -> None:
+    def update_best(self, place: Expr, key: Expr) -> None:
         """A slice's largest image is another one, as some of it does not count any more."""
         with T.serial(self.own) as j, when(self.place(j) == place):
             self.keys[j] = key
@@ -67,7 +69,7 @@ class LiveSlices:
         """The slice at a place of the list."""
         return self._list[slot]
 
-    def choose(self, key: Expr, begin: Expr, end: Expr) -> None:
+    def select(self, key: Expr, begin: Expr, end: Expr) -> None:
         """List the slices that have a logit of this image or above, and one of the indices from
         `begin` to `end`; then some past the row, for those who read several at once.
         Contains barriers; more are needed between reading and the next call."""

@@ -11,29 +11,29 @@ import math
 from mlcc.engine.batch.filters import FORBIDDEN
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
-from mlcc_compiler.kernels.gpu.sampling.arguments import (
-    NOTHING,
-    VANISHES,
+from mlcc_compiler.kernels.gpu.sampling.ordered_floats import (
+    EXP_UNDERFLOW,
+    NO_KEY,
     BinSums,
-    image,
     inverse_of,
     logit,
+    ordered_bits,
 )
 from mlcc_compiler.kernels.gpu.sampling.row import Row
 from mlcc_compiler.kernels.gpu.sampling.stages import (
     EPSILON,
     ETA,
-    HEAT,
     MEAN,
     MEASURES,
     MIN_P,
     NUCLEUS,
     SIGMA,
+    TEMPERATURE,
     TYPICAL_ENDS,
     XTC,
     XTC_ENDS,
     among,
-    wished,
+    uses_stage,
 )
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, largest, real, when
 
@@ -60,10 +60,10 @@ class FilterState:
         self.temperature = Local()
         self.ends = Local(2, "uint32")
         """A thread's: the inverted lowest and the highest image of what typical-p or XTC leaves."""
-        self.limit[0], self.ceiling[0] = T.uint32(NOTHING + 1), row.top_key
+        self.limit[0], self.ceiling[0] = T.uint32(NO_KEY + 1), row.top_key
         self.centre[0], self.reach[0] = real(0), T.uint32(_HIGHEST_KEY)
         self.edge[0], self.floor[0] = T.uint32(_HIGHEST_KEY), T.uint32(0)
-        self.temperature[0] = row.wish["temperature"]
+        self.temperature[0] = row.parameters["temperature"]
         self.ends[0], self.ends[1] = T.uint32(0), T.uint32(0)
 
     def has(self, key: Expr) -> Expr:
@@ -71,10 +71,10 @@ class FilterState:
         return tirx.all(key >= self.limit[0], key <= self.ceiling[0])
 
     @property
-    def untouched(self) -> Expr:
+    def unfiltered(self) -> Expr:
         """Whether no filter has dropped anything."""
         row = self.row
-        return tirx.all(self.limit[0] == T.uint32(NOTHING + 1), self.ceiling[0] == row.top_key)
+        return tirx.all(self.limit[0] == T.uint32(NO_KEY + 1), self.ceiling[0] == row.top_key)
 
     @property
     def inverse(self) -> Expr:
@@ -96,7 +96,7 @@ class FilterState:
         with when(stage == SIGMA):
             mass[0] = choice
         with when(stage != SIGMA):
-            below[0] = T.max(below[0], real(VANISHES))
+            below[0] = T.max(below[0], real(EXP_UNDERFLOW))
         first[0] = real(0)
         with when(mass[0] > real(0)):
             first[0] = mass[0] * below[0]
@@ -125,23 +125,23 @@ class FilterState:
             self.ceiling[0] = lowest
         self.ends[0], self.ends[1] = T.uint32(0), T.uint32(0)
 
-    def conclude(self, stage: Expr, sums: BinSums, active: Expr) -> None:
+    def finish_stage(self, stage: Expr, sums: BinSums, active: Expr) -> None:
         """What a stage that is no search makes of its sums, if it has any."""
         row, edge = self.row, Local()
         edge[0] = real(0)
-        with when(tirx.all(active != 0, wished(row, stage), among(stage, *MEASURES))):
+        with when(tirx.all(active != 0, uses_stage(row, stage), among(stage, *MEASURES))):
             self._of_sums(stage, sums, edge)
         with when(stage == MIN_P):
-            share = bind(T.min(row.wish["min_p"], real(1)))
+            share = bind(T.min(row.parameters["min_p"], real(1)))
             edge[0] = logit(bind(self.ceiling[0])) + T.log(T.max(share, real(_TINY)))
         with when(stage == NUCLEUS):
             edge[0] = self._nucleus()
-        key = bind(T.min(image(bind(edge[0])), self.ceiling[0]))
+        key = bind(T.min(ordered_bits(bind(edge[0])), self.ceiling[0]))
         self._use(stage, key, active)
 
     def _of_sums(self, stage: Expr, sums: BinSums, edge: Local) -> None:
         """Set the edge of a filter that is one pass; the centre of typical-p; the temperature."""
-        wish, top = self.row.wish, self.row.top
+        parameters, top = self.row.parameters, self.row.top
         total, first, second, choices = (bind(sums.totals[i]) for i in range(4))
         total = bind(T.max(total, real(_TINY)))
         mean, log_total = bind(first / total), bind(T.log(total))
@@ -149,47 +149,50 @@ class FilterState:
         with when(stage == SIGMA):
             variance = bind(second / total - mean * mean)
             deviation = T.sqrt(bind(T.max(variance, real(0))))
-            edge[0] = top - wish["top_n_sigma"] * deviation
+            edge[0] = top - parameters["top_n_sigma"] * deviation
         with when(stage == MEAN):
             self.centre[0] = top + mean
         with when(among(stage, EPSILON, ETA, XTC)):
             share, least = Local(), Local()
-            share[0] = wish["epsilon"]
+            share[0] = parameters["epsilon"]
             with when(stage == ETA):
-                share[0] = wish["eta"]
+                share[0] = parameters["eta"]
             with when(stage == XTC):
-                share[0] = wish["xtc"]
+                share[0] = parameters["xtc"]
             least[0] = T.log(T.max(share[0], real(_TINY)))
             with when(stage == ETA):
                 least[0] = T.min(least[0], least[0] * real(0.5) - entropy)
             edge[0] = top + (least[0] + log_total)
-        with when(tirx.all(stage == HEAT, choices > real(1))):
-            self._heat(entropy / T.log(choices))
+        with when(tirx.all(stage == TEMPERATURE, choices > real(1))):
+            self._set_temperature(entropy / T.log(choices))
 
     def _nucleus(self) -> Expr:
         """A logit that top-p's edge is not below: were all logits below it as large as it is, they
         had less than the mass that top-p drops. Halved, for what rounding may do."""
         row = self.row
-        dropped = bind(real(1) - T.min(T.max(row.wish["top_p"], real(0)), real(1)))
+        dropped = bind(real(1) - T.min(T.max(row.parameters["top_p"], real(0)), real(1)))
         share = bind(T.log(T.max(dropped * real(0.5), real(1e-30))) + T.log(row.total))
         slack = bind(T.max(row.top, -row.top) * real(_ROUNDING))
         return row.top + (share - real(math.log(row.vocab))) - slack
 
     def _use(self, stage: Expr, key: Expr, active: Expr) -> None:
         """Drop the logits below an edge, of which this is the image; never the largest."""
-        wish, raised = self.row.wish, tirx.all(wished(self.row, stage), among(stage, *_RAISING))
+        parameters, raised = (
+            self.row.parameters,
+            tirx.all(uses_stage(self.row, stage), among(stage, *_RAISING)),
+        )
         with when(active != 0):
-            with when(tirx.any(raised, tirx.all(stage == MIN_P, wish["min_p"] > real(0)))):
+            with when(tirx.any(raised, tirx.all(stage == MIN_P, parameters["min_p"] > real(0)))):
                 self.limit[0] = T.max(self.limit[0], key)
-            with when(tirx.all(stage == XTC, wish["xtc"] > real(0))):
+            with when(tirx.all(stage == XTC, parameters["xtc"] > real(0))):
                 self.edge[0] = key
             with when(stage == NUCLEUS):
-                self.floor[0] = T.Select(self.untouched, key, T.uint32(0))
+                self.floor[0] = T.Select(self.unfiltered, key, T.uint32(0))
 
-    def _heat(self, evenness: Expr) -> None:
-        wish = self.row.wish
+    def _set_temperature(self, evenness: Expr) -> None:
+        parameters = self.row.parameters
         even = bind(T.min(T.max(evenness, real(_EVEN)), real(1)))
-        power = bind(T.exp(bind(T.log(even) * wish["dynatemp_exponent"])))
-        base, reach = wish["temperature"], wish["dynatemp_range"]
+        power = bind(T.exp(bind(T.log(even) * parameters["dynatemp_exponent"])))
+        base, reach = parameters["temperature"], parameters["dynatemp_range"]
         low = bind(T.max(base - reach, real(0)))
         self.temperature[0] = low + (base + reach - low) * power

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.sampling.arguments import (
-    NOTHING,
-    exponential,
-    image,
+from mlcc_compiler.kernels.gpu.sampling.ordered_floats import (
+    NO_KEY,
     inverse_of,
     logit,
+    ordered_bits,
+    safe_exp,
 )
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -40,7 +40,7 @@ AHEAD = 8
 """Loads under way in a thread: a row comes from far."""
 LEAST = 256
 """Logits of a slice, at least: a kilobyte, so that reading single slices is no waste."""
-KEY, SUM, HEATED = range(3)
+KEY, SUM, TEMPERED = range(3)
 """The planes of what is told: the image of the largest logit, and the bits of two sums."""
 
 
@@ -66,9 +66,9 @@ class Slices:
         return -(-self.vocab // self.size)
 
     @property
-    def told(self) -> tuple[int, int]:
+    def stats_shape(self) -> tuple[int, int]:
         """The shape of what is told of a row: u32."""
-        return (HEATED + 1, self.count)
+        return (TEMPERED + 1, self.count)
 
     @property
     def lanes(self) -> int:
@@ -76,7 +76,7 @@ class Slices:
         return self.size // AHEAD
 
 
-def measure_slices(gpu: Gpu, slices: Slices, logits: Expr, step: Step, told: Expr) -> None:
+def measure_slices(gpu: Gpu, slices: Slices, logits: Expr, step: Step, slice_stats: Expr) -> None:
     """Launch what fills `told`, u32[r, *slices.told]."""
     teams = gpu.threads // slices.lanes
     grid = (logits.shape[0], ceil_div(slices.count, teams))
@@ -96,15 +96,15 @@ def measure_slices(gpu: Gpu, slices: Slices, logits: Expr, step: Step, told: Exp
         top, inverse = logit(top_key), inverse_of(bind(step.row(row, "temperature")))
         total, heated = Local(), Local()
         total[0], heated[0] = real(0), real(0)
-        with T.serial(AHEAD) as u, when(keys[u] > T.uint32(NOTHING)):
+        with T.serial(AHEAD) as u, when(keys[u] > T.uint32(NO_KEY)):
             below = bind(xs[u] - top)
-            total[0] = total[0] + exponential(below)
-            heated[0] = heated[0] + exponential(below * inverse)
+            total[0] = total[0] + safe_exp(below)
+            heated[0] = heated[0] + safe_exp(below * inverse)
         sums = [reduce(gpu, bind(value[0]), add, *sizes) for value in (total, heated)]
         with when(place < slices.count), when(lane == 0):
-            store(told, top_key, row, KEY, place)
-            store(told, T.reinterpret("uint32", sums[0]), row, SUM, place)
-            store(told, T.reinterpret("uint32", sums[1]), row, HEATED, place)
+            store(slice_stats, top_key, row, KEY, place)
+            store(slice_stats, T.reinterpret("uint32", sums[0]), row, SUM, place)
+            store(slice_stats, T.reinterpret("uint32", sums[1]), row, TEMPERED, place)
 
 
 def _loads(slices: Slices, logits: Expr, row: Expr, place: Expr, lane: Expr) -> tuple[Local, Local]:
@@ -115,5 +115,5 @@ def _loads(slices: Slices, logits: Expr, row: Expr, place: Expr, lane: Expr) -> 
         xs[u] = logits[row, T.min(first + u * slices.lanes, slices.vocab - 1)]
     with T.serial(AHEAD) as u:
         index = bind(first + int32(u) * slices.lanes)
-        keys[u] = T.Select(index < slices.vocab, image(bind(xs[u])), T.uint32(0))
+        keys[u] = T.Select(index < slices.vocab, ordered_bits(bind(xs[u])), T.uint32(0))
     return xs, keys

@@ -8,8 +8,8 @@ from mlcc.engine.batch.tables import FILTERS
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.sampling.arguments import NOTHING, exponential, image, logit
-from mlcc_compiler.kernels.gpu.sampling.candidate_set import LiveSlices
+from mlcc_compiler.kernels.gpu.sampling.candidate_set import CandidateSet
+from mlcc_compiler.kernels.gpu.sampling.ordered_floats import NO_KEY, logit, ordered_bits, safe_exp
 from mlcc_compiler.kernels.gpu.sampling.partial import AHEAD, SUM, Slices
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -45,7 +45,7 @@ class RowReader:
         with T.serial(self.slices.size // self.gpu.threads) as part:
             first = place * self.slices.size + int32(part) * self.gpu.threads
             index = bind(first + self.thread)
-            key = image(bind(self.logits[self.row, T.min(index, self.vocab - 1)]))
+            key = ordered_bits(bind(self.logits[self.row, T.min(index, self.vocab - 1)]))
             with when(index < self.vocab):
                 body(index, key)
 
@@ -83,18 +83,18 @@ class Row(RowReader):
     """A row of logits and its parameters. Emits what is known of it from its slices alone."""
 
     def __init__(
-        self, gpu: Gpu, logits: Expr, step: Step, told: Expr, row: Expr, thread: Expr
+        self, gpu: Gpu, logits: Expr, step: Step, slice_stats: Expr, row: Expr, thread: Expr
     ) -> None:
         super().__init__(gpu, logits, Slices.of(gpu, int(logits.shape[1])), row, thread)
         names = ("temperature", "top_k", "top_p", "min_p", "uniform", *FILTERS)
-        self.wish = {name: bind(step.row(row, name)) for name in names}
-        self.live = LiveSlices(gpu, self.slices, told, row, thread)
+        self.parameters = {name: bind(step.row(row, name)) for name in names}
+        self.candidates = CandidateSet(gpu, self.slices, slice_stats, row, thread)
         self._whole()
 
     def _whole(self) -> None:
         """Set top (the largest logit), top_key (its image), best (the first index that has it) and
         total (the sum over the row of exp(logit - top)), reading one slice."""
-        key, place = self.live.best_of_own()
+        key, place = self.candidates.best_of_own()
         self.top_key, place = self.best_of(key, place)
         index, total = Local(1, "int32"), Local()
         index[0] = T.int32(NO_INDEX)
@@ -107,37 +107,37 @@ class Row(RowReader):
         self.best = self.over_threads(index[0], lambda a, b: T.min(a, b))
         self.top = bind(self.logits[self.row, self.best])
         total[0] = real(0)
-        with T.serial(self.live.own) as j, when(self.live.keys[j] > T.uint32(NOTHING)):
-            share = exponential(logit(bind(self.live.keys[j])) - self.top)
-            total[0] = total[0] + self.live.sum_of(SUM, self.live.place(j)) * share
+        with T.serial(self.candidates.own) as j, when(self.candidates.keys[j] > T.uint32(NO_KEY)):
+            share = safe_exp(logit(bind(self.candidates.keys[j])) - self.top)
+            total[0] = total[0] + self.candidates.sum_of(SUM, self.candidates.place(j)) * share
         self.total = self.over_threads(total[0], add)
 
-    def each(self, of_slices: Expr, body: Body) -> None:
+    def each(self, over_slices: Expr, body: Body) -> None:
         """Emit body(index, logit, image) for each of this thread's elements: its logits in slices
         that are listed, a few at a time, neighbours to neighbours; or, `of_slices`, its own slices,
         as if they were their largest logits. Past the end the image is 0."""
-        threads, live = self.gpu.threads, self.live
+        threads, candidates = self.gpu.threads, self.candidates
         loaded, indices = Local(AHEAD), Local(AHEAD, "int32")
         parts, count = self.slices.size // threads, Local(1, "int32")
-        count[0] = live.length[0] * parts
-        with when(of_slices):
-            count[0] = T.int32(live.own)
+        count[0] = candidates.length[0] * parts
+        with when(over_slices):
+            count[0] = T.int32(candidates.own)
         with T.serial(ceil_div(bind(count[0]), AHEAD)) as block:
             first = bind(int32(block) * AHEAD)
-            with when(tirx.Not(of_slices)):
+            with when(tirx.Not(over_slices)):
                 for u in range(AHEAD):
-                    index = live.at((first + u) // parts) * self.slices.size
+                    index = candidates.at((first + u) // parts) * self.slices.size
                     index = bind(index + (first + u) % parts * threads + self.thread)
                     loaded[u] = self.logits[self.row, T.min(index, self.vocab - 1)]
                     indices[u] = index
-            with when(of_slices), T.serial(AHEAD) as u:
-                indices[u] = live.place(first + int32(u))
-                loaded[u] = logit(live.key(first + int32(u)))
+            with when(over_slices), T.serial(AHEAD) as u:
+                indices[u] = candidates.place(first + int32(u))
+                loaded[u] = logit(candidates.key(first + int32(u)))
             # a loop, for drivers to unroll: its text is long, and some compile slowly
             with T.serial(AHEAD) as u:
                 index, x = bind(indices[u]), bind(loaded[u])
                 key = Local(1, "uint32")
-                key[0] = image(x)
+                key[0] = ordered_bits(x)
                 with when(index >= self.vocab):
                     key[0] = T.uint32(0)
                 body(index, x, bind(key[0]))
@@ -147,8 +147,8 @@ class Row(RowReader):
         above it. inverse: of the temperature."""
         mass = Local()
         mass[0] = real(0)
-        with when(tirx.all(key > T.uint32(NOTHING), key < peak_key)):
-            mass[0] = exponential((x - peak) * inverse)
+        with when(tirx.all(key > T.uint32(NO_KEY), key < peak_key)):
+            mass[0] = safe_exp((x - peak) * inverse)
         with when(key == peak_key):
             mass[0] = real(1)
         return bind(mass[0])

@@ -66,9 +66,9 @@ def emit_sample(
     kernels: KernelSet, graph: Graph, inputs: list[Any], vocab: int, layout: StepLayout
 ) -> list[Any]:
     """Emit the kernel of `sample_arguments`; returns its tokens and logprobs."""
-    rows, told = dims(inputs[0])[0], Slices.of(kernels.device, vocab).told
-    out = [tensor([rows], "int32"), tensor([rows]), tensor([rows, *told], "uint32")]
-    made = kernels.made(sample, vocab, layout)
+    rows, slice_stats = dims(inputs[0])[0], Slices.of(kernels.device, vocab).stats_shape
+    out = [tensor([rows], "int32"), tensor([rows]), tensor([rows, *slice_stats], "uint32")]
+    made = kernels.cached_kernel(sample, vocab, layout)
     return graph.items(graph.call_tir(made, "sample_rows", inputs, out), 3)[:2]
 
 
@@ -78,14 +78,14 @@ def sample(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
     its logprob means nothing."""
     slices = Slices.of(gpu, vocab)
 
-    def body(logits: Expr, words: Expr, tokens: Expr, logprobs: Expr, told: Expr) -> None:
+    def body(logits: Expr, words: Expr, tokens: Expr, logprobs: Expr, slice_stats: Expr) -> None:
         step = Step(layout, words)
-        measure_slices(gpu, slices, logits, step, told)
+        measure_slices(gpu, slices, logits, step, slice_stats)
         with (
             launch((logits.shape[0],), (gpu.threads,)) as (i, thread),
             when(i < step.count("rows")),
         ):
-            row = Row(gpu, logits, step, told, i, thread)
+            row = Row(gpu, logits, step, slice_stats, i, thread)
             search = Search(row)
             search.emit()
             with when(thread == 0):
@@ -96,4 +96,4 @@ def sample(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
                 store(tokens, token, i)
                 store(logprobs, logits[i, token] - row.top - T.log(row.total), i)
 
-    return kernel(body, **sample_arguments(vocab, layout), told=u32("r", *slices.told))
+    return kernel(body, **sample_arguments(vocab, layout), told=u32("r", *slices.stats_shape))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
-from mlcc_compiler.kernels.gpu.sampling.arguments import INFINITY, NOTHING, BinSums, logit
 from mlcc_compiler.kernels.gpu.sampling.filters import FilterState
-from mlcc_compiler.kernels.gpu.sampling.partial import HEATED
+from mlcc_compiler.kernels.gpu.sampling.ordered_floats import INFINITY, NO_KEY, BinSums, logit
+from mlcc_compiler.kernels.gpu.sampling.partial import TEMPERED
 from mlcc_compiler.kernels.gpu.sampling.row import Row
 from mlcc_compiler.kernels.gpu.sampling.stages import (
     BITS,
@@ -17,9 +17,9 @@ from mlcc_compiler.kernels.gpu.sampling.stages import (
     ENDS,
     FLOOR,
     MEASURES,
-    OF_SLICES,
     SEARCHES,
     SLICE,
+    SLICE_STAGES,
     TOP_K,
     TOP_P,
     TYPICAL,
@@ -38,9 +38,9 @@ class Search:
     """The state of the search; the same in every thread of the workgroup."""
 
     def __init__(self, row: Row) -> None:
-        self.row, self.live, self.slices = row, row.live, row.slices
+        self.row, self.candidates, self.slices = row, row.candidates, row.slices
         self.sums = BinSums(row.gpu, _BINS + 1, row.thread)
-        self.kept = FilterState(row)
+        self.filter_state = FilterState(row)
         self.ends, self.shift = Local(2, "uint32"), Local(1, "uint32")
         """The first and last place where what is looked for can be, and where the next digit is."""
         self.above, self.goal, self.whole = Local(), Local(), Local()
@@ -68,23 +68,23 @@ class Search:
             with T.serial(passes(self.row, stage)) as digit:
                 self._pass(stage, int32(digit))
             with T.serial(T.Select(among(stage, *ENDS), passes(self.row, stage), 0)):
-                self.kept.fit(stage)
-            self.kept.conclude(stage, self.sums, bind(self.active[0]))
+                self.filter_state.fit(stage)
+            self.filter_state.finish_stage(stage, self.sums, bind(self.active[0]))
 
     def _begin(self, stage: Expr) -> None:
         """Before a stage's first pass: where to look, if there are masses."""
-        row, kept, top = self.row, self.kept, self.row.top_key
-        finite = bind(int32(tirx.all(top > T.uint32(NOTHING), top < T.uint32(INFINITY))))
+        row, filter_state, top = self.row, self.filter_state, self.row.top_key
+        finite = bind(int32(tirx.all(top > T.uint32(NO_KEY), top < T.uint32(INFINITY))))
         self.active[0] = finite
         self.peak_key[0], self.inverse[0] = top, real(1)
         with when(among(stage, *BY_INDEX)):
-            self.peak_key[0] = kept.ceiling[0]
-            self.inverse[0] = kept.inverse
+            self.peak_key[0] = filter_state.ceiling[0]
+            self.inverse[0] = filter_state.inverse
         self.peak[0] = logit(bind(self.peak_key[0]))
         self.last[0] = T.int32(row.vocab - 1)
         with when(stage == SLICE):
             self.last[0] = T.int32(self.slices.count - 1)
-            plain = tirx.all(kept.untouched, row.wish["dynatemp_range"] <= real(0))
+            plain = tirx.all(filter_state.unfiltered, row.parameters["dynatemp_range"] <= real(0))
             several = T.int32(1 if self.slices.count > 1 else 0)
             self.sliced[0] = T.Select(plain, several * finite, T.int32(0))
             self.active[0] = self.sliced[0]
@@ -96,13 +96,13 @@ class Search:
 
     def _begin_anywhere(self, stage: Expr) -> None:
         """Look in all that filters have left, but for what cannot be it."""
-        kept = self.kept
+        filter_state = self.filter_state
         self.above[0], self.whole[0] = real(0), real(0)
         self.ends[0], self.ends[1] = T.uint32(0), T.uint32(_HIGHEST)
         with when(among(stage, *BY_KEY)):
-            self.ends[0] = T.max(kept.limit[0], kept.floor[0])
-            self.ends[1] = kept.ceiling[0]
-        with when(tirx.all(stage == TOP_P, kept.floor[0] != T.uint32(0))):
+            self.ends[0] = T.max(filter_state.limit[0], filter_state.floor[0])
+            self.ends[1] = filter_state.ceiling[0]
+        with when(tirx.all(stage == TOP_P, filter_state.floor[0] != T.uint32(0))):
             self.whole[0] = self.row.total
         with when(among(stage, *BY_INDEX)):
             self.ends[1] = T.Cast("uint32", self.last[0])
@@ -136,25 +136,25 @@ class Search:
         self.sums.emit(values, active != 0)
         with when(tirx.all(active != 0, among(stage, *SEARCHES))):
             with when(tirx.all(digit == 0, tirx.any(stage != DRAW, self.sliced[0] == 0))):
-                self._aim(stage)
+                self._set_goal(stage)
             self._narrow(stage)
 
     def _list(self, stage: Expr) -> None:
         """List the slices that have some of what is left, where is looked."""
         begin, end, least = Local(1, "int32"), Local(1, "int32"), Local(1, "uint32")
         begin[0], end[0] = T.int32(0), T.int32(self.row.vocab)
-        least[0] = self.kept.limit[0]
+        least[0] = self.filter_state.limit[0]
         with when(stage == DRAW):
             begin[0] = T.max(self.last[0] - int32(self.ends[1]), 0)
             end[0] = self.last[0] + 1 - int32(self.ends[0])
         with when(among(stage, TOP_K, TOP_P)):
             least[0] = T.max(least[0], self.ends[0])
-        self.live.choose(bind(least[0]), bind(begin[0]), bind(end[0]))
+        self.candidates.select(bind(least[0]), bind(begin[0]), bind(end[0]))
 
     def _weigh(self, stage: Expr, values: Local) -> None:
         """This thread's sums of what is left: by digit, with the number of elements last; or those
         of a stage that is no search."""
-        row, kept, low = self.row, self.kept, bind(self.ends[0])
+        row, filter_state, low = self.row, self.filter_state, bind(self.ends[0])
         peak, peak_key, inverse = bind(self.peak[0]), bind(self.peak_key[0]), bind(self.inverse[0])
         shift, high, last = bind(self.shift[0]), bind(self.ends[1]), bind(self.last[0])
 
@@ -164,13 +164,13 @@ class Search:
             with when(tirx.Not(among(stage, *COUNTS))):
                 weight[0] = row.mass(x, key, peak, peak_key, inverse)
             with when(stage == SLICE):
-                weight[0] = weight[0] * self.live.sum_of(HEATED, index)
+                weight[0] = weight[0] * self.candidates.sum_of(TEMPERED, index)
             with when(among(stage, *MEASURES)):
-                kept.measure(stage, x, bind(weight[0]), values)
+                filter_state.measure(stage, x, bind(weight[0]), values)
             with when(among(stage, *ENDS)):
-                kept.widen(stage, x, key)
+                filter_state.widen(stage, x, key)
             with when(stage == TYPICAL):
-                place[0] = T.uint32(_HIGHEST) - kept.distance(x)
+                place[0] = T.uint32(_HIGHEST) - filter_state.distance(x)
             with when(among(stage, *BY_INDEX)):
                 place[0] = T.Cast("uint32", last - index)
             among_places = tirx.all(place[0] >= low, place[0] <= high)
@@ -181,27 +181,27 @@ class Search:
                 values[_BINS] = values[_BINS] + real(1)
 
         def left(index: Expr, x: Expr, key: Expr) -> None:
-            with when(kept.has(key)):
+            with when(filter_state.has(key)):
                 element(index, x, key)
 
-        row.each(among(stage, *OF_SLICES), left)
+        row.each(among(stage, *SLICE_STAGES), left)
 
-    def _aim(self, stage: Expr) -> None:
+    def _set_goal(self, stage: Expr) -> None:
         """Set the goal, as the first pass has seen the whole mass, or one before it."""
         total = Local()
         total[0] = real(0)
         with T.serial(_BINS) as i:
             total[0] = total[0] + self.sums.totals[_BINS - 1 - int32(i)]
-        wish, share, mass = self.row.wish, Local(), Local()
-        share[0], mass[0] = wish["uniform"], total[0]
+        parameters, share, mass = self.row.parameters, Local(), Local()
+        share[0], mass[0] = parameters["uniform"], total[0]
         with when(self.whole[0] > real(0)):
             mass[0] = self.whole[0]
         with when(stage == TYPICAL):
-            share[0] = wish["typical_p"]
+            share[0] = parameters["typical_p"]
         with when(stage == TOP_P):
-            share[0] = wish["top_p"]
+            share[0] = parameters["top_p"]
         with when(among(stage, *COUNTS)):
-            share[0], mass[0] = T.Cast("float32", wish["top_k"]), real(1)
+            share[0], mass[0] = T.Cast("float32", parameters["top_k"]), real(1)
         self.goal[0] = share[0] * mass[0]
         self.enough[0] = int32(total[0] >= self.goal[0])
 
@@ -231,7 +231,7 @@ class Search:
             width = bind(T.shift_left(T.uint32(1), shift) - T.uint32(1))
             self.ends[1] = low + T.min(width, self.ends[1] - low)
             self.ends[0] = low
-            self._found(stage, low)
+            self._finish_search(stage, low)
             with when(tirx.Not(among(stage, *COUNTS))):
                 # a digit's one element is found; masses do not tell how many there are in the new
                 # digit, so for them the elements of the old one are counted
@@ -242,14 +242,14 @@ class Search:
             self.active[0] = T.int32(0)
         self.shift[0] = T.max(shift, T.uint32(BITS)) - T.uint32(BITS)
 
-    def _found(self, stage: Expr, low: Expr) -> None:
+    def _finish_search(self, stage: Expr, low: Expr) -> None:
         """What a stage makes of the first place where what it looks for can be."""
-        kept = self.kept
+        filter_state = self.filter_state
         with when(stage == DRAW):
             self.token[0] = self.last[0] - int32(low)
         with when(tirx.all(stage == FLOOR, self.enough[0] != 0)):
-            kept.floor[0] = low
+            filter_state.floor[0] = low
         with when(stage == TYPICAL):
-            kept.reach[0] = T.uint32(_HIGHEST) - low
+            filter_state.reach[0] = T.uint32(_HIGHEST) - low
         with when(among(stage, TOP_K, TOP_P)):
-            kept.limit[0] = T.max(kept.limit[0], low)
+            filter_state.limit[0] = T.max(filter_state.limit[0], low)

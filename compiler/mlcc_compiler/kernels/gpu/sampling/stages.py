@@ -26,7 +26,7 @@ from mlcc_compiler.kernels.gpu.workgroup import ceil_div, real
     ETA,
     XTC,
     XTC_ENDS,
-    HEAT,
+    TEMPERATURE,
     SLICE,
     DRAW,
 ) = range(16)
@@ -35,11 +35,11 @@ two, and what `search` does before top-k and before it draws."""
 
 SEARCHES = (FLOOR, TOP_K, TYPICAL, TOP_P, SLICE, DRAW)
 """They look for a place, digit by digit."""
-MEASURES = (SIGMA, MEAN, EPSILON, ETA, XTC, HEAT)
+MEASURES = (SIGMA, MEAN, EPSILON, ETA, XTC, TEMPERATURE)
 """One pass that adds up."""
 ENDS = (TYPICAL_ENDS, XTC_ENDS)
 """One pass that finds the ends of what is left."""
-OF_SLICES = (FLOOR, SLICE)
+SLICE_STAGES = (FLOOR, SLICE)
 """Their elements are slices, of which everything is told; those of others are logits."""
 BY_KEY = (FLOOR, TOP_K, TOP_P)
 """Searches whose places are images of logits."""
@@ -75,32 +75,32 @@ def passes(row: Row, stage: Expr) -> Expr:
     count = T.Select(among(stage, TYPICAL, *BY_KEY), _KEY_BITS // BITS, 1)
     count = T.Select(stage == SLICE, ceil_div(slice_bits, BITS), count)
     count = T.Select(stage == DRAW, ceil_div(index_bits(row), BITS), count)
-    drawn = row.wish["temperature"] > real(0)
-    return T.Select(tirx.all(drawn, wished(row, stage)), count, 0)
+    drawn = row.parameters["temperature"] > real(0)
+    return T.Select(tirx.all(drawn, uses_stage(row, stage)), count, 0)
 
 
-def wished(row: Row, stage: Expr) -> Expr:
+def uses_stage(row: Row, stage: Expr) -> Expr:
     """Whether a row has a stage with passes, from its parameters alone."""
-    wish, zero, one = row.wish, real(0), real(1)
+    parameters, zero, one = row.parameters, real(0), real(1)
     return tirx.any(
-        tirx.all(stage == SIGMA, wish["top_n_sigma"] > zero),
-        *_of_slices(row, stage),
-        tirx.all(stage == TOP_K, wish["top_k"] > 0, wish["top_k"] < row.vocab),
-        tirx.all(among(stage, MEAN, TYPICAL, TYPICAL_ENDS), wish["typical_p"] < one),
-        tirx.all(stage == TOP_P, wish["top_p"] < one),
-        tirx.all(stage == EPSILON, wish["epsilon"] > zero),
-        tirx.all(stage == ETA, wish["eta"] > zero),
-        tirx.all(among(stage, XTC, XTC_ENDS), wish["xtc"] > zero),
-        tirx.all(stage == HEAT, wish["dynatemp_range"] > zero),
+        tirx.all(stage == SIGMA, parameters["top_n_sigma"] > zero),
+        *_uses_slice_stage(row, stage),
+        tirx.all(stage == TOP_K, parameters["top_k"] > 0, parameters["top_k"] < row.vocab),
+        tirx.all(among(stage, MEAN, TYPICAL, TYPICAL_ENDS), parameters["typical_p"] < one),
+        tirx.all(stage == TOP_P, parameters["top_p"] < one),
+        tirx.all(stage == EPSILON, parameters["epsilon"] > zero),
+        tirx.all(stage == ETA, parameters["eta"] > zero),
+        tirx.all(among(stage, XTC, XTC_ENDS), parameters["xtc"] > zero),
+        tirx.all(stage == TEMPERATURE, parameters["dynatemp_range"] > zero),
         stage == DRAW,
     )
 
 
-def _of_slices(row: Row, stage: Expr) -> list[Expr]:
+def _uses_slice_stage(row: Row, stage: Expr) -> list[Expr]:
     """`wished`, of the stages that look at slices: top-k's only where some can be left out and the
     row takes more than one turn of the workgroup's loads."""
     found = [stage == SLICE] if row.slices.count > 1 else []
     if row.vocab > row.gpu.threads * AHEAD:
-        few = tirx.all(row.wish["top_k"] > 0, row.wish["top_k"] < row.slices.count)
+        few = tirx.all(row.parameters["top_k"] > 0, row.parameters["top_k"] < row.slices.count)
         found.append(tirx.all(stage == FLOOR, few))
     return found

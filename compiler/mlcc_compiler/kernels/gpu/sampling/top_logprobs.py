@@ -15,8 +15,8 @@ from mlcc_compiler.ir._tvm import T, tirx
 from mlcc_compiler.ir.graph import Graph, dims, tensor
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store, u32
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.sampling.arguments import NOTHING
-from mlcc_compiler.kernels.gpu.sampling.candidate_set import LiveSlices
+from mlcc_compiler.kernels.gpu.sampling.candidate_set import CandidateSet
+from mlcc_compiler.kernels.gpu.sampling.ordered_floats import NO_KEY
 from mlcc_compiler.kernels.gpu.sampling.partial import Slices, measure_slices
 from mlcc_compiler.kernels.gpu.sampling.row import NO_INDEX, RowReader
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, int32, largest, launch, real, when
@@ -29,10 +29,10 @@ def emit_top_logprobs(
     kernels: KernelSet, graph: Graph, inputs: list[Any], vocab: int, layout: StepLayout
 ) -> list[Any]:
     """Emit the kernel of `top_logprobs_arguments`; returns its tokens and logprobs."""
-    rows, told = dims(inputs[0])[0], Slices.of(kernels.device, vocab).told
+    rows, slice_stats = dims(inputs[0])[0], Slices.of(kernels.device, vocab).stats_shape
     shape = [rows, MOST_TOP_LOGPROBS]
-    out = [tensor(shape, "int32"), tensor(shape), tensor([rows, *told], "uint32")]
-    made = kernels.made(top_logprobs, vocab, layout)
+    out = [tensor(shape, "int32"), tensor(shape), tensor([rows, *slice_stats], "uint32")]
+    made = kernels.cached_kernel(top_logprobs, vocab, layout)
     return graph.items(graph.call_tir(made, "top_logprobs_rows", inputs, out), 3)[:2]
 
 
@@ -41,10 +41,16 @@ def top_logprobs(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
     most, slices = MOST_TOP_LOGPROBS, Slices.of(gpu, vocab)
 
     def body(
-        logits: Expr, words: Expr, ids: Expr, known: Expr, tokens: Expr, logprobs: Expr, told: Expr
+        logits: Expr,
+        words: Expr,
+        ids: Expr,
+        known: Expr,
+        tokens: Expr,
+        logprobs: Expr,
+        slice_stats: Expr,
     ) -> None:
         step = Step(layout, words)
-        measure_slices(gpu, slices, logits, step, told)
+        measure_slices(gpu, slices, logits, step, slice_stats)
         with (
             launch((logits.shape[0],), (gpu.threads,)) as (i, thread),
             when(i < step.count("rows")),
@@ -54,25 +60,27 @@ def top_logprobs(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
                 store(tokens, T.int32(-1), i, thread)
                 store(logprobs, real(0), i, thread)
             row = RowReader(gpu, logits, slices, i, thread)
-            live = LiveSlices(gpu, slices, told, i, thread)
+            candidates = CandidateSet(gpu, slices, slice_stats, i, thread)
             last_key, last = Local(1, "uint32"), Local(1, "int32")
             last_key[0], last[0] = T.uint32(0xFFFFFFFF), T.int32(-1)
             with T.serial(wanted) as j:
-                last_key[0], last[0] = _next(row, live, bind(last_key[0]), bind(last[0]))
+                last_key[0], last[0] = _next(row, candidates, bind(last_key[0]), bind(last[0]))
                 with when(thread == 0):
-                    found = bind(last_key[0]) > T.uint32(NOTHING)
+                    found = bind(last_key[0]) > T.uint32(NO_KEY)
                     store(tokens, T.Select(found, last[0], T.int32(-1)), i, int32(j))
                     x = logits[i, T.Select(found, last[0], 0)] - logits[i, ids[i]] + known[i]
                     store(logprobs, T.Select(found, x, real(0)), i, int32(j))
 
     arguments = top_logprobs_arguments(vocab, layout)
-    return kernel(body, **arguments, told=u32("r", *slices.told))
+    return kernel(body, **arguments, told=u32("r", *slices.stats_shape))
 
 
-def _next(row: RowReader, live: LiveSlices, last_key: Expr, last: Expr) -> tuple[Expr, Expr]:
+def _next(
+    row: RowReader, candidates: CandidateSet, last_key: Expr, last: Expr
+) -> tuple[Expr, Expr]:
     """(image, index) of the best logit behind the last one found, whose slice has another best
     then."""
-    key, place = live.best_of_own()
+    key, place = candidates.best_of_own()
     top_key, place = row.best_of(key, place)
     index, later = Local(1, "int32"), Local(1, "uint32")
     index[0], later[0] = T.int32(NO_INDEX), T.uint32(0)
@@ -90,5 +98,5 @@ def _next(row: RowReader, live: LiveSlices, last_key: Expr, last: Expr) -> tuple
             later[0] = T.max(later[0], k)
 
     row.in_slice(place, follow)
-    live.lower(place, row.over_threads(later[0], largest))
+    candidates.update_best(place, row.over_threads(later[0], largest))
     return top_key, first

@@ -60,13 +60,13 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
             # allocated here it shares no memory with the sums, from which no barrier parts it
             room = ceil_div(shape.k_dim, gpu.threads) * gpu.threads
             cells = shared((room,)) if shape.by_channel else None
-            forget = _Forget(gpu, shape, a, dt_bias, speed, head, cells)
+            forget = _Decay(gpu, shape, a, dt_bias, speed, head, cells)
             matrix, q, k = (Local(each) for _ in range(3))
             for i in range(each):
                 matrix[i] = sequence.state(states, real(0), head, row, lane + i * lanes)
             with T.serial(sequence.tokens) as t:
                 token = bind(sequence.first + t)
-                left = forget.left_by(token, team * lanes + lane)
+                left = forget.of_token(token, team * lanes + lane)
                 for i in range(each):
                     matrix[i] = matrix[i] * left(lane + i * lanes)
                     q[i], k[i] = qkv[token, query + i * lanes], qkv[token, key + i * lanes]
@@ -94,7 +94,7 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
 
 
 @dataclass(frozen=True)
-class _Forget:
+class _Decay:
     """Emits what a token leaves of a head's matrix: exp(speed * softplus(a + dt_bias))."""
 
     gpu: Gpu
@@ -106,20 +106,20 @@ class _Forget:
     cells: Expr
     """None, or room for what is left of each key, and some more that nobody reads."""
 
-    def left_by(self, token: Expr, thread: Expr) -> Callable[[Expr], Expr]:
+    def of_token(self, token: Expr, thread: Expr) -> Callable[[Expr], Expr]:
         """Of each key by its number. If each has its own, the threads of a workgroup make them
         together: all rows want the same."""
         if not self.shape.by_channel:
-            whole = self._left(token, self.head)
+            whole = self._decay_of(token, self.head)
             return lambda _: whole
         k_dim, threads, left = self.shape.k_dim, self.gpu.threads, self.cells
         barrier()  # all have read those of the token before
         for first in range(0, k_dim, threads):
             key = T.min(first + thread, k_dim - 1)
-            store(left, self._left(token, self.head * k_dim + key), first + thread)
+            store(left, self._decay_of(token, self.head * k_dim + key), first + thread)
         barrier()
         return lambda key: left[key]
 
-    def _left(self, token: Expr, which: Expr) -> Expr:
+    def _decay_of(self, token: Expr, which: Expr) -> Expr:
         time = softplus(self.a[token, which] + self.dt_bias[which])
         return bind(T.exp(self.speed * time))

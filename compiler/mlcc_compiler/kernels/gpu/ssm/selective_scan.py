@@ -43,7 +43,7 @@ def selective_scan(gpu: Gpu, layout: CacheLayout, shape: ScanShape) -> PrimFunc:
                 matrix[i] = sequence.state(states, real(0), head, row, lane + i * lanes)
             with T.serial(sequence.tokens) as t:
                 token = bind(sequence.first + t)
-                time = held(softplus(dt[token, head] + dt_bias[head]), shape)
+                time = clamp_time_step(softplus(dt[token, head] + dt_bias[head]), shape)
                 decay, x = bind(T.exp(speed * time)), bind(xbc[token, own])
                 factor = bind(time * x)
                 for i in range(each):
@@ -65,7 +65,7 @@ def selective_scan(gpu: Gpu, layout: CacheLayout, shape: ScanShape) -> PrimFunc:
     return kernel(body, **scan_arguments(gpu, layout, shape))
 
 
-def held(time: Expr, shape: ScanShape) -> Expr:
+def clamp_time_step(time: Expr, shape: ScanShape) -> Expr:
     """A step of time between the shortest and the longest."""
     time = T.max(time, real(shape.shortest))
     return bind(time if shape.longest is None else T.min(time, real(shape.longest)))

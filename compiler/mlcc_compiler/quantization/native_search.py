@@ -1,7 +1,7 @@
-"""The searches of `ranges.py` and `one_level.py` by kernels that are compiled for this machine,
-which give the same bits some times faster; numpy's are their twins.
+"""Natively compiled versions of the searches in `grid_search.py` and `one_level.py`: bit-identical
+to numpy's and several times faster.
 
-Compiled once in a process, when it has quantized enough for that to pay. Not on CPUs whose products
+Compiled once per process, when it has quantized enough for that to pay. Not on CPUs whose products
 and sums are always fused. The kernels are in `kernels/host/`.
 """
 
@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from mlcc_compiler.quantization.grid_search import INVERSE, SHRINK, SHRUNK, STRETCHED, WIDER
 from mlcc_compiler.quantization.quantized import Codes, Floats
-from mlcc_compiler.quantization.ranges import INVERSE, SHRINK, SHRUNK, STRETCHED, WIDER
 from mlcc_compiler.quantization.schemes import Scheme
 
 PAYS = 1 << 22
-"""Weights of this process from which on kernels are compiled."""
+"""Weights quantized by this process before kernels are compiled."""
 LEAST_GROUPS = 64
-"""Of one call: numpy adds up a single group in another order than groups side by side."""
+"""Minimum groups per call: numpy sums a single group in another order than groups side by side."""
 
 _ALIGNMENT = 64
 
@@ -30,8 +30,8 @@ _seen = 0
 
 
 def pays(weights: int) -> bool:
-    """Whether so many weights more make kernels worth their compilation: a matrix comes in pieces,
-    and a model has many."""
+    """Whether `weights` more weights justify compiling the kernels: a matrix comes in pieces, and a
+    model has many."""
     global _seen
     _seen += weights  # of what two threads add, one may be lost
     return _seen >= PAYS
@@ -39,15 +39,15 @@ def pays(weights: int) -> bool:
 
 @cache
 def _kernels() -> Any:
-    """The kernels, None where they would not give the same bits; imported late, as the codec is
-    used without TVM's compiler too."""
+    """The kernels module, None where it would not be bit-identical; imported late, as the codec is
+    also used without TVM's compiler."""
     from mlcc_compiler.kernels import host
 
     return host if host.runs_here() else None
 
 
 def aligned(shape: tuple[int, ...], dtype: str = "float32") -> Any:
-    """An array as kernels want them, which move whole vectors; not filled."""
+    """An uninitialised array aligned for whole vectors."""
     size = np.dtype(dtype).itemsize * prod(shape)
     room = np.empty(size + _ALIGNMENT, np.uint8)
     first = -room.ctypes.data % _ALIGNMENT
@@ -55,15 +55,15 @@ def aligned(shape: tuple[int, ...], dtype: str = "float32") -> Any:
 
 
 def takes(groups: int, group: int) -> bool:
-    """Whether so many groups of so many weights can be given to the functions below."""
+    """Whether the functions below accept this number and size of groups."""
     if groups < LEAST_GROUPS or _kernels() is None:
         return False
     return groups % _kernels().LANES == 0 and group % _kernels().LANES == 0
 
 
 def fit_ranges(groups: Floats, levels: int, power: Floats | None) -> tuple[Floats, Floats]:
-    """As `ranges.fit_ranges` of groups.T, by the inputs' sizes or the weights' own; groups f32
-    [M, group] of whole rows, M of which `takes` says yes; power f32 [K]."""
+    """`grid_search.fit_ranges` of groups.T, weighted by the inputs' mean squares or the weights
+    themselves; groups f32 [M, group] of whole rows, M of which `takes` is true; power f32 [K]."""
     n, group = groups.shape
     scale, minimum, tried = (aligned((1, count)) for count in (n, n, 1 + len(WIDER)))
     tried[0] = levels, *(levels + wider for wider in WIDER)
@@ -73,7 +73,7 @@ def fit_ranges(groups: Floats, levels: int, power: Floats | None) -> tuple[Float
 
 
 def fit_symmetric(groups: Floats, middle: int, power: Floats | None) -> Floats:
-    """As `ranges.fit_symmetric`, likewise."""
+    """`grid_search.fit_symmetric`, with the arguments of `fit_ranges`."""
     n, group = groups.shape
     scale = aligned((1, n))
     fit = _built("fit_symmetric", group, middle, SHRUNK, power is not None)
@@ -82,7 +82,7 @@ def fit_symmetric(groups: Floats, middle: int, power: Floats | None) -> Floats:
 
 
 def fit_curve(groups: Floats, scheme: Scheme, power: Floats | None) -> Floats:
-    """As `ranges.fit_curve` of groups.T, likewise."""
+    """`grid_search.fit_curve` of groups.T, with the arguments of `fit_ranges`."""
     n, group = groups.shape
     scale = aligned((1, n))
     fit = _built("fit_curve", group, scheme, INVERSE, STRETCHED[scheme.bits], power is not None)
@@ -91,8 +91,8 @@ def fit_curve(groups: Floats, scheme: Scheme, power: Floats | None) -> Floats:
 
 
 def _turned(power: Floats | None, group: int) -> list[Floats]:
-    """The sizes as the kernels take them: for each vector of groups until they repeat, those of a
-    column of the groups side by side."""
+    """The mean squares as the kernels take them: for each vector of groups until they repeat, those
+    of one column of the groups side by side."""
     if power is None:
         return []
     lanes, per_row = _kernels().LANES, len(power) // group
@@ -102,7 +102,7 @@ def _turned(power: Floats | None, group: int) -> list[Floats]:
 
 
 def fit_affine(groups: Floats, levels: int, middle: int | None) -> tuple[Floats, Floats]:
-    """Scale and zero point of each group, as `one_level.search` finds them, likewise."""
+    """Scale and zero point of each group, as `one_level.search` finds them."""
     scale, zero = (aligned((1, len(groups))) for _ in range(2))
     fit = _built("fit_affine", groups.shape[1], levels, middle, SHRINK)
     fit(as_aligned(groups), scale, zero)
@@ -110,14 +110,14 @@ def fit_affine(groups: Floats, levels: int, middle: int | None) -> tuple[Floats,
 
 
 def largest(groups: Floats) -> Floats:
-    """The largest magnitude of each group, likewise."""
+    """The largest magnitude of each group."""
     found = aligned((1, len(groups)))
     _built("largest", groups.shape[1])(as_aligned(groups), found)
     return found[0]
 
 
 def codes(groups: Floats, low: Floats, inverse: Floats, least: int, most: int) -> Codes:
-    """(groups - low) * inverse, rounded, least .. most, less the least: u8 [M, group]."""
+    """clip(round((groups - low) * inverse), least, most) - least: u8 [M, group]."""
     found = aligned(groups.shape, "uint8")
     start, per_step, x = (as_aligned(a) for a in (low[:, None], inverse[:, None], groups))
     _built("codes", groups.shape[1], least, most)(x, start, per_step, found)
@@ -125,7 +125,7 @@ def codes(groups: Floats, low: Floats, inverse: Floats, least: int, most: int) -
 
 
 def places(groups: Floats, inverse: Floats, between: Floats) -> Codes:
-    """How many of `between`, which rise, are less than groups * inverse: u8 [M, group]."""
+    """Number of `between` (rising) that are less than groups * inverse: u8 [M, group]."""
     found = aligned(groups.shape, "uint8")
     per_step, x = (as_aligned(a) for a in (inverse[:, None], groups))
     _built("places", groups.shape[1], tuple(between.tolist()))(x, per_step, found)
@@ -133,7 +133,7 @@ def places(groups: Floats, inverse: Floats, between: Floats) -> Codes:
 
 
 def as_aligned(array: Floats) -> Any:
-    """The array itself where it begins as kernels want it, else a copy."""
+    """The array itself if it is aligned for the kernels, else a copy."""
     if array.ctypes.data % _ALIGNMENT == 0 and array.flags.c_contiguous:
         return array
     copy = aligned(array.shape)

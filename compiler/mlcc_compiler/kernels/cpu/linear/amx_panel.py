@@ -14,7 +14,7 @@ from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa import amx, bf16_pairs
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, STRETCH, CpuPacking
-from mlcc_compiler.kernels.cpu.linear.stored import Stored
+from mlcc_compiler.kernels.cpu.linear.stored_weight import StoredWeight
 from mlcc_compiler.kernels.cpu.linear.tile import Strip
 
 Expr = Any
@@ -62,7 +62,7 @@ def _write_codes(
     packing: CpuPacking, weights: Sequence[Expr], tile: Expr, step: Expr, put: Any
 ) -> None:
     """A stretch: a group, half of two, or part of one. A lane has four codes of a column."""
-    stored, groups = Stored(packing, weights), max(STRETCH // packing.group, 1)
+    stored, groups = StoredWeight(packing, weights), max(STRETCH // packing.group, 1)
     first = B.bind(step * groups if groups > 1 else step // (packing.group // STRETCH))
     stored.enter(tile, first, Strip(0, 1, COLUMN_VECTORS, _LANES))
     each = packing.steps // groups
@@ -76,7 +76,7 @@ def _write_codes(
                 put(c, 2 * i + 1, bf16_pairs.pair(*values[2:]))
 
 
-def _scale_and_offset(stored: Stored, tile: Expr, group: Expr, c: int) -> tuple[Expr, Expr]:
+def _scale_and_offset(stored: StoredWeight, tile: Expr, group: Expr, c: int) -> tuple[Expr, Expr]:
     """weight = code * scale + offset, of 16 columns. Of the middle of the codes it is exactly 0: a
     float16, or a product of one with an integer, times a byte is a float32."""
     scale, numbers = stored.scale(tile, group, c), stored.numbers

@@ -14,7 +14,7 @@ READS_LAST = "mlcc.reads_last"
 """Attribute of a kernel that has one input, and may be joined to the kernel that makes it."""
 
 
-def joined(first: Any, second: Any) -> Any:
+def fuse_kernels(first: Any, second: Any) -> Any:
     """The PrimFunc of both: the arguments of `first`, then the outputs of `second`, which reads the
     rows of the last array of `first` as such, whatever their shape."""
     made, read = first.params[-1], second.params[0]

@@ -19,7 +19,7 @@ Expr = Any
 _INDICES = 64
 
 
-class Permuted:
+class PermuteLookup:
     """The steps of a block, of 2 to 5 bits; `vector(i)` gives the i-th vector of its planes: that
     of one bit, if there is one, before those of the others."""
 
@@ -28,7 +28,7 @@ class Permuted:
     ) -> None:
         """`values`: the byte of each code."""
         self.isa, self.bits, self.values, self.vector = isa, bits, values, vector
-        self.made: dict[int, Expr] = {}
+        self.cached_kernel: dict[int, Expr] = {}
         """What two steps share, by the first of them."""
 
     def has(self, step: int) -> bool:
@@ -50,16 +50,18 @@ class Permuted:
 
     def _pair(self, first: int) -> Expr:
         """Of two steps the lower two bits each, then the third of each."""
-        if first not in self.made:
+        if first not in self.cached_kernel:
             low = _right(self.vector(1 + first // 4), first % 4 * 2)
-            self.made[first] = B.bind(_joined(self.isa, low, _right(self.vector(0), first - 4)))
-        return self.made[first]
+            self.cached_kernel[first] = B.bind(
+                _joined(self.isa, low, _right(self.vector(0), first - 4))
+            )
+        return self.cached_kernel[first]
 
     def _fifth(self, first: int) -> Expr:
         """Those of two steps, in bits 4 and 5."""
-        if first not in self.made:
-            self.made[first] = B.bind(_right(self.vector(0), first - 4))
-        return self.made[first]
+        if first not in self.cached_kernel:
+            self.cached_kernel[first] = B.bind(_right(self.vector(0), first - 4))
+        return self.cached_kernel[first]
 
     def _found(self, index: Expr, low: int, count: int, top: int = 0) -> Expr:
         """Values of codes that have their lower bits from bit `low` of the index on, and the last

@@ -16,7 +16,7 @@ from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.linear.codes import StepCodes
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
-from mlcc_compiler.kernels.cpu.linear.stored import Stored, for_blocks
+from mlcc_compiler.kernels.cpu.linear.stored_weight import StoredWeight, for_blocks
 from mlcc_compiler.kernels.cpu.linear.tile import Strip, for_each_strip
 
 Expr = Any
@@ -26,19 +26,19 @@ _MOVED_BITS = 6
 """Codes to which as many levels may be added: sums of two products still fit 16 bits (AVX2)."""
 
 
-def middle_of(packing: CpuPacking, stored: Stored) -> int | None:
+def middle_of(packing: CpuPacking, stored: StoredWeight) -> int | None:
     """The zero point of all codes that a panel of the weight would have; None: each group's own."""
     return packing.scheme.levels if _moves(packing, stored) else stored.middle
 
 
-def _moves(packing: CpuPacking, stored: Stored) -> bool:
+def _moves(packing: CpuPacking, stored: StoredWeight) -> bool:
     return stored.middle is None and packing.scheme.bits <= _MOVED_BITS
 
 
-class Panel:
+class UnpackedPanel:
     """Read like `Stored`, of the one tile that it was filled with."""
 
-    def __init__(self, packing: CpuPacking, stored: Stored) -> None:
+    def __init__(self, packing: CpuPacking, stored: StoredWeight) -> None:
         self.p, self.stored, self.numbers = packing, stored, stored.numbers
         steps = packing.k // planes.STEP
         self.codes = B.alloc_buffer((steps, planes.STEP * packing.width), "uint8")
@@ -84,7 +84,7 @@ class Panel:
         return B.bind(T.reinterpret(f"uint8x{planes.STEP * lanes}", four))
 
     def _fill_scales(self, tile: Expr, group: Expr, strip: Strip) -> None:
-        self.stored.ask(tile, group)
+        self.stored.prefetch_scales(tile, group)
         for c in range(strip.vectors):
             place = [group, T.Ramp(strip.column(c), 1, self.p.isa.lanes)]
             B.buffer_store(self.scales, self.stored.scale(tile, group, c), place)
@@ -98,15 +98,15 @@ class Panel:
         """Of which strip the others are asked; all is ready."""
         self.strip = strip
 
-    def ask(self, tile: Expr, group: Expr) -> None:
+    def prefetch_scales(self, tile: Expr, group: Expr) -> None:
         """Nothing: all is near."""
 
-    def block(self, tile: Expr, stretch: Expr, block: Expr, steps: int) -> Sequence[Bytes]:
+    def block(self, tile: Expr, stretch: Expr, block: Expr, steps: int) -> Sequence[UnpackedCodes]:
         """The codes of a block of steps, for each column vector."""
         first = B.bind(self._step(stretch, block))
         lanes = planes.STEP * self.p.isa.lanes
         columns = [self.strip.column(c) * planes.STEP for c in range(self.strip.vectors)]
-        return [Bytes(self.codes, first, column, lanes) for column in columns]
+        return [UnpackedCodes(self.codes, first, column, lanes) for column in columns]
 
     def scale(self, tile: Expr, group: Expr, c: int) -> Expr:
         """f32 of the strip's c-th register of columns."""
@@ -122,7 +122,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Bytes:
+class UnpackedCodes:
     """`StepCodes` that lie unpacked."""
 
     buffer: Expr
@@ -134,4 +134,4 @@ class Bytes:
         return self.buffer.vload([self.first + step, self.column], f"uint8x{self.lanes}")
 
 
-Codes = StepCodes | Bytes
+Codes = StepCodes | UnpackedCodes

@@ -1,4 +1,4 @@
-"""The searches of `quantization/ranges.py` as kernels for the machine that compiles: the same
+"""The searches of `quantization/grid_search.py` as kernels for the machine that compiles: the same
 operations in the same order on each group, so the same bits, without a trip to memory for each.
 
 Sizes of inputs come turned round already, as the groups of a row are the same for all rows. Not

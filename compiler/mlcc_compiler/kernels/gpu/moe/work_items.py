@@ -9,13 +9,13 @@ from mlcc_compiler.ir._tvm import tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.work_item import TileRows
-from mlcc_compiler.kernels.gpu.moe.order import divided, find_tile
-from mlcc_compiler.kernels.gpu.vec4 import Fours
+from mlcc_compiler.kernels.gpu.moe.sort_tokens import divmod_positive, find_tile
+from mlcc_compiler.kernels.gpu.vec4 import Vec4Buffer
 from mlcc_compiler.kernels.gpu.workgroup import barrier, bind, int32, shared, when
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ExpertLinearShape:
     """Of an `ops.expert_linear`."""
 
     matrices: int
@@ -36,14 +36,14 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class _Mixture:
+class _ExpertWork:
     """The buffers, and the part of the weight that is read."""
 
     source: Any
     y: Any
     packing: GpuPacking
     part: int
-    numbers: Numbers
+    numbers: ExpertLinearShape
 
     @property
     def n_out(self) -> int:
@@ -51,10 +51,10 @@ class _Mixture:
         return self.packing.n // self.numbers.matrices
 
     @property
-    def x(self) -> _ByPlace:
+    def x(self) -> _RowsByChoice:
         """Rows of x by (token, choice)."""
         own = self.numbers.width != self.packing.k
-        return _ByPlace(self.source, self.packing.k, self.packing.k if own else 0)
+        return _RowsByChoice(self.source, self.packing.k, self.packing.k if own else 0)
 
     def row(self, matrix: Expr, n: Expr) -> Expr:
         """Emit the row of the part that is row n of a matrix; any where there is none."""
@@ -68,11 +68,11 @@ class _Mixture:
         rows, chosen = self.packing.parts[self.part], self.numbers.chosen
         row = bind(matrix * self.n_out + n)
         with when(tirx.all(n < self.n_out, row >= rows.start, row < rows.stop)):
-            token, choice = divided(place, chosen)
+            token, choice = divmod_positive(place, chosen)
             store(self.y, value, token, (kind * chosen + choice) * self.n_out + n)
 
 
-class _ByPlace:
+class _RowsByChoice:
     """Looks like a buffer [n, K] whose rows are pairs (token, choice)."""
 
     def __init__(self, buffer: Any, k: int, step: int) -> None:
@@ -83,23 +83,23 @@ class _ByPlace:
         (token, choice), column = at
         return self.buffer[token, choice * self.step + column]
 
-    def in_fours(self) -> _ByPlaceInFours:
+    def vec4(self) -> _RowsByChoiceVec4:
         """What reads four neighbours at a time."""
-        return _ByPlaceInFours(Fours(self.buffer), self.shape[1], self.step)
+        return _RowsByChoiceVec4(Vec4Buffer(self.buffer), self.shape[1], self.step)
 
 
-class _ByPlaceInFours(_ByPlace):
+class _RowsByChoiceVec4(_RowsByChoice):
     """The same of `Fours`."""
 
-    def four(self, at: tuple[Expr, Expr], first: Expr) -> Expr:
+    def load4(self, at: tuple[Expr, Expr], first: Expr) -> Expr:
         """The vector of a row that begins at `first`, a multiple of four."""
         token, choice = at
-        found: Expr = self.buffer.four(token, choice * self.step + first)
+        found: Expr = self.buffer.load4(token, choice * self.step + first)
         return found
 
 
 @dataclass(frozen=True)
-class Alone(_Mixture):
+class PerTokenWork(_ExpertWork):
     """A tile is a choice of a token, times one of its expert's matrices."""
 
     choice: Any
@@ -110,15 +110,15 @@ class Alone(_Mixture):
 
     def tile(self, block: Expr, rows: int, thread: Expr, threads: int) -> TileRows:
         """The kinds of a place are neighbours."""
-        place, kind = divided(block, self.numbers.kinds)
-        source = divided(place, self.numbers.chosen)
+        place, kind = divmod_positive(block, self.numbers.kinds)
+        source = divmod_positive(place, self.numbers.chosen)
         matrix = bind(kind * self.numbers.experts + self.choice[source])
-        return _AloneTile(self, place, source, kind, matrix)
+        return _PerTokenTile(self, place, source, kind, matrix)
 
 
 @dataclass(frozen=True)
-class _AloneTile:
-    job: Alone
+class _PerTokenTile:
+    work: PerTokenWork
     place: Expr
     source: tuple[Expr, Expr]
     kind: Expr
@@ -128,14 +128,14 @@ class _AloneTile:
         return self.source
 
     def w_row(self, n: Expr) -> Expr:
-        return self.job.row(self.matrix, n)
+        return self.work.row(self.matrix, n)
 
     def write(self, m: Expr, n: Expr, value: Expr) -> None:
-        self.job.write(self.matrix, self.kind, self.place, n, value)
+        self.work.write(self.matrix, self.kind, self.place, n, value)
 
 
 @dataclass(frozen=True)
-class Together(_Mixture):
+class GroupedWork(_ExpertWork):
     """A tile is some places of one expert, times one of its matrices."""
 
     order: Any
@@ -152,7 +152,7 @@ class Together(_Mixture):
     def tile(self, block: Expr, rows: int, thread: Expr, threads: int) -> TileRows:
         """Its places are put into shared memory."""
         numbers, chosen = self.numbers, self.numbers.chosen
-        number, kind = divided(block, numbers.kinds)
+        number, kind = divmod_positive(block, numbers.kinds)
         found = find_tile(self.begin, self.table, rows, numbers.experts, number)
         last = bind(int32(self.order.shape[0]) * chosen - 1)
         places = shared((rows,), "int32")
@@ -160,26 +160,26 @@ class Together(_Mixture):
             m = bind(thread + i)
             at = bind(tirx.min(found.first + tirx.min(m, tirx.max(found.count - 1, 0)), last))
             with when(m < rows):
-                store(places, self.order[divided(at, chosen)], m)
+                store(places, self.order[divmod_positive(at, chosen)], m)
         barrier()
         matrix = bind(kind * numbers.experts + found.expert)
-        return _TogetherTile(self, places, found.count, kind, matrix)
+        return _GroupedTile(self, places, found.count, kind, matrix)
 
 
 @dataclass(frozen=True)
-class _TogetherTile:
-    job: Together
+class _GroupedTile:
+    work: GroupedWork
     places: Any
     count: Expr
     kind: Expr
     matrix: Expr
 
     def x_row(self, m: Expr) -> tuple[Expr, Expr]:
-        return divided(bind(self.places[m]), self.job.numbers.chosen)
+        return divmod_positive(bind(self.places[m]), self.work.numbers.chosen)
 
     def w_row(self, n: Expr) -> Expr:
-        return self.job.row(self.matrix, n)
+        return self.work.row(self.matrix, n)
 
     def write(self, m: Expr, n: Expr, value: Expr) -> None:
         with when(m < self.count):
-            self.job.write(self.matrix, self.kind, bind(self.places[m]), n, value)
+            self.work.write(self.matrix, self.kind, bind(self.places[m]), n, value)

@@ -7,17 +7,17 @@ from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import Local, barrier, bind, real, shared, when
 
-NOTHING = 0x007FFFFF
+NO_KEY = 0x007FFFFF
 """The image of -inf and of NaN; no number has a smaller one."""
 INFINITY = 0xFF800000
 """The image of infinity."""
 _SIGN = 0x80000000
-VANISHES = -104.0
+EXP_UNDERFLOW = -104.0
 """e to this is 0 in float32."""
 _LEAST_TEMPERATURE = 1e-36  # its inverse is finite
 
 
-def image(x: Expr) -> Expr:
+def ordered_bits(x: Expr) -> Expr:
     """A uint32 that orders as the floats do; -0 counts as 0, NaN as -inf.
 
     In integers throughout: WGSL, and Metal's fast mathematics, promise nothing of NaN or infinity.
@@ -26,7 +26,7 @@ def image(x: Expr) -> Expr:
     size = bind(T.bitwise_and(bits, T.uint32(_SIGN - 1)))
     ordered = T.Select(bits == size, T.bitwise_or(bits, T.uint32(_SIGN)), T.bitwise_not(bits))
     ordered = T.Select(size == T.uint32(0), T.uint32(_SIGN), ordered)
-    return bind(T.Select(size > T.uint32(INFINITY - _SIGN), T.uint32(NOTHING), ordered))
+    return bind(T.Select(size > T.uint32(INFINITY - _SIGN), T.uint32(NO_KEY), ordered))
 
 
 def logit(key: Expr) -> Expr:
@@ -36,9 +36,9 @@ def logit(key: Expr) -> Expr:
     return bind(T.reinterpret("float32", bits))
 
 
-def exponential(power: Expr) -> Expr:
+def safe_exp(power: Expr) -> Expr:
     """e ** power of a power <= 0: none so low that a driver's exponential might overflow within."""
-    return T.exp(bind(T.max(power, real(VANISHES))))
+    return T.exp(bind(T.max(power, real(EXP_UNDERFLOW))))
 
 
 def inverse_of(temperature: Expr) -> Expr:

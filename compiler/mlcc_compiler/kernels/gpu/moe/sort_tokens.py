@@ -61,7 +61,7 @@ def expert_order(gpu: Gpu, experts: int, k: int, heights: tuple[int, ...]) -> Pr
                 at = before[0]
 
                 def put(place: Expr, at: Local = at) -> None:
-                    store(order, place, *divided(at[0], k))
+                    store(order, place, *divmod_positive(at[0], k))
                     _add(at, 1)
 
                 _each_place(choice, k, places, e, put)
@@ -79,11 +79,11 @@ def _each_place(choice: Any, k: int, places: Expr, expert: Expr, body: Any) -> N
     """Emit body(place) for those of an expert."""
     with T.serial(places) as i:
         place = bind(int32(i))
-        with when(choice[divided(place, k)] == expert):
+        with when(choice[divmod_positive(place, k)] == expert):
             body(place)
 
 
-def divided(place: Expr, k: int) -> tuple[Expr, Expr]:
+def divmod_positive(place: Expr, k: int) -> tuple[Expr, Expr]:
     """Emit quotient and remainder; of a place by k, the token and the how-manieth of its choices.
 
     For place >= 0, which TVM does not know: what it makes of `//` would overflow."""
@@ -95,7 +95,7 @@ def _add(cell: Local, value: Expr) -> None:
 
 
 @dataclass(frozen=True)
-class Found:
+class ExpertTile:
     """Tile number `tile` of a height: its expert, the first of its places in the order, and how
     many there are, which is 0 or less beyond the last tile."""
 
@@ -104,7 +104,7 @@ class Found:
     count: Expr
 
 
-def find_tile(begin: Any, row: int, height: int, experts: int, tile: Expr) -> Found:
+def find_tile(begin: Any, row: int, height: int, experts: int, tile: Expr) -> ExpertTile:
     """Emit the search in `begin`, whose row `row` is of tiles of that height."""
     low, high = Local(1, "int32"), Local(1, "int32")
     low[0], high[0] = T.int32(0), int32(experts)
@@ -115,4 +115,4 @@ def find_tile(begin: Any, row: int, height: int, experts: int, tile: Expr) -> Fo
         high[0] = T.Select(below, high[0], middle)
     expert = bind(low[0])
     first = bind(begin[0, expert] + (tile - begin[row, expert]) * height)
-    return Found(expert, first, bind(begin[0, expert + 1] - first))
+    return ExpertTile(expert, first, bind(begin[0, expert + 1] - first))

@@ -18,7 +18,7 @@ from mlcc_compiler.kernels.cpu.linear.tile import Strip, prefetch, rows_ahead
 Expr = Any
 
 
-class Stored:
+class StoredWeight:
     """Reads the tensors of `CpuPacking.tensors`, for the strip of a tile that was entered."""
 
     def __init__(self, packing: CpuPacking, weights: Sequence[Expr]) -> None:
@@ -37,7 +37,7 @@ class Stored:
                     level = self.numbers.level(name, at, strip.column(c), lanes)
                     self.levels[name, c] = B.bind(level)
 
-    def ask(self, tile: Expr, group: Expr) -> None:
+    def prefetch_scales(self, tile: Expr, group: Expr) -> None:
         """Prefetch the scales of a later group. Integers of two levels come by themselves: they are
         half a line a group, and to ask for each line twice costs more than it brings."""
         if self.p.scheme.block:

@@ -27,11 +27,11 @@ from typing import Any
 from mlcc_compiler.ir._tvm import B, IRBuilder, T, tirx
 from mlcc_compiler.kernels.cpu.isa import amx
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.linear.amx_panel import fits, write_panel
 from mlcc_compiler.kernels.cpu.linear.bf16 import linear_bf16, round_rows
-from mlcc_compiler.kernels.cpu.linear.bf16_panel import fits, write_panel
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
+from mlcc_compiler.kernels.cpu.linear.quantize_rows import quantize_rows
 from mlcc_compiler.kernels.cpu.linear.quantized import Part, linear_merged
-from mlcc_compiler.kernels.cpu.linear.rows import quantize_rows
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output, Registers, Strip
 from mlcc_compiler.quantization import Scheme
 
@@ -51,7 +51,7 @@ _STORED = 4
 """Rows that go to y at a time."""
 
 
-def multiplies_tiles(isa: Isa, k: int, scheme: Scheme) -> bool:
+def uses_amx(isa: Isa, k: int, scheme: Scheme) -> bool:
     """Whether many rows of k meet such a weight by AMX."""
     whole = isa.activation_parts == 1 and isa.activation_dtype == "float32"
     return isa.has_tiles and whole and fits(CpuPacking(isa.lanes, k, scheme, isa))
@@ -104,12 +104,12 @@ def _product(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: str)
         first = 0
         with amx.imported():
             for form, tensors in zip(forms, weights, strict=True):
-                Panels(form, x, tensors, Output(form, y, bias_buffer, first=first)).emit(n)
+                AmxGemm(form, x, tensors, Output(form, y, bias_buffer, first=first)).emit(n)
                 first += form.n
     return builder.get()
 
 
-class Panels:
+class AmxGemm:
     """What emits the product with one weight."""
 
     def __init__(self, packing: CpuPacking, x: Expr, weights: Sequence[Expr], output: Output):

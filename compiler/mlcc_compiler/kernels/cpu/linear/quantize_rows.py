@@ -15,7 +15,7 @@ from mlcc_compiler.ir._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import fit_lanes
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Registers, for_rows
-from mlcc_compiler.kernels.joined import READS_LAST
+from mlcc_compiler.kernels.fused_kernels import READS_LAST
 
 Expr = Any
 

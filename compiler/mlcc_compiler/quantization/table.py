@@ -1,23 +1,24 @@
-"""Codes and scales of table schemes: the nearest value of the table, and a scale that suits.
+"""Codes and scales of table schemes (MXFP4, NF4, IQ4_NL): the nearest table value, with a searched
+scale.
 
-A few scales are tried about the one that covers the group; the best is fitted to its codes by
-least squares. Powers of two (MXFP4) are tried as they are, by the standard's choice and its double.
+A few scales are tried around the one that covers the group; the best is fitted to its codes by
+least squares. Powers of two (MXFP4) are not fitted: the standard's choice and its double are tried.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from mlcc_compiler.quantization.k_quant import two_levels
 from mlcc_compiler.quantization.one_level import halves, inverse
 from mlcc_compiler.quantization.quantized import Array, Floats, Quantized, group_scales
 from mlcc_compiler.quantization.schemes import Scheme
-from mlcc_compiler.quantization.two_level import two_levels
 
 _STRETCH = (1.0, 0.95, 0.9, 0.85)
 
 
 def encode(weight: Floats, scheme: Scheme) -> Quantized:
-    """Rows f32 [N, K] -> the same quantized."""
+    """Quantize rows f32 [N, K]."""
     n, k = weight.shape
     groups = weight.reshape(-1, scheme.group_of(k))
     scale = _scales(groups, scheme).reshape(n, scheme.groups_of(k))
@@ -62,7 +63,7 @@ def _scales(groups: Floats, scheme: Scheme) -> Floats:
 
 
 def _nearest(groups: Floats, scale: Floats, scheme: Scheme) -> Array:
-    """The code of the value that is nearest to each weight, u8 [M, g]."""
+    """The code of the nearest table value for each weight, u8 [M, g]."""
     order = np.argsort(np.asarray(scheme.table, np.float32), kind="stable")
     values = np.asarray(scheme.table, np.float32)[order]
     between = (values[1:] + values[:-1]) / 2

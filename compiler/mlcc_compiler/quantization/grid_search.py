@@ -1,11 +1,11 @@
-"""The search for two-level grids: of each group a scale and a minimum, which share steps of their
-own with the other groups of a super-block (GGUF's Q4_K and Q5_K; Q6_K without minimum).
+"""Search for two-level grids: the scale and minimum of each group, before they are rounded to
+multiples of a super-block's float16 (GGUF's Q4_K and Q5_K; Q6_K without minimum).
 
-A group's range is tried in a few widths; for the codes of each, the scale and the minimum of the
-least weighted squares follow in closed form, and so does their error: candidates compare without
-forming residuals. Errors weigh by rms + |w| of the group, large weights count more, or by given
-importances of the inputs. Arrays are [group, M]: groups side by side, so that numpy's sums run
-along whole vectors. Not here: the order of bytes, schemes by name.
+A group's range is tried in a few widths; for the codes of each, the scale and the minimum of least
+weighted squares follow in closed form, and so does their error: candidates compare without forming
+residuals. Errors are weighted by rms + |w| of the group (large weights count more), or by the
+inputs' mean squares. Arrays are [group, M]: groups side by side, so that numpy's sums run along
+whole vectors.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from mlcc_compiler.quantization.schemes import Scheme
 Floats = npt.NDArray[np.float32]
 
 WIDER = (-0.9, -0.4, 0.1, 0.6, 1.2, 2.0)
-"""Candidates: so many levels more than there are would lie on the group's range."""
+"""Candidates: additional levels that the group's range would span."""
 SHRUNK = (1.06, 1.0, 0.94, 0.88, 0.8)
-"""The same for ranges around zero, as factors."""
+"""Candidates for symmetric ranges, as factors of the range."""
 SHRINK = (1.1, 1.05, 1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
-"""Of one level: factors of the range that a group's weights have."""
+"""Candidates for one-level schemes: factors of a group's range."""
 STRETCHED = {
     3: (1.06, 0.97, 0.89, 0.81),
     4: (1.05, 1.0, 0.94, 0.88, 0.8),
     5: (1.09, 1.05, 1.01, 0.96),
 }
-"""The same for curves of so many bits, which are also turned round."""
+"""Candidates for curves, by bits; also tried with negative sign."""
 INVERSE = (0.9596, -0.9256, 0.7336)
 """t = s (p + q s**2 + r s**4) within .004 where t + 2 t**3 = s, up to t = 1/2."""
 TINY = np.float32(1e-30)
 
 
 def importances(x: Floats, power: Floats | None) -> Floats:
-    """Weights of the errors of x [group, M]. `power` [group, M] is the inputs' mean square, or
-    None: the weights' own size stands for it."""
+    """Error weights of x [group, M]. `power` [group, M] is the inputs' mean square, or
+    None: the weights' own magnitude is used instead."""
     square = x * x
     mean = square.mean(axis=0)
     if power is None:
@@ -85,7 +85,7 @@ def fit_ranges(x: Floats, weight: Floats, levels: int) -> tuple[Floats, Floats]:
 def _least_squares(
     sums: Floats, sum_q: Floats, sum_qq: Floats, sum_x: Floats, sum_qx: Floats
 ) -> tuple[Floats, Floats]:
-    """Scale and minimum for given codes; a minimum above zero would not be stored, so it is 0."""
+    """Scale and minimum for given codes; a positive minimum cannot be stored, so it becomes 0."""
     determinant = np.maximum(sums * sum_qq - sum_q * sum_q, TINY)
     scale = (sums * sum_qx - sum_x * sum_q) / determinant
     minimum = (sum_qq * sum_x - sum_q * sum_qx) / determinant
@@ -95,8 +95,8 @@ def _least_squares(
 
 
 def fit_symmetric(x: Floats, weight: Floats, middle: int) -> Floats:
-    """The scale, of either sign, f32 [M], for x [group, M] ~ scale * code, codes -middle ..
-    middle - 1."""
+    """The scale, of either sign, f32 [M], for x [group, M] ~ scale * code, codes -middle .. middle
+    - 1."""
 
     def nearest(q: Floats) -> None:
         np.rint(q, out=q)
@@ -106,14 +106,14 @@ def fit_symmetric(x: Floats, weight: Floats, middle: int) -> Floats:
 
 
 def fit_curve(x: Floats, weight: Floats, scheme: Scheme) -> Floats:
-    """The same for x ~ scale * value, values on the scheme's curve."""
+    """The scale f32 [M] for x ~ scale * value, values on the scheme's curve."""
     assert scheme.curve is not None
     a, c = map(np.float32, scheme.curve)
     n, middle, levels = (np.float32(v) for v in (2**scheme.bits, scheme.levels / 2, scheme.levels))
     first, second, third = map(np.float32, INVERSE)
 
     def nearest(q: Floats) -> None:
-        """By the inverse: exact but for some that lie halfway between two values."""
+        """By the curve's inverse: exact except for some values halfway between two points."""
         q += c
         q *= np.float32(1) / a
         square = q * q
@@ -139,9 +139,9 @@ def _fit_scale(
     factors: Sequence[float],
     nearest: Callable[[Floats], None],
 ) -> Floats:
-    """The scale f32 [M] of least weighted squares for x [group, M] ~ scale * value, of a few: the
-    one at which x reaches the value `end`, divided by each of `factors`. `nearest` makes values of
-    any numbers."""
+    """The scale f32 [M] of least weighted squares for x [group, M] ~ scale * value. Candidates are
+    the scale at which x reaches the value `end`, divided by each of `factors`. `nearest` rounds
+    numbers to values."""
     low, high = x.min(axis=0), x.max(axis=0)
     full = np.where(-low > high, low, high) / np.float32(end)
     safe = np.where(full == 0, np.float32(1), full)

@@ -1,6 +1,8 @@
-"""Codes and scales of two-level schemes (GGUF's K-quants, and all of our own): each group's scale,
-and its minimum if the scheme has one, is searched for by `ranges.py`, rounded to an integer times
-the block's float16, and the codes are rounded once more with what that gives.
+"""Codes and scales of two-level schemes (GGUF's K-quants and this project's k and t schemes).
+
+Each group's scale, and its minimum if the scheme has one, is found by `grid_search.py` and rounded
+to an integer times the block's float16; the codes are then rounded once more with the stored
+values.
 """
 
 from __future__ import annotations
@@ -9,28 +11,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from mlcc_compiler.quantization import compiled
+from mlcc_compiler.quantization import native_search
+from mlcc_compiler.quantization.grid_search import fit_curve, fit_ranges, fit_symmetric, importances
 from mlcc_compiler.quantization.one_level import halves, inverse
 from mlcc_compiler.quantization.quantized import Array, Floats, Quantized, group_minima
 from mlcc_compiler.quantization.quantized import group_scales as scales_of
-from mlcc_compiler.quantization.ranges import fit_curve, fit_ranges, fit_symmetric, importances
 from mlcc_compiler.quantization.schemes import MINIMA, Scheme
 
 _LEAST = np.float32(2.0**-24)
-"""The smallest float16."""
+"""The smallest positive float16."""
 
 
 def encode(
     weight: Floats, scheme: Scheme, power: Floats | None = None, *, fast: bool = False
 ) -> Quantized:
-    """Rows f32 [N, K] -> the same quantized. power: [K] mean squares of the inputs, if known.
+    """Quantize rows f32 [N, K]. power: [K] mean squares of the inputs, if known.
 
-    fast: by compiled kernels, where they give the same.
+    fast: use natively compiled kernels, which are bit-identical.
     """
     n, k = weight.shape
     shape, group = (n, scheme.groups_of(k)), scheme.group_of(k)
     groups = weight.reshape(-1, group)
-    fast = fast and compiled.takes(*groups.shape)
+    fast = fast and native_search.takes(*groups.shape)
     x = errors = weight  # kernels take groups as they lie, and know what errors weigh
     if not fast:
         x = np.ascontiguousarray(groups.T)
@@ -40,7 +42,7 @@ def encode(
     if scheme.offset == MINIMA:
         levels = scheme.levels
         if fast:
-            found = compiled.fit_ranges(groups, levels, power)
+            found = native_search.fit_ranges(groups, levels, power)
         else:
             found = fit_ranges(x, errors, levels)
         scale, minimum = (part.reshape(shape) for part in found)
@@ -57,19 +59,19 @@ def encode(
 def _one_scale(
     scheme: Scheme, x: Floats, errors: Floats, groups: Floats | None, power: Floats | None
 ) -> Floats:
-    """Of each group of a scheme without minima, [M]; by compiled kernels, if groups are given."""
+    """Scales of a scheme without minima, [M]; by native kernels, if groups are given."""
     if scheme.curve:
         if groups is not None:
-            return compiled.fit_curve(groups, scheme, power)
+            return native_search.fit_curve(groups, scheme, power)
         return fit_curve(x, errors, scheme)
     if groups is not None:
-        return compiled.fit_symmetric(groups, scheme.middle, power)
+        return native_search.fit_symmetric(groups, scheme.middle, power)
     return fit_symmetric(x, errors, scheme.middle)
 
 
 def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
-    """[N, G] -> a float16 per block [N, B] and integers i8 [N, G]; negative scales need a range
-    that has both signs."""
+    """[N, G] -> a float16 per block [N, B] and integers i8 [N, G]; negative scales need a signed
+    range."""
     least, most = scheme.sub_range
     n, per_block = len(scales), scheme.block // scheme.group_of(k)
     count = scheme.blocks_of(k)
@@ -88,14 +90,14 @@ def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
 
 
 def _with_codes(q: Quantized, x: Floats, groups: Floats | None) -> Quantized:
-    """Codes, of weights [group, groups of all rows], for the scales as they are stored. By compiled
+    """Codes of weights [group, groups of all rows], for the scales as they are stored. By native
     kernels, if the same weights are given as rows."""
     scales, minima = scales_of(q).reshape(-1), group_minima(q)
     if q.scheme.table:
         return _with_places(q, scales, x, groups)
     low = scales * np.float32(-q.scheme.middle) if minima is None else minima.reshape(-1)
     if groups is not None:
-        found = compiled.codes(groups, low, inverse(scales), 0, q.scheme.levels)
+        found = native_search.codes(groups, low, inverse(scales), 0, q.scheme.levels)
         return replace(q, codes=found.reshape(q.shape))
     codes = x - low
     codes *= inverse(scales)
@@ -106,11 +108,11 @@ def _with_codes(q: Quantized, x: Floats, groups: Floats | None) -> Quantized:
 
 
 def _with_places(q: Quantized, scales: Floats, x: Floats, groups: Floats | None) -> Quantized:
-    """The same of a table, which rises."""
+    """Codes of a rising table, with the arguments of `_with_codes`."""
     table = np.asarray(q.scheme.table, np.float32)
     between = (table[1:] + table[:-1]) / np.float32(2)
     if groups is not None:
-        found = compiled.places(groups, inverse(scales), between)
+        found = native_search.places(groups, inverse(scales), between)
         return replace(q, codes=found.reshape(q.shape))
     places = np.searchsorted(between, x * inverse(scales))
     q.codes[:] = places.astype(np.uint8).T.reshape(q.shape)
