@@ -1,4 +1,4 @@
-"""Kernels by kind of device; a target's row says which set it uses."""
+"""Kernels by kind of device; a target's row selects the set."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from mlcc_targets import Target
 
 
 def kernel_set_for(target: Target, activation_bits: int = 8, rounds_rows: bool = True) -> KernelSet:
-    """The kernels for a target's row; imported late, as building them takes TVM. What a CPU rounds
-    activations to is ours to choose; other rows' kernels leave them as they are."""
+    """The kernel set of a target's row; imported late, as building it loads TVM. Only CPU kernels
+    round activations."""
     if target.kernels == "gpu":
         from mlcc_compiler.kernels.gpu.kernel_set import kernels_of as gpu
 

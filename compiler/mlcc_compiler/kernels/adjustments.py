@@ -1,6 +1,5 @@
-"""How kernels read adjustments: the columns of `mlcc.engine.batch.adjust_tables` as expressions.
-
-Of no device, as `step.py`; so is the arithmetic, which the sets must not do differently.
+"""Access to the adjustments table (`mlcc.engine.batch.adjust_tables`) in kernels, and the
+arithmetic of penalties, shared by all devices.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ MINUS_INFINITY = 0xFF800000
 
 
 def adjustments_argument(layout: AdjustLayout) -> Argument:
-    """All of them, as every kernel takes them: int32[layout.words]."""
+    """The whole table, as every kernel takes it: int32[layout.words]."""
     return i32(layout.words)
 
 
 class AdjustmentTables:
-    """Adjustments in a kernel; int32 or float32 values."""
+    """The table's columns as expressions; int32 or float32 values."""
 
     def __init__(self, layout: AdjustLayout, words: Expr) -> None:
         self.layout, self.words = layout, words
 
     @property
     def count(self) -> Expr:
-        """Rows that are adjusted."""
+        """Number of adjusted rows."""
         return self.words[self.layout.header.at("rows")]
 
     def row(self, i: Expr, column: str) -> Expr:
@@ -35,12 +34,12 @@ class AdjustmentTables:
         return _value(self.words[i * table.width + table.at(column)], column)
 
     def history(self, begin: Expr, i: Expr, column: str) -> Expr:
-        """A column of entry i of the history that begins at a word."""
+        """A column of entry i of the history that begins at word `begin`."""
         at = begin + i * len(HISTORY) + HISTORY.index(column)
         return _value(self.words[at], column)
 
     def bias(self, begin: Expr, i: Expr, column: str) -> Expr:
-        """A column of entry i of the biases that begin at a word."""
+        """A column of entry i of the biases that begin at word `begin`."""
         return _value(self.words[begin + i * len(BIASES) + BIASES.index(column)], column)
 
     def mask_word(self, begin: Expr, token: Expr) -> Expr:
@@ -49,7 +48,7 @@ class AdjustmentTables:
 
 
 def penalised(x: Expr, count: Expr, repetition: Expr, frequency: Expr, presence: Expr) -> Expr:
-    """A logit whose token was sampled `count` times; 0 = it was in the prompt alone."""
+    """The logit of a token that was sampled `count` times; 0 = it occurs in the prompt only."""
     repeated = T.Select(x > T.float32(0), x / repetition, x * repetition)
     once = T.Select(count > 0, presence, T.float32(0))
     return repeated - frequency * T.Cast("float32", count) - once

@@ -1,4 +1,4 @@
-"""Where the columns of `take_parts` come from, whatever the kernel runs on."""
+"""Source columns of `take_parts`, for all devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Part:
-    """Columns begin .. begin + size - 1 of every group of `stride`, wanted from column `out` on."""
+    """Columns begin .. begin + size - 1 of every group of `stride` columns, written from column
+    `out` on."""
 
     begin: int
     size: int
@@ -18,7 +19,7 @@ class Part:
 
 
 def parts_of(width: int, groups: int, text: str) -> Iterator[Part]:
-    """The parts of an operator's attribute, over a row of `width`."""
+    """The parts named by an operator's attribute, for a row of `width`."""
     out = 0
     for begin, size in json.loads(text):
         yield Part(begin, size, width // groups, out)

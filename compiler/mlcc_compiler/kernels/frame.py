@@ -1,4 +1,4 @@
-"""The frame of every kernel, whatever it runs on: named arguments in, a private TIR function out.
+"""Frame of every kernel, for all devices: named arguments in, a private TIR function out.
 
 A kernel is written with TVM's IR builder: the Python of its body runs once, when the kernel is
 built; loops opened with T.serial or T.parallel stay, Python loops unroll.
@@ -16,7 +16,7 @@ PrimFunc = Any
 Expr = Any
 """A TVM expression; TVM ships no types for them."""
 Sizes = tuple[int, ...]
-"""The static dimensions of a tensor: (hidden,), (heads, head_dim), () for one number a row."""
+"""Static dimensions of a tensor: (hidden,), (heads, head_dim), () for one number a row."""
 
 _ATTRIBUTES = {
     "tirx.noalias": True,
@@ -29,7 +29,7 @@ _USELESS = ["s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse"]
 
 
 def kernel_passes() -> Any:
-    """The context in which kernels become code, wherever one is compiled."""
+    """The pass context in which kernels become code."""
     return tvm.transform.PassContext(opt_level=3, disabled_pass=_USELESS)
 
 
@@ -57,34 +57,34 @@ def u32(*shape: int | str) -> Argument:
 
 
 class Device(Protocol):
-    """What the frame knows of a device."""
+    """The properties of a device that the frame needs."""
 
     @property
     def activation_dtype(self) -> str:
-        """Of what operators hand to one another."""
+        """Dtype of the activations between operators."""
 
 
 def activations(device: Device, *shape: int | str) -> Argument:
-    """What one operator hands to the next, in the dtype that the device's row says.
+    """An activation tensor, in the device's activation dtype.
 
-    `f32` is for what is float32 whatever that is: weights that are vectors, tables of rotations,
-    scratch, logits, probabilities.
+    `f32` is for tensors that are float32 on every device: vector weights, rotation tables, scratch,
+    logits, probabilities.
     """
     return Argument(shape, device.activation_dtype)
 
 
 SIZE = Argument((), "int64")
-"""A number of the step that no tensor's shape tells: an int64, passed by value."""
+"""A number of the step that no tensor's shape carries: an int64, passed by value."""
 
 
 def page_arguments(layout: KvLayout) -> dict[str, Argument]:
-    """The pages of one layer, and the scales of 8-bit ones."""
+    """The pages of one layer, and the scales of 8-bit pages."""
     names = ("pages", "scales")
     return {n: tensor_argument(t) for n, t in zip(names, layout.tensors, strict=False)}
 
 
 def tensor_argument(tensor: CacheTensor) -> Argument:
-    """A tensor of a cache: all its pages, or slots."""
+    """A cache tensor: all its pages, or slots."""
     return Argument(("num_pages", *tensor.shape), tensor.dtype)
 
 
@@ -113,7 +113,7 @@ def store(buffer: Any, value: Expr, *at: Expr) -> None:
 
 
 def unravel_index(index: Expr, shape: Sequence[int]) -> list[Expr]:
-    """The place of element `index` of an array of this shape."""
+    """The multi-index of element `index` of an array of this shape."""
     place: list[Expr] = []
     for size in reversed(shape):
         place.append(T.floormod(index, size))

@@ -1,7 +1,8 @@
-"""Two kernels as one: the second reads what the first made last.
+"""Fuses two kernels into one: the second reads the first's last output.
 
-One after the other, as they were: results are the same to the bit, the array between them is still
-made, for who else reads it, and only the call of the second is gone. What they are is `passes/`'s.
+The bodies run one after the other: results are bit-identical, the intermediate array is still
+written for its other readers, and only the second call disappears. `passes/join_kernels.py` chooses
+the pairs.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Any
 from mlcc_compiler.ir._tvm import tirx
 
 READS_LAST = "mlcc.reads_last"
-"""Attribute of a kernel that has one input, and may be joined to the kernel that makes it."""
+"""Attribute of a kernel with one input that may be fused into the kernel that produces it."""
 
 
 def fuse_kernels(first: Any, second: Any) -> Any:
     """The PrimFunc of both: the arguments of `first`, then the outputs of `second`, which reads the
-    rows of the last array of `first` as such, whatever their shape."""
+    last array of `first` as rows, whatever its shape."""
     made, read = first.params[-1], second.params[0]
     body = tirx.SeqStmt([first.body, second.body])
     apart = tirx.PrimFunc([*first.params, *second.params], body, attrs=first.attrs)

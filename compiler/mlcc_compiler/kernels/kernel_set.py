@@ -1,13 +1,14 @@
-"""A device's kernels: a table from operator to factory, and what else differs between devices.
+"""A device's kernel set: a table from operator to factory, and the other differences between
+devices.
 
 A factory is called with the device, then for each tensor of the operator its static sizes
-(`frame.Sizes`), then the attributes, both in the order of `models/ops.py`. It
-returns a TIR PrimFunc of those tensors and the output, symbolic in the rows, private and opaque to
-fusion (op_pattern 8). So an operator that is one kernel needs a row here and nothing in the passes.
+(`frame.Sizes`), then the attributes, both in the order of `models/ops.py`. It returns a TIR
+PrimFunc of those tensors and the output, symbolic in the rows, private and opaque to fusion
+(op_pattern 8). So an operator that is one kernel needs a row here and nothing in the passes.
 
-What takes several kernels, or reads weights that are packed, is an emitter: it is called with the
-set and the graph, and emits its calls. A packed weight comes as a `graph.Weight`, and brings the
-scheme, which is an operator's last attribute; the type of the value comes with it, as `out`.
+An operator of several kernels, or with packed weights, has an emitter: it is called with the set
+and the graph, and emits its calls. A packed weight is a `graph.Weight` with its scheme, which is
+the operator's last attribute; the type of the value is passed as `out`.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class KernelSet:
     """The kernels of one device."""
 
     device: Any
-    """What factories choose by: `gpu.device.Gpu` or `cpu.isa.Isa`."""
+    """The device that factories choose by: `gpu.device.Gpu` or `cpu.isa.Isa`."""
     factories: Mapping[str, Factory]
     emitters: Mapping[str, Emitter]
     layouts: Mapping[str, Layout]
-    """By what a weight is used for: the uses of `ops.READS`."""
+    """Layouts by use of the weight: the uses of `ops.READS`."""
     merges: frozenset[str]
     """What `passes/merge_projections.py` may merge: 'qkv', 'gate_up'."""
     shares_product: Callable[[Sequence[str], int], bool]
@@ -48,18 +49,18 @@ class KernelSet:
         return self.cached_kernel(self._row(self.factories, operator), *arguments)
 
     def cached_kernel(self, factory: Factory, *arguments: Any) -> PrimFunc:
-        """A kernel, built once however many layers ask for it."""
+        """A kernel, built once for all layers that use it."""
         key = (factory, *arguments)
         if key not in self._made:
             self._made[key] = factory(self.device, *arguments)
         return self._made[key]
 
     def emit(self, operator: str, graph: Graph, *arguments: Any, **out: Any) -> Any:
-        """Emit what computes an operator; returns its value. Raises like `kernel`."""
+        """Emit the calls of an operator; returns its value. Raises like `kernel`."""
         return self._row(self.emitters, operator)(self, graph, *arguments, **out)
 
     def layout(self, use: str, shape: Sequence[int], scheme: str) -> WeightLayout:
-        """How a weight is stored: vectors in float32, the rest as the set's readers want it."""
+        """How a weight is stored: vectors in float32, others as the set's kernels read them."""
         if use == "vector":
             return WeightLayout.vector(tuple(shape))
         return self._row(self.layouts, use)(self.device, shape, scheme)

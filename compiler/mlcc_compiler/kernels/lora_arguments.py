@@ -1,5 +1,6 @@
-"""What the kernels of low-rank adapters take and give, whatever they run on; their twin in numpy is
-`mlcc.device.reference.lora.low_rank`."""
+"""Signatures of the LoRA kernels, for all devices; their numpy twin is
+`mlcc.device.reference.lora.low_rank`.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from mlcc_compiler.kernels.step import step_argument
 
 
 def shrink_arguments(device: Device, shape: LoraShape) -> dict[str, Argument]:
-    """(x[n, inputs], a f32[slots, modules * rank, inputs], step) -> f32[n, modules * rank]: the
-    products of each token with its slot's rows; undefined beyond its rank and without an adapter.
-    """
+    """(x[n, inputs], a f32[slots, modules * rank, inputs], step) -> f32[n, modules * rank]: each
+    token times the A rows of its slot; undefined beyond the adapter's rank and for tokens without
+    an adapter."""
     return {
         "x": activations(device, "n", shape.inputs),
         "a": f32(shape.slots, shape.rows, shape.inputs),
@@ -21,8 +22,8 @@ def shrink_arguments(device: Device, shape: LoraShape) -> dict[str, Argument]:
 
 
 def expand_arguments(device: Device, shape: LoraShape) -> dict[str, Argument]:
-    """(y[n, outputs], what `adapt_shrink` made, b f32[slots, rank, outputs], step) -> y with the
-    products of each token added; the modules side by side, each with its own part."""
+    """(y[n, outputs], output of `adapt_shrink`, b f32[slots, rank, outputs], step) -> y plus each
+    token's product with B; the modules are side by side, each with its own part."""
     rows = activations(device, "n", sum(shape.outputs))
     return {
         "y": rows,

@@ -1,12 +1,13 @@
-"""Codes of 2 to 8 bits as planes of 8, 4, 2 and 1 bits: numpy only, the same for CPUs and GPUs.
+"""Bit planes: codes of 2 to 8 bits as planes of 8, 4, 2 and 1 bits; numpy only, the same for CPUs
+and GPUs.
 
 Kernels take four neighbouring weights at a time, a byte each, as one 32-bit lane: a step. A plane
-of p bits holds p bits of every code, and a byte of it those of 8 / p steps that follow one another,
-the first in its lowest bits; so a shift and a mask give the bits of a whole register, and planes
-are put together by "or". 6-bit codes are a plane of 4 bits and one of 2.
+of p bits holds p bits of every code, and a byte of it those of 8 / p consecutive steps, the first
+in its lowest bits; so a shift and a mask extract the bits of a whole register, and planes are
+combined by "or". 6-bit codes are a plane of 4 bits and one of 2.
 
 Steps come in blocks of eight (32 weights), within which each plane has whole bytes; a last block
-may have fewer, and bits to spare.
+may have fewer, and unused bits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ STEP = 4
 
 @dataclass(frozen=True)
 class Plane:
-    """`bits` of each code, from bit `low` on."""
+    """`bits` of each code, starting at bit `low`."""
 
     bits: int
     low: int
@@ -42,13 +43,13 @@ class Plane:
         return (1 << self.bits) - 1
 
     def vectors(self, steps: int) -> int:
-        """Bytes of a column that so many steps take."""
+        """Bytes per column for `steps` steps."""
         return -(-steps // self.per_byte)
 
 
 def planes_of(bits: int) -> tuple[Plane, ...]:
-    """The planes of a code, in the order in which they are read: the narrowest, which most steps
-    share, first. The widest has the lowest bits."""
+    """The planes of a code, in reading order: the narrowest first, as most steps share it. The
+    widest has the lowest bits."""
     found, low = [], 0
     for width in (8, 4, 2, 1):
         if bits & width:
@@ -58,12 +59,12 @@ def planes_of(bits: int) -> tuple[Plane, ...]:
 
 
 def vectors_of(bits: int, steps: int) -> int:
-    """Bytes of a column that so many steps of codes take, in all planes."""
+    """Bytes per column for `steps` steps of codes, in all planes."""
     return sum(plane.vectors(count) for count in block_steps(steps) for plane in planes_of(bits))
 
 
 def block_steps(steps: int) -> Iterator[int]:
-    """How many steps each block has."""
+    """Number of steps of each block."""
     yield from [BLOCK] * (steps // BLOCK)
     if steps % BLOCK:
         yield steps % BLOCK
@@ -124,7 +125,8 @@ def unpack_block(packed: Bytes, bits: int, steps: int) -> Bytes:
 
 
 def integers(table: Sequence[float]) -> tuple[tuple[int, ...], float] | None:
-    """A table as int8 numbers and the factor that makes them its values; None = it has none."""
+    """A table as int8 numbers and the factor that scales them to its values; None if there is
+    none."""
     for factor in (1.0, 0.5):
         whole = [value / factor for value in table]
         if all(v == int(v) and abs(v) < 128 for v in whole):

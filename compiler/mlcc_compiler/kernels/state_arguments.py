@@ -1,5 +1,5 @@
-"""What kernels with a state take, whatever they run on: an operator's tensors and what all tokens
-share, the step, the states, which are written in place, and for how many sequences there is room.
+"""Signatures of kernels with a recurrent state, for all devices: the operator's tensors and shared
+vectors, the step, the states, updated in place, and the maximum number of sequences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sequence of a step as kernels with a state see it, whatever they run on."""
+"""A sequence of a step, for kernels with a recurrent state on all devices."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from mlcc_compiler.kernels.frame import Expr
 
 @dataclass(frozen=True)
 class StateSequence:
-    """Whose tokens, which state is read and which is written."""
+    """A sequence's tokens and its state slots."""
 
     first: Expr
     """Its first token."""
     tokens: Expr
     source: Expr
-    """The slot of the state before the step; -1 = it begins with zeros."""
+    """Slot of the state before the step; -1 = zeros."""
     slot: Expr
-    """Where the state behind the step goes, which may be the same."""
+    """Slot of the state after the step; may equal `source`."""
 
     def state(self, states: Expr, zero: Expr, *at: Expr) -> Expr:
-        """What the state before the step has at `at`: an element or, as `zero` is, a vector."""
+        """Element, or vector (as `zero` is), of the state before the step at `at`."""
         where = (T.max(self.source, 0), *at)
         return T.if_then_else(self.source < 0, zero, states[where])

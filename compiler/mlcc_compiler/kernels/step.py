@@ -1,6 +1,7 @@
-"""How kernels read a step: the columns of `mlcc.engine.batch.tables` as expressions over its words.
+"""Access to a step in kernels: the columns of `mlcc.engine.batch.tables` as expressions over its
+words.
 
-Of no device: both sets of kernels use it. It says where a value lies, not what is done with it.
+Shared by all devices. Knows where a value lies, not its use.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ def step_argument(layout: StepLayout) -> Argument:
 
 
 class Step:
-    """A step in a kernel. Entries are counted by int32 or int64; values are int32 or float32."""
+    """A step in a kernel. Indices are int32 or int64; values are int32 or float32."""
 
     def __init__(self, layout: StepLayout, words: Expr) -> None:
         self.layout, self.words = layout, words
@@ -24,8 +25,8 @@ class Step:
     def count(self, name: str) -> Expr:
         """A number of the header: tokens, sequences, rows or copies.
 
-        It is the real one; the shape argument, by which arrays are sized and grids are laid out,
-        may be larger, and nobody reads what lies beyond it.
+        This is the actual number; the shape argument, which sizes arrays and grids, may be larger,
+        and entries beyond the number are never read.
         """
         return self.words[self.layout.header.at(name)]
 
@@ -34,11 +35,11 @@ class Step:
         return self._value(self.layout.tokens, i, column)
 
     def row(self, i: Expr, column: str) -> Expr:
-        """A column of row i; float32 for those that are kept by their bits."""
+        """A column of row i; columns stored as float bits are float32."""
         return self._value(self.layout.rows, i, column)
 
     def sequence(self, s: Expr, column: str) -> Expr:
-        """A column of sequence s; CSR columns have an entry behind the last sequence."""
+        """A column of sequence s; CSR columns have an additional last entry."""
         return self._value(self.layout.sequences, s, column)
 
     def copy(self, i: Expr, column: str) -> Expr:
@@ -46,11 +47,11 @@ class Step:
         return self._value(self.layout.copies, i, column)
 
     def pages_begin(self, group: int) -> Expr:
-        """The word at which the page list of a group begins; `page` takes it."""
+        """The word where a group's page list begins; argument of `page`."""
         return self.words[self.layout.header.at(f"pages.{group}")]
 
     def page(self, begin: Expr, i: Expr) -> Expr:
-        """Entry i of the page list that begins at a word."""
+        """Entry i of the page list that begins at word `begin`."""
         return self.words[begin + i]
 
     def _value(self, table: Table, i: Expr, column: str) -> Expr:

@@ -1,5 +1,6 @@
-"""What kernels round a model's layers take and give, whatever they run on: those that make plain
-arrays of a step, and those that choose tokens from logits."""
+"""Signatures of the kernels around a model's layers, for all devices: unpacking a step, and
+sampling from logits.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from mlcc_compiler.kernels.step import step_argument
 
 
 def read_step_arguments(layout: StepLayout) -> dict[str, Argument]:
-    """(step, last_sampled i32[m]) -> token_ids i32[n], positions i32[n], rows i32[r], and of each
-    group with pages slots i32[n]: what layers read as plain arrays.
+    """(step, last_sampled i32[m]) -> token_ids i32[n], positions i32[n], rows i32[r], and for each
+    group with pages slots i32[n]: the plain arrays that layers read.
 
     Id -1 - i becomes last_sampled[i]. Beyond the step's own counts ids, positions and rows are 0
-    and slots -1, so that nothing reads or writes where it must not.
+    and slots -1, so that nothing is read or written out of bounds.
     """
     return {
         "step": step_argument(layout),
@@ -29,14 +30,14 @@ def read_step_arguments(layout: StepLayout) -> dict[str, Argument]:
 
 
 def paged_groups(layout: StepLayout) -> list[int]:
-    """The cache groups with pages, in order: each has its slots."""
+    """The cache groups with pages, in order; each has its own slots."""
     return [g for g, group in enumerate(layout.groups) if group.has_pages]
 
 
 def rotated_arguments(
     device: Any, layout: KvLayout, heads: int, rotary_dim: int, norm: bool
 ) -> dict[str, Argument]:
-    """(qkv, table, perhaps the weights of q's and k's norm, slots, pages, perhaps scales, q) of
+    """(qkv, table, norm weights of q and k if any, slots, pages, scales if any, q) of
     `rotate_and_append`."""
     head_dim = layout.head_dim
     weights = {"q_norm": f32(head_dim), "k_norm": f32(head_dim)} if norm else {}
@@ -51,10 +52,11 @@ def rotated_arguments(
 
 
 def sample_arguments(vocab: int, layout: StepLayout) -> dict[str, Argument]:
-    """(logits f32[r, vocab], step) -> (tokens i32[r], logprobs f32[r]); parameters are the step's.
+    """(logits f32[r, vocab], step) -> (tokens i32[r], logprobs f32[r]); sampling parameters are the
+    step's.
 
-    Temperature 0 takes the largest logit, the first of equals. logprobs are of the raw logits.
-    NaN logits are never chosen; a row of nothing but NaN or -inf gives token 0.
+    Temperature 0 takes the largest logit, the first of equals. logprobs are of the raw logits. NaN
+    logits are never chosen; a row of only NaN or -inf gives token 0.
     """
     return {
         "logits": f32("r", vocab),
@@ -65,11 +67,12 @@ def sample_arguments(vocab: int, layout: StepLayout) -> dict[str, Argument]:
 
 
 def top_logprobs_arguments(vocab: int, layout: StepLayout) -> dict[str, Argument]:
-    """(logits f32[r, vocab], step, what `sample` gave of them: ids i32[r], logprobs f32[r]) ->
-    (tokens i32[r, 20], their logprobs f32[r, 20]), the likeliest first, of equals the lowest first.
+    """(logits f32[r, vocab], step, outputs of `sample`: ids i32[r], logprobs f32[r]) -> (tokens
+    i32[r, 20], their logprobs f32[r, 20]), most likely first, of equals the lowest id first.
 
-    -1 and 0 beyond what a row wants, and where it has nothing else left: NaN logits and -inf are
-    none. The sum over the row is `sample`'s: a logprob is as far from its as the logits are apart.
+    -1 and 0 beyond the number a row requests, and where no candidates are left: NaN logits and -inf
+    do not count. The sum over the row is `sample`'s: logprobs differ from its logprob as the logits
+    do.
     """
     return {
         "logits": f32("r", vocab),

@@ -1,4 +1,4 @@
-"""The CPU's kernels as a table: they choose by vector width and instructions, never by a name."""
+"""The CPU kernel table: kernels are chosen by vector width and instructions, never by CPU name."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def cpu_kernels(isa: Isa) -> KernelSet:
 
 
 def kernels_of(target: Target, activation_bits: int = 8, rounds_rows: bool = True) -> KernelSet:
-    """The set for a target's row; activations that meet codes are rounded to 8 or 16 bits, and
-    none to bf16 unless rows may be rounded."""
+    """The set for a target's row; activations of quantized products are rounded to 8 or 16 bits,
+    and to bf16 only if rows may be rounded."""
     found = Isa.from_features(target.arch, target.features)
     isa = replace(
         found,

@@ -1,4 +1,4 @@
-"""Kernels for the machine that compiles, over numpy's arrays: the codec's searches."""
+"""Kernels for the compiling machine, on numpy arrays: the codec's searches."""
 
 from mlcc_compiler.kernels.host.grid_search import fit_curve, fit_ranges, fit_symmetric
 from mlcc_compiler.kernels.host.one_level import codes, fit_affine, largest, places

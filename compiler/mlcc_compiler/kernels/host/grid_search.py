@@ -1,8 +1,8 @@
-"""The searches of `quantization/grid_search.py` as kernels for the machine that compiles: the same
-operations in the same order on each group, so the same bits, without a trip to memory for each.
+"""Compiled kernels of `quantization/grid_search.py`'s searches.
 
-Sizes of inputs come turned round already, as the groups of a row are the same for all rows. Not
-here: what is a candidate (the caller's numbers), the two levels, what a vector is (`vectors.py`).
+The same operations in the same order on each group as in numpy, so results are bit-identical,
+without a trip to memory for each. Mean squares of inputs come transposed, as the groups of a row
+are the same for all rows. Candidates are arguments; vectors are `vectors.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TINY = np.float32(1e-30)
 
 
 class _Powers:
-    """The sizes of the inputs that a vector of groups meets: of each of its columns, in turn."""
+    """Mean squares of the inputs of a vector of groups, by column."""
 
     def __init__(self, sizes: Expr, m: Expr) -> None:
         self.sizes, self.row = sizes, B.bind((m // LANES) % sizes.shape[0])
@@ -43,9 +43,9 @@ class _Powers:
 
 def fit_ranges(group: int, candidates: int, sized: bool) -> PrimFunc:
     """PrimFunc(x[M, group], levels[1, 1 + candidates], scale[1, M], minimum[1, M]), if `sized` with
-    powers[P, LANES * group] after the levels. `levels`: the largest code, then how many each
-    candidate has. Row v % P of the powers is of the v-th LANES groups, its column LANES j + i of
-    the weight j of the i-th."""
+    powers[P, LANES * group] after the levels. `levels`: the largest code, then the number of levels
+    of each candidate. Row v % P of the powers belongs to the v-th LANES groups; its column LANES j
+    + i to weight j of group i."""
 
     def body(arrays: list[Expr], m: Expr) -> None:
         rows, levels, *powers, scale, minimum = arrays
@@ -97,7 +97,7 @@ def fit_ranges(group: int, candidates: int, sized: bool) -> PrimFunc:
 
 
 def fit_symmetric(group: int, middle: int, shrunk: tuple[float, ...], sized: bool) -> PrimFunc:
-    """PrimFunc(x[M, group], scale[1, M]), if `sized` with powers, as above, after x."""
+    """PrimFunc(x[M, group], scale[1, M]), if `sized` with powers as in `fit_ranges` after x."""
 
     def nearest(q: Expr) -> Expr:
         return T.min(T.max(rounded(q), spread(-middle)), spread(middle - 1))
@@ -112,7 +112,7 @@ def fit_curve(
     stretched: tuple[float, ...],
     sized: bool,
 ) -> PrimFunc:
-    """The same for values on the scheme's curve."""
+    """`fit_symmetric` for values on the scheme's curve."""
     assert scheme.curve is not None
     a, c = map(np.float32, scheme.curve)
     n, middle, one = np.float32(2**scheme.bits), np.float32(scheme.levels / 2), np.float32(1)
@@ -139,8 +139,8 @@ def fit_curve(
 def _fit_scale(
     group: int, end: float, factors: Sequence[float], sized: bool, nearest: Callable[[Expr], Expr]
 ) -> PrimFunc:
-    """Of the scale at which a group reaches the value `end`, divided by each of `factors`, the
-    best, fitted to the values that it gives."""
+    """Candidates are the scale at which a group reaches the value `end`, divided by each of
+    `factors`; the best is fitted to the values that it gives."""
 
     def body(arrays: list[Expr], m: Expr) -> None:
         rows, *powers, scale = arrays
@@ -175,8 +175,8 @@ def _fit_scale(
 def _importances(
     x: Vectors, weight: Vectors, wx: Vectors, group: int, power: _Powers | None
 ) -> tuple[Expr, Expr, Expr, Expr]:
-    """Fill in the weights of errors, |x| + rms or by the sizes of inputs, and these times x; the
-    sums of both, and the least and the largest x."""
+    """Fill in the error weights, |x| + rms or the inputs' mean squares, and their products with x;
+    returns the sums of both, and the least and the largest x."""
     state = Vectors(5)
     first = B.bind(x[0])
     for i, value in enumerate((product(first, first), first, first, spread(0), spread(0))):

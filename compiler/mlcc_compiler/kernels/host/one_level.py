@@ -1,6 +1,7 @@
-"""The search of `quantization/one_level.py`, its largest magnitudes, and codes of both levels, as
-kernels for the machine that compiles: the same operations in the same order on each group, so the
-same bits. Not here: what a vector is (`vectors.py`).
+"""Compiled kernels of `quantization/one_level.py`'s search, and of codes for all levels.
+
+The same operations in the same order on each group as in numpy, so results are bit-identical.
+Vectors are `vectors.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TINY = np.float32(1e-37)
 
 def fit_affine(group: int, levels: int, middle: int | None, shrunk: tuple[float, ...]) -> PrimFunc:
     """PrimFunc(x[M, group], scale[1, M], zero[1, M]): the best scale, and the zero point: `middle`,
-    or where it is None that of the range, an integer."""
+    or, if that is None, an integer from the range."""
 
     def body(arrays: list[Expr], m: Expr) -> None:
         rows, scale, zero = arrays
@@ -95,7 +96,7 @@ def largest(group: int) -> PrimFunc:
 
 def codes(group: int, least: int, most: int) -> PrimFunc:
     """PrimFunc(x[M, group], low[M, 1], inverse[M, 1], codes u8[M, group]): (x - low) * inverse,
-    rounded, least .. most, less the least."""
+    rounded, clipped to least .. most, minus `least`."""
 
     def code(x: Expr, start: Expr, per_step: Expr) -> Expr:
         whole = rounded((x - start) * per_step)
@@ -105,8 +106,8 @@ def codes(group: int, least: int, most: int) -> PrimFunc:
 
 
 def places(group: int, between: tuple[float, ...]) -> PrimFunc:
-    """PrimFunc(x[M, group], inverse[M, 1], codes u8[M, group]): how many of `between` are less than
-    x * inverse."""
+    """PrimFunc(x[M, group], inverse[M, 1], codes u8[M, group]): number of `between` that are less
+    than x * inverse."""
 
     def place(x: Expr, per_step: Expr) -> Expr:
         value, found = B.bind(x * per_step), spread(0)
@@ -118,8 +119,8 @@ def places(group: int, between: tuple[float, ...]) -> PrimFunc:
 
 
 def _each(group: int, numbers: int, code: Callable[..., Expr]) -> PrimFunc:
-    """PrimFunc(x[M, group], so many numbers of a group [M, 1], codes u8[M, group]). A group is a
-    row, as weights and codes lie, so that nothing is turned round."""
+    """PrimFunc(x[M, group], `numbers` numbers per group [M, 1], codes u8[M, group]). A group is a
+    row, as weights and codes lie, so nothing is transposed."""
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=False):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
         m = T.int64()

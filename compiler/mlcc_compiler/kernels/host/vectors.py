@@ -1,11 +1,10 @@
-"""What the kernels for the machine that compiles share: vectors of floats, groups turned round for
-them, and how a kernel is built.
+"""Building blocks of the host kernels: vectors of floats, transposed groups, and compilation.
 
 Weights are [M, group], as they lie in a matrix, M a whole number of vectors. A vector holds as many
-groups, whose weights are turned round for it and stay in the first-level cache while candidates are
-tried. Equal to numpy's bits only where products and sums are not fused: where a vector is AVX2's,
-`build` compiles for a CPU without fused instructions, and AVX-512, which has them always, is told
-how each `product` is rounded, which keeps it apart. Not here: what is computed.
+groups as it has lanes, whose weights are transposed for it and stay in the first-level cache while
+candidates are tried. Bit-identical to numpy only where products and sums are not fused: for AVX2
+vectors, `build` compiles for a CPU without fused instructions; AVX-512 always has them, so there
+each `product` gets an explicit rounding mode, which keeps it separate.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel_passes
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 LANES = 16 if cpu_features().issuperset(_AVX512) else 8
-"""Groups of a vector of this machine's."""
+"""Groups per vector on this machine."""
 FLOATS = f"float32x{LANES}"
 _NEAREST = 8
-"""The rounding of an instruction of AVX-512 that is told it: to nearest, without exceptions."""
+"""AVX-512's explicit rounding mode: to nearest, without exceptions."""
 _TO_INTEGER = 12582912.0
 """1.5 * 2**23: added to a float, it leaves the nearest integer in the lowest bits."""
 
 
 def runs_here() -> bool:
-    """Whether this machine has vectors that do not fuse. On others numpy does the work."""
+    """Whether this machine has vectors without forced fusion. On others numpy does the work."""
     return machine() == "x86_64" and "avx2" in cpu_features()
 
 
 @cache
 def build(factory: Callable[..., PrimFunc], *arguments: Any) -> Callable[..., None]:
-    """A kernel, compiled; takes numpy arrays that begin at multiples of 64 bytes."""
+    """Compile a kernel; it takes numpy arrays aligned to 64 bytes."""
     features = ["+avx2", "-fma"] if LANES == 8 else [f"+{name}" for name in _AVX512]
     target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", "mattr": features})
     kernel = factory(*arguments).with_attr("global_symbol", "main")
@@ -53,7 +52,7 @@ def build(factory: Callable[..., PrimFunc], *arguments: Any) -> Callable[..., No
 
 
 class Vectors:
-    """`count` vectors of floats in memory that is never left."""
+    """`count` vectors of floats in an aligned scratch buffer."""
 
     def __init__(self, count: int) -> None:
         self.buffer = B.alloc_buffer((count * LANES,), "float32")
@@ -70,7 +69,7 @@ def spread(value: float | np.floating[Any]) -> Expr:
 
 
 def product(a: Expr, b: Expr) -> Expr:
-    """a * b, rounded, also where a sum or a difference is made of it."""
+    """a * b, rounded by itself even if it is an operand of a sum or difference."""
     if LANES == 8:
         return a * b
     name = T.llvm_lookup_intrinsic_id("llvm.x86.avx512.mul.ps.512")
@@ -78,8 +77,7 @@ def product(a: Expr, b: Expr) -> Expr:
 
 
 def looked_up(table: Sequence[float], place: Expr) -> Expr | None:
-    """table[place], of places that are between 0 and the last and are rounded here; None: there is
-    no instruction for that."""
+    """table[place], with places rounded and clipped here; None: no instruction for it."""
     if LANES == 8 or len(table) > 2 * LANES:
         return None
     index = T.reinterpret(f"int32x{LANES}", place + spread(_TO_INTEGER))
@@ -99,12 +97,12 @@ def intrinsic(name: str, value: Expr) -> Expr:
 
 
 def rounded(value: Expr) -> Expr:
-    """To the nearest integer, halves to even, as np.rint."""
+    """Round to the nearest integer, halves to even, as np.rint."""
     return intrinsic("llvm.rint", value)
 
 
 ANY = None
-"""As many rows as there are."""
+"""Any number of rows."""
 
 
 def frame(inputs: Sequence[tuple[Any, int]], outputs: Sequence[int], body: Any) -> PrimFunc:
@@ -127,7 +125,7 @@ def frame(inputs: Sequence[tuple[Any, int]], outputs: Sequence[int], body: Any) 
 
 
 def turned(x: Expr, group: int, m: Expr) -> Vectors:
-    """Groups from m on, which are rows, side by side: vector j has their weights j."""
+    """Groups m, m + 1, ... (rows) transposed: vector j has their weights j."""
     found = Vectors(group)
     with B.serial(group // LANES) as block:
         rows = [B.bind(x.vload([m + i, block * LANES], FLOATS)) for i in range(LANES)]
@@ -137,8 +135,7 @@ def turned(x: Expr, group: int, m: Expr) -> Vectors:
 
 
 def _transposed(rows: list[Expr]) -> list[Expr]:
-    """A square of vectors, rows for columns: blocks of 1, of 2, of 4 ... beside the diagonal change
-    places."""
+    """Transpose a square of vectors: exchange blocks of 1, 2, 4 ... beside the diagonal."""
     for step in (step for step in (1, 2, 4, 8) if step < LANES):
         for i in (i for i in range(LANES) if not i & step):
             one, other = rows[i], rows[i + step]

@@ -90,12 +90,12 @@ def attend(
 
 @dataclass(frozen=True)
 class _PagedSequences:
-    """Which tokens and pages belong to which sequence."""
+    """Maps tokens and pages to sequences."""
 
     cut: Blocking
     step: Step
     most: Expr
-    """Sequences for which there is room: no fewer than there are."""
+    """Upper bound of the number of sequences."""
 
     @property
     def count(self) -> Expr:
@@ -108,7 +108,8 @@ class _PagedSequences:
         return first, tokens, bind(_to_int64(self.step.sequence(s, "length")))
 
     def page_word(self, s: Expr) -> Expr:
-        """The word of the step that names the page of a sequence's first key, as if none slid."""
+        """The word of the step that would name the page of a sequence's first key if no page had
+        been freed."""
         group, step = self.cut.layout.group, self.step
         word = step.pages_begin(group) + step.sequence(s, f"first_page.{group}")
         if self.cut.shape.slides:
@@ -116,21 +117,21 @@ class _PagedSequences:
         return bind(_to_int64(word))
 
     def seen_pages(self, position: Expr, end: Expr) -> tuple[Expr, Expr]:
-        """(first page, pages) that queries from `position` up to `end` - 1 see."""
+        """(first page, pages) visible to queries from `position` up to `end` - 1."""
         size, window = self.cut.layout.page_size, self.cut.shape.window
         key = T.int64(0) if window is None else T.max(position + 1 - window, 0)
         first = bind(T.floordiv(key, size))
         return first, bind(T.max(T.floordiv(end + size - 1, size) - first, 0))
 
     def end(self, position: Expr, keys: Expr) -> Expr:
-        """One past the last key that queries before `position` see, of a sequence of `keys`."""
+        """One past the last key visible to queries before `position`, of a sequence of `keys`."""
         shape = self.cut.shape
         if shape.causal:
             return position
         return keys if shape.window is None else bind(T.min(position + shape.window - 1, keys))
 
     def ranges(self, tokens: Expr, pages: Expr) -> Expr:
-        """Ranges of keys a sequence is cut into; 1 if it has several tiles of tokens."""
+        """Number of key ranges of a sequence; 1 if it has several tiles of tokens."""
         halves = bind(T.floordiv(pages * self.cut.layout.page_size * 2 + _RANGE - 1, _RANGE))
         wanted = T.max(T.min(halves, _FEW_RANGES), T.min(T.floordiv(halves + 1, 2), _RANGES))
         one_tile = tokens <= self.cut.tokens
@@ -138,9 +139,9 @@ class _PagedSequences:
 
 
 class _PartialSums:
-    """Sums over ranges of keys, waiting to be merged; a slot for each token and range.
+    """Partial sums over ranges of keys, to be merged; a slot for each token and range.
 
-    Of each head: its sums, then the largest score and the total.
+    For each head: its sums, then the largest score and the total.
     """
 
     def __init__(self, cut: Blocking, dim: int, slots: Expr, sinks: Expr | None) -> None:
@@ -148,7 +149,7 @@ class _PartialSums:
         self.rows = T.alloc_buffer((slots, cut.shape.heads, self.dim + self.lanes * 2), "float32")
 
     def store_partial(self, slot: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
-        """Take row r of a tile."""
+        """Store row r of a tile."""
         with T.serial(self.dim // self.lanes) as j:
             at = span(j * self.lanes, self.lanes)
             store(self.rows, scratch.sums[r, at], slot, head, at)
@@ -197,8 +198,8 @@ class _Kernel:
         self.parts = _PartialSums(cut, self.dim, slots, sinks)
 
     def emit(self) -> None:
-        """Tasks dealt to the threads in turn; then the merge, if there is any, a launch of its own:
-        a barrier within one would wait for tasks that the same thread is to run next."""
+        """Distribute tasks to the threads round-robin; then merge, if needed, in a launch of its
+        own: a barrier within one launch would wait for tasks that the same thread runs next."""
         b, kv_heads = self.sequences.count, self.cut.shape.kv_heads
         self._count_tasks()
         self._clear_padding()
@@ -238,7 +239,7 @@ class _Kernel:
             store(self.out, spread(0.0, lanes), used + t, h, span(j * lanes, lanes))
 
     def _run_task(self, task: Expr, scratch: Scratch) -> None:
-        """Find the sequence, the tile, the KV head and the range of keys, and do it."""
+        """Find the task's sequence, tile, KV head and range of keys, and run it."""
         cut, sequences = self.cut, self.sequences
         index = bind(T.floordiv(task, cut.shape.kv_heads))
         s = self._sequence_of(index)
@@ -288,7 +289,7 @@ class _Kernel:
             store(self.out, scratch.sums[r, at] * spread(factor, lanes), token, head, at)
 
     def _merge(self, s: Expr, kv_head: Expr) -> None:
-        """Join the ranges of keys of one sequence, for the heads of one KV head."""
+        """Merge the ranges of keys of one sequence, for the heads of one KV head."""
         group = self.cut.shape.group
         first, tokens, keys = self.sequences.lengths(s)
         _, pages = self.sequences.seen_pages(keys - tokens, keys)
@@ -303,7 +304,7 @@ def _to_int64(x: Expr) -> Expr:
 
 
 def _inverse(total: Expr, top: Expr, sinks: Expr | None, head: Expr) -> Expr:
-    """1 / total, of weights e ** (score - top), a sink's among them; 0 where no key was seen."""
+    """1 / total, of weights e ** (score - top), including a sink's; 0 where no key is visible."""
     if sinks is not None:
         # beyond e ** 80 the rest of the weights are nothing beside it
         total = bind(total + exp(T.min(sinks[head] - top, T.float32(80))))

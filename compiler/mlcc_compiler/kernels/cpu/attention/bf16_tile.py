@@ -1,13 +1,14 @@
-"""A tile of many rows whose two products are of bf16, by VDPBF16PS: twice the multiply-adds.
+"""A tile of many rows whose two products are bf16, by VDPBF16PS: twice the multiply-adds of
+float32.
 
-For CPUs that have it, in models whose rows are rounded for their weights anyway. Queries, keys,
-values and a block's weights are bf16 here; scores, the softmax and all sums are float32. What is
-multiplied lies in pairs, in lanes of 32 bits: keys as [pairs of dimensions, keys], values as [pairs
-of keys, dimensions]. A block of keys is brought to scratch once for all rows; then a few rows at a
-time pass through scores, softmax and sums, so that what is between these stays in the first cache,
-and rows meet none of the keys that are ahead of all of them.
+For CPUs with that instruction, in models whose rows are rounded for their weights anyway. Queries,
+keys, values and a block's weights are bf16 here; scores, the softmax and all sums are float32.
+Operands lie in pairs, in lanes of 32 bits: keys as [pairs of dimensions, keys], values as [pairs of
+keys, dimensions]. A block of keys is converted to scratch once for all rows; then a few rows at a
+time pass through scores, softmax and sums, so that intermediates stay in the first-level cache, and
+keys ahead of all these rows are skipped.
 
-Weights are powers of 2: scores come multiplied by its logarithm. Few rows, other CPUs: `tile.py`.
+Weights are powers of 2: scores are multiplied by log2(e). Few rows and other CPUs: `tile.py`.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ class _Rows:
     first: Expr
     count: int
     begin: Expr
-    """The block's first key."""
+    """First key of the block."""
     size: Expr
-    """Its keys."""
+    """Keys in the block."""
     seen: Expr
-    """Those of them that any of the rows may see."""
+    """Keys visible to any of the rows."""
 
     @property
     def steps(self) -> Expr:
@@ -68,7 +69,7 @@ class _Rows:
 
 
 class Bf16Tile:
-    """Emits what `TileKernel.run` does of many rows."""
+    """Emits `TileKernel.run` for many rows."""
 
     def __init__(self, cut: Blocking, cache: Cache) -> None:
         self.cut, self.cache = cut, cache
@@ -95,7 +96,7 @@ class Bf16Tile:
             store(scratch.top, scratch.top[r] * T.float32(log(2)), r)
 
     def _begin(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
-        """Queries scaled and rounded; sums and totals from zero."""
+        """Scale and round the queries; zero sums and totals."""
         shape = self.cut.shape
         scale = spread(shape.scale * (_LOG2E if shape.softcap is None else 1.0), _LANES)
         with T.serial(tile.rows) as r:
@@ -110,7 +111,7 @@ class Bf16Tile:
             store(scratch.total, T.float32(0), r)
 
     def _load_keys(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """Of a block; past its end is junk."""
+        """Load a block of keys; values past its end are undefined."""
         with T.serial(T.floordiv(size + (_LANES - 1), _LANES)) as g:
             page, offset = self.cache.place(tile, bind(begin + g * _LANES))
             with T.serial(self.cut.shape.head_dim // 2) as d:
@@ -121,8 +122,8 @@ class Bf16Tile:
                 store(scratch.pairs.keys, pair(*two), d, span(g * _LANES, _LANES))
 
     def _load_values(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """Of a block; of a pair that its end cuts, the second is zero: what lies there may be no
-        number."""
+        """Load a block of values; if its end cuts a pair, the second is zero, as memory there may
+        hold NaN."""
         values, page_size = scratch.pairs.values, self.cut.layout.page_size
         vectors = self.cut.shape.head_dim // _LANES
         with T.serial(T.floordiv(size + (page_size - 1), page_size)) as i:
@@ -142,7 +143,7 @@ class Bf16Tile:
             store(values, first, last, at)
 
     def _visible_keys(self, tile: Tile, begin: Expr, size: Expr, row: Expr, rows: int) -> Expr:
-        """How many keys of a block any of the rows may see."""
+        """Number of a block's keys that any of the rows may attend to."""
         if not self.cut.shape.causal:
             return size
         last = self._position(tile, row + (rows - 1))
@@ -168,7 +169,7 @@ class Bf16Tile:
             column += vectors * _LANES
 
     def _score(self, rows: _Rows, column: Expr, vectors: int, scratch: Scratch) -> None:
-        """A register tile of scores, of the keys from `column` on."""
+        """A register tile of scores, for the keys from `column` on."""
         pairs = scratch.pairs
 
         def at(v: int) -> Expr:
@@ -192,7 +193,7 @@ class Bf16Tile:
         )
 
     def _all_visible(self, rows: _Rows) -> Expr:
-        """Whether each of the rows sees all keys of its steps."""
+        """Whether each of the rows attends to all keys of its steps."""
         shape, keys = self.cut.shape, rows.steps * _STEP
         first = self._position(rows.tile, rows.first) - rows.begin
         seen = rows.size >= keys
@@ -205,10 +206,11 @@ class Bf16Tile:
         return seen if shape.causal else T.And(seen, first + shape.window >= keys)
 
     def _softmax(self, rows: _Rows, scratch: Scratch, masked: bool) -> None:
-        """Scores become weights 2 ** (score - top), in pairs; totals, and factors for older sums.
+        """Turn scores into weights 2 ** (score - top), in pairs; update totals, and factors for
+        older sums.
 
-        Scales of 8-bit pages belong here, once a key: a key's to its score, a value's to its
-        weight, but not to the total.
+        Scales of 8-bit pages are applied here, once a key: the key's to its score, the value's to
+        its weight, but not to the total.
         """
         pairs, scales = scratch.pairs, self.cut.layout.is_int8
         best, total = Registers(1, _LANES), Registers(1, _LANES)
@@ -249,14 +251,14 @@ class Bf16Tile:
             store(scratch.total, scratch.total[row] * factor + sum_lanes(total[0]), row)
 
     def _apply_softcap(self, score: Expr) -> Expr:
-        """Softcapped, and only then multiplied by the logarithm."""
+        """Apply the soft cap, then multiply by log2(e)."""
         if (cap := self.cut.shape.softcap) is None:
             return score
         return tanh(score * spread(1.0 / cap, _LANES)) * spread(cap * _LOG2E, _LANES)
 
     def _visible(self, score: Expr, rows: _Rows, r: Expr, v: Expr, masked: bool) -> Expr:
-        """-infinity where the key is ahead of the query, or outside its window, or past the
-        block's end."""
+        """-infinity where the key is ahead of the query, outside its window, or past the block's
+        end."""
         if not masked:
             return score
         shape = self.cut.shape
@@ -273,7 +275,7 @@ class Bf16Tile:
         return T.Select(seen, score, spread(-T.infinity("float32"), _LANES))
 
     def _accumulate(self, rows: _Rows, column: int, vectors: int, scratch: Scratch) -> None:
-        """scratch.sums = sums * shrink + weights x values, of some dimensions."""
+        """scratch.sums = sums * shrink + weights x values, for some dimensions."""
         pairs, sums = scratch.pairs, scratch.sums
 
         def at(v: int) -> Expr:

@@ -1,7 +1,7 @@
-"""What the parts of the attention kernel share: its constants, the tile at hand, the paged cache.
+"""Shared parts of the attention kernel: blocking constants, the current tile, the paged cache.
 
-No arithmetic: scores are in `scores.py`, the online softmax in `tile.py`, the
-cutting of a step into tiles in `attention.py`.
+No arithmetic: scores are in `scores.py`, the online softmax in `tile.py`, the tiling of a step in
+`attention.py`.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ QUAD = 4  # bytes that an instruction multiplies and adds
 
 
 def uses_quads(layout: KvLayout) -> bool:
-    """Whether a CPU's pages of this layout have their numbers in fours: `kv_place`."""
+    """Whether a CPU's pages of this layout store numbers in groups of four: see `kv_place`."""
     return layout.dtype == INT8 and layout.page_size % QUAD == 0 and layout.head_dim % QUAD == 0
 
 
 @dataclass(frozen=True)
 class Blocking:
-    """How the work of a layer's attention is cut: what is known at compile time."""
+    """Blocking of a layer's attention, known at compile time."""
 
     shape: AttentionShape
     layout: KvLayout
@@ -59,17 +59,17 @@ class Blocking:
 
     @property
     def quads(self) -> bool:
-        """Whether numbers lie in fours."""
+        """Whether numbers are stored in groups of four."""
         return uses_quads(self.layout)
 
     @property
     def uses_byte_dot(self) -> bool:
-        """Whether few rows meet numbers in fours as bytes: where that is one instruction."""
+        """Whether few rows multiply quads as bytes: where that is one instruction."""
         return self.quads and self.isa.dot in BYTE_DOTS
 
     @property
     def uses_bf16_dot(self) -> bool:
-        """Whether many rows meet keys and values as bf16: `bf16_tile.py`."""
+        """Whether many rows use bf16 products: `bf16_tile.py`."""
         isa = self.isa
         able = isa.has_bf16 and not isa.has_tiles and isa.activation_parts == 1
         whole = self.layout.page_size % 16 == 0 and self.shape.head_dim % 32 == 0
@@ -77,8 +77,8 @@ class Blocking:
 
     @property
     def key_columns(self) -> bool:
-        """Whether a page's keys lie dimension after dimension, as `KvLayout` has them on a CPU; if
-        not, key after key, like values."""
+        """Whether a page stores keys dimension by dimension, as `KvLayout` has them on a CPU; if
+        not, key by key, like values."""
         return True
 
     @property
@@ -122,7 +122,8 @@ class Blocking:
 
 
 class Scratch:
-    """What a task needs: 88 KiB at head_dim 64, 152 at 128, 208 at 256. Fits a core's own cache."""
+    """A task's scratch memory: 88 KiB at head_dim 64, 152 at 128, 208 at 256. Fits a core's own
+    cache."""
 
     def __init__(self, cut: Blocking) -> None:
         rows, dim, block = cut.rows, cut.shape.head_dim, cut.block
@@ -150,15 +151,15 @@ class Scratch:
             self.weight_bytes = RowBytes(FEW, cut.long_block)
 
     def long(self) -> Scratch:
-        """The same, with scores of few rows by a long block."""
+        """The same scratch, with scores of few rows by a long block."""
         other = copy(self)
         other.scores = self.long_scores
         return other
 
 
 class Pairs:
-    """Of many rows, as bf16: two in a lane of 32 bits. What a few rows at a time have of a block
-    is in float32, but for its weights."""
+    """Scratch of many rows as bf16: two in a lane of 32 bits. Intermediates of a few rows are
+    float32, except weights."""
 
     def __init__(self, rows: int, dim: int, block: int) -> None:
         whole = -(-block // _PAIR_STEP) * _PAIR_STEP
@@ -181,7 +182,7 @@ class RowBytes:
 
 @dataclass(frozen=True)
 class Tile:
-    """What is known at run time: expressions, all int64."""
+    """A tile at run time: int64 expressions."""
 
     token: Expr
     """First row of q."""
@@ -190,18 +191,18 @@ class Tile:
     head: Expr
     """The KV head."""
     position: Expr
-    """Of the first token."""
+    """Position of the first token."""
     first_page: Expr
     """Word of the step that names the page of the sequence's first key."""
     begin: Expr
-    """First key, at a page's begin."""
+    """First key, at the beginning of a page."""
     end: Expr
     """One past the last key."""
 
 
 class Cache:
-    """Reads and prefetches the pages, which may be anything that is read as
-    `pages[page, keys or values, kv_head, offset, at]`; likewise the scales, without `at`."""
+    """Reads and prefetches the pages, any object that is indexed as `pages[page, keys or values,
+    kv_head, offset, at]`; likewise the scales, without `at`."""
 
     def __init__(self, cut: Blocking, pages: Expr, words: Expr, scales: Expr = None) -> None:
         self.cut, self.pages, self.words, self.scales = cut, pages, words, scales
@@ -213,8 +214,8 @@ class Cache:
         return page, bind(T.floormod(key, self.cut.layout.page_size))
 
     def load(self, which: int, page: Expr, head: Expr, offset: Expr, at: Expr) -> Expr:
-        """Some dimensions of a key (KEYS) or value (VALUES) that lies by itself, as float32, not
-        yet scaled."""
+        """Some dimensions of a contiguous key (KEYS) or value (VALUES), as float32, not yet
+        scaled."""
         return cast("float32", self.pages[page, which, head, offset, at])
 
     def load_value(self, page: Expr, head: Expr, offset: Expr, d: Expr, lanes: int) -> Expr:
@@ -231,17 +232,17 @@ class Cache:
         return cast("float32", self.pages[page, KEYS, head, 0, at])
 
     def key_quads(self, page: Expr, head: Expr, d: Expr, offset: Expr, lanes: int) -> Expr:
-        """The four dimensions round d of `lanes` neighbouring keys: bytes."""
+        """The four dimensions containing d of `lanes` neighbouring keys: bytes."""
         at = T.floordiv(d, QUAD) * self.cut.layout.page_size + offset
         return self.pages[page, KEYS, head, 0, span(at * QUAD, lanes * QUAD)]
 
     def value_quads(self, page: Expr, head: Expr, offset: Expr, d: Expr, lanes: int) -> Expr:
-        """`lanes` dimensions from d on of the four values round `offset`: bytes."""
+        """`lanes` dimensions from d on of the four values containing `offset`: bytes."""
         at = T.floordiv(offset, QUAD) * self.cut.shape.head_dim + d
         return self.pages[page, VALUES, head, 0, span(at * QUAD, lanes * QUAD)]
 
     def _of_quads(self, four: Expr, which: Expr) -> Expr:
-        """Number which % 4 of each four."""
+        """Element which % 4 of each quad."""
         lanes = lanes_of(four) // QUAD
         words = T.reinterpret(vector("int32", lanes), four)
         left = T.Cast("int32", T.int64(24) - T.floormod(which, QUAD) * 8)
@@ -249,17 +250,18 @@ class Cache:
         return cast("float32", T.shift_right(first, spread(T.int32(24), lanes)))
 
     def prefetch_line(self, which: int, page: Expr, head: Expr, element: Expr) -> None:
-        """Prefetch the line of an element of all keys, or values, that a page has of a head."""
+        """Prefetch the line of an element of all keys, or values, of a head's page."""
         T.evaluate(prefetch(T.address_of(self.pages[page, which, head, 0, element]), 2))
 
     def page_of(self, tile: Tile, key: Expr) -> Expr:
-        """The page of a key of the tile, of one past its end that of the last: what is read there
-        is junk."""
+        """The page of a key of the tile; past the end, the last page, where reads are undefined but
+        safe."""
         page, _ = self.place(tile, bind(T.min(key, tile.end - 1)))
         return page
 
     def load_scales(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """scratch.scales = those of a block's keys and values; of any value past its end."""
+        """Load the scales of a block's keys and values into scratch.scales; past the end, of any
+        value."""
         lanes = self.cut.key_lanes
         with T.grid(2, T.floordiv(size + lanes - 1, lanes)) as (which, v):
             page, offset = self.place(tile, bind(begin + v * lanes))
@@ -269,8 +271,8 @@ class Cache:
     def touch(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
         """Read a word of every cache line of a block's keys and values.
 
-        A loop that computes runs too few loads ahead to hide the latency of each next page; a loop
-        of loads alone does. Worth it for float16: 1.3 times as fast from memory.
+        A loop that computes has too few loads in flight to hide the latency of each next page; a
+        loop of loads alone does. Worth it for float16: 1.3 times as fast from memory.
         """
         cut, size = self.cut, DTYPE_BYTES[self.cut.layout.dtype]
         line = LINE // size
@@ -285,9 +287,9 @@ class Cache:
         store(scratch.keys, T.Cast("float32", seen[0]), 0, 0)
 
     def prefetch(self, tile: Tile, which: int, key: Expr) -> None:
-        """Ask for the first line of each of `side` keys or values from `key` on.
+        """Prefetch the first line of each of `side` keys or values from `key` on.
 
-        No hardware foresees the next page; once a row is read it fetches the rest by itself.
+        No hardware predicts the next page; once a row is read it fetches the rest by itself.
         """
         with T.If(key < tile.end), T.Then():
             page, offset = self.place(tile, key)

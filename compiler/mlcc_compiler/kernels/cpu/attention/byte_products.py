@@ -1,11 +1,11 @@
-"""Few rows against 8-bit pages by products of bytes: four and their sum by one instruction
-(VPDPBUSD, SDOT), with no conversion of what is read.
+"""Attention of few rows to 8-bit pages by byte dot products: four products and their sum in one
+instruction (VPDPBUSD, SDOT), without converting the pages.
 
-Pages have their numbers in fours (`kv_place`): a vector is four dimensions of neighbouring keys, or
-four values' neighbouring dimensions. Queries, and a block's weights times the scales of its values,
-become two bytes a number, some 15 bits of the row's largest: 256 times finer than what the pages
-hold. Sums are whole numbers. Where codes are unsigned, those of pages are flipped to be 128 more,
-and sums begin at what that adds. Many rows, other CPUs: `columns.py`.
+Pages store quads (`kv_place`): a vector is four dimensions of neighbouring keys, or neighbouring
+dimensions of four values. Queries, and a block's weights times the scales of its values, become two
+bytes a number, some 15 bits of the row's largest: 256 times finer than the pages. Sums are
+integers. For instructions with unsigned codes, the pages' bytes are flipped to be 128 more, and
+sums start at the compensation. Many rows and other CPUs: `columns.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _AHEAD = 4  # pages between a prefetch of values and their use
 
 
 class ByteScores(ColumnScores):
-    """`Scores` whose few rows are bytes."""
+    """`Scores` with byte products for few rows."""
 
     def start(self, tile: Tile, scratch: Scratch) -> None:
         super().start(tile, scratch)
@@ -104,12 +104,12 @@ class ByteValues:
         self.cut, self.cache = cut, cache
 
     def add(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """`scratch.scores` has the weights of a block."""
+        """Add a block, whose weights are in `scratch.scores`."""
         cut = self.cut
         lanes = cut.key_lanes
 
         def weights(r: Expr, at: Expr) -> Expr:
-            """Nothing past the block's end."""
+            """Zero past the block's end."""
             inside = _ramp(at, lanes) < spread(T.Cast("int32", size), lanes)
             return T.Select(inside, scratch.scores[r, at], spread(0.0, lanes))
 
@@ -163,7 +163,7 @@ class ByteValues:
 
 
 class _Sums:
-    """A register tile: of each row and vector, the products with both bytes of the row."""
+    """A register tile: for each row and vector, the products with both bytes of the row."""
 
     def __init__(
         self, isa: Isa, of: RowBytes, row: Expr, rows: int, vectors: int, lanes: int
@@ -182,7 +182,7 @@ class _Sums:
         return (part * self.rows + r) * self.vectors + v
 
     def add(self, at: Expr, load: Callable[[int], Expr]) -> None:
-        """Four numbers of the rows from `at` on times load(v): bytes of pages."""
+        """Add four numbers of the rows from `at` on times load(v), bytes of pages."""
         wide = QUAD * self.lanes
         codes = []
         for v in range(self.vectors):
@@ -206,13 +206,13 @@ class _Sums:
 
 
 def _rows_at_once(cut: Blocking) -> int:
-    """Two sums for each row and vector stay in registers."""
+    """Rows per register tile: two sums for each row and vector stay in registers."""
     return 4 if cut.isa.registers >= 32 else 2
 
 
 def to_bytes(rows: RowBytes, r: Expr, size: Expr, lanes: int, load: Callable[[Expr], Expr]) -> None:
-    """Emit row r of `rows`: `size` numbers, whole vectors of `lanes`, of which load(span) gives
-    one. A number that is not finite makes the scale so."""
+    """Emit row r of `rows`: `size` numbers, in whole vectors of `lanes`, of which load(span) gives
+    one. A non-finite number makes the scale non-finite."""
     ints = vector("int32", lanes)
     steps = size // lanes if isinstance(size, int) else T.floordiv(size, lanes)
     top, sums = Registers(1, lanes, "int32"), Registers(2, lanes, "int32")
@@ -244,6 +244,6 @@ def to_bytes(rows: RowBytes, r: Expr, size: Expr, lanes: int, load: Callable[[Ex
 
 
 def _ramp(at: Expr, lanes: int) -> Expr:
-    """The numbers of the elements of a span, in 32 bits."""
+    """The indices of a span's elements, in 32 bits."""
     first = at if lanes == 1 else at.base
     return T.Ramp(T.Cast("int32", first), 1, lanes)

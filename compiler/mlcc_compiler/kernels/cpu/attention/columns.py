@@ -1,8 +1,9 @@
-"""Scores of a tile whose keys lie in columns: in a page dimension after dimension, keys as lanes.
+"""Scores of a tile whose pages store keys in columns: dimension after dimension, with keys as
+lanes.
 
-A register tile multiplies, each number of a query with a vector of keys: no lane is ever summed.
-Few rows (decode) read the pages themselves, and ask for the next ones while they compute; for many
-rows (prefill) a block of keys is converted once into scratch.
+A register tile multiplies each number of a query with a vector of keys: no sum over lanes is
+needed. Few rows (decode) read the pages directly and prefetch the next ones while computing; for
+many rows (prefill) a block of keys is converted once into scratch.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ColumnScores(Scores):
             row_tiles(tile.rows, fit.rows, cut.shape.group, body)
 
     def start(self, tile: Tile, scratch: Scratch) -> None:
-        """Ask for what a task reads first: keys and values of some pages."""
+        """Prefetch what a task reads first: keys and values of some pages."""
         cut, size = self.cut, self.cut.layout.page_size
         line = LINE // DTYPE_BYTES[cut.layout.dtype]
         lines = -(-size * cut.shape.head_dim // line)

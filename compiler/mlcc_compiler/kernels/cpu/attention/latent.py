@@ -1,7 +1,7 @@
 """Latent attention (DeepSeek-AI, 2024) over pages of latents, absorbed form, on the CPU.
 
 It is `attention.py` with one KV head whose keys are rows of rank + rope numbers and whose values
-are the first `rank` of the same rows. Sums are taken of all columns (of 576, where 512 are wanted).
+are the first `rank` of the same rows. Sums are computed for all columns (576, where 512 are used).
 """
 
 from collections.abc import Sequence
@@ -77,13 +77,14 @@ def attend_latents(isa: Isa, layout: MlaLayout) -> PrimFunc:
 
 @dataclass(frozen=True)
 class _Blocking(Blocking):
-    """Vectors that end where the values end; blocks of one length, as scratch has keys of them."""
+    """Vector widths that divide the values' size; blocks of one length, as scratch stores keys of
+    them."""
 
     rank: int
 
     @property
     def key_columns(self) -> bool:
-        """A latent is key and value."""
+        """False: a latent is both key and value."""
         return False
 
     @property
@@ -101,7 +102,7 @@ class _Blocking(Blocking):
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Pages of latents, read as pages of keys and values of one head."""
+    """Presents pages of latents as pages of keys and values of one head."""
 
     pages: Expr
 

@@ -1,5 +1,6 @@
-"""Round latent attention (`mlcc_compiler.ir.mla`) on the CPU: the products with each head's part of
-kv_b_proj, and the append, which normalises and rotates. The attention is `attention/latent.py`.
+"""Kernels around latent attention (`mlcc_compiler.ir.mla`) on the CPU: the products with each
+head's part of kv_b_proj, and the append, which normalises and rotates. The attention is
+`attention/latent.py`.
 """
 
 from collections.abc import Callable
@@ -39,8 +40,8 @@ _TOKENS = 32  # of a task: the rows that read a head's weights while they are in
 
 
 def latent_query(isa: Isa, shape: MlaShape) -> PrimFunc:
-    """(q f32[n, heads, nope + rope], weight, table f32[n, rope]) -> f32[n, heads, rank + rope]:
-    what asks latents, then the rest of q turned."""
+    """(q f32[n, heads, nope + rope], weight, table f32[n, rope]) -> f32[n, heads, rank + rope]: the
+    query for latents, then the rotated rest of q."""
     nope, rope, rank, each = shape.nope, shape.rope, shape.rank, shape.nope + shape.value
     fit = tile_shape(fit_lanes(rank, isa.lanes), isa.lanes)
     vectors = fit_lanes(rank // fit.lanes, fit.vectors)
@@ -80,7 +81,7 @@ def latent_query(isa: Isa, shape: MlaShape) -> PrimFunc:
 
 
 def latent_value(isa: Isa, shape: MlaShape) -> PrimFunc:
-    """(x f32[n, heads, rank], weight) -> f32[n, heads, value]: sums of each head's values, from
+    """(x f32[n, heads, rank], weight) -> f32[n, heads, value]: each head's values from weighted
     sums of latents."""
     rank, value, each = shape.rank, shape.value, shape.nope + shape.value
     lanes = fit_lanes(rank, isa.lanes)
@@ -116,9 +117,9 @@ def latent_value(isa: Isa, shape: MlaShape) -> PrimFunc:
 
 def append_latent(isa: Isa, layout: MlaLayout) -> PrimFunc:
     """(x f32[n, rank + rope], norm f32[rank], table f32[n, rope], token_slots i32[n], pages) ->
-    pages, in place: x's latent normalised and its key turned.
+    pages, in place: x's latent normalised and its key rotated.
 
-    Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere.
+    Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nothing.
     """
     rank, rope = layout.shape.rank, layout.shape.rope
     lanes = fit_lanes(rank, isa.lanes)
@@ -163,7 +164,7 @@ def _each_head(heads: int, tokens: Expr, body: Callable[[Expr, Expr, Expr], None
 def _turn(
     rope: int, table: Expr, i: Expr, source: tuple[Expr, ...], target: tuple[Expr, ...]
 ) -> None:
-    """Turn the pairs from source (a buffer and an index) on, by token i's angles."""
+    """Rotate the pairs from `source` (a buffer and an index) on, by token i's angles."""
     x, *x_at = source
     y, *y_at = target
     with T.serial(rope // 2) as j:

@@ -1,8 +1,8 @@
 """Scores of a tile: queries times one block of keys, in one of two ways.
 
-For few rows (decode) each key is read once as it lies. For many rows (prefill) the block is brought
-into scratch, where keys are the lanes, and a register tile multiplies. Here for keys that lie one
-after another, as values do (latents); `columns.py` is for pages of keys.
+For few rows (decode) each key is read once from its page. For many rows (prefill) the block is
+converted into scratch with keys as lanes, and a register tile multiplies. This file is for keys
+stored one after another, as values are (latents); `columns.py` is for pages of keys.
 """
 
 from collections.abc import Callable
@@ -35,13 +35,13 @@ Load = Callable[[int, Expr], Expr]
 
 
 class Scores:
-    """Emits scratch.scores[row, j] = query of the row . key begin + j; junk past `size`."""
+    """Emits scratch.scores[row, j] = query of the row . key begin + j; undefined past `size`."""
 
     def __init__(self, cut: Blocking, cache: Cache) -> None:
         self.cut, self.cache = cut, cache
 
     def start(self, tile: Tile, scratch: Scratch) -> None:
-        """Before the first block of few rows: nothing, each block is touched."""
+        """Runs before the first block of few rows; nothing here, as each block is touched."""
 
     def many(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
         """For tiles of any rows; a block is at most `cut.block` keys."""
@@ -62,7 +62,7 @@ class Scores:
             self._score_group(tile, g * side, lambda i, at: keys(offset + i, at), scratch)
 
     def _visit(self, tile: Tile, key: Expr) -> tuple[Expr, Expr]:
-        """Where a group of keys lies; asks for later keys and for its own values."""
+        """The location of a group of keys; prefetches later keys and this group's values."""
         if self.cut.layout.dtype == "float32":
             self.cache.prefetch(tile, KEYS, bind(key + _AHEAD * self.cut.side))
             self.cache.prefetch(tile, VALUES, key)
@@ -80,13 +80,13 @@ class Scores:
         row_tiles(tile.rows, self._rows_at_once(), group, body)
 
     def _rows_at_once(self) -> int:
-        """Queries that share a load of a key; with 16 registers (AVX2) it is best read again."""
+        """Queries that share a load of a key; with 16 registers (AVX2) reloading is faster."""
         if self.cut.lanes == 8:
             return 1
         return 4 if self.cut.shape.group == 3 else 2
 
     def _products(self, i: int, keys: Load, row: Expr, rows: int, scratch: Scratch) -> list[Expr]:
-        """Of each row: key i times the query, not yet summed over the lanes."""
+        """For each row: key i times the query, not yet summed over the lanes."""
         lanes = self.cut.dim_lanes
         sums = Registers(rows, lanes)
         for r in range(rows):
@@ -107,7 +107,8 @@ class Scores:
         return [sums[r] for r in range(rows)]
 
     def load_keys(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """scratch.keys[d, j] = key begin + j, transposed. Lanes past the block's end are junk."""
+        """scratch.keys[d, j] = key begin + j, transposed. Lanes past the block's end are
+        undefined."""
         cut = self.cut
         side = cut.side
         with T.serial(T.floordiv(size + side - 1, side)) as g:

@@ -2,7 +2,7 @@
 
 FlashAttention (Dao et al., 2022) on a CPU: keys are taken in blocks, shared by all query rows of
 the tile, that is by several tokens and by every head of the group; scores, running maximum and sum
-stay in scratch. Which tile is whose task, and the merging of key ranges, is in `attention.py`.
+stay in scratch. Distribution of tiles and the merging of key ranges are in `attention.py`.
 """
 
 from collections.abc import Callable, Iterator
@@ -66,7 +66,7 @@ class TileKernel:
         return (ColumnScores if self.cut.key_columns else Scores)(self.cut, self.cache)
 
     def run(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
-        """Fill scratch.sums, .top and .total; the answer of a row is sums / total."""
+        """Fill scratch.sums, .top and .total; a row's output is sums / total."""
         with T.If(tile.rows <= FEW):
             with T.Then():
                 ask = self.cut.key_columns
@@ -81,7 +81,7 @@ class TileKernel:
                     self._blocks(tile, self.cut.block, self.scores.many, scratch, False)
 
     def _blocks(self, tile: Tile, block: int, score: Score, scratch: Scratch, few: bool) -> None:
-        """Block after block of the range's keys."""
+        """Loop over the blocks of the range's keys."""
         count = T.floordiv(T.max(tile.end - tile.begin, 0) + block - 1, block)
         with T.serial(count) as i:
             begin = bind(tile.begin + i * block)
@@ -93,7 +93,7 @@ class TileKernel:
             self._add_values(tile, begin, size, scratch, few)
 
     def _load_queries(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
-        """Scaled queries, row after row; sums and totals from zero."""
+        """Scale the queries; zero sums and totals."""
         cut, lanes = self.cut, self.cut.dim_lanes
         with T.serial(tile.rows) as r:
             token, head = self.cut.row(tile, r)
@@ -105,10 +105,10 @@ class TileKernel:
             store(scratch.total, T.float32(0), r)
 
     def _softmax(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """Scores become weights exp(score - top); totals and the factor for old sums follow.
+        """Turn scores into weights exp(score - top); update totals and the factor for older sums.
 
-        Scales of 8-bit pages belong here, once a key: a key's to its score, a value's to its
-        weight, but not to the total.
+        Scales of 8-bit pages are applied here, once a key: the key's to its score, the value's to
+        its weight, but not to the total.
         """
         cut, lanes = self.cut, self.cut.key_lanes
         vectors = bind(T.floordiv(size + lanes - 1, lanes))
@@ -139,8 +139,8 @@ class TileKernel:
         self._shrink(tile, scratch)
 
     def _shrink(self, tile: Tile, scratch: Scratch) -> None:
-        """Of all rows: the factor by which older sums are too large, and what totals have become;
-        scratch.shrink holds the older tops."""
+        """For all rows: the correction factor of older sums, and the corrected totals;
+        scratch.shrink holds the older maxima."""
         lanes = self.cut.lanes
         with T.serial(T.floordiv(tile.rows + lanes - 1, lanes)) as i:
             at = span(i * lanes, lanes)
@@ -150,8 +150,8 @@ class TileKernel:
             store(scratch.total, scratch.total[at] * scratch.shrink[at] + scratch.added[at], at)
 
     def _visible(self, score: Expr, first: Expr, position: Expr, size: Expr) -> Expr:
-        """Softcapped score; -infinity where the key is ahead of the query, or outside its window,
-        or past the block's `size`."""
+        """Score after the soft cap; -infinity where the key is ahead of the query, outside its
+        window, or past the block's `size`."""
         cut, lanes = self.cut, self.cut.key_lanes
         if cut.shape.softcap is not None:
             score = tanh(score * spread(1.0 / cut.shape.softcap, lanes)) * spread(
@@ -169,8 +169,7 @@ class TileKernel:
         return T.Select(seen, score, spread(-T.infinity("float32"), lanes))
 
     def _add_values(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch, few: bool) -> None:
-        """scratch.sums = sums * shrink + weights x values; of few rows with later values asked
-        for."""
+        """scratch.sums = sums * shrink + weights x values; few rows prefetch later values."""
         cut = self.cut
         if few and self.bytes is not None:
             self.bytes.add(tile, begin, size, scratch)
@@ -189,7 +188,7 @@ class TileKernel:
             column += vectors * fit.lanes
 
     def _load_values(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """scratch.values = those of a block, once for all rows."""
+        """Load a block's values into scratch.values, once for all rows."""
         cut, lanes = self.cut, self.cut.dim_lanes
         vectors = cut.shape.head_dim // lanes
         with self._pages(tile, begin, size) as (start, page, count), T.grid(count, vectors) as at:

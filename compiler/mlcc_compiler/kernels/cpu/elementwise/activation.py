@@ -42,13 +42,13 @@ def gelu_tanh(x: Expr) -> Expr:
 
 
 def relu2(x: Expr) -> Expr:
-    """The square of what is above 0 (So et al., 2021)."""
+    """The square of max(x, 0) (So et al., 2021)."""
     above = bind(maximum(x, spread(0.0, lanes_of(x))))
     return above * above
 
 
 def identity(x: Expr) -> Expr:
-    """x: what is gated is a product."""
+    """x: for products without an activation."""
     return x
 
 

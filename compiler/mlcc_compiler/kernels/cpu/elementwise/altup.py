@@ -1,5 +1,6 @@
-"""What Gemma 3n has beside other models, on the CPU: several hidden states of a token, mixed by
-coefficients of its own (AltUp; Baykal et al., 2023), and gates of which few are not 0. f32."""
+"""Kernels of Gemma 3n on the CPU: several hidden states of a token, mixed with learned coefficients
+(AltUp; Baykal et al., 2023), and sparse gates. f32.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def match_magnitude(isa: Isa, row: Sizes, like: Sizes, least: float) -> PrimFunc
 
 
 def above(isa: Isa, row: Sizes, deviations: float) -> PrimFunc:
-    """(x f32[n, size]) -> what is above the row's mean and so many standard deviations, or 0: see
+    """(x f32[n, size]) -> max(x - (mean + deviations * standard deviation), 0) per row: see
     `ops.above`."""
     (size,) = row
 

@@ -1,4 +1,4 @@
-"""Columns of groups brought together: no arithmetic."""
+"""Concatenation and selection of columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, kern
 
 
 def side_by_side(isa: Isa, *rows: Sizes) -> PrimFunc:
-    """(parts f32[n, size]) -> f32[n, sum of sizes]: their columns, one part's after the other's."""
+    """(parts f32[n, size]) -> f32[n, sum of sizes]: the parts' columns concatenated."""
     sizes = [size for (size,) in rows]
 
     def body(*buffers: Expr) -> None:
@@ -33,7 +33,7 @@ def side_by_side(isa: Isa, *rows: Sizes) -> PrimFunc:
 
 
 def take_parts(isa: Isa, row: Sizes, groups: int, text: str) -> PrimFunc:
-    """(x f32[n, width]) -> f32[n, wanted]: of every group each part, part after part."""
+    """(x f32[n, width]) -> f32[n, wanted]: each part of every group, part after part."""
     parts = list(parts_of(row[0], groups, text))
     wanted = groups * sum(part.size for part in parts)
 

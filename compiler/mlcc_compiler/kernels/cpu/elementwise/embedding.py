@@ -1,8 +1,8 @@
-"""Look up rows of an embedding table: a plain [V, H] table, or the packed form of a linear weight.
+"""Embedding lookup: a plain [V, H] table, or the packed form of a linear weight.
 
 Reading the packed form lets a tied head and embedding share one copy. Ids outside the table are
-clamped to it, so that a bad id can give a wrong row but never a crash. No speed is sought here:
-a token costs less than half a microsecond.
+clamped to it, so that a bad id can give a wrong row but never a crash. Not optimised for speed: a
+token costs less than half a microsecond.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def emit_embedding(
 
 
 def layout(isa: Isa, shape: Sequence[int], scheme_name: str) -> WeightLayout:
-    """A float table that is only looked up keeps its rows; codes pack as a linear's."""
+    """A float table that is only looked up keeps its rows; codes are packed as a linear's."""
     row = scheme(scheme_name)
     vocab, hidden = shape
     if row.is_float:
@@ -50,7 +50,7 @@ def layout(isa: Isa, shape: Sequence[int], scheme_name: str) -> WeightLayout:
 
 
 def table_tensor(vocab: int, hidden: int, scheme: Scheme) -> PhysicalTensor:
-    """How `embedding_table` wants its table: plain rows, bf16 as its bits."""
+    """The tensor of `embedding_table`: plain rows, bf16 as its bits."""
     dtype = "uint16" if scheme.dtype == "bfloat16" else scheme.dtype
     return PhysicalTensor("", (vocab, hidden), dtype)
 

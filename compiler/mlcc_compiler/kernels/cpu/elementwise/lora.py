@@ -1,7 +1,6 @@
-"""What low-rank adapters add to a linear layer, of any mix of adapters and ranks in one step: x
-is multiplied with the slot's A, then that with its B (LoRA; Hu et al., 2021; as in Punica, Chen et
-al., 2023, each token finds its own matrices). CPU kernels in f32. A token without an adapter costs
-a look.
+"""LoRA on the CPU (Hu et al., 2021), with any mix of adapters and ranks in one step: x times the
+slot's A, then times its B. As in Punica (Chen et al., 2023), each token reads its own matrices.
+f32. A token without an adapter costs one check.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def adapt_expand(isa: Isa, shape: LoraShape) -> PrimFunc:
 
 @contextmanager
 def _adapted(shape: LoraShape, words: Expr, i: Expr) -> Iterator[tuple[Expr, Expr]]:
-    """What follows is for a token whose sequence has an adapter: its slot and rank, int64."""
+    """Condition for tokens whose sequence has an adapter: yields its slot and rank, int64."""
     step = Step(shape.layout, words)
     with T.If(i < T.Cast("int64", step.count("tokens"))), T.Then():
         owner = bind(T.Cast("int64", step.token(i, "sequence")))

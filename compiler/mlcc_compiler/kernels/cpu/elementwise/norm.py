@@ -61,9 +61,8 @@ def add_rms_norm(
 
 
 def layer_norm(isa: Isa, row: Sizes, weight: Sizes, *rest: Any) -> PrimFunc:
-    """(x f32[n, size], w f32[size], perhaps a bias f32[size]) -> (x - mean(x)) *
-    rsqrt(variance(x) + eps) * (offset + w) + bias. The rest: perhaps the bias' sizes, eps, offset.
-    """
+    """(x f32[n, size], w f32[size], optional bias f32[size]) -> (x - mean(x)) * rsqrt(variance(x) +
+    eps) * (offset + w) + bias. rest: the bias's sizes if any, eps, offset."""
     *bias, eps, offset = rest
     (size,) = row
 
@@ -112,7 +111,7 @@ class Normalise:
         each(self.size, self.lanes, write)
 
     def weight(self, w: Expr, j: Expr, k: int) -> Expr:
-        """What k elements from j on are multiplied with."""
+        """The factor of k elements from j on."""
         return w[span(j, k)] + spread(self.offset, k) if self.offset else w[span(j, k)]
 
     def scale(self, load: Callable[[Expr, int], Expr]) -> Expr:

@@ -1,4 +1,4 @@
-"""What encoders need beside what decoders do: ids that say two things, and one row of a text."""
+"""Kernels that only encoders need: mean pooling, and splitting combined ids."""
 
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir._tvm import T, tirx

@@ -1,7 +1,7 @@
-"""Rotary position embedding (Su et al., 2021), of halves as Hugging Face has it or of neighbouring
-pairs as the paper has: a table of cosines and sines once per step, applied to queries and keys of
-every layer. Scaling variants (YaRN,
-Llama 3, linear) are not here: they change `inv_freq` and `mscale`, which the caller gives.
+"""Rotary position embedding (Su et al., 2021), of halves as in Hugging Face or of neighbouring
+pairs as in the paper: a table of cosines and sines once per step, applied to queries and keys of
+every layer. Scaling variants (YaRN, Llama 3, linear) change `inv_freq` and `mscale`, which are
+arguments.
 """
 
 from mlcc_compiler.ir._tvm import T
@@ -46,9 +46,9 @@ def growth(isa: Isa, position: Sizes, beta: float, length: int) -> PrimFunc:
 
 
 def rope(isa: Isa, row: Sizes, table: Sizes, pairs: int) -> PrimFunc:
-    """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x with its first rotary_dim turned.
+    """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x with its first rotary_dim rotated.
 
-    Element j < rotary_dim / 2 goes with j + rotary_dim / 2, or by `pairs` 2 j with 2 j + 1; the
+    Element j < rotary_dim / 2 pairs with j + rotary_dim / 2, or with `pairs` 2 j with 2 j + 1; the
     rest of a head is copied.
     """
     turn = _turn_pairs if pairs else _turn
@@ -81,7 +81,7 @@ def _turn(x: Expr, table: Expr, y: Expr, i: Expr, h: Expr, rotary_dim: int, lane
 def _turn_pairs(
     x: Expr, table: Expr, y: Expr, i: Expr, h: Expr, rotary_dim: int, lanes: int
 ) -> None:
-    """The same of neighbours, one pair at a time."""
+    """Emit the rotation of neighbouring pairs, one pair at a time."""
     half = rotary_dim // 2
     with T.serial(half) as j:
         a, b = bind(x[i, h, 2 * j]), bind(x[i, h, 2 * j + 1])

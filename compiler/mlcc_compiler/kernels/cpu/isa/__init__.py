@@ -1,1 +1,1 @@
-"""What CPU kernels use of an instruction set: vectors, register tiles, AMX."""
+"""CPU instruction sets: vectors, register tiles, AMX."""

@@ -1,13 +1,14 @@
-"""AMX: registers of 16 rows of 64 bytes, and products of two of bf16 added to one of float32.
+"""AMX: tile registers of 16 rows of 64 bytes, and products of two bf16 tiles accumulated in
+float32.
 
-LLVM's text of what kernels call, as TVM has no words for it; each call is written out where it
-stands. The eight registers are used in one way: a square of sums, 32 rows by 32 columns, is in 0 to
-3, row by row; 32 numbers of each row are in 4 and 5, of each column in 6 and 7, two of a column in
-each 32 bits. LLVM takes all of it for reads and writes of memory, so nothing moves past it.
+As TVM has no AMX intrinsics, kernels call functions given as LLVM IR text, which are inlined. The
+eight registers have fixed roles: a square of sums, 32 rows by 32 columns, is in 0 to 3, row by row;
+32 numbers of each row are in 4 and 5, of each column in 6 and 7, two of a column in each 32 bits.
+LLVM treats the calls as reads and writes of memory, so nothing is moved past them.
 
-A thread says the shape of its registers first and gives them up last (`tiles`); that the process
-may have them is `mlcc.util.machine`'s. Source: Intel's Architecture Instruction Set Extensions
-Programming Reference, "Intel AMX". Knows nothing of how matrices lie.
+A thread configures its registers first and releases them last (`tiles`); permission for the process
+is `mlcc.util.machine`. Source: Intel's Architecture Instruction Set Extensions Programming
+Reference, "Intel AMX". Knows nothing of matrix layouts.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ Expr = Any
 SIDE = 32
 """Rows and columns of the square of sums."""
 DEPTH = 32
-"""Products that a step adds to each of them."""
+"""Products per step and sum."""
 STEP_WORDS = DEPTH * SIDE // 2
-"""Of 32 bits, that the columns of a step take: [2, 16 pairs, 16 columns]."""
+"""32-bit words of a step's columns: [2, 16 pairs, 16 columns]."""
 
 _SHAPE = "\\01" + "\\00" * 15 + "\\40\\00" * 8 + "\\00" * 16 + "\\10" * 8 + "\\00" * 8
 """Palette 1, eight times 64 bytes, eight times 16 rows."""
@@ -93,31 +94,31 @@ declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
 
 @contextmanager
 def imported() -> Iterator[None]:
-    """Within it all that follows may be emitted."""
+    """Inside, the functions below may be emitted."""
     with B.attr(T.int32(0), "pragma_import_llvm", _IR + PAIR_IR):
         yield
 
 
 @contextmanager
 def tiles() -> Iterator[None]:
-    """A task, or part of one, whose thread has the registers."""
+    """Configure the thread's tile registers inside the block."""
     _call("mlcc_tiles_begin")
     yield
     _call("mlcc_tiles_end")
 
 
 def zero() -> None:
-    """Emit: all sums are zero."""
+    """Emit: zero all sums."""
     _call("mlcc_tiles_zero")
 
 
 def load(sums: Expr) -> None:
-    """Emit: the sums are those at an address, f32[32, 32]."""
+    """Emit: load the sums from an address, f32[32, 32]."""
     _call("mlcc_tiles_load", sums)
 
 
 def store(sums: Expr) -> None:
-    """Emit: they go there."""
+    """Emit: store the sums to an address."""
     _call("mlcc_tiles_store", sums)
 
 

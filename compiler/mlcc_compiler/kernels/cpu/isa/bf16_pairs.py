@@ -1,9 +1,9 @@
-"""bf16 numbers, two in each lane of 32 bits: their products, and how float32 becomes them.
+"""bf16 pairs: two bf16 numbers in each lane of 32 bits, their products, and conversion from
+float32.
 
-LLVM's own text of what kernels call, which they import: TVM makes float32 of all bf16 there is
-before it writes LLVM, so that no call of ours could have operands of bf16. Each function is written
-out in the place of its call. All of it is for `has_bf16` alone. The instructions round to nearest
-even, once a pair of products, and take subnormals for zero.
+Kernels import functions as LLVM IR text: TVM widens all bf16 to float32 before it writes LLVM, so
+none of its calls could have bf16 operands. Each function is inlined. For `has_bf16` CPUs only. The
+instructions round to nearest even, once a pair of products, and flush subnormals to zero.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ define linkonce_odr hidden <16 x float> @{DOT2}(<16 x float> %acc, <32 x i16> %a
 }}
 declare <16 x float> @{_DPBF16}(<16 x float>, <32 x bfloat>, <32 x bfloat>)
 """
-"""What a kernel imports for `dot2`."""
+"""LLVM IR of `dot2`."""
 
 _CVT2 = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 PAIR_IR = f"""
@@ -47,23 +47,23 @@ define linkonce_odr hidden <16 x i32> @{PAIR}(<16 x float> %a, <16 x float> %b) 
 }}
 declare <32 x bfloat> @{_CVT2}(<16 x float>, <16 x float>)
 """
-"""For `pair` and `halves`."""
+"""LLVM IR of `pair` and `halves`."""
 
 
 @contextmanager
 def imported(text: str) -> Iterator[None]:
-    """Within it functions of this text of LLVM's may be called."""
+    """Inside, functions of this LLVM IR text may be called."""
     with B.attr(T.int32(0), "pragma_import_llvm", text):
         yield
 
 
 def dot2(acc: Expr, a: Expr, b: Expr) -> Expr:
-    """acc f32x16 + the sums of two products of bf16 in each lane; of a and b the bits, u16x32."""
+    """acc f32x16 + the sums of two products of bf16 in each lane; a and b are bits, u16x32."""
     return T.call_extern("float32x16", DOT2, acc, a, b)
 
 
 def pair(first: Expr, second: Expr) -> Expr:
-    """i32x16: of each lane both numbers, f32x16, as the nearest bf16, the first in the low half."""
+    """i32x16: the nearest bf16 of both numbers, f32x16, per lane, the first in the low half."""
     return T.call_extern("int32x16", PAIR, first, second)
 
 

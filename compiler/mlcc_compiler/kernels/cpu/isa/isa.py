@@ -1,7 +1,7 @@
-"""What the kernels need to know of a CPU: vector width, registers, and how it multiplies bytes.
+"""CPU instruction sets: vector width, registers, and byte dot products.
 
 Derived from a target row's architecture and feature list, never from the machine that compiles.
-`dot4` is the one place with instruction names; everything else is portable vector TIR.
+`dot4` is the only place with instruction names; everything else is portable vector TIR.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,21 +25,22 @@ class Isa:
     registers: int
     """Architectural vector registers: bounds the register tiles."""
     has_f16: bool = False
-    """float16 vectors convert to float32 in one instruction."""
+    """Whether float16 vectors convert to float32 in one instruction."""
     has_bf16: bool = False
-    """Products of bf16 are added in pairs to float32: see `bf16_pairs.py`."""
+    """Whether products of bf16 pairs are accumulated in float32: see `bf16_pairs.py`."""
     has_permutes: bool = False
-    """A byte is looked up among 64 by six bits of another: see `linear/permute_lookup.py`."""
+    """Whether 64-byte table lookups exist: see `linear/permute_lookup.py`."""
     has_tiles: bool = False
-    """Registers of 16 rows, for products of many rows: see `amx.py`."""
+    """Whether AMX exists: see `amx.py`."""
     activation_dtype: str = "float32"
-    """What operators hand to one another."""
+    """Dtype of the activations between operators."""
     activation_parts: int = 1
-    """int8 numbers that stand for one activation where it meets codes: 2 are 16 bits."""
+    """int8 numbers per activation in products with codes: 2 are 16 bits."""
     tile_columns: int = 0
-    """Columns of a tile of a stored matrix; 0 = two vectors. Of a target's row, as the next is."""
+    """Columns of a tile of a stored matrix; 0 = two vectors. Set by a target's row, as the next
+    field."""
     stored_signed: bool | None = None
-    """Whether 8-bit codes lie in memory less 128; None = as the dot product takes them."""
+    """Whether 8-bit codes are stored minus 128; None = as the dot product takes them."""
 
     @property
     def lanes(self) -> int:
@@ -47,13 +48,13 @@ class Isa:
 
     @property
     def signed_codes(self) -> bool:
-        """The dot product takes 8-bit codes less 128, as it wants them signed. SSE2's does not
-        care; it takes them as Arm's do, so that one Android folder serves both."""
+        """Whether the dot product takes 8-bit codes minus 128, as signed bytes. SSE2 could take
+        either; it uses Arm's form, so that one Android folder serves both."""
         return self.dot in ("avx2", "sse2", "neon_i8mm", "neon_dotprod", "neon")
 
     @property
     def flips_codes(self) -> bool:
-        """8-bit codes lie in memory otherwise than the dot product takes them."""
+        """Whether 8-bit codes are stored in the other form than the dot product takes."""
         return self.stored_signed not in (None, self.signed_codes)
 
     @classmethod
@@ -120,7 +121,7 @@ def dot4(isa: Isa, acc: Expr, codes: Expr, x: Expr, bits: int = 8) -> Expr:
 
 def matrix_dot(acc: Expr, rows: Expr, columns: Expr) -> Expr:
     """acc i32x4, [r0 c0, r0 c1, r1 c0, r1 c1], + the products of two rows with two columns, eight
-    bytes of each: s8x16. For `neon_i8mm` alone."""
+    bytes of each: s8x16. For `neon_i8mm` only."""
     return _call("llvm.aarch64.neon.smmla", "int32x4", acc, rows, columns)
 
 

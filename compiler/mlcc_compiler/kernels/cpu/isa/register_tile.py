@@ -18,7 +18,7 @@ Step = Callable[..., None]
 
 @dataclass(frozen=True)
 class TileShape:
-    """How many sums fit in the registers: `rows` x `vectors` of them, of `lanes` each."""
+    """Sums that fit in the registers: `rows` x `vectors` of them, of `lanes` each."""
 
     rows: int
     vectors: int
@@ -26,7 +26,7 @@ class TileShape:
 
 
 def tile_shape(lanes: int, wide: int) -> TileShape:
-    """For a target whose widest vector is `wide`: AVX2 has 16 registers, the others 32."""
+    """The tile for a target whose widest vector is `wide`: AVX2 has 16 registers, the others 32."""
     return TileShape(4, 2 if wide == 8 else 4, lanes)
 
 
@@ -37,7 +37,7 @@ def split(total: int, most: int) -> list[int]:
 
 
 def row_tiles(rows: Expr, most: int, group: int, body: Callable[[Expr, int], None]) -> None:
-    """Emit body(first_row, count) over `rows`, known when it runs to be a multiple of `group`."""
+    """Emit body(first_row, count) over `rows`, a run-time multiple of `group`."""
     with T.serial(T.floordiv(rows, most)) as tile:
         body(tile * most, most)
     rest = bind(T.floormod(rows, most))
@@ -97,7 +97,7 @@ def lane_sums(count: int, leaf: Callable[[int], list[Expr]]) -> list[Expr]:
     """`leaf(i)` gives some vectors; output r holds in lane i the sum of the lanes of leaf(i)[r].
 
     `count` is a power of two and at most the lanes of a leaf. Neighbours are added in halves as
-    soon as there are two, so that few vectors are alive.
+    soon as there are two, so that few vectors are live.
     """
     return [_fold(x, count) for x in _merged(0, count, leaf)]
 

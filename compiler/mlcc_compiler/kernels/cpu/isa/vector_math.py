@@ -54,7 +54,7 @@ def vector(dtype: str, lanes: int) -> str:
 
 
 def spread(value: Expr, lanes: int) -> Expr:
-    """A scalar, or a Python float, in every lane."""
+    """A scalar, or a Python float, broadcast to every lane."""
     scalar = T.float32(value) if isinstance(value, (int, float)) else value
     return scalar if lanes == 1 else T.Broadcast(scalar, lanes)
 
@@ -106,7 +106,7 @@ def exp(x: Expr) -> Expr:
 
 
 def exp_falling(x: Expr) -> Expr:
-    """The same of x <= 0, or NaN, in fewer instructions: weights of a softmax."""
+    """e**x for x <= 0 or NaN, in fewer instructions than `exp`: weights of a softmax."""
     lanes = lanes_of(x)
     x = bind(x)
     mantissa, bits = _exp_parts(x)
@@ -117,8 +117,8 @@ def exp_falling(x: Expr) -> Expr:
 
 
 def exp2_falling(x: Expr) -> Expr:
-    """2**x of x <= 0, or NaN, within 3e-6 of it, of less than -125 zero: weights of a softmax that
-    will be bf16."""
+    """2**x for x <= 0 or NaN, within 3e-6, zero below -125: softmax weights that are rounded to
+    bf16."""
     lanes = lanes_of(x)
     x = bind(x)
     bits = bind(T.reinterpret(vector("int32", lanes), x + spread(_ROUND, lanes)))
@@ -142,8 +142,7 @@ def _exp_parts(x: Expr) -> tuple[Expr, Expr]:
 
 
 def log(x: Expr) -> Expr:
-    """The natural logarithm of a normal number above 0, within 2 ulp; of others it is no number
-    that means anything."""
+    """The natural logarithm of a normal positive number, within 2 ulp; undefined for others."""
     lanes = lanes_of(x)
     bits = bind(T.reinterpret(vector("int32", lanes), x))
     power = T.shift_right(bits, spread(T.int32(23), lanes)) - spread(T.int32(126), lanes)
@@ -160,7 +159,7 @@ def log(x: Expr) -> Expr:
 
 
 def softplus(x: Expr) -> Expr:
-    """log(1 + e**x), of which e**x never overflows: absolute error 2e-7, or 2 ulp. Of NaN NaN."""
+    """log(1 + e**x), where e**x never overflows: absolute error 2e-7, or 2 ulp. NaN gives NaN."""
     lanes = lanes_of(x)
     x, none = bind(x), spread(0.0, lanes)
     small = exp(none - maximum(x, none - x))
@@ -215,7 +214,7 @@ def max_lanes(x: Expr) -> Expr:
 
 
 def bind(x: Expr) -> Expr:
-    """Emit the computation of x once, and give its value.
+    """Emit the computation of x once, and return its value.
 
     Not by T.bind: TVM's simplifier unfolds such variables into their values while it analyses, in
     time exponential in the length of a chain.
@@ -253,8 +252,8 @@ def each(size: int, lanes: int, body: Callable[[Expr, int], None], start: Expr =
 
 
 def prefetch(address: Expr, near: int = 3) -> Expr:
-    """A call that asks for the cache line at `address`, to be read soon: into the first cache, or
-    the second (2), of which more can be under way."""
+    """A call that prefetches the cache line at `address`: into the first cache, or the second (2),
+    which allows more in flight."""
     hint = T.llvm_lookup_intrinsic_id("llvm.prefetch")
     read, keep, data = T.int32(0), T.int32(near), T.int32(1)
     return T.call_llvm_intrin("void", hint, address, read, keep, data)

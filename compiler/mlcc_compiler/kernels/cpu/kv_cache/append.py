@@ -1,7 +1,7 @@
 """Kernels that move rows: into KV pages, between pages, and out of a step. No arithmetic.
 
-Pages follow PagedAttention (Kwon et al., 2023); how a row lies in them is `kv_place`. `append_kv`
-and `copy_pages` write their last argument in place, for R.call_tir_inplace.
+Pages follow PagedAttention (Kwon et al., 2023); the layout of a row in them is `kv_place`.
+`append_kv` and `copy_pages` write their last argument in place, for R.call_tir_inplace.
 """
 
 from math import prod
@@ -35,8 +35,8 @@ from mlcc_compiler.kernels.step_arguments import paged_groups, read_step_argumen
 def append_kv(isa: Isa, layout: KvLayout) -> PrimFunc:
     """(k f32[n, kv_heads, head_dim], v likewise, token_slots i32[n], pages) -> pages, in place.
 
-    Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere.
-    8-bit pages have their scales behind them: `append_int8`.
+    Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nothing. 8-bit
+    pages also have scales: `append_int8`.
     """
     if layout.is_int8:
         return append_int8(isa, layout)
@@ -61,8 +61,8 @@ def append_kv(isa: Isa, layout: KvLayout) -> PrimFunc:
 
 
 def copy_pages(isa: Isa, kept: CacheTensor, layout: StepLayout, group: int) -> PrimFunc:
-    """(step, tensor, c) -> tensor, in place, with the first c copies of the step done: those of
-    this group. A page, or a state's slot, may be of any shape."""
+    """(step, tensor, c) -> tensor, in place, after the first c copies of the step for this group. A
+    page, or a state's slot, may be of any shape."""
     *outer, width = kept.shape
     lanes, rows = fit_lanes(width, isa.lanes), outer.pop() if outer else 1
     parts = prod(outer)

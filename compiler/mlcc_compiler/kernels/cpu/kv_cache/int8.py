@@ -1,7 +1,7 @@
-"""8-bit keys and values on the CPU: what `kv.append_kv` does where pages have scales.
+"""8-bit keys and values on the CPU: `append_kv` for pages with scales.
 
 A token's head becomes 8-bit numbers and one scale, its largest magnitude divided by 127 (absmax;
-LLM.int8(), Dettmers et al., 2022), rounded to the nearest even. Reading is `attention/`'s.
+LLM.int8(), Dettmers et al., 2022), rounded to the nearest even. Reading is `attention/`.
 """
 
 from mlcc_compiler.ir._tvm import T
@@ -36,8 +36,8 @@ def append_int8(isa: Isa, layout: KvLayout) -> PrimFunc:
     """(k f32[n, kv_heads, head_dim], v likewise, token_slots i32[n], pages, scales) -> pages and
     scales, in place.
 
-    Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere. What
-    is not finite is kept as such: that head of the token reads as NaN.
+    Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nothing. A
+    non-finite number makes the scale non-finite: that head of the token reads as NaN.
     """
     kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
 
@@ -65,8 +65,8 @@ def keep_head(
     put: Put,
     scales: tuple[Expr, ...],
 ) -> None:
-    """Round `size` numbers and `put` them in the pages; source and scales are a buffer and the
-    place of their row in it."""
+    """Round `size` numbers and `put` them into the pages; source and scales are a buffer and the
+    index of their row in it."""
     lanes = fit_lanes(size, isa.lanes)
     ints = vector("int32", lanes)
     x, *row = source

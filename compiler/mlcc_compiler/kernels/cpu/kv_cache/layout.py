@@ -1,11 +1,11 @@
-"""Where the numbers of a key or value lie in a CPU's pages.
+"""Layout of keys and values within a CPU's page.
 
-A page has of each head its keys, then its values: [num_pages, 2, kv_heads, page_size * head_dim].
-Values lie one after another, [page_size, head_dim]; keys dimension after dimension, [head_dim,
-page_size], so that neighbouring keys are the lanes of a vector (a column) and no product is ever
-summed over its lanes. 8-bit numbers lie in fours, which an instruction multiplies and adds: keys as
-[head_dim / 4, page_size, 4], values as [page_size / 4, head_dim, 4]. The tensor's shape says
-[.., page_size, head_dim] of all, as elsewhere.
+A page has for each head its keys, then its values: [num_pages, 2, kv_heads, page_size * head_dim].
+Values are contiguous, [page_size, head_dim]; keys are stored dimension after dimension, [head_dim,
+page_size], so that neighbouring keys are the lanes of a vector (a column) and no product is summed
+over its lanes. 8-bit numbers are stored in quads, which one instruction multiplies and adds: keys
+as [head_dim / 4, page_size, 4], values as [page_size / 4, head_dim, 4]. The tensor's declared shape
+is always [.., page_size, head_dim].
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Put = Callable[[Expr, Expr], None]
 def kv_place(
     layout: KvLayout, which: int, pages: Expr, page: Expr, head: Expr, offset: Expr
 ) -> Put:
-    """Of one key (KEYS) or value: the token at `offset` of a page."""
+    """A writer for one key (KEYS) or value: the token at `offset` of a page."""
     size, dim = layout.page_size, layout.head_dim
 
     def put(at: Expr, stride: int, values: Expr) -> None:
@@ -38,7 +38,7 @@ def kv_place(
         put(d * size + offset, size, values)
 
     def key_quads(d: Expr, values: Expr) -> None:
-        """Whole fours: d and the lanes are multiples of it."""
+        """Whole quads: d and the lanes are multiples of four."""
         values = bind(cast(layout.dtype, values))
         for first in range(0, lanes_of(values), QUAD):
             four = T.Shuffle([values], list(range(first, first + QUAD)))

@@ -1,7 +1,8 @@
-"""Queries, keys and values of one product on their way: q to attention, k and v into the pages.
+"""Fused kernel between the merged q, k, v product and attention: norm, rotation, and append of k
+and v to the pages.
 
-One kernel where `norm`, `rope` and `kv` have five; a row is read once, and a head is normalised and
-turned in registers. The arithmetic is theirs, in the same order.
+One kernel where `norm`, `rope` and `append` are five; a row is read once, and a head is normalised
+and rotated in registers. The arithmetic is identical, in the same order.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from mlcc_compiler.kernels.frame import (
 from mlcc_compiler.kernels.step_arguments import rotated_arguments
 
 Load = Callable[[Expr, int], Expr]
-"""(first element of a head, how many) -> them."""
+"""(first element of a head, count) -> the elements."""
 Write = Callable[[Expr, Expr, int], None]
-"""(first element, value, how many)."""
+"""(first element, value, count)."""
 
 
 def rotate_and_append(
@@ -93,7 +94,7 @@ def rotate_and_append(
 def _turn(
     table: Expr, head_dim: int, rotary_dim: int, lanes: int, i: Expr, load: Load, write: Write
 ) -> None:
-    """As `rope.rope` turns halves; what is behind rotary_dim stays."""
+    """Rotate halves as `rope.rope`; elements from rotary_dim on are unchanged."""
     half = rotary_dim // 2
     narrow = fit_lanes(half, lanes)
     with T.serial(half // narrow) as j:

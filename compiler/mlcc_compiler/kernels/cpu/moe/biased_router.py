@@ -1,6 +1,6 @@
-"""A router whose choice is corrected, on the CPU: each expert's score has a bias that decides who
-is chosen and not with what weight (Wang et al., 2024), and groups of experts may be left out before
-that (DeepSeek-AI, 2024). The plain router is `route.py`.
+"""Router with a selection bias, on the CPU: each expert's score has a bias that affects the
+selection but not the weight (Wang et al., 2024), and groups of experts may be excluded first
+(DeepSeek-AI, 2024). The plain router is `router.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def route_corrected(
     """(logits f32[n, experts], bias f32[experts]) -> choice i32[n, k], weights f32[n, k]: see
     `ops.route_corrected`.
 
-    Whatever the logits are, a row's choices are k different experts.
+    A row's choices are k different experts for any logits.
     """
     (experts,) = row
 
@@ -94,8 +94,8 @@ def _score(logits: Expr, i: Expr, scores: Expr, experts: int, score: str) -> Non
 def _drop_groups(
     scores: Expr, correction: Expr, keys: Expr, experts: int, groups: int, num_kept: int, best: int
 ) -> None:
-    """Emit the keys of the experts in the `kept` groups whose two best are the largest together, or
-    whose best is; of the others the lowest there is."""
+    """Emit the keys of the experts: unchanged in the `num_kept` groups whose two best are the
+    largest together, or whose best is; the lowest key elsewhere."""
     each = experts // groups
     group_keys = T.alloc_buffer((groups,), "int32")
     with T.serial(groups) as g:
@@ -118,7 +118,7 @@ def _drop_groups(
 
 
 def _largest(keys: Expr, count: int) -> Expr:
-    """Emit the search for the first of the largest; a cell with its place."""
+    """Emit the search for the first largest; returns a cell with its index."""
     best = T.alloc_buffer((1,), "int32")
     store(best, T.int32(0), 0)
     with T.serial(count) as e, T.If(keys[e] > keys[best[0]]), T.Then():

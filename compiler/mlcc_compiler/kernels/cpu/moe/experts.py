@@ -1,12 +1,12 @@
-"""Products with the matrices that each token chose, on the CPU, for every scheme.
+"""Products with each token's chosen experts on the CPU, for every scheme.
 
 A task is a tile of an expert's columns times all tokens that chose it, some rows at a time: the
-loops of a linear (`cpu/linear`), whose rows are found through the order of `order.py`. So weights
-that nobody chose are not read, and the others once for a step.
+loops of a linear (`cpu/linear`), whose rows are found through the order of `sort_tokens.py`. So
+weights of unused experts are not read, and the others once a step.
 
 Tasks go by runs of neighbouring tiles, in each run expert by expert: so each thread has a share of
-every expert, however many tokens that has. A run is as long as a memory that is read ahead wants
-it, and of a single token, whose experts cost the same, a whole matrix.
+every expert, however many tokens that has. Run length suits memory prefetching; for a single token,
+whose experts cost the same, a run is a whole matrix.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc
 from mlcc_compiler.kernels.kernel_set import KernelSet
 
 _RUN = 4
-"""Neighbouring tiles of an expert, in a step of several tokens."""
+"""Neighbouring tiles of an expert per run, in a step of several tokens."""
 
 
 def stored(isa: Isa, shape: Sequence[int], scheme: str) -> ExpertPacking:
-    """The form of matrices [count, N, K]. Raises UnsupportedError if the group does not fit."""
+    """The packing of matrices [count, N, K]. Raises UnsupportedError if the group does not fit."""
     count, n_out, k = shape
     return ExpertPacking(count, packing(n_out, k, scheme, isa))
 
 
 def layout(isa: Isa, shape: Sequence[int], scheme: str) -> WeightLayout:
-    """The same for the writer of weights."""
+    """The layout of matrices [count, N, K] for the weight writer."""
     return stored(isa, shape, scheme).layout()
 
 
 def emit_expert_linear(
     kernels: KernelSet, graph: Graph, x: Any, choice: Any, weight: Weight, experts: int, *, out: Any
 ) -> Any:
-    """Sort the tokens by expert, once for all readers of a choice, and emit the product."""
+    """Sort the tokens by expert, once per choice, and emit the product."""
     rows, chosen = dims(choice)
     plan = weight.plan
     key = ("expert_order", choice)
@@ -102,13 +102,13 @@ def expert_linear(
 
 @dataclass(frozen=True)
 class _Task:
-    """What is known when it runs: a tile, and the places that chose its expert."""
+    """A task at run time: a tile, and the choices of its expert."""
 
     kind: Expr
     tile: Expr
-    """In its matrix."""
+    """Tile within its matrix."""
     stored: Expr
-    """In the weight."""
+    """Tile within the weight."""
     first: Expr
     places: Expr
 
@@ -120,7 +120,7 @@ class _Product:
     form: ExpertPacking
     chosen: int
     own: bool
-    """Each choice has a part of x of its own."""
+    """Whether each choice has its own part of x."""
     n: Expr
     order: Expr
     begin: Expr
@@ -130,7 +130,7 @@ class _Product:
     y: Expr
 
     def emit(self) -> None:
-        """Of few rows from the weight as it lies; of many, unpacked tile by tile."""
+        """Few rows read the weight directly; many rows unpack it tile by tile."""
         if self.form.one.scheme.is_float:
             self._tasks(self._few)
             return
@@ -175,7 +175,7 @@ class _Product:
         cover_rows(sizes, task.places, T.int64(0), task.places, register_tile)
 
     def _body(self, task: _Task, rows: int, row: Expr, panel: UnpackedPanel | None) -> TileBody:
-        """What emits the register tile of some places from `row` on, which are its first rows."""
+        """The emitter of a register tile for the choices from `row` on."""
         one, weights = self.form.one, self.weights
         some = _ChosenRows(self.order, self.chosen, rows, task.first + row, task.kind)
         output = ExpertOutput(one, self.y, None, some, task.tile)
@@ -189,14 +189,14 @@ class _Product:
 
 
 def _input_shapes(isa: Isa, form: ExpertPacking, width: int) -> list[tuple[int, str]]:
-    """Row length and dtype of what stands for x."""
+    """Row length and dtype of the arrays that represent x."""
     if form.one.scheme.is_float:
         return [(width, isa.activation_dtype)]
     return input_shapes(form.one, width)
 
 
 class _ChosenRows:
-    """Some places in a row of the order: of which token, and the how-manieth choice."""
+    """Some entries of the sorted order: each one's token and choice number."""
 
     def __init__(self, order: Any, chosen: int, rows: int, first: Expr, kind: Expr) -> None:
         self.token, self.slot = (B.alloc_buffer((rows,), "int64") for _ in range(2))
@@ -208,14 +208,14 @@ class _ChosenRows:
             B.buffer_store(self.slot, place % chosen, [r])
 
     def view(self, buffer: Any, parts: int, each: bool) -> _RowView:
-        """Rows of a buffer, one to each place; `each`: of each choice's own stretch of a row, or of
-        each of the parts that a row has."""
+        """Rows of a buffer, one per entry; `each`: width of each choice's own part of a row, or of
+        each of the parts of a row."""
         return _RowView(buffer, self, int(buffer.shape[1]) // (self.chosen * parts) if each else 0)
 
 
 @dataclass(frozen=True)
 class _RowView:
-    """Looks like a buffer whose row r is what the r-th place reads."""
+    """Acts like a buffer whose row r is the row of entry r."""
 
     buffer: Any
     places: _ChosenRows
@@ -240,13 +240,13 @@ class _RowView:
 
 @dataclass(frozen=True)
 class ExpertOutput(Output):
-    """Where the results of places go: beside each other in the rows of their tokens."""
+    """Writes results next to each other in the rows of their tokens."""
 
     places: _ChosenRows
     tile: Expr
 
     def at(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
-        """In the token's row, behind those of its earlier choices and of other kinds."""
+        """In the token's row, after its earlier choices and other matrix kinds."""
         places = self.places
         slot = places.kind * places.chosen + places.slot[row]
         return places.token[row], slot * self.packing.n + column

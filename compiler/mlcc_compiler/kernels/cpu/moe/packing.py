@@ -1,5 +1,6 @@
-"""How the CPU kernels store the equal matrices of a layer's experts: each as a linear's, one after
-the other, so that matrix m's tiles are m * tiles .. and each begins with a tile of its own."""
+"""Packing of a layer's experts on the CPU: equal matrices, each packed as a linear's, one after the
+other, so that matrix m starts at tile m * tiles.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class ExpertPacking:
         return self._fill(map(self.one.pack, weight.reshape(self.count, self.one.n, self.one.k)))
 
     def pack_quantized(self, q: Quantized) -> list[npt.NDArray[Any]]:
-        """The same of codes."""
+        """Codes of the matrices -> the arrays of `tensors`."""
         rows = (slice(i, i + self.one.n) for i in range(0, len(q.codes), self.one.n))
         return self._fill(self.one.pack_quantized(q.rows(some)) for some in rows)
 

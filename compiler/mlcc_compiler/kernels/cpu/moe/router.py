@@ -1,4 +1,4 @@
-"""A router's two ends on the CPU: which experts a token goes to, and the sum of what they say."""
+"""Routing on the CPU: the choice of experts, and the weighted sum of their outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TAKEN = T.int32(-(2**31))
 def route(isa: Isa, row: Sizes, k: int, score: str, normalise: int, scale: float) -> PrimFunc:
     """(logits f32[n, experts]) -> choice i32[n, k], weights f32[n, k]: see `ops.route`.
 
-    Whatever the logits are, a row's choices are k different experts.
+    A row's choices are k different experts for any logits.
     """
     (experts,) = row
 
@@ -58,7 +58,7 @@ def _weigh(
     normalise: int,
     scale: float,
 ) -> None:
-    """Emit the weights of row i, whose choice stands. Its first is the largest logit."""
+    """Emit the weights of row i's choice, whose first is the largest logit."""
     total = T.alloc_buffer((1,), "float32")
     store(total, T.float32(0), 0)
 

@@ -1,7 +1,7 @@
-"""Tokens in the order of their experts, so that an expert's weights are read once for all of them.
+"""Sorts tokens by expert, so that an expert's weights are read once for all of them.
 
-A place is a token's j-th choice, number token * k + j. A counting sort, which keeps tokens in
-order; one thread, as 512 tokens with 8 experts each take some 10 us.
+An entry is a token's j-th choice, number token * k + j. A stable counting sort in one thread, as
+512 tokens with 8 experts each take some 10 us.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc, i32, kernel, store
 
 
 def expert_order(isa: Isa, experts: int, k: int) -> PrimFunc:
-    """(choice i32[n, k]) -> order i32[n, k], the places by expert; begin i32[experts + 1]: expert
-    e's are number begin[e] to begin[e + 1] in the order; active i32[experts + 1]: how many experts
-    were chosen at all, and which."""
+    """(choice i32[n, k]) -> order i32[n, k], the entries by expert; begin i32[experts + 1]: expert
+    e's entries are begin[e] to begin[e + 1] of the order; active i32[experts + 1]: the number of
+    experts with tokens, and which."""
 
     def body(choice: Expr, order: Expr, begin: Expr, active: Expr) -> None:
         places = bind(choice.shape[0] * k)

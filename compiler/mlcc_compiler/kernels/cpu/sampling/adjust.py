@@ -1,5 +1,6 @@
-"""Penalties, biases and masks on logits, in place, before sampling:
-`mlcc.engine.batch.adjust_tables`."""
+"""Logits processors on the CPU: penalties, biases and masks, in place, before sampling
+(`mlcc.engine.batch.adjust_tables`).
+"""
 
 from mlcc.engine.batch.adjust_tables import MASK_BITS, AdjustLayout
 from mlcc_compiler.ir._tvm import T
@@ -17,7 +18,7 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
 def adjust(isa: Isa, layout: AdjustLayout) -> PrimFunc:
     """(logits f32[r, vocab], adjustments, last_sampled i32[m]) -> logits, in place.
 
-    A row is one thread's. -inf stays -inf under penalties and biases.
+    One thread per row. -inf stays -inf under penalties and biases.
     """
 
     def body(logits: Expr, words: Expr, last: Expr) -> None:
@@ -73,7 +74,7 @@ def _mask(logits: Expr, tables: AdjustmentTables, i: Expr, row: Expr, lanes: int
 def _forbid(
     logits: Expr, tables: AdjustmentTables, begin: Expr, row: Expr, first: Expr, lanes: int
 ) -> None:
-    """-inf for those of `lanes` tokens, of one word of the mask, whose bit is 0."""
+    """-inf for those of `lanes` tokens of one mask word whose bit is 0."""
     word = bind(tables.mask_word(begin, first))
     shift = T.Cast("uint32", T.floormod(first, MASK_BITS))
     bits = T.Ramp(shift, T.uint32(1), lanes) if lanes > 1 else shift

@@ -1,6 +1,6 @@
-"""The filters of a row of logits: what they keep, and at which temperature a token is drawn of it.
+"""Sampling filters of a row of logits, and the temperature at which a token is drawn.
 
-What is kept is always what lies between two logits, `limit` and `peak`, both of the row.
+The remaining logits always lie between two logits of the row, `limit` and `peak`.
 """
 
 from mlcc.engine.batch.filters import FORBIDDEN
@@ -25,7 +25,7 @@ _EVEN = 1e-30  # least evenness: it has a logarithm
 
 
 class Filters:
-    """Of one row. `mass` f32[vocab] is room to work in."""
+    """Filters of one row. `mass` f32[vocab] is scratch."""
 
     def __init__(self, row: Row, step: Step, top: Expr, mass: Expr) -> None:
         self.row, self.top, self.mass = row, top, mass
@@ -36,8 +36,7 @@ class Filters:
         self.heat[0] = self.wish["temperature"]
 
     def emit(self) -> None:
-        """Each in its turn, `mlcc.engine.batch.filters`; none costs more than a comparison unless
-        it is wished for."""
+        """Each filter in order (`mlcc.engine.batch.filters`); an unused one costs a comparison."""
         wish, zero, one = self.wish, T.float32(0), T.float32(1)
         with T.If(wish["top_n_sigma"] > zero), T.Then():
             self._top_n_sigma()
@@ -64,12 +63,12 @@ class Filters:
             self._dynamic_temperature()
 
     def kept(self, x: Expr) -> Expr:
-        """Which of the logits x are left."""
+        """Which of the logits x remain."""
         k = lanes_of(x)
         return T.And(x >= spread(self.limit[0], k), x <= spread(self.peak[0], k))
 
     def _raise(self, edge: Expr) -> None:
-        """Drop the logits below; never the largest. Nothing, if the edge is NaN."""
+        """Drop the logits below `edge`; never the largest. Nothing if the edge is NaN."""
         edge = bind(T.Cast("float32", edge))
         within = bind(T.Select(edge > self.peak[0], self.peak[0], edge))
         self.limit[0] = T.Select(within > self.limit[0], within, self.limit[0])
@@ -79,7 +78,7 @@ class Filters:
         return T.Cast("float64", self.top) + log_share + T.log(total)
 
     def _fill(self) -> None:
-        """Masses relative to the largest logit's, 0 for what was dropped."""
+        """Masses relative to the largest logit's, 0 for dropped logits."""
 
         def fill(i: Expr, k: int) -> None:
             x = bind(self.row.x(i, k))
@@ -105,7 +104,7 @@ class Filters:
         self._raise(T.Cast("float64", self.top) - sigma)
 
     def _entropy(self) -> tuple[Expr, Expr, Expr]:
-        """(mass, entropy in nats, number of choices) of what is kept."""
+        """(mass, entropy in nats, number of choices) of the remaining logits."""
 
         def terms(i: Expr, k: int) -> list[Expr]:
             x = bind(self.row.x(i, k))

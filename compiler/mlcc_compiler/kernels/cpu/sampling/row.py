@@ -1,4 +1,4 @@
-"""A row of logits on a CPU: its vectors, the largest, sums over it, what lies between bounds."""
+"""A row of logits on a CPU: vector loads, maximum, sums, and bounds."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ LOWEST = -HIGHEST
 Terms = Callable[[Expr, int], list[Expr]]
 """(index, lanes) -> the terms there, one vector each."""
 Test = Callable[[Expr], Expr]
-"""Logits, a vector of them -> which of them are meant."""
+"""A vector of logits -> which of them are selected."""
 
 
 class Row:
@@ -43,7 +43,7 @@ class Row:
         return self.logits[self.row, span(i, k)]
 
     def argmax(self) -> tuple[Expr, Expr]:
-        """The largest logit, and the first index that has it."""
+        """The largest logit, and its first index."""
         lanes = self.lanes
         best, index = Registers(_UNROLL, lanes), Registers(_UNROLL, lanes, "int32")
         for u in range(_UNROLL):
@@ -63,7 +63,7 @@ class Row:
         return self._first_best(best, index)
 
     def _first_best(self, best: Registers, index: Registers) -> tuple[Expr, Expr]:
-        """Join the lanes, then the rest one by one."""
+        """Combine the lanes, then the remaining elements one by one."""
         top, first = Registers(1, 1), Registers(1, 1, "int32")
         lanes = self.lanes
         a, b = maximum(best[0], best[1]), maximum(best[2], best[3])
@@ -116,7 +116,7 @@ class Row:
         return [bind(T.Cast("float64", self._join(sums, t))) for t in range(count)]
 
     def _rest_sums(self, count: int, terms: Terms) -> list[Expr]:
-        """The sums over what does not fill a step, one by one."""
+        """The sums over the remaining elements, one by one."""
         sums = Registers(count, 1)
         for t in range(count):
             sums[t] = T.float32(0)
@@ -130,7 +130,7 @@ class Row:
         return sum_lanes((a + b) + (c + d))
 
     def ends(self, test: Test) -> tuple[Expr, Expr]:
-        """The smallest and the largest of the logits meant; HIGHEST and LOWEST if none is."""
+        """The smallest and the largest selected logit; HIGHEST and LOWEST if none is."""
         low = {k: Registers(1, k) for k in {self.lanes, 1}}
         high = {k: Registers(1, k) for k in {self.lanes, 1}}
         for k in low:

@@ -1,9 +1,8 @@
 """Sampling one token per row of logits: filters, temperature, inverse CDF; or argmax.
 
-Which filters there are and their order: `mlcc.engine.batch.filters`. Nothing is sorted: they keep
-the logits above a threshold, and the threshold is found by bisection, each step one pass over the
-row. Uniforms come from the caller, so this knows nothing of seeds; penalties and masks come before
-it.
+The filters and their order are `mlcc.engine.batch.filters`. Nothing is sorted: filters keep the
+logits above a threshold, which is found by bisection, each step one pass over the row. Uniforms
+come from the caller, so seeds are not handled here; penalties and masks are applied before.
 """
 
 from typing import Any
@@ -58,7 +57,7 @@ def sample(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:
 
 
 def _draw(row: Row, step: Step, top: Expr, token: Registers) -> None:
-    """token[0] = the token that the uniform falls on, if any mass is left."""
+    """token[0] = the token that the uniform selects, if any mass is left."""
     mass = T.alloc_buffer((row.vocab,), "float32", scope="local")  # too large for the stack
     filters = Filters(row, step, top, mass)
     filters.emit()

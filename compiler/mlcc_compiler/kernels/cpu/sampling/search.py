@@ -1,4 +1,4 @@
-"""Where enough lies from a value on: thresholds of a row by bisection, nothing is sorted."""
+"""Threshold search by bisection over a row; nothing is sorted."""
 
 from collections.abc import Callable
 
@@ -16,9 +16,9 @@ At = Callable[[Expr, int], Expr]
 
 def search(row: Row, place: At, weight: At | None, limit: Registers, top: Expr, goal: Expr) -> None:
     """Raise limit[0] to the largest value such that the elements whose place is at least that have
-    enough weight: `goal` of all that is from limit[0] on, or, without weights, `goal` elements.
+    enough weight: `goal` times the weight from limit[0] on, or, without weights, `goal` elements.
 
-    top: no place is higher. The largest place is within in any case.
+    top: no place is higher. The largest place always qualifies.
     """
 
     def within(edge: Expr, i: Expr, k: int) -> list[Expr]:

@@ -1,4 +1,4 @@
-"""The likeliest tokens of the rows that want them, with their log-probabilities."""
+"""The most likely tokens of rows that request them, with their log-probabilities."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def top_logprobs(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:
 
 
 def _find(logits: Expr, row: Expr, wanted: Expr, tokens: Expr, best: Expr) -> Expr:
-    """Put the best tokens and their logits in order, and return how many there are."""
+    """Put the best tokens and their logits in order; returns their number."""
     size, place, least = Registers(1, 1, "int32"), Registers(1, 1, "int32"), Registers(1, 1)
     size[0], least[0] = T.int32(0), -T.infinity("float32")
     with T.serial(logits.shape[1]) as i:

@@ -1,1 +1,1 @@
-"""Operators that keep a state a sequence, on the CPU."""
+"""Operators with a recurrent state per sequence, on the CPU."""

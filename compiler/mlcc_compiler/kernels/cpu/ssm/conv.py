@@ -1,9 +1,9 @@
-"""A depthwise causal convolution over the tokens of each sequence, with an activation behind it, on
-the CPU.
+"""Depthwise causal convolution over the tokens of each sequence, followed by an activation, on the
+CPU.
 
-The inputs that later tokens see stay in the state. A task is some channels of a sequence, which it
-takes through all tokens of the step, token by token: rows of x are read where they lie, and the
-state only before the first of them. It is written when all have read it.
+The state holds the inputs that later tokens need. A task is some channels of a sequence, token by
+token over the step: rows of x are read in place, and the state only before the first of them. The
+state is written after all reads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def causal_conv(isa: Isa, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
         *biases, words, states, _, out = rest
 
         def before(sequence: StateSequence, t: Expr, at: Expr) -> Expr:
-            """The input at token t of a sequence; of the state, if that is behind 0."""
+            """The input at token t of a sequence; from the state if t is negative."""
             old = sequence.state(states, spread(0.0, lanes), T.max(t, -taps + 1) + taps - 1, at)
             return T.if_then_else(t < 0, old, x[sequence.first + T.max(t, 0), at])
 

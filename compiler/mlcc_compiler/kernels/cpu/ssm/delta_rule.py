@@ -1,14 +1,14 @@
-"""The gated delta rule (Yang et al., 2024) token by token, on the CPU; with a decay of each
-channel, Kimi Delta Attention (Kimi Team, 2025).
+"""The gated delta rule (Yang et al., 2024) token by token, on the CPU; with a decay per channel,
+Kimi Delta Attention (Kimi Team, 2025).
 
-A task is one head of one sequence. Its matrix, a row for each value, is first brought to where it
-will be written, then goes through the tokens there. With the sums of a row r before a token, of
-which `decay` is left, one number or one of each key,
+A task is one head of one sequence. Its matrix, a row for each value, is first copied to its
+destination, then updated there by the tokens. With the inner products of a row r before a token
+(`decay` is one number, or one for each key)
 
     a = r . (decay * k),  c = r . (decay * q),  d = beta * (v - a)
 
 the output is c + (k . q) * d and the row becomes decay * r + d * k: each row is read twice and
-written once a token, and queries and keys are made of length 1 by factors of the sums.
+written once a token, and queries and keys are normalised by factors of the sums.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
 
 @dataclass(frozen=True)
 class _TokenDecay:
-    """What a token leaves of a head's matrix before it learns."""
+    """A token's decay of a head's matrix."""
 
     of: Load
-    """So much of each key."""
+    """The decay of each key."""
     k: Load
     q: Load
-    """The token's own vectors, times that if each key has its own ..."""
+    """The token's own vectors, multiplied by the decay if it is per key ..."""
     whole: Expr
-    """.. and else what a sum with them is multiplied with."""
+    """... else the factor of their inner products."""
 
 
 @dataclass(frozen=True)
 class _Decay:
-    """Emits what a token leaves: exp(speed * softplus(a + dt_bias))."""
+    """Emits a token's decay: exp(speed * softplus(a + dt_bias))."""
 
     shape: DeltaShape
     lanes: int
@@ -90,13 +90,13 @@ class _Decay:
     head: Expr
 
     def whole(self, token: Expr, k: Load, q: Load) -> _TokenDecay:
-        """One number."""
+        """One number for all keys."""
         time = softplus(self.a[token, self.head] + self.dt_bias[self.head])
         left = bind(exp(self.speed * time))
         return _TokenDecay(lambda i: spread(left, self.lanes), k, q, left)
 
     def each(self) -> Callable[[Expr, Load, Load], _TokenDecay]:
-        """Of each key its own, in arrays of the task that is being emitted."""
+        """One number per key, in scratch arrays of the current task."""
         lanes, k_dim = self.lanes, self.shape.k_dim
         decay, k_left, q_left = (T.alloc_buffer((k_dim,), "float32") for _ in range(3))
 
@@ -117,7 +117,7 @@ class _Decay:
 
 @dataclass(frozen=True)
 class _DeltaHead:
-    """Emits what one head does; vectors run along the keys."""
+    """Emits the update of one head; vectors run along the keys."""
 
     shape: DeltaShape
     lanes: int
@@ -129,7 +129,7 @@ class _DeltaHead:
     def update(
         self, token: Expr, forget: Callable[[Expr, Load, Load], _TokenDecay], beta: Expr, out: Expr
     ) -> None:
-        """One token: its output, and the matrix behind it."""
+        """One token: its output, and the updated matrix."""
         shape, head = self.shape, self.head
         query = bind(T.floordiv(head, shape.group) * shape.k_dim)
         key = bind(query + shape.k_heads * shape.k_dim)

@@ -1,11 +1,11 @@
 """The selective scan of Mamba 2 (Dao and Gu, 2024) on the CPU.
 
 A task is one head of one sequence. Its matrix, a row for each of the head's numbers, is first
-brought to where it will be written, then goes through the tokens there, some at a time: each vector
-of a row is read and written once for all of them, and in between stays in a register, as the
-vectors of the tokens are read once for some rows. So a prompt costs its arithmetic and not the
-traffic of states. The paper's form of chunks, which turns them into products of matrices, rounds by
-where chunks begin; this one is to the bit what tokens one by one are.
+copied to its destination, then updated by the tokens, some at a time: each vector of a row is read
+and written once for all of them and stays in a register in between, and the tokens' vectors are
+read once for some rows. So a prompt costs its arithmetic and not the traffic of states. The paper's
+chunked form, which turns tokens into matrix products, rounds depending on chunk boundaries; this
+one is bit-identical to processing tokens one by one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def selective_scan(isa: Isa, layout: CacheLayout, shape: ScanShape) -> PrimFunc:
             scan = _Scan(shape, lanes, xbc, states, out, head, sequence.slot, bind(skip[head]))
 
             def times(token: Expr, count: int) -> list[tuple[Expr, Expr]]:
-                """(step of time, what it leaves of the state) of some tokens."""
+                """(time step, decay of the state) of some tokens."""
                 steps = [
                     clamp_time_step(softplus(dt[token + u, head] + dt_bias[head]), shape)
                     for u in range(count)
@@ -70,14 +70,14 @@ def selective_scan(isa: Isa, layout: CacheLayout, shape: ScanShape) -> PrimFunc:
 
 
 def clamp_time_step(time: Expr, shape: ScanShape) -> Expr:
-    """A step of time between the shortest and the longest."""
+    """A time step clamped to the shape's range."""
     time = T.max(time, T.float32(shape.shortest))
     return bind(time if shape.longest is None else T.min(time, T.float32(shape.longest)))
 
 
 @dataclass(frozen=True)
 class _Scan:
-    """Emits what one head does; vectors run along the state."""
+    """Emits the update of one head; vectors run along the state."""
 
     shape: ScanShape
     lanes: int
@@ -89,7 +89,7 @@ class _Scan:
     skip: Expr
 
     def move(self, token: Expr, times: list[tuple[Expr, Expr]]) -> None:
-        """The state through the tokens from `token` on, one for each of `times`."""
+        """Advance the state through the tokens from `token` on, one for each of `times`."""
         together = gcd(self.shape.head_dim, _ROWS)
         with T.serial(self.shape.head_dim // together) as block:
             self._rows(token, times, [bind(block * together + r) for r in range(together)])

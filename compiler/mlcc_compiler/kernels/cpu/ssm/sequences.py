@@ -32,8 +32,8 @@ def each_sequence(
 def load_state(
     sequence: StateSequence, states: Expr, lanes: int, head: Expr, sizes: tuple[int, int]
 ) -> None:
-    """Emit a copy of a head's matrix from where it is read to where it is written, if that
-    differs."""
+    """Emit a copy of a head's matrix from its source slot to its destination slot, if they
+    differ."""
     with (
         T.If(sequence.source != sequence.slot),
         T.Then(),
