@@ -1,5 +1,6 @@
-"""What Gemma 3n has beside other models, on the GPU: several hidden states of a token, mixed by
-coefficients of its own (AltUp; Baykal et al., 2023), and gates of which few are not 0."""
+"""Kernels of Gemma 3n on the GPU: several hidden states of a token, mixed with learned coefficients
+(AltUp; Baykal et al., 2023), and sparse gates.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def match_magnitude(gpu: Gpu, row: Sizes, like: Sizes, least: float) -> PrimFunc
 
 
 def above(gpu: Gpu, row: Sizes, deviations: float) -> PrimFunc:
-    """(x f32[n, size]) -> what is above the row's mean and so many standard deviations, or 0: see
+    """(x f32[n, size]) -> max(x - (mean + deviations * standard deviation), 0) per row: see
     `ops.above`. A workgroup per row."""
     (size,) = row
 

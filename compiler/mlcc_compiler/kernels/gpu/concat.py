@@ -1,4 +1,4 @@
-"""Columns of groups brought together: no arithmetic."""
+"""Concatenation and selection of columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GPU kernels may assume of a device: the limits of a target's row, never its name."""
+"""A GPU as kernels see it: the limits of a target's row, never its name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mlcc_targets import Target
 
 MOST_THREADS = 256
-"""Threads of a workgroup; more would help no kernel here and hurt occupancy."""
+"""Largest workgroup; more would not help any kernel here and reduce occupancy."""
 
 
 @dataclass(frozen=True)
@@ -15,23 +15,25 @@ class Gpu:
     """A device as kernels see it."""
 
     threads: int = MOST_THREADS
-    """Threads that kernels put in a workgroup; a power of two."""
+    """Threads per workgroup; a power of two."""
     shared_bytes: int = 16384
-    """Workgroup memory that one kernel may take."""
+    """Workgroup memory available to one kernel."""
     binding_bytes: int = 128 << 20
-    """The largest tensor that one argument of a kernel may hold."""
+    """Largest tensor per kernel argument."""
     f16: bool = True
-    """The device computes in float16; without it f16 weights are read as the halves of u32."""
+    """Whether the device computes in float16; without it f16 weights are read as the halves of
+    u32."""
     subgroup: int = 0
-    """Threads that exchange registers; 0 = none may be assumed."""
+    """Threads per subgroup; 0 = subgroup operations may not be used."""
     narrow_types: bool = False
-    """Kernels may name 8-bit integers and reinterpret a u32 as two f16; WGSL has only 32 bits."""
+    """Whether kernels may use 8-bit integers and reinterpret a u32 as two f16; WGSL has only 32-bit
+    types."""
     tensor_cores: bool = False
-    """16x16x16 half-precision matrix instructions."""
+    """Whether 16x16x16 half-precision matrix instructions exist."""
     row_slices: int = 640
-    """The most slices that a row of logits is cut in for sampling: workgroup memory lists them."""
+    """Largest number of slices of a row of logits in sampling: workgroup memory lists them."""
     activation_dtype: str = "float32"
-    """What operators hand to one another."""
+    """Dtype of the activations between operators."""
 
     @classmethod
     def of(cls, target: Target) -> Gpu:

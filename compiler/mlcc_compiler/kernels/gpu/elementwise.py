@@ -1,4 +1,6 @@
-"""Kernels with a thread per element: activations, sums, scaling, rows copied. float32."""
+"""Elementwise GPU kernels, a thread per element: activations, sums, scaling, row copies.
+float32.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ from mlcc_compiler.kernels.kernel_set import KernelSet
 def emit_embedding(
     kernels: KernelSet, graph: Graph, token_ids: Any, table: Weight, *, out: Any
 ) -> Any:
-    """Emit [n, hidden], the rows of `token_ids`; each part writes those that it holds."""
+    """Emit [n, hidden], the rows of `token_ids`; each part of the table writes the rows that it
+    holds."""
     form = packing(kernels.device, table.plan.shape, table.plan.scheme)
     made = [kernels.cached_kernel(embedding_part, form, p) for p in range(len(form.parts))]
     return call_parts(graph, "embedding", table, made, lambda part: [token_ids, *part], out)

@@ -1,4 +1,4 @@
-"""The kernels of a GPU as a table: they choose by the limits of the row, never by its name."""
+"""The GPU kernel table: kernels are chosen by the limits of the row, never by its name."""
 
 from __future__ import annotations
 

@@ -35,15 +35,16 @@ from mlcc_compiler.kernels.step_arguments import rotated_arguments
 
 
 def stored(value: Expr, kv_dtype: str) -> Expr:
-    """A key's or value's element as pages hold it: never infinite, which would spoil a sequence."""
+    """A key's or value's element in the pages' dtype, clamped to finite values: an infinity would
+    corrupt the sequence."""
     return clamp_f16(value).astype(kv_dtype) if kv_dtype == "float16" else value
 
 
 def append_kv(gpu: Gpu, layout: KvLayout) -> PrimFunc:
     """(k f32[n, kv_heads, head_dim], v likewise, token_slots i32[n], pages) -> pages, in place.
 
-    Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere.
-    8-bit pages have their scales behind them: `append_int8`.
+    Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nothing. 8-bit
+    pages also have scales: `append_int8`.
     """
     if layout.is_int8:
         return append_int8(gpu, layout)
@@ -68,11 +69,11 @@ def rotate_and_append(
     gpu: Gpu, layout: KvLayout, heads: int, rotary_dim: int, norm: tuple[float, float] | None
 ) -> PrimFunc:
     """(qkv f32[n, (heads + 2 * kv_heads) * head_dim], table f32[n, rotary_dim], with a norm the
-    weights of q's and k's f32[head_dim], token_slots i32[n], pages, the scales of 8-bit ones) ->
+    weights of q's and k's f32[head_dim], token_slots i32[n], pages, the scales of 8-bit pages) ->
     pages and scales in place, q f32[n, heads, head_dim].
 
-    A team of threads takes one head of one token: normalises and turns it if it is a query or a
-    key, and puts it where attention reads it. norm: (eps, offset).
+    A team of threads takes one head of one token: normalises and rotates queries and keys, and
+    writes the head where attention reads it. norm: (eps, offset).
     """
     kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
     lanes = LANES
@@ -137,8 +138,8 @@ def rotate_and_append(
 
 
 def copy_pages(gpu: Gpu, kept: CacheTensor, layout: StepLayout, group: int) -> PrimFunc:
-    """(step, tensor, c) -> tensor, in place, with the first c copies of the step done: those of
-    this group. A page, or a state's slot, may be of any shape."""
+    """(step, tensor, c) -> tensor, in place, after the first c copies of the step for this group. A
+    page, or a state's slot, may be of any shape."""
 
     def body(words: Expr, tensor: Expr, count: Expr) -> None:
         step = Step(layout, words)

@@ -1,8 +1,8 @@
-"""8-bit keys and values on the GPU: how a team of threads rounds a head of a token, and how words
-of four numbers are taken apart.
+"""8-bit keys and values on the GPU: how a team of threads rounds a token's head, and how words of
+four numbers are unpacked.
 
-The rule and its exceptions are the CPU's (`cpu/kv_cache/int8.py`), to within a unit where a
-product lies between two whole numbers: drivers may divide and fuse as they like.
+The rule and its exceptions are the CPU's (`cpu/kv_cache/int8.py`), to within one unit where a
+product lies between two integers: drivers may divide and fuse differently.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def signed_bytes(gpu: Gpu, word: Expr) -> list[Expr]:
 
 
 def append_int8(gpu: Gpu, layout: KvLayout) -> PrimFunc:
-    """As the CPU's, with the numbers in words: pages u32[num_pages, 2, kv_heads, page_size,
-    head_dim / 4]. A team for each head of a token's key and value."""
+    """The CPU's `append_int8` with numbers packed in words: pages u32[num_pages, 2, kv_heads,
+    page_size, head_dim / 4]. A team for each head of a token's key and value."""
     kv_heads, head_dim = layout.kv_heads, layout.head_dim
     teams, parts = gpu.threads // LANES, 2 * layout.kv_heads
 
@@ -77,8 +77,8 @@ def append_int8(gpu: Gpu, layout: KvLayout) -> PrimFunc:
 
 
 class RoundedHead:
-    """`size` numbers of a head, in the registers of a team's threads: as they are, and what they
-    are rounded by. All threads of a workgroup make one together: it has barriers."""
+    """`size` numbers of a head in the registers of a team's threads, and their scale. All threads
+    of a workgroup make one together: it has barriers."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class RoundedHead:
         self.rounds = bind(tirx.all(bits >= SMALLEST, bits < INFINITE))
 
     def each_word(self, body: Callable[[Expr, int], None]) -> None:
-        """Emit body(word, where its numbers begin among `values`) for this thread's words."""
+        """Emit body(word, index of its first number in `values`) for this thread's words."""
         for k in range(-(-self.words // LANES)):
             word = self.lane + k * LANES  # not in a register: TVM knows how large it is
             with when(word < self.words):
@@ -116,7 +116,7 @@ class RoundedHead:
     def store(
         self, layout: KvLayout, pages: Expr, scales: Expr, slot: Expr, which: Expr, head: Expr
     ) -> None:
-        """Put it where attention reads it."""
+        """Write it to the pages."""
         place = slot // layout.page_size, which, head, slot % layout.page_size
         divisor = T.if_then_else(self.rounds, self.magnitude, real(1))
         factor = bind(real(LARGEST_INT8) / divisor)
@@ -134,7 +134,7 @@ class RoundedHead:
             store(scales, self.magnitude / real(LARGEST_INT8), *place)
 
     def copy(self, out: Expr, *place: Expr) -> None:
-        """Put it into out[place, d] as it is."""
+        """Write it unrounded to out[place, d]."""
 
         def put(word: Expr, first: int) -> None:
             for x in range(_WORD):

@@ -1,7 +1,6 @@
-"""What low-rank adapters add to a linear layer, of any mix of adapters and ranks in one step: x
-is multiplied with the slot's A, then that with its B (LoRA; Hu et al., 2021; as in Punica, Chen et
-al., 2023, each token finds its own matrices). GPU kernels, float32: a
-workgroup for each token and module, then a thread for each number of the result.
+"""LoRA on the GPU (Hu et al., 2021), with any mix of adapters and ranks in one step: x times the
+slot's A, then times its B. As in Punica (Chen et al., 2023), each token reads its own matrices.
+float32: a workgroup for each token and module, then a thread for each number of the result.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from mlcc_compiler.kernels.lora_arguments import expand_arguments, shrink_argume
 from mlcc_compiler.kernels.step import Step
 
 _LANES = 32
-"""Threads that make one product together."""
+"""Threads per product."""
 
 
 def adapt_shrink(gpu: Gpu, shape: LoraShape) -> PrimFunc:
@@ -81,7 +80,7 @@ def adapt_expand(gpu: Gpu, shape: LoraShape) -> PrimFunc:
 
 
 def _use(shape: LoraShape, words: Expr, i: Expr) -> tuple[Expr, Expr]:
-    """The slot of a token's sequence and its rank; 0 and 0 where there is none."""
+    """The slot of a token's sequence and its rank; 0 and 0 without an adapter."""
     step, slot, rank = Step(shape.layout, words), Local(1, "int32"), Local(1, "int32")
     slot[0] = T.int32(0)
     rank[0] = T.int32(0)

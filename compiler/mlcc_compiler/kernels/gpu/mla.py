@@ -1,5 +1,6 @@
-"""Round latent attention (`mlcc_compiler.ir.mla`) on the GPU: the products with each head's part of
-kv_b_proj, and the append, which normalises and rotates. The attention is `attention/latent.py`.
+"""Kernels around latent attention (`mlcc_compiler.ir.mla`) on the GPU: the products with each
+head's part of kv_b_proj, and the append, which normalises and rotates. The attention is
+`attention/latent.py`.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _LANES = 32  # threads that share a row of weights
 
 
 def latent_query(gpu: Gpu, shape: MlaShape) -> PrimFunc:
-    """(q f32[n, heads, nope + rope], weight, table f32[n, rope]) -> f32[n, heads, rank + rope]:
-    what asks latents, then the rest of q turned."""
+    """(q f32[n, heads, nope + rope], weight, table f32[n, rope]) -> f32[n, heads, rank + rope]: the
+    query for latents, then the rotated rest of q."""
     nope, rank, each, columns = shape.nope, shape.rank, shape.nope + shape.value, shape.width
     blocks = ceil_div(columns, gpu.threads)
 
@@ -83,7 +84,7 @@ def latent_query(gpu: Gpu, shape: MlaShape) -> PrimFunc:
 
 
 def latent_value(gpu: Gpu, shape: MlaShape) -> PrimFunc:
-    """(x f32[n, heads, rank], weight) -> f32[n, heads, value]: sums of each head's values, from
+    """(x f32[n, heads, rank], weight) -> f32[n, heads, value]: each head's values from weighted
     sums of latents. A team of threads takes a row of weights."""
     rank, width, each = shape.rank, shape.value, shape.nope + shape.value
     teams = gpu.threads // _LANES
@@ -126,9 +127,9 @@ def latent_value(gpu: Gpu, shape: MlaShape) -> PrimFunc:
 
 def append_latent(gpu: Gpu, layout: MlaLayout) -> PrimFunc:
     """(x f32[n, rank + rope], norm f32[rank], table f32[n, rope], token_slots i32[n], pages) ->
-    pages, in place: x's latent normalised and its key turned. A workgroup takes a token.
+    pages, in place: x's latent normalised and its key rotated. A workgroup per token.
 
-    Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere.
+    Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nothing.
     """
     rank, rope = layout.shape.rank, layout.shape.rope
 
@@ -155,14 +156,14 @@ def append_latent(gpu: Gpu, layout: MlaLayout) -> PrimFunc:
 
 
 def _tokens(x: Expr, tile: Expr) -> tuple[list[Expr], list[Expr]]:
-    """The tokens of a tile, none past the last, and whether each is there."""
+    """The tokens of a tile, clamped to the last, and whether each exists."""
     each = [bind(tile * _TOKENS + t) for t in range(_TOKENS)]
     count = int32(x.shape[0])
     return [bind(T.min(i, count - 1)) for i in each], [i < count for i in each]
 
 
 def _turned(value: Callable[[Expr], Expr], table: Expr, i: Expr, d: Expr) -> Expr:
-    """Element d of `value`, neighbouring pairs of which are turned by token i's angles."""
+    """Element d of `value`, with neighbouring pairs rotated by token i's angles."""
     half = int(table.shape[1]) // 2
     angle, odd = split(d, 2)
     sign = T.if_then_else(odd == 0, real(-1), real(1))

@@ -74,9 +74,8 @@ def add_rms_norm(
 
 
 def layer_norm(gpu: Gpu, row: Sizes, weight: Sizes, *rest: Any) -> PrimFunc:
-    """(x f32[n, size], w f32[size], perhaps a bias f32[size]) -> (x - mean(x)) *
-    rsqrt(variance(x) + eps) * (offset + w) + bias. The rest: perhaps the bias' sizes, eps, offset.
-    """
+    """(x f32[n, size], w f32[size], optional bias f32[size]) -> (x - mean(x)) * rsqrt(variance(x) +
+    eps) * (offset + w) + bias. rest: the bias's sizes if any, eps, offset."""
     *bias, eps, offset = rest
     (size,) = row
 
@@ -134,7 +133,7 @@ def row_factor(
     team: Expr = 0,
     teams: int = 1,
 ) -> Expr:
-    """Emit rsqrt(mean(load(j) ** 2) + eps) over `size` elements shared out to `lanes` threads."""
+    """Emit rsqrt(mean(load(j) ** 2) + eps) over `size` elements distributed to `lanes` threads."""
 
     def square(j: Expr) -> Expr:
         value = bind(load(j))
@@ -153,7 +152,7 @@ def row_mean(
     team: Expr = 0,
     teams: int = 1,
 ) -> Expr:
-    """Emit mean(load(j)) over `size` elements shared out to `lanes` threads."""
+    """Emit mean(load(j)) over `size` elements distributed to `lanes` threads."""
     total = Local()
     total[0] = real(0)
 
@@ -165,7 +164,8 @@ def row_mean(
 
 
 def each_lane(size: int, lanes: int, lane: Expr, body: Callable[[Expr], None]) -> None:
-    """Emit body(j) for this lane's share of `size` elements, neighbours to neighbours."""
+    """Emit body(j) for this lane's part of `size` elements; neighbouring lanes take neighbouring
+    elements."""
     with T.serial(ceil_div(size, lanes)) as k:
         j = int32(k) * lanes + lane
         if size % lanes:

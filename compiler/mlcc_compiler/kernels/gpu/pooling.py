@@ -1,4 +1,4 @@
-"""What encoders need beside what decoders do: ids that say two things, and one row of a text."""
+"""Kernels that only encoders need: mean pooling, and splitting combined ids."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mlcc_compiler.kernels.step import Step, step_argument
 
 def mean_rows(gpu: Gpu, layout: StepLayout, hidden: int) -> PrimFunc:
     """(x f32[n, hidden], rows i32[r], step) -> f32[r, hidden]: the mean over all tokens of the
-    sequence of token rows[i], a thread for each column. What lies beyond the step's own rows is
-    left."""
+    sequence of token rows[i], a thread for each column. Rows beyond the step's own are left
+    unchanged."""
 
     def body(x: Expr, rows: Expr, words: Expr, out: Expr) -> None:
         step = Step(layout, words)

@@ -1,7 +1,7 @@
 """Rotary position embedding (Su et al., 2021), of halves or of pairs, on the GPU. float32.
 
 The angles of a step are computed once, by one kernel, for all layers. sin and cos of GPUs lose
-digits with the size of their argument, so it is reduced to a quarter turn first, exactly.
+digits with the size of their argument, so it is first reduced exactly to a quarter turn.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def growth(gpu: Gpu, position: Sizes, beta: float, length: int) -> PrimFunc:
 
 
 def rope(gpu: Gpu, row: Sizes, table: Sizes, pairs: int) -> PrimFunc:
-    """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x, its first rotary_dim turned:
-    halves, or by `pairs` neighbours."""
+    """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x, its first rotary_dim rotated:
+    halves, or with `pairs` neighbours."""
     turn = turned_pairs if pairs else turned
     (heads, head_dim), (rotary_dim,) = row, table
 
@@ -67,7 +67,8 @@ def rope(gpu: Gpu, row: Sizes, table: Sizes, pairs: int) -> PrimFunc:
 
 
 def turned(value: Callable[[Expr], Expr], table: Expr, i: Expr, d: Expr, rotary_dim: int) -> Expr:
-    """Element d of token i's head `value` after the turn, with its partner half a turn away."""
+    """Element d of token i's head `value` after the rotation, its partner half the rotary size
+    away."""
     half = rotary_dim // 2
     angle = tirx.floormod(d, half)
     cosine, sine = bind(table[i, angle]), bind(table[i, angle + half])
@@ -81,7 +82,7 @@ def turned(value: Callable[[Expr], Expr], table: Expr, i: Expr, d: Expr, rotary_
 def turned_pairs(
     value: Callable[[Expr], Expr], table: Expr, i: Expr, d: Expr, rotary_dim: int
 ) -> Expr:
-    """The same with its partner beside it."""
+    """Element d after the rotation of neighbouring pairs."""
     angle = bind(T.if_then_else(d < rotary_dim, d // 2, 0))
     cosine, sine = bind(table[i, angle]), bind(table[i, angle + rotary_dim // 2])
     odd = bind(tirx.floormod(d, 2))

@@ -1,9 +1,9 @@
-"""Read a tensor of global memory four neighbours at a time, as one vector of four.
+"""Reads a tensor of global memory four neighbours at a time, as one vec4.
 
 TVM writes a vectorized load for WGSL as four loads of one element each, since the argument is an
-array of those. Its pointer, reinterpreted before the launch, makes it an array of vectors; shapes
-that TVM checks and tensors that are handed over stay as they are. Generators of other languages
-make such vectors by themselves.
+array of elements. Its pointer, reinterpreted before the launch, makes it an array of vectors;
+shapes that TVM checks and the tensors passed stay the same. Generators of other languages emit
+vector loads by themselves.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ FOUR = 4
 
 
 class Vec4Buffer:
-    """A buffer [n, K] of whole fours; made before the launch whose kernel reads it, which then must
-    not read the buffer itself."""
+    """A buffer [n, K] of whole vec4s; created before the launch whose kernel reads it, which then
+    must not read the buffer itself."""
 
     def __init__(self, buffer: Any) -> None:
         self.shape, self.dtype = buffer.shape, buffer.dtype
@@ -30,13 +30,13 @@ class Vec4Buffer:
         self.whole = T.decl_buffer((buffer.shape[0] * self.row,), kind, data=pointer)
 
     def load4(self, row: Expr, first: Expr) -> Expr:
-        """The vector of a row that begins at `first`, a multiple of four."""
+        """The vector of a row that starts at `first`, a multiple of four."""
         return self.whole[int32(row) * self.row + tirx.floordiv(first, FOUR)]
 
 
 def vec4_if_useful(gpu: Gpu, buffer: Any, unit: int) -> Any:
-    """The buffer, or what looks like one, or the same in fours where the device's language is WGSL
-    and rows are whole units of so many elements."""
+    """The buffer or buffer view, as vec4 where the device's language is WGSL and rows are whole
+    units of `unit` elements."""
     if gpu.narrow_types or int(buffer.shape[1]) % unit:
         return buffer
     return buffer.vec4() if hasattr(buffer, "vec4") else Vec4Buffer(buffer)

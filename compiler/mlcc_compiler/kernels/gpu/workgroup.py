@@ -1,10 +1,9 @@
-"""What the kernels of a GPU are written with: launches, registers, shared memory, reductions.
+"""Building blocks of GPU kernels: launches, registers, shared memory, reductions.
 
 Called while the body of a kernel is being built (see `kernels/frame.py`). A PrimFunc may hold
 several launches behind conditions on its sizes: the host code chooses.
 
-Grids stay below 65,536 in x and y: WebGPU's bound, and TVM's way round it starts one group too
-many.
+Grids stay below 65,536 in x and y: WebGPU's limit, and TVM's workaround starts one group too many.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def real(value: float) -> Expr:
 
 
 def clamp_f16(value: Expr) -> Expr:
-    """The nearest value that float16 holds without becoming infinite."""
+    """Clamp to float16's finite range."""
     return tirx.max(tirx.min(value, real(F16_MAX)), real(-F16_MAX))
 
 
@@ -53,8 +52,8 @@ def ceil_div(a: Expr, b: int) -> Expr:
 
 @contextlib.contextmanager
 def launch(blocks: Sequence[Expr], threads: Sequence[int]) -> Iterator[tuple[Expr, ...]]:
-    """Start a grid of `blocks` (x, y) groups of `threads` (x, y); gives their int32 indices, blocks
-    first.
+    """Start a grid of `blocks` (x, y) groups of `threads` (x, y); returns their int32 indices,
+    blocks first.
 
     A grid with a size of 0 does nothing. That needs a condition: TVM's CUDA and Metal runtimes turn
     such a size into 1.
@@ -92,7 +91,7 @@ class Local:
 
 
 def bind(x: Expr) -> Expr:
-    """Emit the computation of x once, and give its value.
+    """Emit the computation of x once, and return its value.
 
     Not by T.bind: TVM's simplifier unfolds such variables while it analyses, in exponential time.
     """
@@ -107,7 +106,7 @@ def shared(shape: Sequence[int], dtype: str = "float32") -> Any:
 
 
 def barrier() -> None:
-    """All threads of a workgroup meet here and see each other's writes to shared memory.
+    """Synchronise all threads of a workgroup, with their writes to shared memory.
 
     Must be reached by all of them: never under a condition that differs between threads.
     """
@@ -118,12 +117,12 @@ Combine = Callable[[Expr, Expr], Expr]
 
 
 def add(a: Expr, b: Expr) -> Expr:
-    """For `reduce`."""
+    """Combiner for `reduce`."""
     return a + b
 
 
 def largest(a: Expr, b: Expr) -> Expr:
-    """For `reduce`."""
+    """Combiner for `reduce`."""
     return T.max(a, b)
 
 

@@ -1,1 +1,1 @@
-"""Linear layers of every scheme; the file of the same name is the door."""
+"""Linear layers of every scheme on the CPU; the entry point is `linear.py`."""

@@ -1,7 +1,7 @@
 """y = x @ weight.T for many rows, by AMX's products of bf16: weights of bf16, or of codes.
 
-Weights become bf16 in scratch, a panel at a time (`bf16_panel.py`); x is rounded to bf16, once for
-all readers, that of codes as well: a panel that is scaled has no use for scales of x. A kernel runs
+Weights become bf16 in scratch, a panel at a time (`amx_panel.py`); x is rounded to bf16, once for
+all readers, also for codes: a scaled panel needs no scales of x. A kernel runs
 
     for each block of at most 512 rows and each panel of up to 128 columns, in parallel:
         for each chunk of at most 512 k:
@@ -11,11 +11,11 @@ all readers, that of codes as well: a panel that is scaled has no use for scales
 
 64 weights of a panel of codes are 23 vector instructions, 12 cycles, in which AMX multiplies as
 many with 190 rows, and VNNI, which needs no panel, with 24. So below 32 rows there is nothing to
-gain, and the kernel of few rows, which this one holds, is run instead. Its x is rounded otherwise,
-where weights are codes: by group to 8 bits, which is coarser.
+gain, and the few-row kernel, which this one contains, runs instead. Its x is rounded differently if
+weights are codes: by group to 8 bits, which is coarser.
 
-Not by int8 (TDPBUSD): codes have a scale for every 32 k, half of what its registers take, and to
-bring sums out of registers, scale and add them costs more than the product of so few. Speed is
+Not int8 (TDPBUSD): codes have a scale for every 32 k, half of what its registers take, and moving
+sums out of registers, scaling and adding them costs more than so short a product. Speed is
 unproven: the machines that this was written on had no AMX (tests/kernels/test_linear_amx.py).
 """
 
@@ -46,20 +46,20 @@ _CHUNK = 16
 _PANEL = 4
 """Tiles of 32 columns in a panel: each k of x that is read serves all of them."""
 _TASKS = 16
-"""Panels that a matrix should have, for threads to share."""
+"""Panels that a matrix should have, to keep all threads busy."""
 _STORED = 4
-"""Rows that go to y at a time."""
+"""Rows written to y at a time."""
 
 
 def uses_amx(isa: Isa, k: int, scheme: Scheme) -> bool:
-    """Whether many rows of k meet such a weight by AMX."""
+    """Whether many rows of k multiply such a weight by AMX."""
     whole = isa.activation_parts == 1 and isa.activation_dtype == "float32"
     return isa.has_tiles and whole and fits(CpuPacking(isa.lanes, k, scheme, isa))
 
 
 def rows_both_ways(isa: Isa, k: int, group: int, sums: int) -> Expr:
-    """PrimFunc(x f32[n, K], xq, x_scale, x_sum, y u16[n, K]): as `quantize_rows` and `round_rows`
-    make them; y only of many rows."""
+    """PrimFunc(x f32[n, K], xq, x_scale, x_sum, y u16[n, K]): outputs of `quantize_rows` and
+    `round_rows`; y only for many rows."""
     codes, bits = quantize_rows(isa, k, group, sums), round_rows(isa, k)
     x, y = bits.params
     rest = tirx.IfThenElse(y.ty.shape[0] >= MANY, bits.body, None)
@@ -71,8 +71,8 @@ def rows_both_ways(isa: Isa, k: int, group: int, sums: int) -> Expr:
 def linear_many(
     isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: str = "float32"
 ) -> Expr:
-    """PrimFunc(xq, x_scale, x_sum, x u16[n, K], weights, [bias], y), of `rows_both_ways`; of bf16
-    PrimFunc(x u16[n, K], weight, [bias], y). Parts are those of `linear_merged`."""
+    """PrimFunc(xq, x_scale, x_sum, x u16[n, K], weights, [bias], y), inputs of `rows_both_ways`;
+    for bf16 PrimFunc(x u16[n, K], weight, [bias], y). Parts are those of `linear_merged`."""
     many = _product(isa, parts, k, bias, result)
     (n_out, scheme), *_ = parts
     if scheme.is_float:
@@ -110,7 +110,7 @@ def _product(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: str)
 
 
 class AmxGemm:
-    """What emits the product with one weight."""
+    """Emits the product with one weight."""
 
     def __init__(self, packing: CpuPacking, x: Expr, weights: Sequence[Expr], output: Output):
         self.p, self.x, self.weights, self.output = packing, x, weights, output
@@ -162,7 +162,7 @@ class AmxGemm:
         amx.store(T.address_of(sums[place]))
 
     def _store(self, row: Expr, tile: Expr, sums: Expr, place: Expr) -> None:
-        """From scratch to y, by way of what all products store with."""
+        """From scratch to y, through the store of all linear kernels."""
         lanes = self.p.isa.lanes
         strip = Strip(0, 1, COLUMN_VECTORS, lanes)
         vectors = _STORED * COLUMN_VECTORS
@@ -175,5 +175,5 @@ class AmxGemm:
 
 
 def _divisor(number: int, most: int) -> int:
-    """The largest that is no more than `most`; at least 1."""
+    """The largest divisor that is at most `most`; at least 1."""
     return next((d for d in range(most, 1, -1) if number % d == 0), 1)

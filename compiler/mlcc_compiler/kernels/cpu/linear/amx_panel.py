@@ -1,8 +1,8 @@
-"""Columns of a weight as bf16, as AMX multiplies them: of some k, from how the weight lies.
+"""Panels for AMX: a weight's columns as bf16, for some k, from the packed weight.
 
 A tile's 32 columns, 32 k of them at a time, are [2, 16 pairs of k, 16 columns] words of 32 bits.
-Codes are scaled in float32, in one multiply-add, and rounded once. Not here: who multiplies
-(`amx.py`), and how weights lie (`packing.py`).
+Codes are scaled in float32, in one multiply-add, and rounded once. Multiplication is `amx.py`, the
+packed layout `packing.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KIND = f"float32x{_LANES}"
 
 
 def fits(packing: CpuPacking) -> bool:
-    """Whether a panel can be made of such a weight: of bf16, or codes in whole stretches of 32."""
+    """Whether a panel can be made of such a weight: bf16, or codes in whole stretches of 32."""
     how = packing.scheme
     if packing.k % amx.DEPTH or packing.width != amx.SIDE:
         return False
@@ -35,7 +35,8 @@ def fits(packing: CpuPacking) -> bool:
 def write_panel(
     packing: CpuPacking, weights: Sequence[Expr], tile: Expr, step: Expr, into: Expr, word: Expr
 ) -> None:
-    """Emit 32 k from `step` * 32 on of a tile of the weight, to `into` i32[...] from `word` on."""
+    """Emit 32 k, from `step` * 32 on, of a tile of the weight, to `into` i32[...] from `word`
+    on."""
     write = _write_floats if packing.scheme.is_float else _write_codes
 
     def put(column: int, pair: Expr, value: Expr) -> None:
@@ -48,7 +49,7 @@ def write_panel(
 def _write_floats(
     packing: CpuPacking, weights: Sequence[Expr], tile: Expr, step: Expr, put: Any
 ) -> None:
-    """Rows k and k + 1 lie one behind the other, and take turns here."""
+    """Rows k and k + 1 are contiguous in memory, and interleaved here."""
     width = packing.width
     with B.serial(_PAIRS) as pair:
         k = step * amx.DEPTH + 2 * pair
@@ -77,8 +78,8 @@ def _write_codes(
 
 
 def _scale_and_offset(stored: StoredWeight, tile: Expr, group: Expr, c: int) -> tuple[Expr, Expr]:
-    """weight = code * scale + offset, of 16 columns. Of the middle of the codes it is exactly 0: a
-    float16, or a product of one with an integer, times a byte is a float32."""
+    """weight = code * scale + offset, for 16 columns. It is exactly 0 for the middle code: a
+    float16, or its product with an integer, times a byte is exact in float32."""
     scale, numbers = stored.scale(tile, group, c), stored.numbers
     if numbers.minima:
         return scale, stored.minimum(tile, group, c)

@@ -1,10 +1,10 @@
 """y = x @ weight.T for bf16 weights by VDPBF16PS: 32 products of bf16, added in pairs to 16 floats.
 
 Twice the products of a float32 multiply-add; x is rounded to bf16 for it (to nearest even, once for
-all readers), as other engines do. `--activations 16` keeps x as it is, and the multiply-add. The
-weights lie as `packing.py` has all floats: two rows of a tile, k and k + 1, are interleaved in
-registers, within each 128 bits as that is cheapest, and the sums are put in order at the end.
-The instruction rounds once a pair and takes subnormals for zero.
+all readers), as other engines do. `--activations 16` keeps x in float32 with multiply-adds. The
+weights are packed as all floats (`packing.py`): two rows of a tile, k and k + 1, are interleaved in
+registers, within each 128 bits as that is cheapest, and the sums are reordered at the end. The
+instruction rounds once a pair and flushes subnormals to zero.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _BLOCK = 4
 
 
 def uses_bf16_dot(isa: Isa, k: int, scheme: Scheme) -> bool:
-    """Whether rows of k meet such a weight as bf16."""
+    """Whether rows of k multiply such a weight as bf16."""
     whole = isa.activation_parts == 1 and isa.activation_dtype == "float32" and k % 2 == 0
     return isa.has_bf16 and whole and scheme.dtype == "bfloat16"
 
 
 def round_rows(isa: Isa, k: int) -> Expr:
-    """PrimFunc(x f32[n, K], y u16[n, K]): the bits of the nearest bf16; a NaN stays one."""
+    """PrimFunc(x f32[n, K], y u16[n, K]): the bits of the nearest bf16; NaN stays NaN."""
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         attributes = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE}
         B.func_attr({**attributes, READS_LAST: True})
@@ -132,7 +132,7 @@ def _tile(
 
 
 def _in_order(sums: Registers, rows: int, lanes: int) -> None:
-    """Blocks of columns back where they belong: those of both registers take turns."""
+    """Undo the interleaving of the two registers' column blocks."""
     for r in range(rows):
         places = [r * COLUMN_VECTORS + c for c in range(COLUMN_VECTORS)]
         both = [B.bind(sums.get(i)) for i in places]

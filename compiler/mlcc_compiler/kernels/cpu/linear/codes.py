@@ -1,10 +1,10 @@
-"""The codes of a step in a register: bits of planes put together, and tables looked up.
+"""Unpacks the codes of a step in a register: combines bit planes, and looks up tables.
 
-`permuted.py` has what CPUs with a larger lookup do instead.
+`permute_lookup.py` is the variant for CPUs with 64-byte lookups.
 
-What a dot product takes are bytes: 0 .. 2**bits - 1, or, of 8 bits where the instruction wants them
-signed, less 128. A table's values are such bytes of 8 bits: the integers that its values are
-multiples of, plus 128.
+The dot product takes bytes: 0 .. 2**bits - 1, or, for 8 bits where the instruction wants them
+signed, minus 128. A table's values are 8-bit bytes: the integers that its values are multiples of,
+plus 128.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlcc_compiler.quantization import Scheme
 Expr = Any
 
 HALF = 128
-"""What unsigned bytes of 8 bits are more than the number they stand for."""
+"""Excess of unsigned 8-bit bytes over their signed values."""
 
 
 def dot_bits(scheme: Scheme) -> int:
@@ -31,7 +31,7 @@ def dot_bits(scheme: Scheme) -> int:
 
 
 class StepCodes:
-    """The codes of steps of a block; `load(v)` gives vector v of it, u8 of `lanes` bytes."""
+    """The codes of a block's steps; `load(v)` gives vector v of it, u8 of `lanes` bytes."""
 
     def __init__(self, scheme: Scheme, isa: Isa, steps: int, load: Callable[[int], Expr]) -> None:
         self.scheme, self.isa, self.steps, self.load = scheme, isa, steps, load
@@ -41,7 +41,7 @@ class StepCodes:
             self.permuted = PermuteLookup(isa, scheme.bits, self._values(), self._vector)
 
     def step(self, step: int) -> Expr:
-        """Of all columns, for the dot product."""
+        """The codes of a step, all columns, for the dot product."""
         if self.permuted is not None and self.permuted.has(step):
             return self.permuted.step(step)
         code, first = None, 0
@@ -55,7 +55,7 @@ class StepCodes:
         return byte_shuffle(self.isa, self._values(), code)
 
     def _values(self) -> list[int]:
-        """The byte of each code, of less than 8 bits."""
+        """The byte of each code, for less than 8 bits."""
         if not self.scheme.table:
             return list(range(self.scheme.levels + 1))
         found = planes.integers(self.scheme.table)
@@ -64,21 +64,21 @@ class StepCodes:
         return [(v + shift) & 255 for v in found[0]]
 
     def _as_taken(self, code: Expr) -> Expr:
-        """8-bit codes that lie unsigned for one CPU and signed for another: less, or more, 128."""
+        """Convert 8-bit codes between the stored and the required signedness."""
         if self.scheme.bits < 8 or not self.isa.flips_codes:
             return code
         return code ^ T.Broadcast(T.uint8(HALF), lanes_of(code))
 
     def _vector(self, index: int) -> Expr:
-        """Loaded in the order in which they lie, which is what memory is fastest at."""
+        """Vectors are loaded in memory order, which is fastest."""
         while len(self.loaded) <= index:
             self.loaded.append(B.bind(self.load(len(self.loaded))))
         return self.loaded[index]
 
 
 def _bits(vector: Expr, plane: planes.Plane, place: int) -> Expr:
-    """The plane's bits of one step, where they belong in the code. Shifts are of 16-bit numbers,
-    which every instruction set has; what comes over from the neighbouring byte is masked away."""
+    """The plane's bits of one step, at their position in the code. Shifts are of 16-bit numbers,
+    which every instruction set has; bits from the neighbouring byte are masked away."""
     if plane.bits == 8:
         return vector
     lanes = lanes_of(vector)

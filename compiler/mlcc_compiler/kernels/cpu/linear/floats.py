@@ -1,7 +1,7 @@
 """y = x @ weight.T for float weights: f32 multiply-adds, the weights widened in registers.
 
-bf16 widens by a shift, f16 by one conversion. Not here: the loops (`tile.py`) and the order
-of the weights in memory (`packing.py`).
+bf16 widens by a shift, f16 by one conversion. The loops are in `tile.py`, the order of the weights
+in memory in `packing.py`.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def float_product(
     result: str,
     tiles: Callable[[Expr, Expr, Output, Expr], None],
 ) -> Expr:
-    """The PrimFunc around the loops over tiles: `tiles(x, weight, output, n)` emits those."""
+    """The PrimFunc around the loops over tiles, which `tiles(x, weight, output, n)` emits."""
     (stored,) = packing.tensors
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})

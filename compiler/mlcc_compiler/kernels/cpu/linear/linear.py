@@ -63,19 +63,19 @@ def linear(
 
 
 def needs_quantized_rows(how: str | Scheme) -> bool:
-    """Codes meet activations that `quantize_rows(isa, k, form.group, form.sums)` made, with the
-    form that `row_form(scheme, k)` says."""
+    """Whether the weight has codes, which multiply activations of `quantize_rows(isa, k,
+    form.group, form.sums)`, with the form `row_form(scheme, k)`."""
     return not _row(how).is_float
 
 
 def layout(isa: Isa, shape: Sequence[int], how: str) -> WeightLayout:
-    """The same for the writer of weights."""
+    """The layout of a weight for the weight writer."""
     n_out, k = shape
     return packing(n_out, k, how, isa).layout()
 
 
 def share_input(schemes: Sequence[str], k: int) -> bool:
-    """Whether one product may read weights of these schemes: codes that meet the same form of x."""
+    """Whether one product may read weights of these schemes: codes that take the same form of x."""
     rows = [_row(name) for name in schemes]
     if any(row.is_float for row in rows):
         return len(set(schemes)) == 1
@@ -91,8 +91,8 @@ def emit_linear(
     *,
     out: Any,
 ) -> Any:
-    """Float weights multiply rows as they are, or as bf16 where the CPU multiplies that; codes
-    multiply rows quantized once per input."""
+    """Emit a linear layer. Float weights multiply rows as they are, or as bf16 where the CPU
+    supports that; codes multiply rows quantized once per input."""
     plans = [member.plan for member in weight.members]
     inputs = _inputs(kernels, graph, x, weight.members[0])
     arguments = [*inputs, *weight.tensors, *([] if bias is None else [bias])]
@@ -108,7 +108,7 @@ def emit_linear(
 
 
 def _inputs(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
-    """x as the matrix product wants it; a mixture's experts meet floats as they are."""
+    """x in the form the product takes; experts with float weights take it unchanged."""
     (rows, width), how = dims(x), _row(weight.plan.scheme)
     if not uses_bf16_dot(kernels.device, width, how):
         by_tiles = uses_amx(kernels.device, width, how)
@@ -129,8 +129,8 @@ def inputs_of(
     weight: Weight,
     made_by: Callable[..., Any] = quantize_rows,
 ) -> list[Any]:
-    """x, or what codes are multiplied with: int8 codes, scales and sums of x's groups, the same
-    ones for every reader of x that wants that form; of `rows_both_ways` x as bf16, too."""
+    """x, or its quantized form: int8 codes, scales and sums of x's groups, shared by all readers of
+    x with that form; for `rows_both_ways` also x as bf16."""
     if not needs_quantized_rows(weight.plan.scheme):
         return [x]
     rows, width = dims(x)

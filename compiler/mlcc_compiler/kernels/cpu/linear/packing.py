@@ -38,22 +38,24 @@ from mlcc_compiler.quantization.schemes import MINIMA, ZEROS
 Array = npt.NDArray[Any]
 
 COLUMN_VECTORS = 2
-"""Vector registers side by side that several rows are multiplied with at a time."""
+"""Vector registers side by side when several rows are multiplied at a time."""
 
 ROW_VECTORS = 4
-"""The same of a single row, where a tile has so many: whole cache lines of codes in one stream."""
+"""Vector registers side by side for a single row, where a tile has that many: whole cache lines of
+codes in one stream.
+"""
 
 STRETCH = 32
 """Weights, and activations, of a stretch."""
 
 
 _SPAN = 32
-"""Groups whose sums of activations are ready at a time: of six rows they stay on the stack."""
+"""Groups whose activation sums are prepared at a time: for six rows they stay on the stack."""
 
 
 @dataclass(frozen=True)
 class RowForm:
-    """How activations are quantized for a weight: by `group`, with their sums by `sums`."""
+    """Quantized form of activations for a weight: scales by `group`, sums by `sums`."""
 
     k: int
     group: int
@@ -61,7 +63,7 @@ class RowForm:
 
 
 def row_form(scheme: Scheme, k: int) -> RowForm:
-    """The same for all schemes where it can be, so that their readers share one."""
+    """The same form for all schemes where possible, so that their readers share one."""
     group = scheme.group_of(k)
     if k % STRETCH == 0 and (group % STRETCH == 0 or group == STRETCH // 2):
         return RowForm(k, STRETCH, STRETCH // 2)
@@ -83,7 +85,7 @@ class CpuPacking:
         return self.isa.tile_columns or COLUMN_VECTORS * self.isa.lanes
 
     def vectors_at_once(self, rows: int) -> int:
-        """Vector registers of columns whose sums so many rows have in registers at a time."""
+        """Vector registers of columns accumulated at a time, for this number of rows."""
         most = ROW_VECTORS if rows * self.isa.activation_parts == 1 else COLUMN_VECTORS
         return min(most, self.width // self.isa.lanes)
 
@@ -102,7 +104,7 @@ class CpuPacking:
 
     @property
     def rows(self) -> RowForm:
-        """What the kernel wants of activations."""
+        """The form of activations that the kernel takes."""
         return row_form(self.scheme, self.k)
 
     @property
@@ -110,7 +112,7 @@ class CpuPacking:
         return self.k // self.rows.group
 
     def first_group(self, stretch: Any) -> Any:
-        """The group that a stretch lies in, or the first one in it."""
+        """The group that contains a stretch, or the first one in it."""
         group, other = self.group, self.rows.group
         return stretch // (group // other) if group >= other else stretch * (other // group)
 
@@ -121,7 +123,7 @@ class CpuPacking:
 
     @property
     def span(self) -> int:
-        """Stretches that a kernel makes ready for at a time: a block, or some groups."""
+        """Stretches that a kernel prepares at a time: a block, or some groups."""
         most = _SPAN // max(self.rows.group // self.group, 1)
         return min(self.scheme.block // self.rows.group or most, most)
 
@@ -132,7 +134,7 @@ class CpuPacking:
 
     @property
     def flips(self) -> bool:
-        """8-bit codes are stored signed, as a layout says or the dot product wants them."""
+        """Whether 8-bit codes are stored signed, as a layout or the dot product requires."""
         stored = self.isa.stored_signed
         return self.scheme.bits == 8 and (self.isa.signed_codes if stored is None else stored)
 
@@ -163,15 +165,14 @@ class CpuPacking:
         return WeightLayout(self.tensors, self.pack, codes, tile=self.width)
 
     def pack(self, weight: npt.NDArray[np.float32]) -> list[Array]:
-        """f32 [N, K] -> the arrays of `tensors`, quantized by the scheme; or of some rows."""
+        """f32 [N, K], or some rows -> the arrays of `tensors`, quantized by the scheme."""
         if self.scheme.is_float:
             some = replace(self, n=len(weight))
             return [some._columns(to_storage(weight, self.scheme.dtype))]
         return self.pack_quantized(quantize(weight, self.scheme))
 
     def pack_quantized(self, q: Quantized) -> list[Array]:
-        """Codes that are quantized already (AWQ, GPTQ, GGUF) -> the arrays of `tensors`; or of
-        some rows."""
+        """Quantized codes (AWQ, GPTQ, GGUF), or some rows -> the arrays of `tensors`."""
         have, some = {name: getattr(q, name) for name in PARTS}, replace(self, n=len(q.codes))
         return [
             some._pack_codes(part) if name == "codes" else some._columns(part)

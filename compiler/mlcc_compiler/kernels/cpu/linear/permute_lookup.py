@@ -1,8 +1,8 @@
-"""Codes looked up by six bits of an index, wherever in it theirs are (`Isa.has_permutes`).
+"""Looks codes up by six bits of an index, at any bit position (`Isa.has_permutes`).
 
-Bits of planes stay where they are, the table knows where that is, and bits of other steps beside
-them do not matter: no masks and fewer shifts. Of 3 bits, an index has two steps. A code that stands
-for itself goes through such a table, too, where that is less work.
+Bits of planes stay at their position, which the table accounts for, and bits of other steps beside
+them are ignored: no masks and fewer shifts. With 3 bits, an index serves two steps. Codes without a
+table also use one where that is less work.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class PermuteLookup:
         """What two steps share, by the first of them."""
 
     def has(self, step: int) -> bool:
-        """Whether a step's bytes are less work in this way: of a byte's four codes of 2 bits, the
-        first is by a mask alone, and the last would have to be shifted here, too."""
+        """Whether a step's bytes are less work this way: of a byte's four 2-bit codes, the first
+        needs a mask only, and the last would need a shift here, too."""
         return self.bits > 2 or step % 4 in (1, 2)
 
     def step(self, step: int) -> Expr:
-        """Bytes of a step that it has, u8 of `lanes`."""
+        """Bytes of a step for which `has` is true, u8 of `lanes`."""
         of_two = step % 2
         if self.bits == 2:
             return self._found(self.vector(step // 4), step % 4 * 2, 2)
@@ -49,7 +49,7 @@ class PermuteLookup:
         return self._found(nibbles, 0, 4, 4 + of_two)
 
     def _pair(self, first: int) -> Expr:
-        """Of two steps the lower two bits each, then the third of each."""
+        """For two steps: the lower two bits of each, then the third of each."""
         if first not in self.cached_kernel:
             low = _right(self.vector(1 + first // 4), first % 4 * 2)
             self.cached_kernel[first] = B.bind(
@@ -58,14 +58,14 @@ class PermuteLookup:
         return self.cached_kernel[first]
 
     def _fifth(self, first: int) -> Expr:
-        """Those of two steps, in bits 4 and 5."""
+        """The fifth bits of two steps, in bits 4 and 5."""
         if first not in self.cached_kernel:
             self.cached_kernel[first] = B.bind(_right(self.vector(0), first - 4))
         return self.cached_kernel[first]
 
     def _found(self, index: Expr, low: int, count: int, top: int = 0) -> Expr:
-        """Values of codes that have their lower bits from bit `low` of the index on, and the last
-        one, if there are more than `count`, in bit `top`."""
+        """Values of codes whose lower bits start at bit `low` of the index, and whose last one, if
+        there are more than `count`, is bit `top`."""
         more = self.bits > count
         codes = [
             (i >> low & ((1 << count) - 1)) | ((i >> top & 1) << count if more else 0)
@@ -76,8 +76,8 @@ class PermuteLookup:
 
 
 def _right(vector: Expr, by: int) -> Expr:
-    """Shifted right, or left if that is less than zero, as numbers of 16 bits: what comes over from
-    the neighbouring byte is among the bits that are not looked at."""
+    """Shifted right, or left if `by` is negative, as 16-bit numbers: bits from the neighbouring
+    byte land where they are ignored."""
     if by == 0:
         return vector
     lanes = lanes_of(vector)
@@ -92,8 +92,8 @@ def _joined(isa: Isa, low: Expr, high: Expr) -> Expr:
 
 
 def byte_permute(isa: Isa, table: Expr, index: Expr) -> Expr:
-    """table[index & 63] for every byte of u8x64 `index`, of a table of 64: what the other two bits
-    are does not matter."""
+    """table[index & 63] for every byte of u8x64 `index`, for a table of 64; the two upper bits are
+    ignored."""
     return _call("llvm.x86.avx512.permvar.qi.512", f"uint8x{4 * isa.lanes}", table, index)
 
 
@@ -106,7 +106,7 @@ def byte_vector(values: Sequence[int]) -> Expr:
 
 def bit_select(isa: Isa, mask: Expr, one: Expr, zero: Expr) -> Expr:
     """Each bit of u8x64 of `one` where that of the mask is 1, else of `zero`: one instruction,
-    which LLVM does not find by itself where the mask is constant."""
+    which LLVM does not find by itself if the mask is constant."""
     words = f"uint32x{isa.lanes}"
     three = [T.reinterpret(words, each) for each in (mask, one, zero)]
     found = _call("llvm.x86.avx512.pternlog.d.512", words, *three, T.int32(0b11001010))

@@ -1,11 +1,11 @@
-"""Quantize activations by group along each row, for `linear_quantized`: to 8 bits, or to 16 in two
+"""Quantizes activations by group along each row, for `linear_quantized`: to 8 bits, or to 16 in two
 parts.
 
 Symmetric int8 with one f32 scale per group, as llama.cpp's q8_0, plus the sum of the codes, which
-cancels the zero point of the weights. The largest magnitude is found on the bits of |x|, where
-NaN > Inf > every number, so a NaN or Inf makes the group's scale, and with it y, not finite. Two
-parts are the codes of all of the row, and behind them those of what they leave: between -1/2 and
-1/2 of a step, in steps of 1/254.
+cancels the zero point of the weights. The largest magnitude is found on the bits of |x|, where NaN
+> Inf > every number, so a NaN or Inf makes the group's scale, and with it y, non-finite. Two parts
+are the codes of the whole row, followed by those of the remainders: between -1/2 and 1/2 of a step,
+in steps of 1/254.
 """
 
 from functools import partial
@@ -33,7 +33,7 @@ def quantize_rows(isa: Isa, k: int, group: int, sums: int = 0) -> Expr:
     """PrimFunc(x[n, K], xq i8[n, K], x_scale f32[n, K / group], x_sum i32[n, K / sums]); where
     activations have two parts, the three are twice as wide.
 
-    `sums`: elements of a sum, of which a group has a whole number; 0 = the group.
+    `sums`: elements of a sum, which divides the group; 0 = the group.
     """
     groups, sums = k // group, sums or group
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):

@@ -47,8 +47,8 @@ def linear_quantized(
 def linear_merged(
     isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: str = "float32"
 ) -> Expr:
-    """The same for weights one below the other, each of its own scheme but of one `row_form`: their
-    tensors follow one another, and y and bias have the columns of all."""
+    """Like `linear_quantized` for weights one below the other, each of its own scheme but of one
+    `row_form`: their tensors follow one another, and y and bias have the columns of all."""
     forms = [CpuPacking(n, k, scheme, isa) for n, scheme in parts]
     rows, columns = forms[0].rows, sum(n for n, _ in parts)
     assert all(form.rows == rows for form in forms)
@@ -84,14 +84,15 @@ def linear_merged(
 
 
 def input_shapes(form: CpuPacking, width: int) -> list[tuple[int, str]]:
-    """Row length and dtype of the three arrays that stand for x of rows of `width`."""
+    """Row length and dtype of the three arrays that represent x, of rows of `width`."""
     rows, all_parts = form.rows, width * form.isa.activation_parts
     counts = [(all_parts // rows.group, "float32"), (all_parts // rows.sums, "int32")]
     return [(all_parts, "int8"), *counts]
 
 
 def row_tiles(isa: Isa) -> tuple[int, ...]:
-    """An int32 and a float sum per row and column vector, beside codes and activations. Of rows in
-    two parts, which have an int32 sum each, half as many."""
+    """Heights of the register tiles: an int32 and a float sum per row and column vector, beside
+    codes and activations; half as many rows if activations have two parts, with an int32 sum each.
+    """
     sizes = (6, 4, 2, 1) if isa.registers >= 32 else (4, 2, 1)
     return sizes if isa.activation_parts == 1 else tuple(n // 2 for n in sizes if n > 1)

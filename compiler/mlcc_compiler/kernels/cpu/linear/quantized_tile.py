@@ -1,8 +1,8 @@
-"""One register tile of a product with codes: exact sums of each group, scaled and added up.
+"""One register tile of a product with codes: exact sums of each group, scaled and accumulated.
 
-What a kernel does with the tiles is in `quantized.py`, with the formula; how a weight is read in
-`stored.py` and, unpacked for many rows, `panel.py`; the byte order in `packing.py`. `row_pairs.py`
-has the same for instructions that multiply two rows at a time.
+The kernel around the tiles, and the formula, are in `quantized.py`; reading a weight is
+`stored_weight.py` and, unpacked for many rows, `unpacked_panel.py`; the byte order `packing.py`.
+`row_pairs.py` is the variant for instructions that multiply two rows at a time.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ AllRows = dict[tuple[int, int | None], RowSums]
 class QuantizedTile:
     """The body of one register tile: some rows of x times a tile of the weight's columns.
 
-    Where activations have two parts, each row of x is two rows of codes to everything here but the
-    float sums; the second lies behind the first, half a row of `x` on.
+    Where activations have two parts, each row of x is two rows of codes, except for the float sums;
+    the second part follows the first, half a row of `x` later.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class QuantizedTile:
         self._get_ready()
 
     def _get_ready(self) -> None:
-        """For the weight as it is read: sums of rows, see `_start` and `_scale`."""
+        """Row sums for the weight as it is read: see `_start` and `_scale`."""
         self.starts, self.totals = map(self._sums, self._factors(self.weight.middle))
 
     def _factors(self, middle: int | None) -> tuple[int | None, int | None]:
-        """Those of `starts` and `totals`, see `RowSums`; 0: there is nothing to sum."""
+        """Factors of `starts` and `totals`, see `RowSums`; 0: no sums needed."""
         less = self._less(middle)
         return 1 if less is None else less, None if self.stored.numbers.minima else 0
 
@@ -74,8 +74,8 @@ class QuantizedTile:
         return RowSums(self.p, self.x_scale, self.x_sum, self._at, factor)
 
     def sum_all_rows(self, n: Expr, ready: AllRows) -> None:
-        """Emit, before any tile is unpacked, sums of all n rows, but for those that are ready: of
-        weights that read the same rows."""
+        """Emit, before any tile is unpacked, sums of all n rows, except those that are `ready`:
+        from weights that read the same rows."""
         self.all_rows = ready
         if self.parts > 1:
             return  # a row is two rows of codes
@@ -86,7 +86,7 @@ class QuantizedTile:
                 ready[self.p.group, factor] = sums
 
     def tile(self, rows: int, row: Expr, tile: Expr) -> None:
-        """Emit it."""
+        """Emit a register tile."""
 
         def strip(strip: Strip) -> None:
             self.strip, count = strip, rows * strip.vectors
@@ -103,7 +103,7 @@ class QuantizedTile:
     def _span(
         self, sums: Registers, rows: int, row: Expr, tile: Expr, first: Expr, count: Expr
     ) -> None:
-        """Add some stretches: what they share, and sums of rows, are made ready before."""
+        """Add some stretches, after preparing what they share and the sums of rows."""
         self.weight.enter(tile, self.p.first_group(first), self.strip)
         for ready in (self.starts, self.totals):
             if ready is not None:
@@ -112,25 +112,25 @@ class QuantizedTile:
             self._stretch(sums, rows, row, tile, B.bind(first + i))
 
     def unpacked(self, tile: Expr) -> TileBody:
-        """Emit the unpacking of a tile, and give what emits the register tiles of it."""
+        """Emit the unpacking of a tile; returns the emitter of its register tiles."""
         panel = UnpackedPanel(self.p, self.stored)
         panel.fill(tile)
         return self.on(panel).tile
 
     def on(self, panel: UnpackedPanel) -> QuantizedTile:
-        """The same that reads a tile unpacked."""
+        """This tile's body reading from an unpacked panel."""
         other = copy(self)
         other.weight = panel
         other._get_ready()
         return other
 
     def _less(self, middle: int | None) -> int | None:
-        """What sums of activations are multiplied with where accumulators begin: less zero, as the
-        bytes in the dot product have it; None if that is a number of each column."""
+        """Factor of activation sums at the start of accumulators: minus the zero point in the dot
+        product's form; None if it differs by column."""
         return None if middle is None else self.shift - middle
 
     def _at(self, buffer: Expr, row: Expr, r: Expr, column: Expr) -> tuple[Expr, Expr]:
-        """Where in x, its scales or its sums the r-th row of codes from `row` on lies."""
+        """Location in x, its scales or its sums of the r-th row of codes from `row` on."""
         if self.parts == 1:
             return row + r, column
         return row + r // self.parts, r % self.parts * (_width(buffer) // self.parts) + column
@@ -182,7 +182,7 @@ class QuantizedTile:
         for_blocks(self.p.steps, block)
 
     def _k(self, stretch: Expr, step: Expr) -> Expr:
-        """Where a step's activations begin."""
+        """First activation of a step."""
         return stretch * self.p.rows.group + step * planes.STEP
 
     def _steps(
@@ -194,12 +194,12 @@ class QuantizedTile:
         row: Expr,
         k: Expr,
     ) -> None:
-        """Some steps of a block, whose activations begin at k: four of every row and column."""
+        """Add some steps of a block, whose activations begin at k: four of every row and column."""
         for i, step in enumerate(steps):
             self._step(dots, [c.step(step) for c in codes], rows, row, k + i * planes.STEP)
 
     def _step(self, dots: Registers, codes: list[Expr], rows: int, row: Expr, k: Expr) -> None:
-        """One of them."""
+        """Add one step."""
         codes = [B.bind(c) for c in codes]
         bits = dot_bits(self.p.scheme)
         with B.unroll(rows) as r:
@@ -250,5 +250,5 @@ def for_spans(packing: CpuPacking, body: Callable[[Expr, Expr], None]) -> None:
 
 
 def _width(buffer: Expr) -> int:
-    """Columns of a buffer, or of what looks like one."""
+    """Columns of a buffer or a buffer view."""
     return int(buffer.shape[1])

@@ -1,10 +1,9 @@
-"""Two rows of x by two columns of codes in one instruction: Arm's smmla (i8mm), which multiplies
-2 x 8 by 8 x 2 bytes into four sums.
+"""Two rows of x by two columns of codes in one instruction: Arm's smmla (i8mm), which multiplies 2
+x 8 by 8 x 2 bytes into four sums.
 
-The codes lie as for other Arm CPUs, four k of four columns in a register; two steps side by side,
-their lanes interleaved, are eight k of two columns. Sums are whole numbers, so the results are
-those of `QuantizedTile`, to the bit. A single row keeps to its instruction: half of a pair would
-be idle.
+The codes are packed as for other Arm CPUs, four k of four columns in a register; two steps with
+interleaved lanes are eight k of two columns. Sums are integers, so results are bit-identical to
+`QuantizedTile`. A single row uses that: half of a pair would be idle.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Expr = Any
 _FIRST, _SECOND = [0, 1, 4, 5], [2, 3, 6, 7]
 """The lower and the upper halves of two registers."""
 _LOW, _HIGH = [0, 4, 1, 5], [2, 6, 3, 7]
-"""Lanes of two registers in turns, of the first half and of the second."""
+"""Interleaved lanes of two registers, of the first half and of the second."""
 
 
 def quantized_tile(
@@ -36,7 +35,7 @@ def quantized_tile(
     weights: Sequence[Expr],
     output: Output,
 ) -> QuantizedTile:
-    """What emits the register tiles of a weight, by the instructions there are."""
+    """The emitter of a weight's register tiles, by the available instructions."""
     kind = PairedTile if packing.isa.dot == "neon_i8mm" else QuantizedTile
     return kind(packing, x, x_scale, x_sum, weights, output)
 
@@ -62,7 +61,7 @@ class PairedTile(QuantizedTile):
         self._exchange(dots, rows)
 
     def _exchange(self, dots: Registers, rows: int) -> None:
-        """Sums of a row's four columns, of two rows <-> those of two columns, of both rows."""
+        """Convert sums between the layouts [row][four columns] and [two columns][two rows]."""
         vectors = self.strip.vectors
         for r in range(0, rows, 2):
             for c in range(vectors):

@@ -1,7 +1,10 @@
-"""Sums of the activations that each group of weights meets, ready as a register tile takes them:
-whole numbers times a factor, where its accumulators begin, or float32 and scaled, which minima are
-multiplied with. By vectors along the row: one by one they would be as much work as minima
-themselves. Of a register tile's rows, for which it waits, or of all rows, once for all tiles."""
+"""Sums of the activations per group of weights, in the form a register tile takes them: integers
+times a factor, as start values of its accumulators, or scaled float32, to be multiplied with
+minima.
+
+Computed by vectors along the row: one by one they would be as much work as the minima themselves.
+For a register tile's rows only, right before it, or for all rows, once for all tiles.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from mlcc_compiler.kernels.cpu.linear.tile import for_rows
 
 Expr = Any
 At = Callable[[Any, Expr, Expr, Expr], tuple[Expr, Expr]]
-"""(buffer, row, r, column): where the r-th row of codes from `row` on has a column."""
+"""(buffer, row, r, column) -> location of a column of the r-th row of codes from `row` on."""
 
 _WORK = 4
-"""What a sum is worth in elements that are rounded."""
+"""Cost of a sum, in elements that are rounded."""
 
 
 class RowSums:
-    """Holds those of the rows that it was last filled with, or of all."""
+    """Sums of the rows that it was last filled with, or of all."""
 
     def __init__(
         self, packing: CpuPacking, x_scale: Any, x_sum: Any, at: At, factor: int | None
@@ -42,7 +45,7 @@ class RowSums:
         """Whether all rows are there."""
 
     def fill_all(self, n: Expr) -> None:
-        """Of all n rows, in parallel: `fill` has nothing to do then."""
+        """Fill the sums of all n rows, in parallel: `fill` then does nothing."""
         self.buffer, self.whole = B.alloc_buffer((n, self.all), self.kind), True
         self.first = T.int64(0)
 
@@ -55,8 +58,8 @@ class RowSums:
         for_rows(n, _WORK * self.all, one)
 
     def fill(self, rows: int, row: Expr, stretch: Expr) -> None:
-        """Of `rows` rows of codes from `row` on, the span from `stretch` on. What would be beyond
-        a row's end, or a span's, is moved up to it."""
+        """Fill the sums of `rows` rows of codes from `row` on, for the span from `stretch` on.
+        Beyond a row's or span's end, the last elements are repeated."""
         self.row = row if self.whole else 0
         if self.whole:
             return
@@ -69,7 +72,7 @@ class RowSums:
                 B.buffer_store(self.buffer, self._made(row, r, self.first + place), [r, at])
 
     def at(self, r: Expr, stretch: Expr, group: Expr) -> Expr:
-        """Of a row, and of a group in a stretch."""
+        """The sum of a row and of a group in a stretch."""
         column = (group if self.of_stretch > 1 else stretch) - self.first
         return self.buffer[self.row + r, column]
 
@@ -80,7 +83,7 @@ class RowSums:
         return sums * spread(T.int32(self.factor), self.lanes)
 
     def _sums(self, row: Expr, r: Expr, first: Expr) -> Expr:
-        """Of `lanes` groups, or of stretches where groups are longer."""
+        """Sums of `lanes` groups, or of stretches where groups are longer."""
         each = self.p.rows.group // self.of_stretch // self.p.rows.sums
         parts = [self._load(self.x_sum, row, r, first * each + i * self.lanes) for i in range(each)]
         if each == 1:

@@ -1,7 +1,8 @@
-"""What codes are scaled with, read as float32 vectors of columns: one number a column and group.
+"""Scales, minima and zero points of codes, read as float32 vectors of columns: one number a column
+and group.
 
 Two-level schemes multiply a block's float16 with a group's integer here, group by group: a product
-and a conversion for 32 weights a column. The block's may be given, converted already.
+and a conversion for 32 weights a column. The block's float may be passed in, already converted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Expr = Any
 
 
 class Scales:
-    """Reads the parts of a weight beside its codes; `buffers` are those of `packing.tensors`."""
+    """Reads a weight's tensors other than codes; `buffers` are those of `packing.tensors`."""
 
     def __init__(self, packing: CpuPacking, buffers: Sequence[Any]) -> None:
         self.p, self.isa = packing, packing.isa
@@ -30,7 +31,7 @@ class Scales:
 
     @property
     def minima(self) -> bool:
-        """Whether `minimum` has anything to say."""
+        """Whether `minimum` applies."""
         return self.p.scheme.offset == MINIMA
 
     def scale(
@@ -51,7 +52,7 @@ class Scales:
     def minimum(
         self, at: tuple[Expr, Expr], column: Expr, lanes: int, level: Expr | None = None
     ) -> Expr:
-        """The same of what is added."""
+        """f32 minima of `lanes` columns; `at` is (tile, group)."""
         value = self.level("minima", at, column, lanes) if level is None else level
         if self.p.scheme.block:
             value = value * self._integers("sub_minima", at, column, lanes)
@@ -59,19 +60,19 @@ class Scales:
 
     @property
     def middle(self) -> int | None:
-        """What is subtracted from codes, before those are flipped; None: `zero`."""
+        """The constant zero point, before codes are flipped; None: see `zero`."""
         how = self.p.scheme
         if how.table:
             return HALF
         return {ZEROS: None, MINIMA: 0}.get(how.offset, how.middle)
 
     def zero(self, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr:
-        """The same as i32 of columns, of schemes with zero points."""
+        """i32 zero points of columns, for schemes that store them."""
         stored = self.parts["zeros"].vload([*at, column], vector("uint8", lanes))
         return B.bind(T.Cast(vector("int32", lanes), stored))
 
     def level(self, name: str, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr:
-        """The float of the group, or of the block that it is in."""
+        """The float of the group, or of its block."""
         how, (tile, group) = self.p.scheme, at
         if how.block:
             group = group // (how.block // self.p.group)

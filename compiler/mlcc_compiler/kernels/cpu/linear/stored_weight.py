@@ -1,5 +1,7 @@
-"""A weight as it lies in memory, read by register tiles: codes unpacked on the way, scales widened,
-and what comes later asked for. `panel.py` has what is unpacked once for many rows."""
+"""Reads a packed weight for register tiles: unpacks codes, widens scales, prefetches.
+
+`unpacked_panel.py` is the variant that unpacks once for many rows.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class StoredWeight:
         """The zero point of all codes; None: each group has its own."""
 
     def enter(self, tile: Expr, group: Expr, strip: Strip) -> None:
-        """Emit what groups from this one on have in common, to the end of its block."""
+        """Emit what groups from this one to the end of its block have in common."""
         self.strip, self.levels = strip, {}
         if self.p.scheme.block:
             for name, c in product(("scales", "minima"), range(strip.vectors)):
@@ -38,8 +40,8 @@ class StoredWeight:
                     self.levels[name, c] = B.bind(level)
 
     def prefetch_scales(self, tile: Expr, group: Expr) -> None:
-        """Prefetch the scales of a later group. Integers of two levels come by themselves: they are
-        half a line a group, and to ask for each line twice costs more than it brings."""
+        """Prefetch the scales of a later group. Two-level integers need no prefetch: they are half
+        a line a group, and prefetching each line twice costs more than it gains."""
         if self.p.scheme.block:
             return
         of_stretch = max(self.p.rows.group // self.p.group, 1)
@@ -71,13 +73,13 @@ class StoredWeight:
         return self.numbers.scale((tile, group), column, self.p.isa.lanes, level)
 
     def minimum(self, tile: Expr, group: Expr, c: int) -> Expr:
-        """The same of what is added."""
+        """f32 minimum of the strip's c-th register of columns."""
         column, level = self.strip.column(c), self.levels.get(("minima", c))
         return self.numbers.minimum((tile, group), column, self.p.isa.lanes, level)
 
 
 def for_blocks(steps: int, body: Callable[[Expr, int], None]) -> None:
-    """Emit body(block, steps in it) over the blocks of so many steps."""
+    """Emit body(block, steps in it) over the blocks of `steps` steps."""
     whole = steps // planes.BLOCK
     if whole == 1:
         body(0, planes.BLOCK)

@@ -22,24 +22,25 @@ Expr = Any
 """A TVM expression; TVM ships no types for them."""
 
 _L2_BYTES = 384 * 1024
-"""What a block of activation rows may take of a core's second-level cache."""
+"""Share of a core's second-level cache for a block of activation rows."""
 
 MANY = 24
-"""Rows that a tile of a weight is unpacked for."""
+"""Rows from which on a weight's tile is unpacked."""
 
 _MANY_BYTES = 1024 * 1024
-"""`_L2_BYTES` where each block unpacks a tile: what is read most often is that."""
+"""`_L2_BYTES` for blocks that unpack tiles, which then are read most often."""
 
 _MOST = 256
-"""Rows of such a block: unpacking is a hundredth of their work."""
+"""Largest number of rows of such a block: unpacking is a hundredth of their work."""
 
 _APART = 96
-"""Rows up to which threads share all of them: a tile that two threads read costs twice."""
+"""Rows up to which threads split tiles, not rows: a tile read by two threads costs twice."""
 
 _SHARES, _MUCH = 240, 128
-"""Into how many shares less work than `_MUCH`, of many rows, is cut: a number that most numbers of
-threads divide. Of 36 pieces TVM would give two threads 20 and 16. Few rows are done before shares
-are counted."""
+"""Number of shares for less work than `_MUCH`, of many rows: divisible by most numbers of threads.
+Of 36 pieces TVM would give two threads 20 and 16. With few rows the work is done before shares
+matter.
+"""
 
 TileBody = Callable[[int, Expr, Expr], None]
 """(rows, row, tile): emits one register tile."""
@@ -47,12 +48,12 @@ TileBody = Callable[[int, Expr, Expr], None]
 
 @dataclass(frozen=True)
 class TiledWeight:
-    """A weight's tiles, and how their register tiles are emitted."""
+    """A weight's tiles, and the emitter of their register tiles."""
 
     tiles: int
     body: TileBody
     unpacked: Callable[[Expr], TileBody] | None = None
-    """Emits what makes a tile ready for `MANY` rows and more, and gives the body for them."""
+    """Emits the unpacking of a tile for `MANY` rows and more, and returns the body for them."""
 
 
 def for_each_tile(
@@ -64,9 +65,9 @@ def for_each_tile(
 ) -> None:
     """Emit the loops over the tiles of all weights.
 
-    `n` is the symbolic number of rows, `row_bytes` what one row of activations takes, `sizes` the
+    `n` is the symbolic number of rows, `row_bytes` the size of one row of activations, `sizes` the
     heights of the register tiles, largest first and 1 last. `get_ready` emits what `unpacked` needs
-    of all rows.
+    for all rows.
     """
     largest = sizes[0]
 
@@ -98,8 +99,8 @@ def for_each_tile(
 
 
 def _blocks(n: Expr, most: int) -> Expr:
-    """How many blocks of at most so many rows; of many rows an even number, so that each half of
-    the threads has its own."""
+    """Number of blocks of at most `most` rows; even for many rows, so that each half of the threads
+    has its own."""
     pairs = (n + (2 * most - 1)) // (2 * most)
     return T.Select(n <= max(most // 2, _APART), (n + (most - 1)) // most, 2 * pairs)
 
@@ -112,7 +113,7 @@ def _tasks(
     emit: Callable[[TiledWeight, Expr, Expr, Expr], None],
     many: bool,
 ) -> None:
-    """Work is a block of rows times a tile of one of the weights."""
+    """A task is a block of rows times a tile of one of the weights."""
     tiles = sum(weight.tiles for weight in weights)
     blocks = B.bind(blocks)
     # Rows per block: equal shares in whole register tiles. Of no rows there is no block, and
@@ -141,7 +142,7 @@ def _tasks(
 def _of_tile(
     weights: Sequence[TiledWeight], tile: Expr, emit: Callable[[TiledWeight, Expr], None]
 ) -> None:
-    """Emit what the weight that has a tile of all makes of its own."""
+    """Emit the work of the weight that contains a tile, of the tiles of all weights."""
 
     def cover(weight: int, first: int) -> None:
         own = B.bind(tile - first) if first else tile

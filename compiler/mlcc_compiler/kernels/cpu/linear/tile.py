@@ -1,7 +1,7 @@
-"""The frame every linear kernel shares: register tiles, strips of columns, and the stores.
+"""Frame of every linear kernel: register tiles, strips of columns, and stores.
 
-A kernel is built with TVM's IRBuilder: Python loops unroll, `B.serial` loops stay. What its threads
-run is in `tasks.py`. Knows nothing of how weights are stored.
+A kernel is built with TVM's IRBuilder: Python loops unroll, `B.serial` loops stay. The threads'
+loops are in `tasks.py`. Knows nothing of how weights are stored.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,9 @@ Expr = Any
 """A TVM expression, buffer or function; TVM ships no types for them."""
 
 _AHEAD_BYTES = 12 * 1024
-"""How far ahead of its reads a tile asks for weights. Hardware alone fetches half as fast as memory
-delivers when a few rows keep the loop busy."""
+"""Prefetch distance for weights. The hardware prefetcher alone reaches half of memory bandwidth
+when a few rows keep the loop busy.
+"""
 
 _SERIAL = 16384
 """Elements of rows that one thread rounds faster than it wakes another."""
@@ -27,7 +28,7 @@ _LINE = 64
 """Bytes of a cache line."""
 
 OPAQUE = 8
-"""relax's op_pattern that keeps fusion away."""
+"""relax's op_pattern that prevents fusion."""
 
 
 class Registers:
@@ -46,7 +47,7 @@ class Registers:
 
 @dataclass(frozen=True)
 class Strip:
-    """Some of a tile's columns, which are computed at a time: `vectors` registers of them."""
+    """Some of a tile's columns, computed at a time: `vectors` registers of them."""
 
     number: Expr
     of: int
@@ -59,12 +60,12 @@ class Strip:
         return self.vectors * self.lanes
 
     def column(self, vector: int) -> Expr:
-        """Where in the tile a vector begins."""
+        """First column of a vector within the tile."""
         return self.number * self.columns + vector * self.lanes
 
 
 def for_each_strip(packing: CpuPacking, rows: int, body: Callable[[Strip], None]) -> None:
-    """Emit the body over a tile's strips, of the width that so many rows take."""
+    """Emit the body over a tile's strips, whose width depends on the number of rows."""
     vectors, lanes = packing.vectors_at_once(rows), packing.isa.lanes
     count = packing.width // (vectors * lanes)
     if count == 1:
@@ -75,12 +76,12 @@ def for_each_strip(packing: CpuPacking, rows: int, body: Callable[[Strip], None]
 
 
 def rows_ahead(weights: Expr) -> int:
-    """How many rows of `weights` [tiles, rows, width] lie within the prefetch distance."""
+    """Rows of `weights` [tiles, rows, width] within the prefetch distance."""
     return max(_AHEAD_BYTES // _row_bytes(weights), 1)
 
 
 def prefetch(weights: Expr, tile: Expr, index: Expr, ahead: int, strip: Strip) -> None:
-    """Ask for a strip of `weights[tile, index + ahead]`; past a tile's end that is the next tile.
+    """Prefetch a strip of `weights[tile, index + ahead]`; past a tile's end that is the next tile.
 
     Past the end of the tensor it does nothing.
     """
@@ -100,10 +101,10 @@ def _row_bytes(weights: Expr) -> int:
 
 @dataclass(frozen=True)
 class Output:
-    """Where a tile's results go: y f32[n, *], and the bias f32[*] to add, if any, of which the
-    weight's columns are those from `first` on.
+    """Destination of a tile's results: y f32[n, *], and the bias f32[*] to add, if any; the
+    weight's columns start at `first`.
 
-    `at` and `tile_of` are for those whose rows and tiles lie otherwise.
+    Subclasses override `at` and `tile_of` for other arrangements.
     """
 
     packing: CpuPacking
@@ -112,11 +113,11 @@ class Output:
     first: int = field(default=0, kw_only=True)
 
     def at(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
-        """Where in y a result lies."""
+        """Location in y of a result."""
         return row, column
 
     def tile_of(self, tile: Expr) -> Expr:
-        """The tile of columns that a tile of the weight makes."""
+        """The tile of columns computed by a tile of the weight."""
         return tile
 
     def store(self, sums: Registers, rows: int, row: Expr, tile: Expr, strip: Strip) -> None:
@@ -133,8 +134,8 @@ class Output:
                 self._store_part(sums, rows, row, strip)
 
     def prefetch_rows(self, rows: int, row: Expr, tile: Expr, strip: Strip) -> None:
-        """Ask for the lines of a register tile before they are written: rows of y are far from one
-        another, and each write would wait for memory."""
+        """Prefetch the lines of a register tile before they are written: rows of y are far apart,
+        and each write would wait for memory."""
         hint = T.llvm_lookup_intrinsic_id("llvm.prefetch")
         write, keep, data = T.int32(1), T.int32(3), T.int32(1)
         each = _LINE // np.dtype(str(self.y.dtype)).itemsize

@@ -1,9 +1,9 @@
-"""A tile of a weight made ready for many rows: its codes as the bytes that the dot product takes,
-its scales and minima in float32, in memory that stays in a core's own caches.
+"""A weight's tile unpacked for many rows: its codes as the bytes that the dot product takes, its
+scales and minima in float32, in a core's own caches.
 
-A register tile has few rows, so that each would unpack all of a tile again: for some formats as
-much work as its products. The numbers are those that `stored.py` reads, so results are the same to
-the bit (the packing step of Goto & van de Geijn, 2008).
+A register tile has few rows, so without it each would unpack the whole tile again: for some formats
+as much work as its products. The numbers are those that `stored_weight.py` reads, so results are
+bit-identical (the packing step of Goto & van de Geijn, 2008).
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ Expr = Any
 
 
 _MOVED_BITS = 6
-"""Codes to which as many levels may be added: sums of two products still fit 16 bits (AVX2)."""
+"""Largest code size to which as many levels may be added: sums of two products still fit 16 bits
+(AVX2).
+"""
 
 
 def middle_of(packing: CpuPacking, stored: StoredWeight) -> int | None:
-    """The zero point of all codes that a panel of the weight would have; None: each group's own."""
+    """The common zero point of all codes in a panel of the weight; None: each group has its own."""
     return packing.scheme.levels if _moves(packing, stored) else stored.middle
 
 
@@ -36,7 +38,7 @@ def _moves(packing: CpuPacking, stored: StoredWeight) -> bool:
 
 
 class UnpackedPanel:
-    """Read like `Stored`, of the one tile that it was filled with."""
+    """Has the interface of `StoredWeight`, for the one tile that it was filled with."""
 
     def __init__(self, packing: CpuPacking, stored: StoredWeight) -> None:
         self.p, self.stored, self.numbers = packing, stored, stored.numbers
@@ -76,7 +78,7 @@ class UnpackedPanel:
                 B.buffer_store(self.codes, code, [first + step, place])
 
     def _to_middle(self, tile: Expr, group: Expr, column: Expr) -> Expr:
-        """By how much codes are moved up to have the largest zero point: four bytes a column."""
+        """Amount by which codes are raised to the largest zero point: four bytes a column."""
         lanes = self.p.isa.lanes
         zeros = self.numbers.zero((tile, group), column, lanes)
         more = T.Broadcast(T.int32(self.p.scheme.levels), lanes) - zeros
@@ -95,11 +97,11 @@ class UnpackedPanel:
         return stretch * self.p.steps + block * planes.BLOCK
 
     def enter(self, tile: Expr, group: Expr, strip: Strip) -> None:
-        """Of which strip the others are asked; all is ready."""
+        """Select the strip that later calls refer to; nothing else to prepare."""
         self.strip = strip
 
     def prefetch_scales(self, tile: Expr, group: Expr) -> None:
-        """Nothing: all is near."""
+        """Nothing: all data is in cache."""
 
     def block(self, tile: Expr, stretch: Expr, block: Expr, steps: int) -> Sequence[UnpackedCodes]:
         """The codes of a block of steps, for each column vector."""
@@ -113,7 +115,7 @@ class UnpackedPanel:
         return self._load(self.scales, group, c)
 
     def minimum(self, tile: Expr, group: Expr, c: int) -> Expr:
-        """The same of what is added."""
+        """f32 minimum of the strip's c-th register of columns."""
         return self._load(self.minima, group, c)
 
     def _load(self, buffer: Any, group: Expr, c: int) -> Expr:
@@ -123,7 +125,7 @@ class UnpackedPanel:
 
 @dataclass(frozen=True)
 class UnpackedCodes:
-    """`StepCodes` that lie unpacked."""
+    """`StepCodes` that are unpacked already."""
 
     buffer: Expr
     first: Expr

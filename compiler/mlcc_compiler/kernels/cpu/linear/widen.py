@@ -1,4 +1,4 @@
-"""Load stored floats (f32, f16, or bf16 as its bits in uint16) as float32 vectors."""
+"""Loads stored floats (f32, f16, or bf16 as its bits in uint16) as float32 vectors."""
 
 from typing import Any
 
@@ -24,7 +24,8 @@ def widen(isa: Isa, buffer: Expr, index: list[Expr], lanes: int) -> Expr:
 
 
 def _widen_f16(value: Expr, lanes: int) -> Expr:
-    """Finite f16 by shifts and one product: the exponent moves by 112, subnormals come right.
+    """Finite f16 by shifts and one product: the exponent moves by 112, and subnormals come out
+    right.
 
     Without the instruction LLVM would call a function for each element.
     """

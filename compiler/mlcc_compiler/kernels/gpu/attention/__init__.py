@@ -1,1 +1,1 @@
-"""Attention over pages; the file of the same name is the door."""
+"""Attention over pages; the entry point is `attention.py`."""

@@ -1,9 +1,9 @@
 """Attention over paged keys and values on a GPU, causal or not, decode and prefill rows mixed.
 
-Two kernels: `attend_ranges` computes ranges of keys of the sequences with one token
-(`decode`), `attend` merges them and computes the sequences with several
-(`prefill`). How a sequence is cut follows from its own lengths only, so results do not
-depend on neighbours. Keys and values are appended (`kv.py`) and rotated already.
+Two kernels: `attend_ranges` computes ranges of keys of the sequences with one token (`decode.py`),
+`attend` merges them and computes the sequences with several (`prefill.py`). How a sequence is cut
+depends on its own lengths only, so results do not depend on neighbours. Keys and values are already
+appended (`kv.py`) and rotated.
 """
 
 from __future__ import annotations

@@ -49,11 +49,11 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 
 def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
     """(the arguments of `sequences.arguments`) -> sums f32[items, heads, head_dim] of values
-    weighted by e ** (score - largest), stats f32[items, heads, 2]: the largest score and the sum
-    of the weights.
+    weighted by e ** (score - largest), stats f32[items, heads, 2]: the largest score and the sum of
+    the weights.
 
     items is `range_items`. Only ranges of sequences with one token are computed, and of those only
-    ranges with a key that it sees; the others' cells keep what they held.
+    ranges with a visible key; other cells are left unchanged.
     """
     plan = RangePlan.of(gpu, shape, layout.page_size)
 
@@ -82,7 +82,8 @@ def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc
 
 
 def first_item(sequences: PagedSequences, s: Expr) -> Expr:
-    """The workgroup of a sequence's first range; strictly monotone, and far enough apart."""
+    """The workgroup of a sequence's first range; strictly monotone, with enough distance for its
+    ranges."""
     pages = pages_per_range(sequences.layout.page_size)
     return tirx.truncdiv(sequences.first_page(s), pages) + s
 
@@ -90,14 +91,14 @@ def first_item(sequences: PagedSequences, s: Expr) -> Expr:
 def _range(
     sequences: PagedSequences, sequence: PagedSequence, item: Expr, keys: int
 ) -> tuple[Expr, Expr]:
-    """(first key, keys) of a range; what no window covers is cut off."""
+    """(first key, keys) of a range, without keys outside the window."""
     start = bind((item - first_item(sequences, sequence.index)) * keys + sequence.base)
     begin = bind(T.max(start, first_key(sequences.shape, sequence.keys - 1)))
     return begin, bind(T.min(start + keys, sequence.keys) - begin)
 
 
 class _Range:
-    """Emits the work of one workgroup; `count` keys, none of them hidden."""
+    """Emits the work of one workgroup over `count` visible keys."""
 
     def __init__(
         self, gpu: Gpu, shape: AttentionShape, plan: RangePlan, thread: Expr, count: Expr
@@ -118,7 +119,7 @@ class _Range:
         q: Expr,
         head: Expr,
     ) -> None:
-        """The queries, scaled, and where each key lies."""
+        """Load the scaled queries, and the location of each key."""
         plan = self.plan
 
         def query(i: Expr) -> None:
@@ -167,7 +168,7 @@ class _Range:
                 barrier()
 
     def _sum_lanes(self, head: int, first: Expr) -> None:
-        """The dot products of a slice of heads, from those of the threads."""
+        """The dot products of some heads, summed over threads."""
         plan = self.plan
 
         def total(i: Expr) -> None:
@@ -182,7 +183,7 @@ class _Range:
         strided(plan.slice * plan.pass_keys, plan.threads, self.thread, total)
 
     def softmax(self, stats: Expr, item: Expr, head: Expr) -> None:
-        """scores become weights, e ** (score - the head's largest), and 0 past the last key."""
+        """Turn scores into weights, e ** (score - the head's largest), and 0 past the last key."""
         plan, count = self.plan, self.count
         teams = 1
         while teams < plan.heads:
@@ -212,7 +213,7 @@ class _Range:
         barrier()
 
     def add_values(self, rows: Rows, sums: Expr, item: Expr, head: Expr) -> None:
-        """Weighted sums of the values; each thread keeps a vector of every head."""
+        """Weighted sums of the values; each thread holds a vector of every head."""
         plan, heads, size = self.plan, self.plan.heads, self.plan.values_at_once
         team, column = bind(self.thread // plan.columns), bind(self.thread % plan.columns)
         outputs = zeros(heads * VECTOR)
@@ -242,7 +243,7 @@ class _Range:
             barrier()
 
     def _sum_teams(self, sums: Expr, item: Expr, head: Expr) -> None:
-        """The outputs of a slice of heads, from those of the teams."""
+        """The outputs of some heads, summed over teams."""
         plan = self.plan
 
         def total(i: Expr) -> None:

@@ -85,7 +85,7 @@ def attend_latent_ranges(gpu: Gpu, layout: MlaLayout) -> PrimFunc:
     """(q, pages, step) -> sums f32[items, heads, rank] of values weighted by e ** (score -
     largest), stats f32[items, heads, 2]: the largest score and the sum of the weights.
 
-    Of sequences with one token; the cells of other items keep what they held.
+    For sequences with one token; cells of other items are left unchanged.
     """
     shape = layout.shape
     plan = LatentPlan.of(gpu, shape, shape.heads)
@@ -145,7 +145,7 @@ def _arguments(gpu: Gpu, layout: MlaLayout) -> dict[str, Argument]:
 
 
 def _sequences(layout: MlaLayout, words: Expr) -> PagedSequences:
-    """Its sequences, and the outputs as those of heads of `rank` numbers."""
+    """The paged sequences, with outputs as heads of `rank` numbers."""
     shape = layout.shape
     pairs = KvLayout(layout.page_size, layout.dtype, 1, shape.width, layout.step, layout.group)
     return PagedSequences(AttentionShape(shape.heads, 1, shape.rank, shape.scale), pairs, words)

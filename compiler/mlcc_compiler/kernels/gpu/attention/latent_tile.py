@@ -1,6 +1,6 @@
 """A tile of latent attention (`latent.py`): query rows of one sequence against some of its keys.
 
-How the limits of a device cut it, and the work of the one workgroup that computes it.
+Tile sizes for a device's limits, and the work of the workgroup that computes a tile.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_ROWS = 32
 
 @dataclass(frozen=True)
 class LatentPlan:
-    """How a workgroup shares out a tile. Powers of two, but for the heads."""
+    """How a workgroup divides a tile. Powers of two, except the heads."""
 
     rows: int
     heads: int
@@ -69,7 +69,7 @@ class LatentPlan:
 
     @classmethod
     def of(cls, gpu: Gpu, shape: MlaShape, wanted: int) -> LatentPlan:
-        """The fewest rows that are as many as wanted, or the most that fit."""
+        """The fewest rows that are at least `wanted`, or the most that fit."""
         if shape.rank % VECTOR or shape.rank > VECTOR * gpu.threads:
             raise UnsupportedError(
                 f"latents of {shape.rank} numbers are not supported on a GPU, only multiples of "
@@ -81,7 +81,7 @@ class LatentPlan:
         return cls(rows, max(h for h in range(1, rows + 1) if shape.heads % h == 0))
 
     def fits(self, gpu: Gpu) -> bool:
-        """Whether a workgroup may be so large."""
+        """Whether a workgroup may be that large."""
         return self.threads <= gpu.threads and self.shared_bytes <= gpu.shared_bytes
 
 
@@ -202,11 +202,11 @@ class Tile:
         barrier()
 
     def _column(self, c: int) -> Expr:
-        """The column of the values that is this thread's c-th."""
+        """The c-th column of the values that this thread owns."""
         return self.thread + c * self.plan.threads
 
     def store_partial(self, sums: Expr, stats: Expr, item: Expr, head: Expr) -> None:
-        """The sums of a range of keys, of one token, for `merge`."""
+        """Store the sums of a range of keys, of one token, for `merge`."""
         self.softmax.sum_weights(self.stage)
         with when(self.thread < self.plan.heads):
             store(stats, self.softmax.best[0], item, head + self.thread, 0)

@@ -1,4 +1,6 @@
-"""The merge of Flash-Decoding: one row of output from the partial sums of a sequence's ranges."""
+"""The merge step of Flash-Decoding: one row of output from the partial sums of a sequence's
+ranges.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def merge_ranges(
 ) -> None:
     """Emit the launch that fills out's rows of sequences with one token from their ranges.
 
-    A workgroup per (sequence, head), for `most` sequences. Rows below `most` behind the last token
+    A workgroup per (sequence, head), for `most` sequences. Rows below `most` after the last token
     get zeros: a decode step may be padded to it.
     """
     rows = int32(out.shape[0])

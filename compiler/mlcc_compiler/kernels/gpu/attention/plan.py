@@ -1,4 +1,4 @@
-"""How the workgroups of attention share out their work: what the limits of a device allow.
+"""How workgroups divide the work of attention, within a device's limits.
 
 Plain arithmetic on sizes, no code is emitted here.
 """
@@ -30,22 +30,22 @@ def pages_per_range(page_size: int) -> int:
 
 
 def range_items(pages: Expr, sequences: Expr, page_size: int) -> Expr:
-    """Ranges of keys that a step may have: workgroups to start, rows of partial sums."""
+    """Upper bound of a step's ranges of keys: workgroups to start, rows of partial sums."""
     return tirx.floordiv(pages, pages_per_range(page_size)) + sequences
 
 
 @dataclass(frozen=True)
 class RangePlan:
-    """How a workgroup shares out a range. Powers of two where threads are divided by them."""
+    """How a workgroup divides a range of keys. Powers of two where threads are divided by them."""
 
     threads: int
     keys: int
     """Keys of a range."""
     dim: int
     heads: int
-    """Query heads that share what is loaded."""
+    """Query heads that share loaded keys and values."""
     slice: int
-    """Of those, heads whose sums over threads are taken at once."""
+    """Heads whose sums over threads are computed at once."""
 
     @property
     def lanes(self) -> int:
@@ -73,7 +73,7 @@ class RangePlan:
 
     @property
     def teams(self) -> int:
-        """Sets of such threads; each takes every so-manieth value."""
+        """Groups of such threads; each takes every teams-th value."""
         return self.threads // self.columns
 
     @property
@@ -82,7 +82,7 @@ class RangePlan:
 
     @property
     def score_columns(self) -> int:
-        """Scores of a head, with room for the last step over the values."""
+        """Scores per head, with space for the last step over the values."""
         step = self.teams * self.values_at_once
         return -(-self.keys // step) * step
 
@@ -112,7 +112,7 @@ class RangePlan:
 
 @dataclass(frozen=True)
 class TilePlan:
-    """How a workgroup shares out a tile."""
+    """How a workgroup divides a tile."""
 
     threads: int
     heads: int
@@ -120,7 +120,7 @@ class TilePlan:
     columns: int
     """Neighbouring keys, or dimensions, that one thread computes."""
     depth: int
-    """Dimensions of queries and keys that lie in workgroup memory at once."""
+    """Dimensions of queries and keys in workgroup memory at once."""
 
     @property
     def rows(self) -> int:
@@ -134,7 +134,7 @@ class TilePlan:
 
     @property
     def keys(self) -> int:
-        """Keys of a block; as many dimensions of values lie in workgroup memory at once."""
+        """Keys of a block; as many dimensions of values are in workgroup memory at once."""
         return COLUMN_THREADS * self.columns
 
     @property

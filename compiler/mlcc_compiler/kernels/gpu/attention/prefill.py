@@ -50,7 +50,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 )
 
 _FAR = 1 << 30
-"""A key that no query is near to."""
+"""A position that is outside every query's window."""
 
 
 def prefill(
@@ -233,7 +233,7 @@ class _Tile:
                             store(out, value, self.token + token, head + h, d)
 
     def _load(self, rows: Rows, row: Expr, d: Expr, at: Expr, stride: int) -> None:
-        """Some elements of a key or value into the stage, `stride` apart; 0 past head_dim."""
+        """Load some elements of a key or value into the stage, `stride` apart; 0 past head_dim."""
         with T.If(d < self.shape.head_dim):
             with T.Then():
                 for x, value in enumerate(rows.load(row, d)):

@@ -1,5 +1,6 @@
-"""The pages of keys and values as rows, one a token, head and side: how the attention kernels of a
-GPU read them, floats or 8-bit numbers with a scale a row. Where a row is, `sequences` says."""
+"""Reads pages of keys and values as rows, one per token, head and side: floats, or 8-bit numbers
+with a scale per row. `sequences.py` locates the rows.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from mlcc_compiler.kernels.gpu.workgroup import Local, bind
 
 
 class Rows:
-    """Rows of head_dim numbers: keys, and `to_value` rows on, values."""
+    """Rows of head_dim numbers: keys, and, `to_value` rows further, values."""
 
     def __init__(self, gpu: Gpu, layout: KvLayout, pages: Expr, *scales: Expr) -> None:
         kept, *_ = layout.tensors
@@ -27,7 +28,7 @@ class Rows:
         """Neighbouring numbers that `load` gives at once."""
 
     def vector(self, row: Expr, at: Expr) -> Local:
-        """VECTOR neighbours, counted in such; they still want `scaled`."""
+        """VECTOR neighbours, indexed in units of VECTOR; not yet `scaled`."""
         if not self._scaled:
             return load_vector(self._buffer, row, at)
         cells = Local(VECTOR)
@@ -36,7 +37,7 @@ class Rows:
         return cells
 
     def scales(self, rows: list[Expr]) -> list[Expr | None]:
-        """What `scaled` takes for each row: loaded here, once."""
+        """The argument of `scaled` for each row: loaded here, once."""
         return [bind(self._scales[row]) if self._scaled else None for row in rows]
 
     def load(self, row: Expr, d: Expr) -> list[Expr]:
@@ -48,5 +49,5 @@ class Rows:
 
 
 def scaled(value: Expr, scale: Expr | None) -> Expr:
-    """A sum over a row's numbers, or the weight that they get."""
+    """Apply a row's scale to a sum over its numbers, or to their weight."""
     return value if scale is None else value * scale

@@ -1,5 +1,6 @@
-"""What the attention kernels of a GPU share: where the sequences of a step,
-their keys and values lie."""
+"""Locates the sequences of a step, their keys and values in the pages; shared by the attention
+kernels of a GPU.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, int32, re
 from mlcc_compiler.kernels.step import Step, step_argument
 
 VECTOR = 4
-"""Neighbouring dimensions that a thread loads at once; every head_dim is a multiple."""
+"""Neighbouring dimensions that a thread loads at once; it divides every head_dim."""
 LOWEST = -1e30
-"""Below every score; its exponent is 0 and no driver overflows on the way there."""
+"""Below every score; its exponential is 0, and no driver overflows in computing it."""
 
 
 def heads_together(shape: AttentionShape, most: int) -> list[int]:
-    """Numbers of query heads of a group that a workgroup may take, the largest first."""
+    """Possible numbers of query heads per workgroup, of a group, the largest first."""
     return [h for h in range(min(shape.group, most), 0, -1) if shape.group % h == 0]
 
 
@@ -32,21 +33,20 @@ def apply_softcap(shape: AttentionShape, score: Expr) -> Expr:
 
 
 def sink_weight(sink: Expr, top: Expr) -> Expr:
-    """The weight of a head's sink beside e ** (score - top). Beyond e ** 80 nothing is left of the
-    others, and no driver overflows."""
+    """The weight of a head's sink relative to e ** (score - top). Clamped at e ** 80, beyond which
+    other weights vanish and drivers could overflow."""
     return T.exp(T.min(sink - top, real(80)))
 
 
 def first_key(shape: AttentionShape, position: Expr) -> Expr:
-    """The first key that a query at `position` sees."""
+    """The first key visible to a query at `position`."""
     if shape.window is None:
         return T.int32(0)
     return T.max(position + (1 - shape.window), 0)
 
 
 def arguments(device: Device, shape: AttentionShape, layout: KvLayout) -> dict[str, Argument]:
-    """What attention reads: queries, pages, the scales of 8-bit ones, and the step that says whose
-    they are."""
+    """Inputs of attention: queries, pages, the scales of 8-bit pages, and the step."""
     rows = activations(device, "n", shape.heads, shape.head_dim)
     return {"q": rows, **page_arguments(layout), "step": step_argument(layout.step)}
 
@@ -61,13 +61,13 @@ class PagedSequence:
     tokens: Expr
     keys: Expr
     page: Expr
-    """Word of the step that names the page of its first key, as if none had slid."""
+    """Word of the step that would name the page of its first key if no page had been freed."""
     base: Expr
     """Its first key whose page is listed: 0 without a window."""
 
 
 class PagedSequences:
-    """Which tokens and pages belong to which sequence."""
+    """Maps tokens and pages to sequences."""
 
     def __init__(self, shape: AttentionShape, layout: KvLayout, words: Expr) -> None:
         self.shape, self.layout, self.step = shape, layout, Step(layout.step, words)
@@ -81,11 +81,11 @@ class PagedSequences:
         return self.step.count("tokens")
 
     def first_token(self, s: Expr) -> Expr:
-        """Of a sequence, or the end of the last."""
+        """First token of a sequence, or the end of the last."""
         return self.step.sequence(s, "first_token")
 
     def first_page(self, s: Expr) -> Expr:
-        """Where a sequence's pages begin in the group's list, or the end of the last."""
+        """Start of a sequence's pages in the group's list, or the end of the last."""
         return self.step.sequence(s, f"first_page.{self.layout.group}")
 
     def find(self, first: Callable[[Expr], Expr], item: Expr) -> Expr:
@@ -117,7 +117,7 @@ class PagedSequences:
         )
 
     def key_row(self, sequence: PagedSequence, key: Expr, kv_head: Expr) -> Expr:
-        """Where a key lies among the rows of head_dim elements that the pages are."""
+        """Index of a key's row, the pages being rows of head_dim elements."""
         number, offset = split(key, self.layout.page_size)
         page = self.step.page(sequence.page, number)
         row = (page * (2 * self.shape.kv_heads) + kv_head) * self.layout.page_size
@@ -127,7 +127,7 @@ class PagedSequences:
 def load_vector(buffer: Expr, *at: Expr, count: int = VECTOR) -> Local:
     """Vector at[-1] of a row, `count` neighbours, as float32 registers.
 
-    Counted in vectors, so that TVM sees that they are aligned: else it loads their elements.
+    Indexed in vectors, so that TVM knows they are aligned: else it loads single elements.
     """
     cells = Local(count)
     value = buffer[tuple([*at[:-1], T.Ramp(at[-1] * count, 1, count)])]  # noqa: C409
@@ -136,7 +136,7 @@ def load_vector(buffer: Expr, *at: Expr, count: int = VECTOR) -> Local:
 
 
 def split(i: Expr, size: int) -> tuple[Expr, Expr]:
-    """(i / size rounded down, the rest) of an i >= 0, which TVM cannot know of a register."""
+    """(i // size, i % size) for i >= 0, a fact that TVM cannot derive for registers."""
     return bind(tirx.truncdiv(i, size)), bind(tirx.truncmod(i, size))
 
 
@@ -149,7 +149,8 @@ def zeros(count: int, value: float = 0.0) -> Local:
 
 
 def strided(count: Expr, threads: int, thread: Expr, body: Callable[[Expr], None]) -> None:
-    """Emit body(i) for this thread's share of 0 .. count - 1, neighbours to neighbours."""
+    """Emit body(i) for this thread's part of 0 .. count - 1; neighbouring threads take neighbouring
+    elements."""
     with T.serial(ceil_div(count, threads)) as k:
         i = bind(int32(k) * threads + thread)
         with when(i < count):

@@ -12,8 +12,8 @@ from mlcc_compiler.kernels.gpu.workgroup import barrier, bind, real, shared, whe
 
 
 class OnlineSoftmax:
-    """Emits it for a workgroup, in which all threads take part: `threads` / `rows` of them share a
-    row, and each exponentiates a part of its keys."""
+    """Emits the softmax for a workgroup, in which all threads take part: `threads` / `rows` of them
+    share a row, and each exponentiates a part of its keys."""
 
     def __init__(self, rows: int, keys: int, threads: int, thread: Expr) -> None:
         self.keys, self.rows, self.parts = keys, rows, threads // rows
@@ -26,8 +26,9 @@ class OnlineSoftmax:
         """This thread's: the largest score of its row, and the sum of its part of the weights."""
 
     def update(self) -> None:
-        """weights become e ** (score - the row's largest so far); factors, what that does to
-        earlier sums. Every thread looks through its whole row, and exponentiates a part of it."""
+        """Turn a block's scores into weights e ** (score - the row's largest so far); `factors` are
+        the corrections of earlier sums. Every thread scans its whole row, and exponentiates a part
+        of it."""
         top = zeros(1)
         top[0] = self.best[0]
         with T.serial(self.keys) as key:
@@ -51,8 +52,8 @@ class OnlineSoftmax:
         barrier()
 
     def sum_weights(self, scratch: Expr, sink: Callable[[Expr], Expr] | None = None) -> None:
-        """factors become the sum of each row's weights over all blocks, and of its sink's, if
-        sink(row) is one; `scratch` has room for a number of each thread."""
+        """factors become the sum of each row's weights over all blocks, plus its sink's, if
+        sink(row) is given; `scratch` has one number for each thread."""
         store(scratch, self.total[0], self.part * self.rows + self.row)
         barrier()
         with when(self.part == 0):

@@ -17,7 +17,7 @@ from mlcc_compiler.kernels.gpu.workgroup import bind, int32, launch, real, when
 
 
 class TileSizes(Protocol):
-    """What a launch knows of a tile."""
+    """Tile sizes that a launch needs."""
 
     @property
     def threads(self) -> int: ...
@@ -39,9 +39,9 @@ def each_tile(
     sequences: PagedSequences, sizes: TileSizes, parts: int, most: Expr, out: Expr, tile: Tile
 ) -> None:
     """Emit the launch of `tile` for the sequences with several tokens, whose heads are `parts`
-    parts; there is room for `most` sequences. It fills out f32[n, heads, dim].
+    parts; for at most `most` sequences. It fills out f32[n, heads, dim].
 
-    And zeros for the tokens behind the last sequence: they belong to the surplus workgroups.
+    Tokens after the last sequence, which surplus workgroups handle, get zeros.
     """
 
     def first_item(s: Expr) -> Expr:

@@ -1,9 +1,9 @@
-"""Unpack eight neighbouring codes of a row, a unit, as float32 numbers.
+"""Dequantization: unpacks eight neighbouring codes of a row, a unit, to float32.
 
-Two steps of four codes, each a word of bytes once its planes are put together
-(`kernels/planes.py`). Signed codes are put at the top of their bytes, `2**excess` times what they
-are, which their scale makes good; codes with a minimum stay at the bottom, unsigned. Codes of a
-table become its integers, four of which are a constant word.
+Two steps of four codes, each a word of bytes after its planes are combined (`kernels/planes.py`).
+Signed codes are shifted to the top of their bytes, `2**excess` times their value, which the scale
+compensates; codes with a minimum stay at the bottom, unsigned. Table codes become the table's
+integers, four of which are a constant word.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _STEPS = UNIT // planes.STEP
 
 
 def units_of(plane: planes.Plane) -> int:
-    """Units that a word of a plane has codes of."""
+    """Number of units in a word of a plane."""
     return max(1, plane.per_byte // _STEPS)
 
 
 class UnitCodes:
-    """Reads units of a packing. A weight is a code's number * scale * factor / 2**excess."""
+    """Reads units of a packing. A weight is the number of its code * scale * factor / 2**excess."""
 
     def __init__(self, gpu: Gpu, packing: GpuPacking) -> None:
         self.gpu, self.packing = gpu, packing
@@ -53,12 +53,12 @@ class UnitCodes:
             self.excess = 8 - packing.scheme.bits
 
     def fetch(self, buffer: Any, row: Expr, unit: Expr) -> Callable[[], list[Expr]]:
-        """Emit the loads of a unit; calling the result emits the arithmetic, perhaps later."""
+        """Emit the loads of a unit; calling the result emits the arithmetic, possibly later."""
         words = [self.words(buffer, row, unit, plane) for plane in self.planes]
         return lambda: self.decode(words, unit)
 
     def words(self, buffer: Any, row: Expr, unit: Expr, plane: planes.Plane) -> list[Expr]:
-        """Emit the loads of a plane of a unit. All units of a word, `units_of`, share them."""
+        """Emit the loads of a plane for a unit. All units of a word, `units_of`, share them."""
         first = 0
         for before in self.planes[: self.planes.index(plane)]:
             first += before.vectors(self.packing.steps)
@@ -95,7 +95,7 @@ class UnitCodes:
         return self._signed(code) if self.packing.signed else self._unsigned(code)
 
     def _on_curve(self, code: Expr) -> Expr:
-        """The value of a table that is a rounded curve, none of whose points is near a half."""
+        """The table value as a rounded curve, none of whose points is near a half."""
         first, *others = self._powers
         value = real(first)
         for factor in others:
@@ -103,7 +103,7 @@ class UnitCodes:
         return T.floor(value)
 
     def _value(self, code: Expr) -> Expr:
-        """What the lowest four bits stand for."""
+        """The table value of the lowest four bits."""
         code = bind(code)
         words = [_word(self.table[i : i + 4]) for i in range(0, 16, 4)]
         low, high = (T.Select(_bit(code, 2), words[i + 1], words[i]) for i in (0, 2))
@@ -126,7 +126,7 @@ class UnitCodes:
 
 
 def _powers(scheme: Scheme) -> tuple[float, ...]:
-    """A curve and a half, the floor of which is its table, as factors of powers of the code."""
+    """Coefficients of a curve plus one half, whose floor is the table."""
     assert scheme.curve is not None
     (first, c), n, middle = scheme.curve, 2.0**scheme.bits, scheme.levels / 2
     a, b = first / n, 2 * first / n**3
@@ -134,7 +134,7 @@ def _powers(scheme: Scheme) -> tuple[float, ...]:
 
 
 def _shifted(word: Expr, by: int) -> Expr:
-    """To the left, or to the right where that is less than 0."""
+    """Shifted left, or right if `by` is negative."""
     if by == 0:
         return word
     return word << T.uint32(by) if by > 0 else word >> T.uint32(-by)
@@ -154,8 +154,8 @@ def and_(word: Expr, mask: int) -> Expr:
 
 
 def keep(values: Sequence[Expr]) -> list[Expr]:
-    """Emit the computation of the values once. In one array: TVM's passes take a time that grows
-    with the square of the number of buffers."""
+    """Emit the computation of the values once. In one array: TVM's passes take time quadratic in
+    the number of buffers."""
     registers = Local(len(values), str(values[0].ty.dtype))
     for i, value in enumerate(values):
         registers[i] = value

@@ -100,7 +100,7 @@ def _fill(
     threads: int,
     unit: Callable[[Expr, Expr], list[Expr]],
 ) -> None:
-    """Put unit(row, unit) into the tile for all its units, shared out to the threads."""
+    """Write unit(row, unit) into the tile for all its units, distributed over the threads."""
     per_row = depth // UNIT
     total = rows * per_row
     dtype = str(tile.dtype)

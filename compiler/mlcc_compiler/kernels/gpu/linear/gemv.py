@@ -47,22 +47,22 @@ THREADS = 128
 _WORKGROUPS, _FEWER_WORKGROUPS = 256, 64
 _LEAST_UNITS = 4
 _CELLS, _FOUR = 2048, 4
-"""Floats of workgroup memory for the sums of lanes, 8 KiB; how many are read and written at a
-time."""
+"""Floats of workgroup memory for the sums of lanes, 8 KiB; number read and written at a time."""
 _UNROLLED_BITS = 3
-"""Codes of up to so many bits are read without loops: the fewer bytes a weight has, the fewer
-operations memory hides. It is up to four times the text, which drivers compile."""
+"""Codes of up to this size are read without loops: the fewer bytes a weight has, the fewer
+operations memory latency hides. It is up to four times the text, which drivers compile.
+"""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the rows of W and the steps along K are shared out."""
+    """How the rows of W and the steps along K are divided."""
 
     threads: int
     lanes: int
     rows: int
     units: int
-    """Read at a time by a lane."""
+    """Units read at a time by a lane."""
 
     @property
     def teams(self) -> int:
@@ -158,8 +158,8 @@ def _unit(
     unit: Expr,
     sums: Local,
 ) -> None:
-    """Add the products of a unit, whose weights each of `rows` emits. Codes are multiplied as they
-    are, and their sum scaled. What there are fewer of, rows of x or of W, waits in registers."""
+    """Add the products of a unit, whose weights each of `rows` emits. Codes are multiplied
+    unscaled, and their sum is scaled. The smaller side, rows of x or of W, is held in registers."""
     totals: list[dict[int, Expr]] = [{} for _ in xs]
     if len(xs) > len(rows):
         blocks = [row() for row in rows]
@@ -178,8 +178,8 @@ def _unit(
 def _add(
     values: list[Expr], totals: dict[int, Expr], row: Sequence[Block], sums: Local, to: int
 ) -> None:
-    """sums[to] += values @ the weights of a row's blocks. `totals` keeps the sums of the values of
-    a block, by where it begins, from row to row."""
+    """sums[to] += values @ the weights of a row's blocks. `totals` caches the sums of a block's
+    values, by its start, from row to row."""
     begin = 0
     for block in row:
         some = values[begin : begin + len(block.raw)]
@@ -212,8 +212,8 @@ def _add_lanes(
 ) -> None:
     """Emit write(index, team, total) for every sum of every team, in a fixed order of addition.
 
-    Through registers within a subgroup, where there are any; the rest through shared memory, four
-    sums at a time, whose totals are added up by a thread of their own.
+    Through registers within a subgroup, where available; the rest through shared memory, four sums
+    at a time, whose totals are added up by a thread of their own.
     """
     width = min(gpu.subgroup, shape.lanes) if gpu.subgroup else 1
     parts = shape.threads // width

@@ -29,10 +29,10 @@ from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
 from mlcc_compiler.kernels.kernel_set import KernelSet
 
 _FEW = (1, 2, 4, 8)
-"""Rows of x that the variants of the streaming kernel take."""
+"""Rows of x of the streaming kernel's variants."""
 
 _HEIGHTS = (2, 4, 8)
-"""Rows of y that a thread of the tiled kernel makes: tiles of 32, 64 and 128 rows."""
+"""Rows of y per thread of the tiled kernel: tiles of 32, 64 and 128 rows."""
 
 
 def emit_linear(
@@ -67,8 +67,8 @@ def linear_part(
     first: int = 0,
     columns: int = 0,
 ) -> PrimFunc:
-    """(x[n, K], the part's tensors, [bias f32[M]], y result[n, M]): the columns of y that belong
-    to the part's rows. M is `columns`, of which the weight's begin with `first`; 0 = N."""
+    """(x[n, K], the part's tensors, [bias f32[M]], y result[n, M]): the columns of y of the part's
+    rows. M is `columns`, in which the weight's start at `first`; 0 = N."""
     rows, columns = packing.parts[part], columns or packing.n
 
     def body(x: Expr, *buffers: Expr) -> None:
@@ -104,11 +104,11 @@ def _choose(gpu: Gpu, reader: WeightReader, work: LinearWork) -> None:
 
 
 Variant = tuple[int, Callable[[], None]]
-"""(the most rows that it is good for, what emits it)."""
+"""(largest suitable number of rows, emitter)."""
 
 
 def first_that_takes(n: Expr, variants: list[Variant]) -> None:
-    """Emit the first of the variants that takes n rows, or the last."""
+    """Emit the first of the variants that supports n rows, or the last."""
     (most, emit), *others = variants
     if not others:
         emit()

@@ -1,9 +1,9 @@
-"""Read a row of a weight in steps of a few units: what they share is loaded and converted once.
+"""Reads a row of a weight in steps of a few units, loading and converting shared data once.
 
 A word of 1-bit codes serves four units and one of 2-bit codes two; a scale serves two or more, a
-float16 of a two-level scheme all that are read at a time. A step is loops in loops, each of which
-begins with the loads of what all its units share. (A unit alone loads all of it: three words for
-eight weights of 3 bits and their scale.)
+float16 of a two-level scheme all that are read at a time. A step is nested loops, each of which
+starts with the loads that all its units share. (A unit alone loads all of it: three words for eight
+weights of 3 bits and their scale.)
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mlcc_compiler.kernels.gpu.workgroup import bind, int32
 from mlcc_compiler.kernels.planes import Plane
 
 LARGEST = 4
-"""Units of a step at most: the weights of a group of 32."""
+"""Largest number of units of a step: the weights of a group of 32."""
 
 
 def step_units(reader: WeightReader) -> int:
-    """How many units to read at a time. Rows have whole steps."""
+    """Number of units to read at a time. Rows have whole steps."""
     return next(
         u for u in (LARGEST, 2, 1) if reader.units % u == 0 and (u == 1 or reader.shares_scale(u))
     )
@@ -32,7 +32,7 @@ def step_units(reader: WeightReader) -> int:
 
 @dataclass(frozen=True)
 class LoadedRow:
-    """Of a row: what was loaded for all units of a loop."""
+    """A row's data, loaded for all units of a loop."""
 
     reader: WeightReader
     row: Expr
@@ -41,7 +41,7 @@ class LoadedRow:
     scaling: Scaling | None = None
 
     def loaded(self, unit: Expr, size: int) -> LoadedRow:
-        """Emit the loads of what the `size` units from `unit` on share, unless they were."""
+        """Emit the loads that the `size` units from `unit` on share, unless already loaded."""
         codes, buffer = self.reader.codes, self.reader.buffers[0]
         words = dict(self.words)
         for plane in codes.planes:
@@ -50,7 +50,7 @@ class LoadedRow:
         return replace(self, words=words)
 
     def scaled(self, unit: Expr, size: int) -> LoadedRow:
-        """Emit the arithmetic of their scale, likewise."""
+        """Emit the arithmetic of their scale, unless already done."""
         scalings = self.scalings or self.reader.scalings(self.row, unit)
         scaling = self.scaling
         if scaling is None and size * UNIT <= self.reader.packing.group:

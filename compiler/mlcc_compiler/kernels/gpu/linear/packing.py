@@ -40,13 +40,13 @@ from mlcc_compiler.quantization.schemes import MINIMA, ZEROS
 Array = npt.NDArray[Any]
 
 _CHUNK = 1 << 22
-"""Weights that are packed at a time."""
+"""Weights packed at a time."""
 
 _INDEX = 1 << 31
 """Kernels count elements in int32."""
 
 _PART_ROWS = 64
-"""Parts begin at multiples of this many rows where they are that large."""
+"""Parts start at multiples of this many rows where they are that large."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class GpuPacking:
 
     @property
     def signed(self) -> bool:
-        """Codes are stored less the scheme's middle."""
+        """Whether codes are stored minus the scheme's middle."""
         return not self.scheme.table and self.scheme.offset != MINIMA
 
     @property
@@ -86,7 +86,7 @@ class GpuPacking:
 
     @cached_property
     def scale_parts(self) -> dict[str, tuple[int, int]]:
-        """Of a row of `.scales`: part of `Quantized` -> (first word, words)."""
+        """Within a row of `.scales`: part of `Quantized` -> (first word, words)."""
         how = self.scheme
         level = -(-how.blocks_of(self.k) * np.dtype(how.scale_dtype).itemsize // 4)
         integers = -(-self.groups // 4) if how.block else 0
@@ -148,7 +148,7 @@ class GpuPacking:
         return self._fill(lambda i: self._words(quantize(weight[i], self.scheme)))
 
     def pack_quantized(self, q: Quantized) -> list[Array]:
-        """Codes that are quantized already (AWQ, GPTQ, GGUF) -> the arrays of `tensors`."""
+        """Quantized codes (AWQ, GPTQ, GGUF) -> the arrays of `tensors`."""
         return self._fill(lambda some: self._words(q.rows(some)))
 
     def unpack(self, arrays: Sequence[Array]) -> npt.NDArray[np.float32]:
@@ -205,7 +205,7 @@ def _chunks(rows: range, step: int) -> Iterator[slice]:
 
 
 def _words(values: Array) -> Array:
-    """Rows of elements of 1, 2 or 4 bytes as words, filled up with zeros."""
+    """Rows of elements of 1, 2 or 4 bytes as words, padded with zeros."""
     more = -values.shape[1] % (4 // values.itemsize)
     if more:
         values = np.pad(values, ((0, 0), (0, more)))

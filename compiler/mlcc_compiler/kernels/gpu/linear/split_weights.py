@@ -1,6 +1,6 @@
-"""Calls of kernels that read a packed weight, which may be cut into parts by rows.
+"""Calls of kernels that read a packed weight, which may be split into parts by rows.
 
-The first part's call makes the output, the others write their share into it in place.
+The first part's call makes the output, the others write their rows into it in place.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mlcc_compiler.quantization import scheme
 
 
 def packing(gpu: Gpu, shape: Sequence[int], scheme_name: str) -> GpuPacking:
-    """How a matrix or a table is stored."""
+    """The packing of a matrix or a table."""
     rows, columns = shape
     return GpuPacking(rows, columns, scheme(scheme_name), gpu.binding_bytes)
 
 
 def layout(gpu: Gpu, shape: Sequence[int], scheme_name: str) -> WeightLayout:
-    """The same for the writer of weights; linears and lookups read one form."""
+    """The layout for the weight writer; linears and lookups read the same form."""
     return packing(gpu, shape, scheme_name).layout()
 
 
@@ -52,7 +52,7 @@ def call_parts(
 
 
 def _parts(weight: Weight | Merged) -> Iterator[list[Any]]:
-    """The tensors of each part: a suffix that comes again begins the next."""
+    """The tensors of each part: a repeated suffix starts the next part."""
     for member in weight.members:
         suffixes = [tensor.suffix for tensor in member.plan.layout.tensors]
         kinds = {re.sub(r"\.\d+$", "", suffix) for suffix in suffixes}

@@ -72,7 +72,7 @@ def tensor_core_gemm(gpu: Gpu, reader: WeightReader, work: WorkItems, rows: int)
 
 
 class _Fill:
-    """Brings tiles of x and W into shared memory."""
+    """Loads tiles of x and W into shared memory."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class _Fill:
         self.w_tile = shared((tile.columns, tile.stride), "float16")
 
     def start(self, step: Expr) -> Callable[[], None]:
-        """Emit the loads of the tiles of a step; calling the result emits the rest, into
-        shared memory."""
+        """Emit the loads of a step's tiles; calling the result emits the rest, into shared
+        memory."""
         first = bind(step * (self.tile.depth // UNIT))
         parts = [
             *self._fetch(self.x_tile, self.tile.rows, lambda r, u: self._x_unit(r, first + u)),
@@ -112,7 +112,7 @@ class _Fill:
     def _fetch(
         self, tile: Any, rows: int, unit: Callable[[Expr, Expr], Callable[[], list[Expr]]]
     ) -> list[Callable[[], None]]:
-        """This thread's share of a tile's units: loads now, the rest later."""
+        """This thread's part of a tile's units: loads now, the rest later."""
         per_row = self.tile.depth // UNIT
         total = rows * per_row
         return [

@@ -1,7 +1,7 @@
-"""Shapes of the tiles of `tensor_core.py`.
+"""Tile shapes of `tensor_core.py`.
 
-Few rows of x are bound by reading W: there subgroups share out K as well, and tiles are narrow, so
-that N = 2048 is 64 workgroups of 32 columns. From N = 8192 on tiles are twice as wide, as every
+Few rows of x are bound by reading W: there subgroups split K as well, and tiles are narrow, so that
+N = 2048 is 64 workgroups of 32 columns. From N = 8192 on tiles are twice as wide, as every
 workgroup reads all of x.
 """
 
@@ -20,7 +20,7 @@ WIDE = 8192
 
 @dataclass(frozen=True)
 class Tile:
-    """A workgroup's part of y, its depth along K, and how its subgroups share both out."""
+    """A workgroup's part of y, its depth along K, and how its subgroups divide both."""
 
     rows: int
     columns: int

@@ -1,9 +1,8 @@
-"""Read packed weights in a kernel, eight neighbours of a row at a time.
+"""Reads packed weights in a kernel, eight neighbours of a row at a time.
 
 A weight is raw * scale + offset, where raw is a float16, bfloat16, float32 or a small integer; the
-layout is `packing.GpuPacking`'s. Formed in float32 that is what `quantization.dequantize` says, to
-the bit: no product has more than 24 bits. Not here: how a word's codes are unpacked (`codes.py`),
-what is done with the weights.
+layout is `packing.GpuPacking`'s. Computed in float32 it equals `quantization.dequantize` to the
+bit: no product has more than 24 bits. Unpacking a word's codes is `dequantize.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from mlcc_compiler.kernels.gpu.workgroup import bind, int32, real
 from mlcc_compiler.quantization.schemes import ZEROS
 
 _GROUPS = 4
-"""Groups whose integers, or zero points, are in a word."""
+"""Groups whose integers, or zero points, share a word."""
 
 
 def weight_arguments(packing: GpuPacking, part: int) -> dict[str, Argument]:
@@ -78,8 +77,8 @@ class WeightReader:
         return -(-self.packing.k // UNIT)
 
     def shares_scale(self, units: int) -> bool:
-        """Whether `units` units from a multiple of that on have one scale, or, two-level, one
-        word of integers for all their groups."""
+        """Whether `units` units from a multiple of that on have one scale, or, two-level, one word
+        of integers for all their groups."""
         how, size, group = self.packing.scheme, units * UNIT, self.packing.group
         if how.is_float or group % size == 0:
             return not how.is_float
@@ -87,18 +86,18 @@ class WeightReader:
         return bool(how.block) and group % UNIT == 0 and within
 
     def scalings(self, row: Expr, unit: Expr) -> Callable[[Expr], Scaling]:
-        """Emit the reading of what a unit and those that share its scale, or its integers, have
-        in common; the result emits the scaling of one of these units."""
+        """Emit the reading of what a unit shares with those of the same scale or integers; calling
+        the result emits the scaling of one of these units."""
         group = self.packing.group
         of = self._scaling(row, bind(tirx.floordiv(unit * UNIT, group)))()
         return lambda one: of(bind(tirx.floordiv(one * UNIT, group)))
 
     def read(self, row: Expr, unit: Expr) -> list[Block]:
-        """Emit the reading of a unit; what is beyond K is finite, and 0 for floats."""
+        """Emit the reading of a unit; values beyond K are finite, and 0 for floats."""
         return self.fetch(row, unit)()
 
     def fetch(self, row: Expr, unit: Expr) -> Callable[[], list[Block]]:
-        """Emit the loads of `read`; calling the result emits the arithmetic, perhaps later."""
+        """Emit the loads of `read`; calling the result emits the arithmetic, possibly later."""
         p = self.packing
         if p.scheme.is_float:
             per_unit = max(1, UNIT * p.scheme.bits // 32)
@@ -119,7 +118,7 @@ class WeightReader:
         return weights_of(self.read(row, unit))
 
     def _scalings(self, row: Expr, first: Expr) -> list[Callable[[], Scaling]]:
-        """Of the unit at `first`: one, or two where a group ends within."""
+        """Scalings of the unit at `first`: one, or two where a group ends within."""
         p = self.packing
         found: list[Callable[[], Scaling]] = []
         for i in range(0, UNIT, math.gcd(p.group, UNIT)):
@@ -133,8 +132,8 @@ class WeightReader:
         return loaded()(group)
 
     def _scaling(self, row: Expr, group: Expr) -> Callable[[], Callable[[Expr], Scaling]]:
-        """Emit the loads of a group's scale. Calling the result emits the arithmetic that groups
-        of the same words share, and calling what comes of that the rest of one of them."""
+        """Emit the loads of a group's scale. Calling the result emits the arithmetic that groups of
+        the same words share, and calling its result the rest for one of them."""
         how = self.packing.scheme
         block = bind(tirx.floordiv(group, how.block // self.packing.group)) if how.block else group
         exponent = how.scale_dtype == "uint8"
@@ -179,7 +178,7 @@ class WeightReader:
     def _number(
         self, part: str, row: Expr, index: Expr, size: int
     ) -> Callable[[Expr], Expr] | None:
-        """Emit the load of the word with an element of so many bytes; the result emits the shift
+        """Emit the load of the word with an element of `size` bytes; the result emits the shift
         that brings one of its elements to the lowest bits. None = the scheme has no such part."""
         if part not in self.packing.scale_parts:
             return None

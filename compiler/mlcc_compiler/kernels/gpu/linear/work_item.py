@@ -1,7 +1,7 @@
-"""What a matrix kernel works at: which rows of x meet which rows of W, and where products go.
+"""Work of a matrix kernel: which rows of x multiply which rows of W, and where products go.
 
-The kernels (`gemv`, `gemm`, `tensor_core`) share out tiles and walk along K; a job says what a tile
-is. This one is a whole linear's; a mixture of experts has its own.
+The kernels (`gemv`, `gemm`, `tensor_core`) divide tiles and loop over K; `WorkItems` defines the
+tiles. `LinearWork` is a whole linear's; a mixture of experts has its own.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ Finish = Callable[[Expr, Expr, Expr], None]
 
 
 class TileRows(Protocol):
-    """A tile: so many rows of x, and rows of W from 0 to the job's `n_out`."""
+    """A tile: rows of x, and rows of W from 0 to the work's `n_out`."""
 
     def x_row(self, m: Expr) -> Any:
-        """Emit the finding of row m, as `weight.load` takes it; any row where there is none."""
+        """Emit the index of row m, as `dequantize.load` takes it; any row beyond the end."""
 
     def w_row(self, n: Expr) -> Expr:
-        """Emit the finding of row n of W; any row where there is none."""
+        """Emit the index of row n of W; any row beyond the end."""
 
     def write(self, m: Expr, n: Expr, value: Expr) -> None:
-        """Emit the writing of a product, if there is one."""
+        """Emit the store of a product, if it exists."""
 
 
 class WorkItems(Protocol):
-    """All tiles."""
+    """All tiles of a product."""
 
     @property
     def x(self) -> Any:
-        """A buffer, or what `weight.load` reads like one."""
+        """A buffer, or a view that `dequantize.load` can read."""
 
     @property
     def n_out(self) -> int:
-        """Rows of W that a tile's rows of x meet."""
+        """Rows of W per tile."""
 
     def blocks(self, rows: int) -> Expr:
-        """How many tiles of so many rows of x there may be."""
+        """Upper bound of the number of tiles of `rows` rows of x."""
 
     def tile(self, block: Expr, rows: int, thread: Expr, threads: int) -> TileRows:
-        """Tile number `block`, in a workgroup of that many threads. May have barriers."""
+        """Tile number `block`, in a workgroup of `threads` threads. May contain barriers."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class LinearWork:
         return ceil_div(self.x.shape[0], rows)
 
     def tile(self, block: Expr, rows: int, thread: Expr, threads: int) -> TileRows:
-        """Those from block * rows on."""
+        """Rows from block * rows on."""
         return _RowTile(self, bind(block * rows), int32(self.x.shape[0]))
 
 

@@ -1,1 +1,1 @@
-"""Mixtures of experts; `experts.py` is the door for their matrices, `route.py` for the rest."""
+"""Mixture of experts on the GPU: `experts.py` has the matrix products, `router.py` the routing."""

@@ -1,5 +1,5 @@
-"""A router whose choice is corrected, on the GPU: `ops.route_corrected`, as `route.py` does the
-plain one; what the correction and the groups are for is beside the CPU's kernel.
+"""Router with a selection bias, on the GPU: `ops.route_corrected`; `router.py` is the plain one.
+The purpose of the bias and the groups is explained in the CPU's kernel.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def route_corrected(
     """(logits f32[n, experts], bias f32[experts]) -> choice i32[n, k], weights f32[n, k]: see
     `ops.route_corrected`.
 
-    A workgroup a row. An expert's place is the number of those before it: first those of groups
-    that are kept, so that whatever the logits are k different experts are chosen.
+    A workgroup a row. An expert's rank is the number of experts before it, those of kept groups
+    first, so k different experts are chosen for any logits.
     """
     (experts,) = row
     threads = min(gpu.threads, 64 if experts <= 64 else gpu.threads)
@@ -108,7 +108,7 @@ def _score(
     thread: Expr,
     threads: int,
 ) -> None:
-    """Logits become scores, in place."""
+    """Turn logits into scores, in place."""
     if score == "sigmoid":
         for i in range(len(mine)):
             values[i] = sigmoid(values[i])
@@ -135,8 +135,8 @@ def _mask_groups(
     num_kept: int,
     best: int,
 ) -> None:
-    """Experts of groups that are not kept get the lowest key. A thread looks at the group of each
-    of its own experts, and at all other groups: there are few."""
+    """Give experts of groups that are not kept the lowest key. A thread compares the group of each
+    of its experts with all other groups: there are few."""
     each = experts // groups
 
     def worth(group: Expr) -> Expr:
@@ -163,7 +163,8 @@ def _mask_groups(
 
 
 def _count_before(keys: Expr, count: int, own: Expr, place: Expr) -> Expr:
-    """Emit how many come before the one at `place`: larger ones, and equal ones ahead of it."""
+    """Emit the number of keys ahead of the one at `place`: larger ones, and equal ones with a lower
+    index."""
     rank = Local(1, "int32")
     rank[0] = T.int32(0)
     with T.serial(count) as other:

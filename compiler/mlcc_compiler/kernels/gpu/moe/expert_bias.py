@@ -1,5 +1,4 @@
-"""What experts have beside their matrices, on the GPU: gpt-oss's biases and clamped SwiGLU, Gemma
-4's factors."""
+"""Per-expert vectors on the GPU: gpt-oss's biases and clamped SwiGLU, Gemma 4's factors."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Products with the matrices that each token chose, on the GPU, for every scheme.
+"""Products with each token's chosen experts on the GPU, for every scheme.
 
-Matrices lie one below the other, [count * N, K], as those of a linear, and the kernels are a
-linear's (`gpu/linear`), at other jobs (`jobs.py`). The host code chooses:
+Matrices are stacked, [count * N, K], as those of a linear, and the kernels are a linear's
+(`gpu/linear`), with other work items (`work_items.py`). The host code chooses:
 
-    few tokens    gemv.py: a token's choice at a time. What it reads is what it chose, once for
-                  each token that did
+    few tokens    gemv.py: a token's choice at a time. Each token reads the experts
+                  it chose
     more          tensor_core.py or gemm.py: tiles of tokens that chose one expert
 """
 
@@ -31,20 +31,20 @@ from mlcc_compiler.kernels.kernel_set import KernelSet
 
 
 def stored(gpu: Gpu, shape: Sequence[int], scheme: str) -> GpuPacking:
-    """The form of matrices [count, N, K]."""
+    """The packing of matrices [count, N, K]."""
     count, n_out, k = shape
     return packing(gpu, (count * n_out, k), scheme)
 
 
 def layout(gpu: Gpu, shape: Sequence[int], scheme: str) -> WeightLayout:
-    """The same for the writer of weights."""
+    """The layout of matrices [count, N, K] for the weight writer."""
     return stored(gpu, shape, scheme).layout()
 
 
 def emit_expert_linear(
     kernels: KernelSet, graph: Graph, x: Any, choice: Any, weight: Weight, experts: int, *, out: Any
 ) -> Any:
-    """Emit the order of tokens, once for all readers of a choice, and a call for each part of the
+    """Emit the sort of tokens by expert, once per choice, and a call for each part of the
     weight."""
     plan, (rows, chosen) = weight.plan, dims(choice)
     key, steps = ("expert_order", choice), heights(kernels.device)
@@ -67,8 +67,8 @@ def heights(gpu: Gpu) -> tuple[int, ...]:
 
 
 def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearShape) -> PrimFunc:
-    """(x[n, width], choice i32[n, chosen], order and begin of `expert_order`, the part's
-    tensors, y[n, slots * N]): what of y is made by the part's rows."""
+    """(x[n, width], choice i32[n, chosen], order and begin of `expert_order`, the part's tensors,
+    y[n, slots * N]): the columns of y of the part's rows."""
     n_out = packing.n // numbers.matrices
 
     def body(x: Expr, choice: Expr, order: Expr, begin: Expr, *buffers: Expr) -> None:
@@ -97,8 +97,8 @@ def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: ExpertLinearS
 
 
 def max_per_token(gpu: Gpu, numbers: ExpertLinearShape) -> int:
-    """Tokens for which each reads its own experts: without tensor cores a tile must be a quarter
-    full to be worth it, with them it must save reads."""
+    """Tokens up to which each token reads its own experts: without tensor cores a tile must be a
+    quarter full to be faster, with them it must save reads."""
     if gpu.tensor_cores and gpu.f16:
         return 8
     return heights(gpu)[0] * numbers.experts // (4 * numbers.chosen)

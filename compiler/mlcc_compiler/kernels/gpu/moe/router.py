@@ -1,4 +1,4 @@
-"""A router's two ends on the GPU: which experts a token goes to, and the sum of what they say."""
+"""Routing on the GPU: the choice of experts, and the weighted sum of their outputs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 def route(gpu: Gpu, row: Sizes, k: int, score: str, normalise: int, scale: float) -> PrimFunc:
     """(logits f32[n, experts]) -> choice i32[n, k], weights f32[n, k]: see `ops.route`.
 
-    A workgroup a row. An expert's place is the number of those before it, which each thread counts
-    for its own experts: no sorting, and whatever the logits are, k different experts.
+    A workgroup a row. An expert's rank is the number of experts before it, which each thread counts
+    for its own experts: no sorting, and k different experts for any logits.
     """
     (experts,) = row
     threads = min(gpu.threads, 64 if experts <= 64 else gpu.threads)

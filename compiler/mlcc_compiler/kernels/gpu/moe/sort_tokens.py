@@ -1,7 +1,7 @@
-"""Tokens in the order of their experts, for kernels that give an expert many tokens at once.
+"""Sorts tokens by expert, for kernels that process many tokens of an expert at once.
 
-A place is a token's j-th choice, number token * k + j. Tiles of one height belong to one expert
-each; a table tells where an expert's places and its tiles begin.
+An entry is a token's j-th choice, number token * k + j. Tiles of one height belong to one expert
+each; a table has the starts of each expert's entries and tiles.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 
 
 def expert_order(gpu: Gpu, experts: int, k: int, heights: tuple[int, ...]) -> PrimFunc:
-    """(choice i32[n, k]) -> order i32[n, k], the places by expert, and begin
-    i32[1 + heights, experts + 1]: expert e's are number begin[0, e] to begin[0, e + 1] in the
-    order, its tiles of the first height begin[1, e] to begin[1, e + 1], and so on.
+    """(choice i32[n, k]) -> order i32[n, k], the entries by expert, and begin i32[1 + heights,
+    experts + 1]: expert e's entries are begin[0, e] to begin[0, e + 1] of the order, its tiles of
+    the first height begin[1, e] to begin[1, e + 1], and so on.
 
     One workgroup, a thread an expert, each of which reads all choices twice.
     """
@@ -71,12 +71,12 @@ def expert_order(gpu: Gpu, experts: int, k: int, heights: tuple[int, ...]) -> Pr
 
 
 def _own(experts: int, threads: int, thread: Expr) -> list[Expr]:
-    """This thread's experts; the last may be beyond all."""
+    """This thread's experts; the last may be out of range."""
     return [bind(thread + i) for i in range(0, experts, threads)]
 
 
 def _each_place(choice: Any, k: int, places: Expr, expert: Expr, body: Any) -> None:
-    """Emit body(place) for those of an expert."""
+    """Emit body(entry) for the entries of an expert."""
     with T.serial(places) as i:
         place = bind(int32(i))
         with when(choice[divmod_positive(place, k)] == expert):
@@ -84,9 +84,10 @@ def _each_place(choice: Any, k: int, places: Expr, expert: Expr, body: Any) -> N
 
 
 def divmod_positive(place: Expr, k: int) -> tuple[Expr, Expr]:
-    """Emit quotient and remainder; of a place by k, the token and the how-manieth of its choices.
+    """Emit quotient and remainder; for an entry and k, the token and its choice number.
 
-    For place >= 0, which TVM does not know: what it makes of `//` would overflow."""
+    For place >= 0, which TVM does not know: its own `//` would overflow.
+    """
     return bind(tirx.truncdiv(place, k)), bind(tirx.truncmod(place, k))
 
 
@@ -96,8 +97,8 @@ def _add(cell: Local, value: Expr) -> None:
 
 @dataclass(frozen=True)
 class ExpertTile:
-    """Tile number `tile` of a height: its expert, the first of its places in the order, and how
-    many there are, which is 0 or less beyond the last tile."""
+    """Tile number `tile` of a height: its expert, the first of its entries in the order, and their
+    number, which is 0 or less beyond the last tile."""
 
     expert: Expr
     first: Expr
@@ -105,7 +106,7 @@ class ExpertTile:
 
 
 def find_tile(begin: Any, row: int, height: int, experts: int, tile: Expr) -> ExpertTile:
-    """Emit the search in `begin`, whose row `row` is of tiles of that height."""
+    """Emit the search in `begin`, whose row `row` is for tiles of that height."""
     low, high = Local(1, "int32"), Local(1, "int32")
     low[0], high[0] = T.int32(0), int32(experts)
     for _ in range((experts - 1).bit_length()):

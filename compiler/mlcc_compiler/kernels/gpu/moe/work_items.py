@@ -1,4 +1,4 @@
-"""What the kernels of linears work at in a mixture of experts (see `gpu/linear/work_item.py`)."""
+"""Work items of a mixture of experts (see `gpu/linear/work_item.py`)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mlcc_compiler.kernels.gpu.workgroup import barrier, bind, int32, shared, wh
 
 @dataclass(frozen=True)
 class ExpertLinearShape:
-    """Of an `ops.expert_linear`."""
+    """Sizes of an `ops.expert_linear`."""
 
     matrices: int
     experts: int
     chosen: int
     width: int
-    """Of a row of x: K, or chosen * K where each choice has a part of its own."""
+    """Row length of x: K, or chosen * K where each choice has its own part."""
 
     @property
     def kinds(self) -> int:
@@ -31,7 +31,7 @@ class ExpertLinearShape:
 
     @property
     def slots(self) -> int:
-        """Products that a token needs: of each kind of matrix, of each choice."""
+        """Products per token: for each kind of matrix, of each choice."""
         return self.kinds * self.chosen
 
 
@@ -57,14 +57,15 @@ class _ExpertWork:
         return _RowsByChoice(self.source, self.packing.k, self.packing.k if own else 0)
 
     def row(self, matrix: Expr, n: Expr) -> Expr:
-        """Emit the row of the part that is row n of a matrix; any where there is none."""
+        """Emit the index within the part of row n of a matrix, clamped to the part."""
         last = len(self.packing.parts[self.part]) - 1
         within = tirx.min(n, int32(self.n_out - 1))
         row = matrix * self.n_out + within - self.packing.parts[self.part].start
         return bind(tirx.max(tirx.min(row, int32(last)), int32(0)))
 
     def write(self, matrix: Expr, kind: Expr, place: Expr, n: Expr, value: Expr) -> None:
-        """Emit the writing of what row n of a matrix gives for a place, if it is of this part."""
+        """Emit the store of row n's product for an entry of the order, if the row is in this
+        part."""
         rows, chosen = self.packing.parts[self.part], self.numbers.chosen
         row = bind(matrix * self.n_out + n)
         with when(tirx.all(n < self.n_out, row >= rows.start, row < rows.stop)):
@@ -73,7 +74,7 @@ class _ExpertWork:
 
 
 class _RowsByChoice:
-    """Looks like a buffer [n, K] whose rows are pairs (token, choice)."""
+    """Acts like a buffer [n, K] whose rows are pairs (token, choice)."""
 
     def __init__(self, buffer: Any, k: int, step: int) -> None:
         self.buffer, self.step = buffer, step
@@ -84,15 +85,15 @@ class _RowsByChoice:
         return self.buffer[token, choice * self.step + column]
 
     def vec4(self) -> _RowsByChoiceVec4:
-        """What reads four neighbours at a time."""
+        """A view that reads four neighbours at a time."""
         return _RowsByChoiceVec4(Vec4Buffer(self.buffer), self.shape[1], self.step)
 
 
 class _RowsByChoiceVec4(_RowsByChoice):
-    """The same of `Fours`."""
+    """`_RowsByChoice` over a `Vec4Buffer`."""
 
     def load4(self, at: tuple[Expr, Expr], first: Expr) -> Expr:
-        """The vector of a row that begins at `first`, a multiple of four."""
+        """The vector of a row that starts at `first`, a multiple of four."""
         token, choice = at
         found: Expr = self.buffer.load4(token, choice * self.step + first)
         return found
@@ -100,16 +101,16 @@ class _RowsByChoiceVec4(_RowsByChoice):
 
 @dataclass(frozen=True)
 class PerTokenWork(_ExpertWork):
-    """A tile is a choice of a token, times one of its expert's matrices."""
+    """A tile is one choice of a token, times one of its expert's matrices."""
 
     choice: Any
 
     def blocks(self, rows: int) -> Expr:
-        """Whatever `rows`, one."""
+        """One row per tile, whatever `rows`."""
         return self.choice.shape[0] * self.numbers.slots
 
     def tile(self, block: Expr, rows: int, thread: Expr, threads: int) -> TileRows:
-        """The kinds of a place are neighbours."""
+        """The matrix kinds of an entry are neighbouring tiles."""
         place, kind = divmod_positive(block, self.numbers.kinds)
         source = divmod_positive(place, self.numbers.chosen)
         matrix = bind(kind * self.numbers.experts + self.choice[source])
@@ -136,21 +137,21 @@ class _PerTokenTile:
 
 @dataclass(frozen=True)
 class GroupedWork(_ExpertWork):
-    """A tile is some places of one expert, times one of its matrices."""
+    """A tile is some entries of one expert, times one of its matrices."""
 
     order: Any
     begin: Any
     table: int
-    """The row of `begin` that tells where tiles of this height begin."""
+    """The row of `begin` with the starts of tiles of this height."""
 
     def blocks(self, rows: int) -> Expr:
-        """As many as there may be: each expert's last tile may have one row."""
+        """Upper bound: each expert's last tile may have one row."""
         places = self.order.shape[0] * self.numbers.chosen
         tiles = tirx.floordiv(places + self.numbers.experts * (rows - 1), rows)
         return tiles * self.numbers.kinds
 
     def tile(self, block: Expr, rows: int, thread: Expr, threads: int) -> TileRows:
-        """Its places are put into shared memory."""
+        """Copies the tile's entries to shared memory."""
         numbers, chosen = self.numbers, self.numbers.chosen
         number, kind = divmod_positive(block, numbers.kinds)
         found = find_tile(self.begin, self.table, rows, numbers.experts, number)

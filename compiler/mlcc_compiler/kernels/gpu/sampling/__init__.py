@@ -1,1 +1,1 @@
-"""Sampling a token of each row; the file of the same name is the door."""
+"""Sampling a token of each row on the GPU; the entry point is `sample.py`."""

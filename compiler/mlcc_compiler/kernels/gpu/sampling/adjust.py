@@ -1,9 +1,9 @@
-"""Penalties, biases and masks on logits, in place, before sampling:
-`mlcc.engine.batch.adjust_tables`.
+"""Logits processors on the GPU: penalties, biases and masks, in place, before sampling
+(`mlcc.engine.batch.adjust_tables`).
 
 Three launches, as one may write what the next reads. In each a logit is written by one thread: a
 history and a list of biases name a token once, and the token in flight, if its row's history does
-not list it, is the first thread's.
+not list it, is handled by the first thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 def adjust(gpu: Gpu, layout: AdjustLayout) -> PrimFunc:
     """(logits f32[r, vocab], adjustments, last_sampled i32[m]) -> logits, in place.
 
-    A workgroup a row, but for masks. What penalties and biases make of -inf is the device's.
+    A workgroup a row, except for masks. The result of penalties and biases on -inf is
+    device-dependent.
     """
 
     def body(logits: Expr, words: Expr, last: Expr) -> None:
@@ -91,7 +92,7 @@ def _biases(gpu: Gpu, logits: Expr, tables: AdjustmentTables, i: Expr, thread: E
 
 
 def _mask(logits: Expr, tables: AdjustmentTables, i: Expr, token: Expr) -> None:
-    """In integers: WGSL has no constant for -inf, and promises nothing of its arithmetic."""
+    """In integers: WGSL has no constant for -inf, and does not define its arithmetic."""
     row, word = bind(tables.row(i, "row")), bind(tables.mask_word(tables.row(i, "mask"), token))
     shift = T.Cast("uint32", T.floormod(token, MASK_BITS))
     allowed = T.bitwise_and(T.shift_right(word, shift), T.uint32(1)) != T.uint32(0)

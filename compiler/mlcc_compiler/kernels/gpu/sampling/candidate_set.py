@@ -1,7 +1,8 @@
-"""Which slices of a row a workgroup still has to read, of what `slices` told of them.
+"""Candidate set: the slices of a row that a workgroup still has to read, chosen by `partial.py`'s
+statistics.
 
-A list in workgroup memory, in the row's order, made again for every pass: as limits rise and what
-is looked for narrows, fewer slices can hold any of it.
+A list in workgroup memory, in the row's order, rebuilt for every pass: as limits rise and the
+search narrows, fewer slices can contain candidates.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ _GROUP = 16  # threads whose counts are added up by one, in the sum of all befor
 
 
 class CandidateSet:
-    """The same list in every thread; each has some neighbouring slices in registers too."""
+    """The same list in every thread; each also holds some neighbouring slices' keys in
+    registers."""
 
     def __init__(
         self, gpu: Gpu, slices: Slices, slice_stats: Expr, row: Expr, thread: Expr
@@ -37,11 +39,11 @@ class CandidateSet:
             self.keys[j] = T.Select(place < slices.count, key, T.uint32(0))
 
     def place(self, j: Expr) -> Expr:
-        """Which slice of the row a thread's j-th is."""
+        """Index in the row of a thread's j-th slice."""
         return bind(self.thread * self.own + int32(j))
 
     def key(self, j: Expr) -> Expr:
-        """The image of the largest logit of a thread's j-th slice; 0 if it has no such."""
+        """The key of the largest logit of a thread's j-th slice; 0 beyond the last."""
         key = Local(1, "uint32")
         key[0] = T.uint32(0)
         with when(j < self.own):
@@ -49,11 +51,11 @@ class CandidateSet:
         return bind(key[0])
 
     def sum_of(self, plane: int, place: Expr) -> Expr:
-        """What is told of a slice of the row: a sum."""
+        """A sum from a slice's statistics."""
         return bind(T.reinterpret("float32", self.slice_stats[self.row, plane, place]))
 
     def best_of_own(self) -> tuple[Expr, Expr]:
-        """Of a thread's slices: the largest image, and the first slice that has it."""
+        """The largest key of a thread's slices, and the first slice that has it."""
         key, place = Local(1, "uint32"), Local(1, "int32")
         key[0], place[0] = T.uint32(0), T.int32(0)
         with T.serial(self.own) as j, when(self.keys[j] > key[0]):
@@ -61,18 +63,18 @@ class CandidateSet:
         return bind(key[0]), bind(place[0])
 
     def update_best(self, place: Expr, key: Expr) -> None:
-        """A slice's largest image is another one, as some of it does not count any more."""
+        """Replace a slice's largest key, after some of its logits were used up."""
         with T.serial(self.own) as j, when(self.place(j) == place):
             self.keys[j] = key
 
     def at(self, slot: Expr) -> Expr:
-        """The slice at a place of the list."""
+        """The slice at an index of the list."""
         return self._list[slot]
 
     def select(self, key: Expr, begin: Expr, end: Expr) -> None:
-        """List the slices that have a logit of this image or above, and one of the indices from
-        `begin` to `end`; then some past the row, for those who read several at once.
-        Contains barriers; more are needed between reading and the next call."""
+        """List the slices that contain a logit of at least this key and an index from `begin` to
+        `end`; then some past the row, for readers of several at once. Contains barriers; callers
+        need one between reading and the next call."""
         size, thread = self.slices.size, self.thread
 
         def wanted(j: Expr) -> Expr:

@@ -1,7 +1,8 @@
-"""What filters have left of a row of logits, and what those that need only sums make of it.
+"""Filter state of a row of logits, and the filters that need only sums.
 
-What is left lies between two logits, kept by their images. Beside top-k, typical-p and top-p, which
-search (see `search`), every filter is one pass: sums over what is left, a threshold from them.
+The remaining logits lie between two limits, stored as keys. Except top-k, typical-p and top-p,
+which search (see `search.py`), every filter is one pass: sums over the remaining logits, and a
+threshold from them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _ROUNDING = 1e-6  # of a logit: more than adding a few numbers to it loses
 
 
 class FilterState:
-    """The same in every thread of the workgroup, but for `ends`."""
+    """The same in every thread of the workgroup, except `ends`."""
 
     def __init__(self, row: Row) -> None:
         self.row = row
@@ -67,7 +68,7 @@ class FilterState:
         self.ends[0], self.ends[1] = T.uint32(0), T.uint32(0)
 
     def has(self, key: Expr) -> Expr:
-        """Whether a logit of this image is left: a number, not NaN or -inf."""
+        """Whether a logit of this key remains: a number, not NaN or -inf."""
         return tirx.all(key >= self.limit[0], key <= self.ceiling[0])
 
     @property
@@ -78,18 +79,18 @@ class FilterState:
 
     @property
     def inverse(self) -> Expr:
-        """Of the temperature."""
+        """1 / temperature."""
         return inverse_of(bind(self.temperature[0]))
 
     def distance(self, x: Expr) -> Expr:
-        """The bits of how far x is from the centre: they order as the distances do."""
+        """The bits of |x - centre|: they order as the distances do."""
         apart = bind(T.reinterpret("uint32", x - self.centre[0]))
         return bind(T.bitwise_and(apart, T.uint32(0x7FFFFFFF)))
 
     def measure(self, stage: Expr, x: Expr, weight: Expr, values: Local) -> None:
-        """Add a logit that is left to this thread's sums: of the mass, of the mass times how far a
-        logit is below the largest, of its square, and of the choices. For standard deviations, each
-        choice has the mass 1."""
+        """Add a remaining logit to this thread's sums: of the mass, of the mass times the distance
+        of the logit below the largest, of its square, and of the choices. For standard deviations,
+        each choice has the mass 1."""
         below, mass, first = Local(), Local(), Local()
         choice = bind(T.Cast("float32", x > real(FORBIDDEN)))
         below[0], mass[0] = x - self.row.top, weight
@@ -107,8 +108,8 @@ class FilterState:
         values[3] = values[3] + choice
 
     def widen(self, stage: Expr, x: Expr, key: Expr) -> None:
-        """Let this thread's ends hold a logit, if typical-p or XTC leaves it: their tests are none
-        of images alone."""
+        """Extend this thread's ends to a logit that typical-p or XTC keeps: their tests are not on
+        keys alone."""
         near = tirx.all(stage == TYPICAL_ENDS, self.distance(x) <= self.reach[0])
         likely = tirx.all(stage == XTC_ENDS, key >= self.edge[0])
         with when(tirx.any(near, likely)):
@@ -116,7 +117,7 @@ class FilterState:
             self.ends[1] = T.max(self.ends[1], key)
 
     def fit(self, stage: Expr) -> None:
-        """Keep what lies within all threads' ends, which begin anew. Contains barriers."""
+        """Set the limits to all threads' ends, which are reset. Contains barriers."""
         lowest = bind(T.bitwise_not(self.row.over_threads(bind(self.ends[0]), largest)))
         highest = self.row.over_threads(bind(self.ends[1]), largest)
         with when(tirx.all(highest > T.uint32(0), stage == TYPICAL_ENDS)):
@@ -126,7 +127,7 @@ class FilterState:
         self.ends[0], self.ends[1] = T.uint32(0), T.uint32(0)
 
     def finish_stage(self, stage: Expr, sums: BinSums, active: Expr) -> None:
-        """What a stage that is no search makes of its sums, if it has any."""
+        """Evaluate a stage without search from its sums, if it has any."""
         row, edge = self.row, Local()
         edge[0] = real(0)
         with when(tirx.all(active != 0, uses_stage(row, stage), among(stage, *MEASURES))):
@@ -140,7 +141,7 @@ class FilterState:
         self._use(stage, key, active)
 
     def _of_sums(self, stage: Expr, sums: BinSums, edge: Local) -> None:
-        """Set the edge of a filter that is one pass; the centre of typical-p; the temperature."""
+        """Set the threshold of a one-pass filter; the centre of typical-p; the temperature."""
         parameters, top = self.row.parameters, self.row.top
         total, first, second, choices = (bind(sums.totals[i]) for i in range(4))
         total = bind(T.max(total, real(_TINY)))
@@ -167,8 +168,8 @@ class FilterState:
             self._set_temperature(entropy / T.log(choices))
 
     def _nucleus(self) -> Expr:
-        """A logit that top-p's edge is not below: were all logits below it as large as it is, they
-        had less than the mass that top-p drops. Halved, for what rounding may do."""
+        """A lower bound of top-p's threshold: if all logits below it were as large as it is, they
+        would have less than the mass that top-p drops. Halved, to allow for rounding."""
         row = self.row
         dropped = bind(real(1) - T.min(T.max(row.parameters["top_p"], real(0)), real(1)))
         share = bind(T.log(T.max(dropped * real(0.5), real(1e-30))) + T.log(row.total))
@@ -176,7 +177,7 @@ class FilterState:
         return row.top + (share - real(math.log(row.vocab))) - slack
 
     def _use(self, stage: Expr, key: Expr, active: Expr) -> None:
-        """Drop the logits below an edge, of which this is the image; never the largest."""
+        """Drop the logits below the threshold with this key; never the largest."""
         parameters, raised = (
             self.row.parameters,
             tirx.all(uses_stage(self.row, stage), among(stage, *_RAISING)),

@@ -1,4 +1,6 @@
-"""Parts of sampling: floats as ordered integers, exponentials, and sums of a workgroup by bin."""
+"""Building blocks of sampling: floats as ordered integers (keys), safe exponentials, and sums of a
+workgroup by bin.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,20 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import Local, barrier, bind, real, shared, when
 
 NO_KEY = 0x007FFFFF
-"""The image of -inf and of NaN; no number has a smaller one."""
+"""The key of -inf and NaN; no number has a smaller one."""
 INFINITY = 0xFF800000
-"""The image of infinity."""
+"""The key of infinity."""
 _SIGN = 0x80000000
 EXP_UNDERFLOW = -104.0
-"""e to this is 0 in float32."""
+"""e ** x is 0 in float32 below this."""
 _LEAST_TEMPERATURE = 1e-36  # its inverse is finite
 
 
 def ordered_bits(x: Expr) -> Expr:
-    """A uint32 that orders as the floats do; -0 counts as 0, NaN as -inf.
+    """A uint32 key that orders as the floats do; -0 counts as 0, NaN as -inf.
 
-    In integers throughout: WGSL, and Metal's fast mathematics, promise nothing of NaN or infinity.
+    In integers throughout: WGSL, and Metal's fast mathematics, guarantee nothing for NaN or
+    infinity.
     """
     bits = bind(T.reinterpret("uint32", x))
     size = bind(T.bitwise_and(bits, T.uint32(_SIGN - 1)))
@@ -30,19 +33,19 @@ def ordered_bits(x: Expr) -> Expr:
 
 
 def logit(key: Expr) -> Expr:
-    """The number that has this image."""
+    """The number of a key."""
     positive = key >= T.uint32(_SIGN)
     bits = T.Select(positive, T.bitwise_xor(key, T.uint32(_SIGN)), T.bitwise_not(key))
     return bind(T.reinterpret("float32", bits))
 
 
 def safe_exp(power: Expr) -> Expr:
-    """e ** power of a power <= 0: none so low that a driver's exponential might overflow within."""
+    """e ** power for power <= 0, clamped so that no driver's exponential misbehaves."""
     return T.exp(bind(T.max(power, real(EXP_UNDERFLOW))))
 
 
 def inverse_of(temperature: Expr) -> Expr:
-    """1 / temperature; a number for each temperature."""
+    """1 / temperature; finite for every temperature."""
     return bind(real(1) / T.max(temperature, real(_LEAST_TEMPERATURE)))
 
 
@@ -64,7 +67,7 @@ class BinSums:
         self.totals = shared((count,))
 
     def emit(self, values: Local, needed: Expr) -> None:
-        """Put the sums of `values` into `totals`, if `needed` (the same in all threads), to be read
+        """Put the sums of `values` into `totals`, if `needed` (the same in all threads), valid
         until the next call; `values` is overwritten. Contains barriers."""
         half, thread = self.half, self.thread
         with when(tirx.all(needed, thread >= half)):

@@ -1,10 +1,10 @@
-"""The first of sampling's two launches: rows of logits cut in slices, what is told of each slice.
+"""The first of sampling's two launches: statistics of the slices of each row of logits.
 
-Of a slice: the image of its largest logit, the sum of exponentials relative to that, and the same
-at the row's temperature. Many workgroups read a row at once, each logit once; the second launch
-(`sample`) has one workgroup a row, which reads again only the slices that can matter.
+Per slice: the key of its largest logit, the sum of exponentials relative to that, and the same at
+the row's temperature. Many workgroups read a row at once, each logit once; the second launch
+(`sample.py`) has one workgroup a row, which reads again only the slices that can matter.
 
-A slice belongs to a team of threads, neighbours to neighbours. How rows are cut follows from the
+A slice belongs to a team of threads, neighbours to neighbours. How rows are cut depends on the
 vocabulary and the target's row alone, so results repeat to the bit.
 """
 
@@ -37,11 +37,11 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 from mlcc_compiler.kernels.step import Step
 
 AHEAD = 8
-"""Loads under way in a thread: a row comes from far."""
+"""Loads in flight per thread, to hide memory latency."""
 LEAST = 256
-"""Logits of a slice, at least: a kilobyte, so that reading single slices is no waste."""
+"""Minimum logits of a slice: a kilobyte, so that reading single slices is efficient."""
 KEY, SUM, TEMPERED = range(3)
-"""The planes of what is told: the image of the largest logit, and the bits of two sums."""
+"""The planes of the statistics: the key of the largest logit, and the bits of two sums."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ class Slices:
 
     @classmethod
     def of(cls, gpu: Gpu, vocab: int) -> Slices:
-        """No more slices than the device's row says, unless a workgroup cannot read larger ones."""
+        """At most as many slices as the device's row allows, unless a workgroup cannot read larger
+        ones."""
         size = LEAST
         while ceil_div(vocab, size) > gpu.row_slices and size < gpu.threads * AHEAD:
             size *= 2
@@ -67,7 +68,7 @@ class Slices:
 
     @property
     def stats_shape(self) -> tuple[int, int]:
-        """The shape of what is told of a row: u32."""
+        """Shape of a row's statistics: u32."""
         return (TEMPERED + 1, self.count)
 
     @property
@@ -77,7 +78,7 @@ class Slices:
 
 
 def measure_slices(gpu: Gpu, slices: Slices, logits: Expr, step: Step, slice_stats: Expr) -> None:
-    """Launch what fills `told`, u32[r, *slices.told]."""
+    """Emit the launch that fills `slice_stats`, u32[r, *slices.stats_shape]."""
     teams = gpu.threads // slices.lanes
     grid = (logits.shape[0], ceil_div(slices.count, teams))
     with (
@@ -108,7 +109,7 @@ def measure_slices(gpu: Gpu, slices: Slices, logits: Expr, step: Step, slice_sta
 
 
 def _loads(slices: Slices, logits: Expr, row: Expr, place: Expr, lane: Expr) -> tuple[Local, Local]:
-    """(logits, their images) of a thread in a slice; the image is 0 for those past the end."""
+    """(logits, their keys) of a thread in a slice; the key is 0 past the end."""
     xs, keys = Local(AHEAD), Local(AHEAD, "uint32")
     first = bind(place * slices.size + lane)
     for u in range(AHEAD):

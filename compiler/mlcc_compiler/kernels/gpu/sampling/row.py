@@ -1,4 +1,4 @@
-"""A row of logits as sampling sees it: loads, the largest, the sum of exponentials, masses."""
+"""A row of logits in sampling: loads, the largest, the sum of exponentials, masses."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ NO_INDEX = 0x7FFFFFFF
 _GROUP = 16  # threads whose values are combined by one
 
 Body = Callable[[Expr, Expr, Expr], None]
-"""(index of a logit, the logit, its image) -> statements."""
+"""(index of a logit, the logit, its key) -> statements."""
 
 
 class RowReader:
-    """A row of logits, in a workgroup: passes over it, and what threads found."""
+    """A row of logits, read by a workgroup: passes over it, and reductions over threads."""
 
     def __init__(self, gpu: Gpu, logits: Expr, slices: Slices, row: Expr, thread: Expr) -> None:
         self.gpu, self.logits, self.row, self.thread = gpu, logits, row, thread
         self.slices, self.vocab = slices, slices.vocab
 
     def in_slice(self, place: Expr, body: Callable[[Expr, Expr], None]) -> None:
-        """Emit body(index, image) for each of this thread's logits of one slice."""
+        """Emit body(index, key) for each of this thread's logits of one slice."""
         with T.serial(self.slices.size // self.gpu.threads) as part:
             first = place * self.slices.size + int32(part) * self.gpu.threads
             index = bind(first + self.thread)
@@ -50,13 +50,13 @@ class RowReader:
                 body(index, key)
 
     def best_of(self, key: Expr, index: Expr) -> tuple[Expr, Expr]:
-        """The largest of the threads' images, and the first of the indices that go with it."""
+        """The largest of the threads' keys, and the first of the indices that have it."""
         top = self.over_threads(key, largest)
         first = T.Select(key == top, index, T.int32(NO_INDEX))
         return top, self.over_threads(first, lambda a, b: T.min(a, b))
 
     def over_threads(self, value: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
-        """`combine` of all threads' values. Contains barriers. Where there are no subgroups by two
+        """Reduce all threads' values by `combine`. Contains barriers. Without subgroups by two
         short loops: the text of a tree of eight levels is long, and this is called often."""
         gpu, thread, value = self.gpu, self.thread, bind(value)
         if gpu.subgroup:
@@ -80,7 +80,7 @@ class RowReader:
 
 
 class Row(RowReader):
-    """A row of logits and its parameters. Emits what is known of it from its slices alone."""
+    """A row of logits and its sampling parameters. Emits what its slices' statistics determine."""
 
     def __init__(
         self, gpu: Gpu, logits: Expr, step: Step, slice_stats: Expr, row: Expr, thread: Expr
@@ -92,7 +92,7 @@ class Row(RowReader):
         self._whole()
 
     def _whole(self) -> None:
-        """Set top (the largest logit), top_key (its image), best (the first index that has it) and
+        """Set top (the largest logit), top_key (its key), best (the first index that has it) and
         total (the sum over the row of exp(logit - top)), reading one slice."""
         key, place = self.candidates.best_of_own()
         self.top_key, place = self.best_of(key, place)
@@ -113,9 +113,9 @@ class Row(RowReader):
         self.total = self.over_threads(total[0], add)
 
     def each(self, over_slices: Expr, body: Body) -> None:
-        """Emit body(index, logit, image) for each of this thread's elements: its logits in slices
-        that are listed, a few at a time, neighbours to neighbours; or, `of_slices`, its own slices,
-        as if they were their largest logits. Past the end the image is 0."""
+        """Emit body(index, logit, key) for each of this thread's elements: its logits in listed
+        slices, a few at a time, neighbours to neighbours; or, with `over_slices`, its own slices,
+        represented by their largest logits. Past the end the key is 0."""
         threads, candidates = self.gpu.threads, self.candidates
         loaded, indices = Local(AHEAD), Local(AHEAD, "int32")
         parts, count = self.slices.size // threads, Local(1, "int32")
@@ -143,8 +143,8 @@ class Row(RowReader):
                 body(index, x, bind(key[0]))
 
     def mass(self, x: Expr, key: Expr, peak: Expr, peak_key: Expr, inverse: Expr) -> Expr:
-        """The probability of x relative to the peak's, whose mass is 1 to the bit; 0 for what is
-        above it. inverse: of the temperature."""
+        """The probability of x relative to the peak's, whose mass is exactly 1; 0 for logits above
+        it. inverse: 1 / temperature."""
         mass = Local()
         mass[0] = real(0)
         with when(tirx.all(key > T.uint32(NO_KEY), key < peak_key)):

@@ -1,4 +1,4 @@
-"""The search by which sampling finds thresholds and tokens; see `sample` for what it looks for."""
+"""The digit search for thresholds and tokens; `sample.py` describes it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Search:
         self.active[0], self.enough[0], self.sliced[0] = (T.int32(0) for _ in range(3))
 
     def emit(self) -> None:
-        """Set `token`: the one drawn, or the row's best if it is greedy or without masses."""
+        """Set `token`: the drawn one, or the row's best if it is greedy or without masses."""
         with T.serial(DRAW + 1) as i:
             stage = int32(i)
             self._begin(stage)
@@ -72,7 +72,7 @@ class Search:
             self.filter_state.finish_stage(stage, self.sums, bind(self.active[0]))
 
     def _begin(self, stage: Expr) -> None:
-        """Before a stage's first pass: where to look, if there are masses."""
+        """Before a stage's first pass: set the search range, if there are masses."""
         row, filter_state, top = self.row, self.filter_state, self.row.top_key
         finite = bind(int32(tirx.all(top > T.uint32(NO_KEY), top < T.uint32(INFINITY))))
         self.active[0] = finite
@@ -95,7 +95,7 @@ class Search:
             self._begin_in_slice()
 
     def _begin_anywhere(self, stage: Expr) -> None:
-        """Look in all that filters have left, but for what cannot be it."""
+        """Search all remaining logits that can qualify."""
         filter_state = self.filter_state
         self.above[0], self.whole[0] = real(0), real(0)
         self.ends[0], self.ends[1] = T.uint32(0), T.uint32(_HIGHEST)
@@ -116,8 +116,7 @@ class Search:
             self.shift[0] = T.uint32(index_bits(self.row) - BITS)
 
     def _begin_in_slice(self) -> None:
-        """Go on in the slice that was found: its sum is part of the goal's, and so is what lies
-        before it."""
+        """Continue in the slice that was found: the goal is reduced by the sums before it."""
         size, vocab = self.slices.size, self.row.vocab
         first = bind((self.slices.count - 1 - int32(self.ends[0])) * size)
         self.ends[0] = T.Cast("uint32", T.max(vocab - first - size, 0))
@@ -125,7 +124,7 @@ class Search:
         self.shift[0] = T.uint32(size.bit_length() - 1 - BITS)
 
     def _pass(self, stage: Expr, digit: Expr) -> None:
-        """Read what can matter once, and go on in the digit that was found."""
+        """Read the candidates once, and continue in the digit that was found."""
         values = Local(_BINS + 1)
         active = bind(self.active[0])
         self._list(stage)
@@ -140,7 +139,7 @@ class Search:
             self._narrow(stage)
 
     def _list(self, stage: Expr) -> None:
-        """List the slices that have some of what is left, where is looked."""
+        """List the slices with remaining logits in the search range."""
         begin, end, least = Local(1, "int32"), Local(1, "int32"), Local(1, "uint32")
         begin[0], end[0] = T.int32(0), T.int32(self.row.vocab)
         least[0] = self.filter_state.limit[0]
@@ -152,8 +151,8 @@ class Search:
         self.candidates.select(bind(least[0]), bind(begin[0]), bind(end[0]))
 
     def _weigh(self, stage: Expr, values: Local) -> None:
-        """This thread's sums of what is left: by digit, with the number of elements last; or those
-        of a stage that is no search."""
+        """This thread's sums over remaining logits: by digit, with the number of elements last; or
+        those of a stage without search."""
         row, filter_state, low = self.row, self.filter_state, bind(self.ends[0])
         peak, peak_key, inverse = bind(self.peak[0]), bind(self.peak_key[0]), bind(self.inverse[0])
         shift, high, last = bind(self.shift[0]), bind(self.ends[1]), bind(self.last[0])
@@ -187,7 +186,7 @@ class Search:
         row.each(among(stage, *SLICE_STAGES), left)
 
     def _set_goal(self, stage: Expr) -> None:
-        """Set the goal, as the first pass has seen the whole mass, or one before it."""
+        """Set the goal, once the first pass has seen the whole mass."""
         total = Local()
         total[0] = real(0)
         with T.serial(_BINS) as i:
@@ -206,9 +205,9 @@ class Search:
         self.enough[0] = int32(total[0] >= self.goal[0])
 
     def _narrow(self, stage: Expr) -> None:
-        """Go on in the lowest digit that has weight and that the sum above it leaves short of the
-        goal; in drawing, a sum that equals the goal is short of it. In the highest with weight, if
-        the goal is 0."""
+        """Continue in the lowest digit that has weight and whose sum above is less than the goal;
+        in drawing, a sum equal to the goal counts as less. In the highest with weight, if the goal
+        is 0."""
         above, before, count = Local(), Local(), Local()
         digit, shift = Local(1, "int32"), bind(self.shift[0])
         draws = among(stage, *BY_INDEX)
@@ -243,7 +242,7 @@ class Search:
         self.shift[0] = T.max(shift, T.uint32(BITS)) - T.uint32(BITS)
 
     def _finish_search(self, stage: Expr, low: Expr) -> None:
-        """What a stage makes of the first place where what it looks for can be."""
+        """Apply a stage's result: the first place where its target can be."""
         filter_state = self.filter_state
         with when(stage == DRAW):
             self.token[0] = self.last[0] - int32(low)

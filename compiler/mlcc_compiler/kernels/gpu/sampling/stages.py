@@ -1,7 +1,7 @@
-"""The stages of sampling: which there are, in which order, what each is like, who goes through it.
+"""The stages of sampling: their order, their properties, and which rows need them.
 
-The kernel has one loop over them, whose body serves all: what differs is asked of the number of a
-stage. So its text is short, which matters where drivers compile slowly: see `sample`.
+The kernel has one loop over them, whose body serves all: differences are conditions on the number
+of the stage. So its text is short, which matters where drivers compile slowly: see `sample.py`.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from mlcc_compiler.kernels.gpu.workgroup import ceil_div, real
 two, and what `search` does before top-k and before it draws."""
 
 SEARCHES = (FLOOR, TOP_K, TYPICAL, TOP_P, SLICE, DRAW)
-"""They look for a place, digit by digit."""
+"""Stages that search for a place, digit by digit."""
 MEASURES = (SIGMA, MEAN, EPSILON, ETA, XTC, TEMPERATURE)
-"""One pass that adds up."""
+"""Stages of one pass that sums."""
 ENDS = (TYPICAL_ENDS, XTC_ENDS)
-"""One pass that finds the ends of what is left."""
+"""Stages of one pass that finds the ends of the remaining logits."""
 SLICE_STAGES = (FLOOR, SLICE)
-"""Their elements are slices, of which everything is told; those of others are logits."""
+"""Stages over slices, from their statistics; the others are over logits."""
 BY_KEY = (FLOOR, TOP_K, TOP_P)
-"""Searches whose places are images of logits."""
+"""Searches whose places are keys of logits."""
 BY_INDEX = (SLICE, DRAW)
-"""Searches whose places are indices, from the end."""
+"""Searches whose places are indices, counted from the end."""
 COUNTS = (SIGMA, FLOOR, TOP_K)
-"""Each element weighs the same."""
+"""Stages in which each element has the same weight."""
 BITS = 4
-"""Of a search's digit."""
+"""Bits of a search's digit."""
 _KEY_BITS = 32
 
 
@@ -61,15 +61,15 @@ def among(stage: Expr, *stages: int) -> Expr:
 
 
 def index_bits(row: Row) -> int:
-    """Of the index of a logit."""
+    """Bits of the index of a logit."""
     return max((row.vocab - 1).bit_length(), BITS)
 
 
 def passes(row: Row, stage: Expr) -> Expr:
-    """How many a stage has; 0 if the row does without it, or is greedy.
+    """Number of passes of a stage; 0 if the row does not use it, or is greedy.
 
-    From the parameters of the row alone: these are read-only, at an index that all threads
-    share, so WGSL takes a loop of so many turns for uniform, and barriers are allowed in it.
+    From the parameters of the row alone: these are read-only, at an index that all threads share,
+    so WGSL accepts a loop of that length as uniform, and barriers are allowed in it.
     """
     slice_bits = (row.slices.count - 1).bit_length()
     count = T.Select(among(stage, TYPICAL, *BY_KEY), _KEY_BITS // BITS, 1)
@@ -80,7 +80,7 @@ def passes(row: Row, stage: Expr) -> Expr:
 
 
 def uses_stage(row: Row, stage: Expr) -> Expr:
-    """Whether a row has a stage with passes, from its parameters alone."""
+    """Whether a row needs a stage, from its parameters alone."""
     parameters, zero, one = row.parameters, real(0), real(1)
     return tirx.any(
         tirx.all(stage == SIGMA, parameters["top_n_sigma"] > zero),
@@ -97,8 +97,8 @@ def uses_stage(row: Row, stage: Expr) -> Expr:
 
 
 def _uses_slice_stage(row: Row, stage: Expr) -> list[Expr]:
-    """`wished`, of the stages that look at slices: top-k's only where some can be left out and the
-    row takes more than one turn of the workgroup's loads."""
+    """`uses_stage` for slice stages: top-k's only where some slices can be skipped and the row
+    takes more than one round of the workgroup's loads."""
     found = [stage == SLICE] if row.slices.count > 1 else []
     if row.vocab > row.gpu.threads * AHEAD:
         few = tirx.all(row.parameters["top_k"] > 0, row.parameters["top_k"] < row.slices.count)

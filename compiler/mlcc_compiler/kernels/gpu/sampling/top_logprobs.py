@@ -1,9 +1,9 @@
-"""The likeliest tokens of the rows that want them, with their log-probabilities.
+"""The most likely tokens of rows that request them, with their log-probabilities.
 
-Two launches, as `sample` has: what is told of slices (`slices`), then a workgroup a row. For each
-token it takes the slice with the largest logit that is left, reads that one slice, and notes what
-is largest in it now. Passes are counted by what the row wants, which is read-only: WebGPU allows
-barriers there.
+Two launches, as in `sample.py`: slice statistics (`partial.py`), then a workgroup a row. For each
+token it takes the slice with the largest remaining logit, reads that one slice, and updates its
+largest. The number of passes is the row's request, which is read-only: WebGPU allows barriers
+there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def emit_top_logprobs(
 
 
 def top_logprobs(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
-    """The kernel of `top_logprobs_arguments`, with what is told of slices for a last argument."""
+    """The kernel of `top_logprobs_arguments`, with the slice statistics as last argument."""
     most, slices = MOST_TOP_LOGPROBS, Slices.of(gpu, vocab)
 
     def body(
@@ -78,8 +78,7 @@ def top_logprobs(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
 def _next(
     row: RowReader, candidates: CandidateSet, last_key: Expr, last: Expr
 ) -> tuple[Expr, Expr]:
-    """(image, index) of the best logit behind the last one found, whose slice has another best
-    then."""
+    """(key, index) of the best logit after the last one found; updates its slice's best."""
     key, place = candidates.best_of_own()
     top_key, place = row.best_of(key, place)
     index, later = Local(1, "int32"), Local(1, "uint32")

@@ -1,1 +1,1 @@
-"""Operators that keep a state a sequence, on a GPU."""
+"""Operators with a recurrent state per sequence, on a GPU."""

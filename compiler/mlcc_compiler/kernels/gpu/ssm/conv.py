@@ -1,8 +1,8 @@
-"""A depthwise causal convolution over the tokens of each sequence, with an activation behind it, on
-a GPU.
+"""Depthwise causal convolution over the tokens of each sequence, followed by an activation, on a
+GPU.
 
-A thread is a channel of a sequence, which it takes through all tokens of the step; what it reads
-of the state it reads before it writes.
+A thread is a channel of a sequence, token by token over the step; it reads the state before it
+writes it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The gated delta rule (Yang et al., 2024) token by token, on a GPU; with a decay of each channel,
-Kimi Delta Attention (Kimi Team, 2025).
+"""The gated delta rule (Yang et al., 2024) token by token, on a GPU; with a decay per channel, Kimi
+Delta Attention (Kimi Team, 2025).
 
 A workgroup has some rows of one head's matrix of one sequence, in registers from the first token to
-the last: a team of threads for each row, which runs along the keys. With the sums of a row r, of
-which a token leaves `decay` times as much, one number or one of each key,
+the last: a team of threads for each row, along the keys. A token first multiplies a row r by its
+decay, one number or one for each key; then, with
 
     a = r . k,  c = r . q,  d = beta * (v - a)
 
 the output is c + (k . q) * d and the row becomes r + d * k, so that a token takes one reduction;
-queries and keys are made of length 1 by factors of the sums. A decode step reads and writes each
-state once.
+queries and keys are normalised by factors of the sums. A decode step reads and writes each state
+once.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
 
 @dataclass(frozen=True)
 class _Decay:
-    """Emits what a token leaves of a head's matrix: exp(speed * softplus(a + dt_bias))."""
+    """Emits a token's decay of a head's matrix: exp(speed * softplus(a + dt_bias))."""
 
     gpu: Gpu
     shape: DeltaShape
@@ -104,11 +104,11 @@ class _Decay:
     speed: Expr
     head: Expr
     cells: Expr
-    """None, or room for what is left of each key, and some more that nobody reads."""
+    """None, or scratch for the decay of each key, padded."""
 
     def of_token(self, token: Expr, thread: Expr) -> Callable[[Expr], Expr]:
-        """Of each key by its number. If each has its own, the threads of a workgroup make them
-        together: all rows want the same."""
+        """Key -> decay. With a decay per key, the threads of a workgroup compute them together, as
+        all rows need the same."""
         if not self.shape.by_channel:
             whole = self._decay_of(token, self.head)
             return lambda _: whole

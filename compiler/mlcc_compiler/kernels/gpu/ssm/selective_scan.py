@@ -1,8 +1,8 @@
 """The selective scan of Mamba 2 (Dao and Gu, 2024) token by token, on a GPU.
 
 A workgroup has some rows of one head's matrix of one sequence, in registers from the first token to
-the last: a team of threads for each row, which runs along the state. A decode step reads and writes
-each state once.
+the last: a team of threads for each row, along the state. A decode step reads and writes each state
+once.
 """
 
 from __future__ import annotations
@@ -66,6 +66,6 @@ def selective_scan(gpu: Gpu, layout: CacheLayout, shape: ScanShape) -> PrimFunc:
 
 
 def clamp_time_step(time: Expr, shape: ScanShape) -> Expr:
-    """A step of time between the shortest and the longest."""
+    """A time step clamped to the shape's range."""
     time = T.max(time, real(shape.shortest))
     return bind(time if shape.longest is None else T.min(time, real(shape.longest)))

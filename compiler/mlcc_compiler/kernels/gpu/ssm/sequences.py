@@ -1,4 +1,4 @@
-"""The sequences of a step as a GPU's kernels see them: whose tokens, and which state."""
+"""The sequences of a step in GPU kernels: their tokens and their state slots."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mlcc_compiler.kernels.step import Step
 
 
 def sequence_of(layout: CacheLayout, words: Expr, s: Expr) -> StateSequence:
-    """Sequence s of those for which there is room: one that the step has not, has no tokens and
-    writes to slot -1, which is nowhere.
+    """Sequence s, up to the maximum number: beyond the step's own it has no tokens and writes to
+    slot -1, which is discarded.
 
-    The same for all threads of a workgroup: they agree on how often they loop, and TVM allows
-    no barriers under a condition that would leave the others out.
+    The same for all threads of a workgroup: they loop equally often, and TVM allows no barriers
+    under a condition that some threads do not meet.
     """
     step, group = Step(layout.step, words), layout.group
     used = bind(s < step.count("sequences"))

@@ -1,4 +1,6 @@
-"""Teams of threads that have a row of a state in registers: their sums; and a step of time."""
+"""Teams of threads that hold a row of a state in registers: their sums; and the softplus of time
+steps.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 )
 
 LANES = 16
-"""Threads of a row, at most: 64 bytes side by side."""
+"""Maximum threads per row: 64 bytes side by side."""
 
 
 def softplus(x: Expr) -> Expr:
-    """log(1 + e**x), of which e**x never overflows."""
+    """log(1 + e**x), where e**x never overflows."""
     x = bind(x)
     return bind(T.max(x, real(0)) + T.log(real(1) + T.exp(real(0) - T.fabs(x))))
 
@@ -39,8 +41,8 @@ def product(a: Local, b: Local, each: int) -> Expr:
 def totals(
     gpu: Gpu, parts: Sequence[Expr], lane: Expr, lanes: int, team: Expr, teams: int
 ) -> list[Expr]:
-    """Each of `parts` summed over the lanes of a team. Where threads exchange no registers, all of
-    them together: `reduce` would meet once for each."""
+    """Each of `parts` summed over the lanes of a team. Without subgroups, all of them at once:
+    `reduce` would synchronise once for each."""
     if lanes == 1 or gpu.subgroup >= lanes:
         return [reduce(gpu, part, add, lane, lanes, team, teams) for part in parts]
     # a buffer each: of one, TVM would want a barrier between its parts, under the condition
