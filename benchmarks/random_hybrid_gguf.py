@@ -21,13 +21,12 @@ from families import SHAPES
 from gguf import GGUFWriter
 from random_moe_gguf import Q4, Q8, add_vocabulary, blocks
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from formats.gguf_keys import keys_of
-from formats.gguf_of import add, architecture_of, converted, is_matrix
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.pipeline import trace
+from tests.compiler.checkpoint.gguf_keys import keys_of
+from tests.compiler.checkpoint.gguf_of import add, architecture_of, converted, is_matrix
 
 
 def shapes_of(config: dict[str, Any], architecture: str) -> dict[str, tuple[int, ...]]:

@@ -1,8 +1,8 @@
 """Requests to a toy model on a real Ray, and how each of them ended. For `kills.py` and
 `autoscale.py`, which say what happens to the replicas meanwhile.
 
-Every token of the toy (tests/toy_model.py) depends on all before it, so that an answer of which
-anything was lost, repeated or mixed up is another text; each is compared with what an engine
+Every token of the toy (tests/helpers/toy_model.py) depends on all before it, so that an answer of
+which anything was lost, repeated or mixed up is another text; each is compared with what an engine
 without Ray says.
 """
 
@@ -21,13 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "scale"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-
-from processes import below, command_of
-from ray_processes import replicas_below
-from toy_model import open_toy
 
 from mlcc.api.errors import EngineDiedError
 from mlcc.engine.events import TextDelta
@@ -36,6 +31,9 @@ from mlcc.scale.options import Scale
 from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.scale.serving import RayEngine
 from mlcc.server.asgi import Settings
+from tests.helpers.processes import below, command_of
+from tests.helpers.toy_model import open_toy
+from tests.runtime.scale.ray_processes import replicas_below
 
 TOKENS, PROMPTS, PATIENCE_S = 12, 400, 60
 PARAMS = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)

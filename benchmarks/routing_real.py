@@ -2,11 +2,11 @@
 
     python benchmarks/routing_real.py [--replicas 3] [--step-ms 10] [--streams 24] [--requests 240]
 
-The model is a toy (tests/toy_model.py) whose steps take `--step-ms`, so that two cores are enough
-for several replicas. Prints one JSON line: tokens a second of so many streams at once, with Ray and
-without; how long a request of one token takes (p50, ms), with Ray, without, and what a bare call of
-Ray Serve's takes; and the share of prompts' tokens that prefix caches had of a trace of shared
-prompts, here and in the simulator with the same caches.
+The model is a toy (tests/helpers/toy_model.py) whose steps take `--step-ms`, so that two cores are
+enough for several replicas. Prints one JSON line: tokens a second of so many streams at once, with
+Ray and without; how long a request of one token takes (p50, ms), with Ray, without, and what a
+bare call of Ray Serve's takes; and the share of prompts' tokens that prefix caches had of a trace
+of shared prompts, here and in the simulator with the same caches.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
 
 from routing import simulate
 from simulated_fleet import BLOCK, Job
-from toy_model import CAPACITY, open_toy
 
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.scale.messages import ReplicaRequest, ReplyBatch
@@ -39,6 +38,7 @@ from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.scale.routing import Prompt
 from mlcc.scale.serving import RayEngine
 from mlcc.server.asgi import Settings
+from tests.helpers.toy_model import CAPACITY, open_toy
 
 KINDS, SHARED, OWN, ANSWER = 18, 256, 24, 8
 """Of the trace: prompts that are shared, their tokens, a question's and an answer's."""

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import needs
 import pytest
-from feature_matrix import HOW, PARTS, TARGETS, Claim, Results, differences
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
+from tests.feature_matrix import HOW, PARTS, TARGETS, Claim, Results, differences
+from tests.helpers import needs
 from tools.packages import LAVAPIPE
 
 os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
@@ -88,7 +88,7 @@ def compiled_demo(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Callable[[str, str], Path]:
     """(recipe, target) -> the demo model's artifact; see `demo_model.py`."""
-    from demo_model import compiled
+    from tests.helpers.demo_model import compiled
 
     folder = tmp_path_factory.getbasetemp()
     if hasattr(pytestconfig, "workerinput"):  # one process of several, each in a folder below
@@ -101,7 +101,7 @@ def compiled_demo(
 @pytest.fixture(scope="session")
 def c_library(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Any:
     """The C library and the tests' program over it: a `c_library.Library`."""
-    from c_library import built
+    from tests.helpers.c_library import built
 
     folder = tmp_path_factory.getbasetemp()
     if hasattr(pytestconfig, "workerinput"):
@@ -117,7 +117,7 @@ def kotlin_package(
 ) -> Any:
     """The Kotlin package as Maven built and tested it: a `kotlin_package.Package`."""
     needs.require("maven")
-    from kotlin_package import built
+    from tests.helpers.kotlin_package import built
 
     folder = tmp_path_factory.getbasetemp()
     if hasattr(pytestconfig, "workerinput"):

@@ -1,7 +1,7 @@
 """The tables of docs/models.md, from the registry, the tests' templates, docs/features.md and the
-largest errors that a run of `tests/models/test_architectures.py --long` recorded.
+largest errors that a run of `tests/compiler/models/test_architectures.py --long` recorded.
 
-    python tests/models_page.py [JUNIT]    rewrite them; errors are those of JUNIT
+    python -m tests.models_page [JUNIT]    rewrite them; errors are those of JUNIT
                                            (pytest --junit-xml), else those that are there
 
 Not here: what a test proves (`feature_matrix.py`), and the page's text, which is written by hand.
@@ -14,16 +14,13 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+from mlcc_compiler.models.closest_architecture import BY_LAYERS
+from mlcc_compiler.models.registry import ARCHITECTURES
+from tests.feature_matrix import PAGE as FEATURES
+from tests.feature_matrix import ROWS, TARGETS, Table, parse, section
+from tests.runtime.parsers.model_families import FAMILIES
+
 TESTS = Path(__file__).resolve().parent
-sys.path[:0] = [str(TESTS), str(TESTS / "calls")]
-
-from feature_matrix import PAGE as FEATURES  # noqa: E402
-from feature_matrix import ROWS, TARGETS, Table, parse, section  # noqa: E402
-from model_families import FAMILIES  # noqa: E402
-
-from mlcc_compiler.models.closest_architecture import BY_LAYERS  # noqa: E402
-from mlcc_compiler.models.registry import ARCHITECTURES  # noqa: E402
-
 PAGE = TESTS.parent / "docs" / "models.md"
 SOURCES = "../compiler/mlcc_compiler/models/architectures"
 TEMPLATES = {
@@ -70,7 +67,7 @@ TEMPLATES = {
     "falcon_h1": ("falcon_h1",),
     "hunyuan_v1_dense": ("hunyuan_7b",),
 }
-"""Whose checkpoints have which template of tests/calls/templates."""
+"""Whose checkpoints have which template of tests/runtime/parsers/templates."""
 Errors = dict[str, float]
 """File of an architecture -> the largest error of its cases."""
 

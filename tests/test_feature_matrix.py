@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from feature_matrix import BEGIN, END, NOTHING, ROWS, TARGETS, Results, merged, parse, render
+
+from tests.feature_matrix import BEGIN, END, NOTHING, ROWS, TARGETS, Results, merged, parse, render
 
 HERE = Path(__file__).parent
 TWO = "weights `f16`, `bf16`"
@@ -89,9 +90,10 @@ def test_more(): pass
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A features page with an empty table, and tests."""
-    (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "feature_matrix.py", "needs.py"):
-        shutil.copy(HERE / name, tmp_path / "tests")
+    (tmp_path / "tests" / "helpers").mkdir(parents=True)
+    needed = ("__init__.py", "conftest.py", "feature_matrix.py", "helpers/__init__.py")
+    for name in (*needed, "helpers/needs.py"):
+        shutil.copy(HERE / name, tmp_path / "tests" / name)
     shutil.copytree(HERE.parent / "tools", tmp_path / "tools")
     shutil.copy(HERE.parent / "pyproject.toml", tmp_path)
     (tmp_path / "tests" / "test_features.py").write_text(TESTS)

@@ -1,7 +1,7 @@
 """What the tests use that only the system's package manager brings: a row for each.
 
 `dev.py test` installs what is missing (`debian.py`), and tests that lack it name it
-(`tests/needs.py`). PyPI and npm bring everything else. The standard library only.
+(`tests/helpers/needs.py`). PyPI and npm bring everything else. The standard library only.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Wheels for Linux on x86-64 and aarch64, the wheel for browsers, the source distribution, npm's
 package, a bill of materials with the licences of what others wrote, and checksums. What is built
 depends on the commit and on the pinned tools alone: two runs give the same bytes, wherever they are
-made (tests/deploy holds it). Publishing is left to whoever has the right to.
+made (tests/e2e/deploy holds it). Publishing is left to whoever has the right to.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from small_library import WIDTH, build, inspect
 
 from mlcc_targets import Choices, get_target
+from tests.targets.small_library import WIDTH, build, inspect
 
 pytestmark = pytest.mark.needs("llvm")
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"

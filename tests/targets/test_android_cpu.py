@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.tiny_checkpoint import write_checkpoint
-from small_library import inspect
 
 import mlcc.artifact.host
 from mlcc.artifact.folder import Artifact
@@ -24,6 +22,8 @@ from mlcc_compiler.kernels.cpu.kernel_set import kernels_of
 from mlcc_compiler.options import Options
 from mlcc_compiler.quantization.schemes import SCHEMES
 from mlcc_targets import Choices, TargetError, get_target
+from tests.runtime.commands.tiny_checkpoint import write_checkpoint
+from tests.targets.small_library import inspect
 
 BOTH = ("arm64-v8a", "x86_64")
 LIBRARIES = ("model.arm64-v8a-dotprod.so", "model.arm64-v8a.so", "model.x86_64.so")

@@ -11,13 +11,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from small_library import WIDTH, find, inspect, lowered
 
 from mlcc.util.machine import machine
 from mlcc_compiler import pipeline
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Expr, f32, kernel, store
 from mlcc_targets import Choices, get_target
+from tests.targets.small_library import WIDTH, find, inspect, lowered
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 ROW = get_target("cpu", Choices(cpu="arm"))

@@ -12,11 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import needs
 import pytest
-from cuda.fat_binary import entries
-from models.checkpoints import RECIPES as ARCHITECTURES
-from models.checkpoints import long_if_repeated, make_checkpoint, proves
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
@@ -27,6 +23,10 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
+from tests.compiler.models.checkpoints import RECIPES as ARCHITECTURES
+from tests.compiler.models.checkpoints import long_if_repeated, make_checkpoint, proves
+from tests.helpers import needs
+from tests.targets.cuda.fat_binary import entries
 
 TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void "}
 TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}
@@ -34,16 +34,16 @@ TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}
 
 RECIPES = {**ARCHITECTURES, "deepseek_v2": "f16"}
 ON_WEBGPU = ("llama",)
-"""Here for its refusals and its float16; tests/web compiles and runs every one of them."""
+"""Here for its refusals and its float16; tests/e2e/web compiles and runs every one of them."""
 AS_TEXT = [case for case in ARCHITECTURES if case != "qwen3_next"]
-"""Without those whose kernels are many: as text tests/web compiles them too."""
+"""Without those whose kernels are many: as text tests/e2e/web compiles them too."""
 REPEATED = {("gemma3", "cuda"), ("gemma3", "metal"), ("qwen3_moe", "cuda")}
 REPEATED |= {(case, target) for case in ("gemma3n", "gemma4") for target in ("cuda", "metal")}
 REPEATED |= {(c, t) for c in ("cohere2", "nemotron", "glm4_moe") for t in ("cuda", "metal")}
 REPEATED |= {(case, "android") for case in AS_TEXT if case != "llama"}
 """In the long tail: Gemma 2 has the window, on CUDA Qwen3-Next the experts; of some
-tests/models/test_registry compiles what is theirs alone, and Android's kernels are webgpu's, which
-tests/web runs."""
+tests/compiler/models/test_registry compiles what is theirs alone, and Android's kernels are
+webgpu's, which tests/e2e/web runs."""
 CASES = [
     *((case, "cuda") for case in RECIPES),
     *((case, target) for case in AS_TEXT for target in ("metal", "android")),
@@ -78,7 +78,8 @@ def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_propert
     make_checkpoint(case, tmp_path / case)
     tokenizer = '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
     (tmp_path / case / "tokenizer.json").write_text(tokenizer)
-    # Without the alternative in float32, whose kernels are vulkan's (tests/compile/test_variants).
+    # Without the alternative in float32, whose kernels are vulkan's
+    # (tests/compiler/pipeline/test_variants).
     f16 = True if target == "webgpu" else None
     archs = ("sm_90",) if target == "cuda" else ()
     row = get_target(target, Choices(archs=archs, f16=f16, gpu=target == "android"))

@@ -11,13 +11,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli.tiny_checkpoint import write_checkpoint
-from small_library import inspect
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
+from tests.runtime.commands.tiny_checkpoint import write_checkpoint
+from tests.targets.small_library import inspect
 
 pytestmark = pytest.mark.needs("llvm", "clang")
 DECLARATIONS = Path(__file__).parent / "msl"

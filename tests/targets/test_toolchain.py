@@ -8,13 +8,13 @@ from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
-from small_library import build
 
 from mlcc_compiler.driver.checks import missing
 from mlcc_targets import TARGETS, get_target
 from mlcc_targets.elf import LINUX
 from mlcc_targets.linker import PACKAGE
 from mlcc_targets.target import not_built
+from tests.targets.small_library import build
 
 LINKED = [name for name in TARGETS if get_target(name).link is not not_built]
 

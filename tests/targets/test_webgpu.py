@@ -1,7 +1,8 @@
 """`webgpu` libraries: what a browser would load, read as a file and started in Node.
 
-That kernels compute what they should is shown where they run (tests/web, tests/native); here: the
-runtime is built once, linking is reproducible, and a page can tell what it was given.
+That kernels compute what they should is shown where they run (tests/e2e/web,
+tests/targets/native); here: the runtime is built once, linking is reproducible, and a page can
+tell what it was given.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from small_library import build
-from web_package import node
 
 from mlcc.artifact.manifest import abi_hash
 from mlcc.commands.cache import cache_command
@@ -27,6 +26,8 @@ from mlcc_compiler.options import Options
 from mlcc_targets import Choices, TargetError, get_target
 from mlcc_targets.wasm import build as wasm
 from mlcc_targets.wasm.link import EXPORTS, mark_abi
+from tests.helpers.web_package import node
+from tests.targets.small_library import build
 
 ROW = get_target("webgpu", Choices(f16=False))
 DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"

@@ -3,9 +3,9 @@
 The standard decorator compiles six methods for each class (0.5 to 1 ms), and the engine starts with
 130 classes: half of its import time, on a phone, in a browser tab and in each process of a server.
 This one compiles only `__init__`; the other methods are closures over the field names that behave
-the same (tests/test_fast_dataclass.py). It delegates to the standard decorator for classes that are
-not `frozen=True` (with or without `kw_only=True`) and for fields that have more than a default or a
-default factory. Type checkers see `dataclasses.dataclass`.
+the same (tests/runtime/util/test_fast_dataclass.py). It delegates to the standard decorator for
+classes that are not `frozen=True` (with or without `kw_only=True`) and for fields that have more
+than a default or a default factory. Type checkers see `dataclasses.dataclass`.
 """
 
 from __future__ import annotations

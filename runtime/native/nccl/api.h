@@ -1,6 +1,6 @@
 // What is used of NCCL's C API (2.x), declared here so that it is compiled where its headers are not, and
 // as a table that is filled when ranks are opened: a process without them never loads its 300 MB.
-// tests/cuda/test_nccl.py compares this with NVIDIA's nccl.h.
+// tests/targets/cuda/test_nccl.py compares this with NVIDIA's nccl.h.
 #pragma once
 
 #include <cstddef>

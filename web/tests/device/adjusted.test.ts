@@ -24,7 +24,7 @@ interface Expected {
   readonly top: readonly [token: number, logprob: number][][];
 }
 
-/** Logits differ by 1e-5 between the reference and float32 kernels; see tests/demo. */
+/** Logits differ by 1e-5 between the reference and float32 kernels; see tests/e2e/demo. */
 const CLOSE = 1e-3;
 /** Top logprobs that each row wants. */
 const TOP = [7, 0, MOST_TOP_LOGPROBS] as const;

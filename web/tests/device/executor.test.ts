@@ -16,7 +16,7 @@ interface Expected {
   readonly logprobs: number[][];
 }
 
-/** Logits differ by 1e-5 between the reference and float32 kernels; see tests/demo. */
+/** Logits differ by 1e-5 between the reference and float32 kernels; see tests/e2e/demo. */
 const CLOSE = 1e-3;
 
 const model = new DemoModel();

@@ -16,7 +16,8 @@ weights are codes: by group to 8 bits, which is coarser.
 
 Not int8 (TDPBUSD): codes have a scale for every 32 k, half of what its registers take, and moving
 sums out of registers, scaling and adding them costs more than so short a product. Speed is
-unproven: the machines that this was written on had no AMX (tests/kernels/test_linear_amx.py).
+unproven: the machines that this was written on had no AMX
+(tests/compiler/kernels/test_linear_amx.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The executor of a model that several GPUs compute together (tensor parallelism): rank 0 is in
 this process, where the engine is; the others are its children, each with a GPU. **No GPU has run
-it**: its tests have the emulated device and a stand-in for NCCL (tests/cuda/test_ranks.py).
+it**: its tests have the emulated device and a stand-in for NCCL (tests/targets/cuda/test_ranks.py).
 
 A step goes to the others through the pipes of their inputs, and what they computed through NCCL,
 queued with the kernels: no rank waits for another but on its GPU. There a rank that is gone is

@@ -26,7 +26,7 @@ import java.util.Collections
 
 /**
  * The demo model in this JVM: Kotlin, JNI, the C ABI, Python's engine and compiled kernels. Runs where
- * `mlcc.demo` names the compiled model and `mlcc.libraries` the native parts (tests/mobile/test_kotlin.py).
+ * `mlcc.demo` names the compiled model and `mlcc.libraries` the native parts (tests/e2e/mobile/test_kotlin.py).
  */
 @EnabledIfSystemProperty(named = "mlcc.demo", matches = ".+")
 @Timeout(120)

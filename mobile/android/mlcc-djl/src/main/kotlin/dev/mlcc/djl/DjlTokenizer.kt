@@ -16,7 +16,7 @@ import java.nio.file.Path
 /**
  * Hugging Face's tokenizers through DJL: `EngineOptions(tokenizer = DjlTokenizer)`.
  *
- * The same Rust as Python's package, so a text gets the same ids (tests/mobile/test_kotlin.py).
+ * The same Rust as Python's package, so a text gets the same ids (tests/e2e/mobile/test_kotlin.py).
  */
 public class DjlTokenizer private constructor(
     private val tokenizer: HuggingFaceTokenizer,

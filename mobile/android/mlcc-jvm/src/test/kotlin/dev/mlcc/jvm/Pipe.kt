@@ -6,7 +6,7 @@ import java.io.OutputStream
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 
-/** An order or what is told of it; what the fields mean is said in tests/mobile/host.cc. */
+/** An order or what is told of it; what the fields mean is said in tests/e2e/mobile/host.cc. */
 internal class Frame(
     val name: Int,
     val id: Int,

@@ -20,7 +20,7 @@ import java.nio.file.Paths
 import java.util.concurrent.ConcurrentHashMap
 import kotlin.system.exitProcess
 
-/** A program that tests lead over its standard input and output, as they lead tests/mobile/host.cc. */
+/** A program that tests lead over its standard input and output, as they lead tests/e2e/mobile/host.cc. */
 fun main() {
     val out = FileOutputStream(FileDescriptor.out)
     System.setOut(System.err) // where nothing but frames may go

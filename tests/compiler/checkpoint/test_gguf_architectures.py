@@ -1,0 +1,248 @@
+"""A GGUF file of every architecture is the model that the Hugging Face folder is.
+
+Equal configs, frequencies included, and equal tensors: what is computed of those is tested with
+the folder's (`models/test_architectures.py`). Falcon-H1's multipliers are in a file's weights, so
+there it is the logits that are equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+
+from mlcc.errors import CheckpointError
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.gguf.families.table import FAMILIES
+from mlcc_compiler.checkpoint.gguf.names import places
+from mlcc_compiler.checkpoint.gguf.orders import rotary
+from mlcc_compiler.checkpoint.open import open_checkpoint
+from mlcc_compiler.models.registry import build_model
+from mlcc_compiler.options import Options
+from mlcc_compiler.pipeline import trace
+from mlcc_compiler.plan import make_plan
+from mlcc_compiler.quantization import dequantize
+from mlcc_compiler.weights.check import check_tensors
+from mlcc_targets import get_target
+from tests.compiler.checkpoint.gguf_of import architecture_of, write_gguf
+from tests.compiler.models.checkpoints import CASES as MODELS
+from tests.compiler.models.checkpoints import (
+    CONTEXT,
+    DEEPSEEK_YARN,
+    SMALL,
+    make_checkpoint,
+    save_random,
+)
+from tests.compiler.models.mixed import capacity_of, reference, run_mixed
+
+SAID = (
+    "llama", "llama-llama3-rope", "llama-linear", "llama-yarn", "llama-head-dim", "mistral",
+    "mixtral", "ministral3", "ministral3-long", "granite", "granitemoe", "granitemoeshared",
+    "qwen2", "qwen3", "olmoe", "minimax_m2", "ernie4_5", "glm4_moe", "gemma", "phi3",
+    "phi3-longrope-short", "phi3-longrope-long", "olmo2", "olmo3", "exaone4", "exaone4-full",
+    "glm4", "hunyuan_v1_dense", "deepseek_v2-groups",
+    "granitemoehybrid", "granitemoehybrid-experts",
+    "granitemoehybrid-rope", "qwen3_5", "qwen3_5_moe",
+)  # fmt: skip
+CASES: dict[str, dict[str, Any]] = {
+    **{case: {} for case in SAID},
+    "gemma2": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
+    "gemma3": {"query_pre_attn_scalar": 32, "tie_word_embeddings": True},
+    "mamba2": {"max_position_embeddings": 1 << 20},
+    "lfm2_moe": {"tie_word_embeddings": True, "routed_scaling_factor": 1.0},
+    "mamba2-plain": {"time_step_limit": (0.0, float("inf")), "max_position_embeddings": 1 << 20},
+    "smollm3": {"no_rope_layer_interval": 4},
+    "cohere2": {"tie_word_embeddings": True},
+    "qwen2_moe": {"mlp_only_layers": [], "use_sliding_window": False},
+    "qwen3_moe": {"mlp_only_layers": []},
+    "qwen3_next-experts": {"mlp_only_layers": []},
+    "ernie4_5_moe": {"moe_layer_end_index": -1},
+    "starcoder2": {"sliding_window": None},
+    "nemotron": {"head_dim": 16},
+    "gpt_oss": {"swiglu_limit": 7.0},
+    "deepseek_v2": {"rope_parameters": DEEPSEEK_YARN | {"mscale": 0.6}},
+    "deepseek_v3": {
+        "rope_parameters": DEEPSEEK_YARN | {"mscale": 0.6}, "attention_bias": False,
+        "num_nextn_predict_layers": 0,
+    },
+    "lfm2": {"conv_bias": False},
+    "nemotron_h": {"time_step_min": 0.001},
+    "nemotron_h-experts": {"n_group": 1, "topk_group": 1, "intermediate_size": 24},
+}  # fmt: skip
+"""Case of `models.checkpoints` -> what a GGUF file cannot say otherwise than so."""
+FOLDED = {
+    "falcon_h1": {},
+    "falcon_h1-norm": {"mamba_norm_before_gate": False, "mamba_proj_bias": False},
+}
+NOT_EXACT = {
+    **dict.fromkeys(("gemma", "gemma2", "gemma3", "nemotron", "qwen3_next", "qwen3_5"), 2e-7),
+    **dict.fromkeys(("qwen3_5_moe", "mamba2", "granitemoehybrid", "nemotron_h"), 1e-6),
+}
+"""What is added to norms and taken away again, and a logarithm of exponentials, in float32."""
+
+
+def make(case: str, folder: Path, changes: dict[str, Any]) -> Any:
+    name, options = MODELS[case]
+    config = getattr(transformers, name)(**{**SMALL, **options, **changes})
+    return save_random(config, folder)
+
+
+def check_equal(wanted: Any, found: Any, where: str) -> None:
+    """Floats as files have them, in 32 bits."""
+    if is_dataclass(wanted):
+        assert type(wanted) is type(found), where
+        for each in fields(wanted):
+            name = each.name
+            check_equal(getattr(wanted, name), getattr(found, name), f"{where}.{name}")
+    elif isinstance(wanted, tuple):
+        assert len(wanted) == len(found), where
+        for i, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            check_equal(one, other, f"{where}[{i}]")
+    elif isinstance(wanted, float):
+        assert wanted == pytest.approx(found, rel=2e-6), where
+    else:
+        assert wanted == found, where
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gguf_is_the_same_model(case: str, tmp_path: Path) -> None:
+    make(case, tmp_path, CASES[case])
+    folder = Checkpoint.open(tmp_path)
+    file = open_checkpoint(write_gguf(tmp_path, tmp_path / "model.gguf"))
+    context = CONTEXT.get(case, 128)
+    expected, found = (build_model(c.config, context) for c in (folder, file))
+    check_equal(expected.config, found.config, "config")
+    assert not file.notes
+    traced = trace(found.model)
+    check_tensors(dict(zip(traced.names, traced.shapes, strict=True)), file.tensors.shapes)
+    within = NOT_EXACT.get(case.partition("-")[0], 0)
+    for name in traced.names:
+        numbers = file.tensors.read(name), folder.tensors.read(name)
+        bound = within if "norm" in name or "A_log" in name else 0
+        np.testing.assert_allclose(*numbers, rtol=bound, atol=bound, err_msg=name)
+
+
+@pytest.mark.parametrize("case", FOLDED)
+def test_factors_in_the_weights(case: str, tmp_path: Path) -> None:
+    oracle = make(case, tmp_path, FOLDED[case])
+    file = open_checkpoint(write_gguf(tmp_path, tmp_path / "model.gguf"))
+    plan = make_plan(file, get_target("cpu"), Options(quant="f32", context=128, max_batch=8))
+    assert run_mixed(reference(plan, capacity_of(plan)), oracle, 128) < 5e-5
+
+
+def test_every_family_is_here() -> None:
+    """But those that another one's case shows."""
+    found = set()
+    for case, changes in {**CASES, **FOLDED}.items():
+        name, options = MODELS[case]
+        config = getattr(transformers, name)(**{**SMALL, **options, **changes}).to_dict()
+        found.add(architecture_of(config))
+    assert set(FAMILIES) == found
+
+
+def test_experts_lie_in_one_tensor(tmp_path: Path) -> None:
+    """Of every layer: llama.cpp's files of Qwen3-MoE have no other kind."""
+    make("qwen3_moe", tmp_path, CASES["qwen3_moe"])
+    folder = Checkpoint.open(tmp_path)
+    file = open_checkpoint(write_gguf(tmp_path, tmp_path / "model.gguf"))
+    name = "model.layers.1.mlp.experts.4.down_proj.weight"
+    np.testing.assert_array_equal(file.tensors.read(name), folder.tensors.read(name))
+    assert set(file.tensors.shapes) == set(folder.tensors.shapes)
+
+
+def formats(name: str) -> str:
+    kinds: dict[str, Any] = {"attn_q": "Q4_0", "attn_k": "Q5_1", "ffn_down": "BF16"}
+    return next((kind for part, kind in kinds.items() if f".{part}." in name), "Q8_0")
+
+
+def test_permuted_rows_keep_their_blocks(tmp_path: Path) -> None:
+    """Rows of q and k, put in order as codes and as floats, are the same."""
+    make_checkpoint("llama", tmp_path)
+    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", formats)).tensors
+    prefix = "model.layers.0.self_attn"
+    assert tensors.schemes[f"{prefix}.q_proj.weight"] == "int4_g32"
+    assert tensors.schemes[f"{prefix}.k_proj.weight"] == "int5m_g32"
+    assert tensors.nearest["model.layers.0.mlp.down_proj.weight"] == "bf16"
+    for part in "qk":
+        name = f"{prefix}.{part}_proj.weight"
+        np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
+        close = Checkpoint.open(tmp_path).tensors.read(name)
+        np.testing.assert_allclose(tensors.read(name), close, atol=0.15)
+
+
+def eights(name: str) -> str:
+    return "Q8_0"
+
+
+@pytest.mark.parametrize("width", [16, 32])
+def test_columns_in_another_order(width: int, tmp_path: Path) -> None:
+    """Whole blocks are put back as they are; heads of half a block are not."""
+    make("qwen3_5", tmp_path, {"linear_value_head_dim": width})
+    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", eights)).tensors
+    name = "model.layers.0.linear_attn.out_proj.weight"
+    close = Checkpoint.open(tmp_path).tensors.read(name)
+    np.testing.assert_allclose(tensors.read(name), close, atol=0.02)
+    assert ("of its formats: int8_g32" in " ".join(tensors.notes)) == (width == 16)
+    if width == 16:
+        assert name not in tensors.schemes and tensors.nearest[name] == "int8_g32"
+    else:
+        np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
+
+
+@pytest.mark.parametrize("gate", ["Q8_0", "Q5_1"])
+def test_one_matrix_that_is_two(gate: str, tmp_path: Path) -> None:
+    make("qwen3_next-experts", tmp_path, {"mlp_only_layers": []})
+    path = write_gguf(tmp_path, tmp_path / "m.gguf", lambda n: gate if "attn_gate" in n else "Q8_0")
+    tensors = open_checkpoint(path).tensors
+    name = "model.layers.0.linear_attn.in_proj_qkvz.weight"
+    if gate == "Q8_0":
+        np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
+    else:
+        assert name not in tensors.schemes and tensors.nearest[name] == "int8_g32"
+        with pytest.raises(CheckpointError, match="no scheme"):
+            tensors.quantized(name)
+    close = Checkpoint.open(tmp_path).tensors.read(name)
+    np.testing.assert_allclose(tensors.read(name), close, atol=0.15)
+
+
+def test_experts_of_gpt_oss_stay_mxfp4(tmp_path: Path) -> None:
+    make("gpt_oss", tmp_path, CASES["gpt_oss"])
+    kinds = lambda n: "MXFP4" if "_exps" in n else "Q8_0"  # noqa: E731
+    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", kinds)).tensors
+    for part in ("gate", "up", "down"):
+        name = f"model.layers.1.mlp.experts.3.{part}_proj.weight"
+        assert tensors.schemes[name] == "mxfp4"
+        np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
+
+
+def test_older_files_of_mixtures() -> None:
+    """Mixtral's experts were tensors of their own, latents' matrix was whole."""
+    shapes = {"blk.0.ffn_up.1.weight": (8, 4), "blk.0.attn_q.weight": (8, 8)}
+    config = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}
+    found = places("llama", shapes, config)
+    assert "model.layers.0.mlp.experts.1.up_proj.weight" in found
+    whole = places("deepseek2", {"blk.0.attn_kv_b.weight": (8, 4)}, config)
+    assert whole["model.layers.0.self_attn.kv_b_proj.weight"].shape == (8, 4)
+    half = places("deepseek2", {"blk.0.attn_k_b.weight": (2, 4, 4)}, config)
+    assert list(half) == ["blk.0.attn_k_b.weight"]  # which the model does not have
+
+
+def test_layers_for_drafts_are_left_out() -> None:
+    config = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}
+    shapes = {"blk.0.attn_norm.weight": (8,), "blk.1.nextn.eh_proj.weight": (8, 8)}
+    assert len(places("glm4moe", shapes, config)) == 2
+    assert len(places("glm4moe", shapes, config | {"num_nextn_predict_layers": 1})) == 1
+
+
+def test_rows_that_are_no_heads_are_refused_by_name(tmp_path: Path) -> None:
+    make_checkpoint("llama", tmp_path)
+    file = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf"))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    place = replace(file.tensors.places[name], rows=rotary(5))
+    tensors = replace(file.tensors, places={name: place})
+    with pytest.raises(CheckpointError, match=r"'blk\.0\.attn_q\.weight' has 64 rows"):
+        tensors.read(name)

@@ -1,0 +1,168 @@
+"""Tokenizers rebuilt of a GGUF file's keys make the tokens of those that the keys are of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.checkpoint.gguf.tokenizer.build import tokenizer_of
+from mlcc_compiler.checkpoint.gguf.tokenizer.pre_tokenizers import PRE_TOKENIZERS
+from mlcc_compiler.checkpoint.gguf.tokenizer.vocabulary import Vocabulary
+from tests.compiler.checkpoint.gguf_tokenizers import SCRIPTS, bpe_keys
+
+DEMO = Path(__file__).parents[3] / "examples" / "demo" / "model"
+KEY = "tokenizer.ggml."
+
+
+def rebuilt(keys: dict[str, Any]) -> Tokenizer:
+    arrays = {k: np.asarray(v) for k, v in keys.items() if isinstance(v, list) and v}
+    numbers = {k: v for k, v in arrays.items() if v.dtype.kind in "if"}
+    return Tokenizer.from_str(tokenizer_of(Vocabulary.of(keys | numbers)).decode())
+
+
+def check_equal(expected: Tokenizer, found: Tokenizer) -> None:
+    for text in SCRIPTS:
+        ids = expected.encode(text).ids
+        assert found.encode(text).ids == ids, text
+        assert found.decode(ids) == expected.decode(ids), text
+
+
+def test_byte_level_bpe() -> None:
+    tree = json.loads((DEMO / "tokenizer.json").read_text())
+    of_qwen = "qwen2", "qwen35"
+    for pre in (*of_qwen, "gpt-2", "llama-bpe", "tekken", "gpt-4o", "smollm", "deepseek-v3"):
+        keys = bpe_keys(tree, pre)
+        rules = PRE_TOKENIZERS[pre].rules
+        cuts = [
+            {"type": "Split", "pattern": {"Regex": r}, "behavior": "Isolated", "invert": False}
+            for r in rules
+        ]
+        bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+        bytes_["trim_offsets"] = True
+        tree["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*cuts, bytes_]}
+        tree["normalizer"] = {"type": "NFC"} if pre in of_qwen else None
+        tree["post_processor"] = None
+        tree["model"]["ignore_merges"] = PRE_TOKENIZERS[pre].ignore_merges
+        keys["tokenizer.ggml.add_bos_token"] = False
+        check_equal(Tokenizer.from_str(json.dumps(tree)), rebuilt(keys))
+
+
+def spm_trained(prefix: bool) -> Tokenizer:
+    """A BPE as SentencePiece's: no words, bytes for what is unknown."""
+    pieces = [pre_tokenizers.Metaspace(prepend_scheme="never", split=True)]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    spaces = normalizers.Replace(" ", "\u2581")
+    tokenizer.normalizer = (
+        normalizers.Sequence([normalizers.Prepend("\u2581"), spaces]) if prefix else spaces
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pieces)
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator([t for t in SCRIPTS[:8] for _ in range(3)], trainer)
+    return tokenizer
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_spm_merges_by_scores(prefix: bool) -> None:
+    trained = json.loads(spm_trained(prefix).to_str())
+    model = trained["model"]
+    tokens = [t for t, _ in sorted(model["vocab"].items(), key=lambda row: row[1])]
+    made = {"".join(pair): -i for i, pair in reversed(list(enumerate(model["merges"], 1)))}
+    kinds = [2, 3, 3, *[6] * 256] + [1] * (len(tokens) - 259)
+    keys = {
+        KEY + "model": "llama",
+        KEY + "tokens": tokens,
+        KEY + "scores": [float(made.get(t, -10000)) for t in tokens],
+        KEY + "token_type": kinds,
+        KEY + "unknown_token_id": 0,
+        KEY + "bos_token_id": 1,
+        KEY + "add_space_prefix": prefix,
+        KEY + "add_bos_token": False,
+    }
+    trained["pre_tokenizer"] = None
+    trained["added_tokens"] = trained["added_tokens"][:3]
+    expected = Tokenizer.from_str(json.dumps(trained))
+    back = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    expected.decoder = decoders.Sequence([*back, *([decoders.Strip(" ", 1, 0)] if prefix else [])])
+    found = rebuilt(keys)
+    check_equal(expected, found)
+    assert all(found.decode(found.encode(t).ids) == t for t in SCRIPTS)
+    keys[KEY + "add_bos_token"] = True
+    assert rebuilt(keys).encode("a").ids[0] == 1
+
+
+def test_user_defined_tokens_are_found_first() -> None:
+    tokens = ["<unk>", "<s>", "\u2581", "a", "\n", "\n\n", "   "]
+    keys = {
+        KEY + "model": "llama", KEY + "tokens": tokens, KEY + "scores": [0.0] * 7,
+        KEY + "token_type": [2, 3, 1, 1, 1, 4, 4], KEY + "unknown_token_id": 0,
+        KEY + "add_space_prefix": False, KEY + "bos_token_id": 1,
+    }  # fmt: skip
+    assert rebuilt(keys).encode("a\n\n\n    a").ids == [1, 3, 5, 4, 6, 2, 3]
+
+
+def test_unigram() -> None:
+    vocab = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -2.0), ("a", -1.5),
+             ("\u2581ab", -2.5), ("b", -1.6), ("\u2581a", -2.2)]  # fmt: skip
+    keys = {
+        KEY + "model": "t5", KEY + "tokens": [t for t, _ in vocab],
+        KEY + "scores": [s for _, s in vocab], KEY + "token_type": [3, 3, 2, 1, 1, 1, 1, 1],
+        KEY + "unknown_token_id": 2, KEY + "eos_token_id": 1, KEY + "add_eos_token": True,
+        KEY + "remove_extra_whitespaces": True,
+    }  # fmt: skip
+    found = rebuilt(keys)
+    assert found.encode("ab  a ").ids == [5, 7, 1]
+    assert found.decode([5, 7]) == "ab a"
+
+
+def test_word_pieces() -> None:
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2581play", "ing", "\u2581,"]
+    keys = {
+        KEY + "model": "bert", KEY + "tokens": tokens, KEY + "token_type": [3, 3, 3, 3, 1, 1, 1],
+        KEY + "unknown_token_id": 1, KEY + "bos_token_id": 2, KEY + "seperator_token_id": 3,
+    }  # fmt: skip
+    assert rebuilt(keys).encode("Playing, xx").ids == [2, 4, 5, 6, 1, 3]
+
+
+def test_ends_of_answers() -> None:
+    keys = {
+        KEY + "tokens": ["a", "<s>", "</s>", "<|im_end|>", "<end_of_turn>"],
+        KEY + "token_type": np.array([1, 3, 3, 3, 1]),
+        KEY + "eos_token_id": 2,
+    }
+    assert Vocabulary.of(keys).end_ids == (2, 3)
+
+
+def test_gpt_oss_ends_messages_and_goes_on() -> None:
+    keys = {
+        KEY + "tokens": ["a", "<|return|>", "<|call|>", "<|end|>"],
+        KEY + "token_type": np.array([1, 3, 3, 3]),
+        KEY + "eos_token_id": 1,
+    }
+    assert Vocabulary.of(keys).end_ids == (1, 2)
+    keys[KEY + "tokens"] = ["a", "<|return|>", "b", "<|end|>"]
+    assert Vocabulary.of(keys).end_ids == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "rwkv"}, "'rwkv'"),
+        ({"pre": "default"}, "'default'"),
+        ({"tokens": ["a", "a"]}, "'a' twice"),
+        ({"merges": ["a c"]}, "'a c'"),
+        ({"bos_token_id": 7}, "no token"),
+        ({"token_type": np.array([1])}, "token_type"),
+        ({"scores": np.array([1.0, np.nan])}, "no numbers"),
+    ],
+)
+def test_refusals(change: dict[str, Any], words: str) -> None:
+    keys = {"model": "gpt2", "pre": "gpt-2", "tokens": ["a", "b"], "merges": []} | change
+    with pytest.raises((UnsupportedError, CheckpointError), match=words):
+        tokenizer_of(Vocabulary.of({KEY + key: value for key, value in keys.items()}))

@@ -1,0 +1,56 @@
+"""Quantized safetensors that are hostile, damaged, or written as one tool alone writes them."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlcc.errors import CheckpointError
+from mlcc_compiler.checkpoint.formats.open import quantization_of
+from tests.compiler.checkpoint.test_quantized_safetensors import (
+    NAME,
+    K,
+    N,
+    four_bits,
+    mxfp4,
+    opened,
+    w4a16,
+)
+
+
+def test_of_mlx_under_both_names() -> None:
+    """As mlx-lm writes it, with no `quant_method`."""
+    numbers = {"group_size": 64, "bits": 4}
+    both = {"quantization": numbers, "quantization_config": numbers}
+    assert quantization_of(both) == ("mlx", numbers)
+    assert quantization_of({"quantization_config": numbers}) == ("unknown", numbers)
+
+
+def test_blocks_that_nest_take_no_memory(tmp_path: Path) -> None:
+    """`nested_blocksize` is a number of the file's."""
+    tensors, config, _, _ = four_bits(nested=True)
+    state = {"shape": [N, K], "blocksize": 64, "nested_offset": 0.0, "nested_blocksize": 2**31 - 1}
+    name = f"{NAME}.weight.quant_state.bitsandbytes__nf4"
+    tensors[name] = np.frombuffer(json.dumps(state).encode(), np.uint8)
+    found = opened(tmp_path, tensors, config)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found.quantized(f"{NAME}.weight").check(NAME)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+def test_an_order_of_no_integers(tmp_path: Path) -> None:
+    tensors, config, _, _ = w4a16()
+    tensors[f"{NAME}.weight_g_idx"] = np.ones(K)
+    with pytest.raises(CheckpointError, match=r"g_idx' .* is float64"):
+        opened(tmp_path, tensors, config)
+
+
+def test_an_exponent_that_is_no_number(tmp_path: Path) -> None:
+    tensors, config, _, _ = mxfp4()
+    tensors[f"{NAME}.weight_scale"][3, 1] = 255
+    with pytest.raises(CheckpointError, match="NaN"):
+        opened(tmp_path, tensors, config).quantized(f"{NAME}.weight").check(NAME)

@@ -1,0 +1,81 @@
+"""Penalties, biases, masks and top logprobs against their twins, and those against the formulas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcc.device.reference.logits import top_logprobs as twin
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.batch.adjustments import Penalties, mask_of
+from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
+from mlcc_compiler.kernels.cpu.sampling import adjust, top_logprobs
+from tests.compiler.kernels.adjust_cases import (
+    LAST,
+    ROWS,
+    TOP_COUNTS,
+    adjusting,
+    everything,
+    expected,
+    hard_rows,
+    sampled,
+    top_step,
+    words_in,
+)
+from tests.compiler.kernels.cpu_kernels import BEST, CPUS, Cpu, call, normal, run
+from tests.compiler.kernels.step_cases import LAYOUTS
+
+Array = Any
+
+
+def adjusted(logits: Array, adjustments: Any, cpu: Cpu = BEST) -> Array:
+    vocab = logits.shape[1]
+    inputs = [logits, words_in(adjustments), LAST]
+    return call(adjust.adjust, (AdjustLayout(ROWS, vocab),), inputs, cpu)[0]
+
+
+def test_the_twin_computes_the_formulas() -> None:
+    """By hand: repetition, then frequency and presence, then bias, then mask."""
+    writer = adjusting(100)
+    mask = writer.mask(mask_of(range(1, 100), 100))
+    history = {0: 1, 1: 0, 2: 3, 3: 0}
+    penalties = Penalties(2.0, 0.25, 1.0)
+    writer.row(0, penalties, history=history, in_flight=0, bias={2: 10.0}, mask=mask)
+    logits = np.ones((1, 100), np.float32)
+    logits[0, 2] = -1
+    found = expected(logits, writer.finish())[0]
+    assert found[0] == -np.inf
+    assert found[1] == 0.5  # of the prompt alone
+    assert found[2] == -1 * 2 - 3 * 0.25 - 1 + 10
+    assert found[3] == 0.5
+    assert found[LAST[0]] == 0.5 - 0.25 - 1  # in flight, once
+    assert (np.delete(found, [0, 1, 2, 3, LAST[0]]) == 1).all()
+
+
+@pytest.mark.parametrize("vocab, cpu", [(100, BEST), *((1001, cpu) for cpu in CPUS)])
+def test_agrees_with_the_twin(vocab: int, cpu: Cpu) -> None:
+    """Float32 in the same order; a compiler may join a product with a sum, so not to the bit."""
+    logits, adjustments = normal(vocab, ROWS, vocab, scale=3), everything(vocab)
+    want = expected(logits, adjustments)
+    np.testing.assert_allclose(adjusted(logits, adjustments, cpu), want, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(want[[1, 7]], logits[[1, 7]])
+    assert np.isinf(want).sum() == 2 * (vocab - vocab // 2) + vocab - 1
+
+
+def test_nothing_to_adjust() -> None:
+    logits = normal(0, 3, 100)
+    np.testing.assert_array_equal(adjusted(logits, adjusting(100).finish()), logits)
+
+
+@pytest.mark.parametrize("vocab", [5, 100, 1001])
+def test_top_logprobs_agree_with_the_twin(vocab: int) -> None:
+    logits, rows = hard_rows(vocab), len(TOP_COUNTS)
+    outputs = [((rows, MOST_TOP_LOGPROBS), dtype) for dtype in ("int32", "float32")]
+    inputs = [logits, top_step(LAYOUTS[0]), *sampled(logits)]
+    ids, logprobs = run(top_logprobs.top_logprobs, (vocab, LAYOUTS[0]), inputs, outputs)
+    want_ids, want = twin(logits, np.array(TOP_COUNTS), MOST_TOP_LOGPROBS)
+    np.testing.assert_array_equal(ids, want_ids)
+    np.testing.assert_allclose(logprobs, want, rtol=1e-5, atol=1e-5)
+    assert (ids >= 0).sum(axis=1).tolist() == [0, 1, 5, min(20, vocab), 1]

@@ -1,0 +1,102 @@
+"""Every architecture compiles for every target that nothing else shows it on always: a tiny random
+model of each.
+
+That it computes what it should is shown beside (`test_architectures*.py`, `tests/e2e/web`), of
+those that only put others' parts together in the long tail; so all of it is compiled here, every
+time. The graph of each, that is, and a kernel once for a target, however many of them have it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tvm_ffi
+
+from mlcc_compiler.ir._tvm import ir, tirx
+from mlcc_compiler.ir.ir_dump import IrDump
+from mlcc_compiler.kernels import kernel_set_for
+from mlcc_compiler.models.registry import ARCHITECTURES
+from mlcc_compiler.pipeline import build, lower
+from mlcc_targets import Choices, get_target
+from tests.compiler.models.checkpoints import CASES, REPEATED, proves
+from tests.compiler.models.mixed import bounds_of, planned
+from tests.helpers import needs
+
+TARGETS = ("cpu", "vulkan", "webgpu")
+NOT_ELSEWHERE = {
+    **dict.fromkeys(
+        ("deepseek_v2", "gemma3n", "mamba2", "lfm2", "falcon_h1", "qwen3_moe"), ("webgpu",)
+    ),
+    **dict.fromkeys(("cohere2", "nemotron"), ("webgpu", "cuda", "metal")),
+    "glm4_moe": ("cuda", "metal"),
+}
+"""Of those that run on the others every time: where they are in the long tail."""
+OTHER_NAMES = {
+    "gemma3_text": "gemma3",
+    "gemma3n_text": "gemma3n",
+    "gemma4_text": "gemma4",
+    "kimi_k2": "deepseek_v3",
+    "qwen3_5_text": "qwen3_5",
+    "qwen3_5_moe_text": "qwen3_5_moe",
+}
+"""Types that are read as another's."""
+
+
+def test_each_has_a_case() -> None:
+    cases = {case.partition("-")[0] for case in CASES}
+    assert {OTHER_NAMES.get(kind, kind) for kind in ARCHITECTURES} == cases
+
+
+def shown(case: str, targets: tuple[str, ...] = TARGETS) -> Any:
+    return pytest.param(case, targets, marks=proves(case, *targets, how="compiles"), id=case)
+
+
+COMPILED = [
+    *(shown(case) for case in sorted(REPEATED)),
+    *(shown(case, targets) for case, targets in NOT_ELSEWHERE.items()),
+]
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[tuple[str, int], list[tirx.PrimFunc]]:
+    """The kernels that were compiled, by target and hash."""
+    return {}
+
+
+def leave_new(module: ir.IRModule, target: str, compiled: dict[Any, list[tirx.PrimFunc]]) -> int:
+    """Take out of a module the kernels that were compiled, but one: a library has some. The graph
+    calls them by name. How many are left."""
+    old = []
+    for variable, function in module.functions.items():
+        if isinstance(function, tirx.PrimFunc):
+            kernel = function.without_attr("global_symbol")
+            equals = compiled.setdefault((target, tvm_ffi.structural_hash(kernel)), [])
+            if any(tvm_ffi.structural_equal(kernel, other) for other in equals):
+                old.append(variable)
+            else:
+                equals.append(kernel)
+    for variable in old[1:]:
+        del module[variable]
+    return sum(isinstance(function, tirx.PrimFunc) for function in module.functions.values())
+
+
+@pytest.mark.parametrize(("case", "targets"), COMPILED)
+def test_it_compiles(
+    case: str, targets: tuple[str, ...], compiled: dict[Any, Any], tmp_path: Path
+) -> None:
+    _, plan = planned(case, tmp_path)
+    for name in targets:
+        needs.require_target(name)
+        target = get_target(name, Choices(archs=("sm_90",) if name == "cuda" else ()))
+        own, library = plan.on(target), tmp_path / target.library
+        kernels, bounds = kernel_set_for(target), bounds_of(own)
+        vocab = own.config.vocab_size
+        lowered = lower(own.traced, kernels, own.caches, bounds, vocab, target, IrDump(None))
+        kernels_left = leave_new(lowered.module, name, compiled)
+        build(lowered, own.target, library)
+        assert (
+            "forward" in lowered.functions and library.stat().st_size > 10_000 + 1000 * kernels_left
+        )
+        library.unlink()

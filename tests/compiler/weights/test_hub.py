@@ -1,0 +1,166 @@
+"""hf:// sources against a local server, in child processes: the library reads its environment once.
+
+Nothing leaves 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from mlcc.errors import CheckpointError
+from mlcc_compiler.checkpoint.hub import HubSource, parse_source, resolve
+from tests.compiler.weights.fake_hub import COMMIT, FakeHub, serving
+from tests.compiler.weights.hf_folder import hf_folder
+
+PROGRAM = """
+import sys
+from mlcc.errors import MlccError
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.hub import resolve
+try:
+    print(Checkpoint.open(resolve(sys.argv[1])).tensors.folder)
+except MlccError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> FakeHub:
+    folder = hf_folder(tmp_path / "tiny", LICENSE="free", chat_template__jinja="x")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    unwanted = {"pytorch_model.bin": b"x", "original/consolidated.safetensors": b"x"}
+    return FakeHub(files | unwanted)
+
+
+def child(home: Path, source: str, url: str, **environment: str) -> subprocess.Popen[str]:
+    dropped = ("HF_", "HUGGING", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http", "all_proxy")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    clean |= {"HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_ETAG_TIMEOUT": "2"}
+    clean |= {"PYTHONPATH": os.pathsep.join(sys.path), "HF_HUB_DISABLE_XET": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, source],
+        env=clean | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def fetch(home: Path, source: str, url: str, **environment: str) -> tuple[int, str]:
+    """Exit code, and the last line said (stdout if all went well, else stderr)."""
+    with child(home, source, url, **environment) as process:
+        output, errors = process.communicate(timeout=60)
+    assert "Traceback" not in errors
+    lines = (errors if process.returncode else output).strip().splitlines()
+    return process.returncode, lines[-1] if lines else ""
+
+
+def test_a_model_is_fetched_once_and_then_read_offline(tmp_path: Path, hub: FakeHub) -> None:
+    with serving(hub):
+        code, said = fetch(tmp_path / "home", "hf://org/tiny", hub.url)
+        assert code == 0, said
+        folder = Path(said)
+        assert folder.name == COMMIT
+        wanted = {"config.json", "tokenizer.json", "model.safetensors", "LICENSE"}
+        assert {path.name for path in folder.iterdir()} == wanted | {"chat_template.jinja"}
+    code, said = fetch(tmp_path / "home", "hf://org/tiny", hub.url, HF_HUB_OFFLINE="1")
+    assert (code, said) == (0, str(folder))
+
+
+def test_onnx_is_fetched_where_there_is_nothing_else(tmp_path: Path, hub: FakeHub) -> None:
+    onnx = {"onnx/model.onnx": b"graph", "onnx/model.onnx_data": b"d", "onnx/model_fp16.onnx": b"h"}
+    hub.files |= onnx
+    with serving(hub) as served:
+        assert fetch(tmp_path / "one", "hf://org/tiny", served.url)[0] == 0
+        assert not [line for line in hub.log if ".onnx" in line]
+        del hub.files["model.safetensors"]
+        for home in (tmp_path / "two", tmp_path / "two"):  # and again from the cache
+            code, line = fetch(home, "hf://org/tiny", served.url)
+            assert code == 1 and "onnx/model.onnx: is no ONNX model" in line
+    fetched = {line.split()[1].rpartition("/")[2] for line in hub.log if "GET" in line}
+    assert {"model.onnx", "model.onnx_data"} <= fetched and "model_fp16.onnx" not in fetched
+
+
+def test_offline_and_not_in_the_cache(tmp_path: Path, hub: FakeHub) -> None:
+    code, said = fetch(tmp_path, "hf://org/tiny", "http://127.0.0.1:1", HF_HUB_OFFLINE="1")
+    assert code and "hf://org/tiny: is not wholly in the cache and HF_HUB_OFFLINE is set" in said
+
+
+def test_no_network(tmp_path: Path) -> None:
+    code, said = fetch(tmp_path, "hf://org/tiny", "http://127.0.0.1:1")
+    assert code and "the hub cannot be reached: check the network" in said
+
+
+def test_revisions_and_the_token(tmp_path: Path, hub: FakeHub) -> None:
+    hub.token = "hf_secret"
+    with serving(hub):
+        code, said = fetch(tmp_path, "hf://org/tiny@refs/pr/1", hub.url, HF_TOKEN="hf_secret")
+        assert code == 0, said
+        code, said = fetch(tmp_path, "hf://org/tiny@v9", hub.url, HF_TOKEN="hf_secret")
+        assert code and "hf://org/tiny@v9: has no revision 'v9'" in said
+        code, said = fetch(tmp_path / "new", "hf://org/tiny", hub.url, HF_TOKEN="hf_wrong")
+        assert code and "was not found: check the name, or if private: `hf auth login`" in said
+        assert "hf_" not in said
+
+
+def test_not_found_and_gated(tmp_path: Path, hub: FakeHub) -> None:
+    hub.gated = True
+    with serving(hub):
+        code, said = fetch(tmp_path, "hf://org/none", hub.url)
+        assert code and said.startswith("CheckpointError: hf://org/none: was not found")
+        code, said = fetch(tmp_path, "hf://org/tiny", hub.url)
+        assert code and "is gated: accept its terms" in said and "HF_TOKEN" in said
+
+
+def test_a_broken_download_is_resumed(tmp_path: Path, hub: FakeHub) -> None:
+    weights = save({"x": np.zeros(11 << 20, np.uint8)})  # the library resumes by 10 MiB
+    hub.files["model.safetensors"] = weights
+    hub.cuts["model.safetensors"] = len(weights) - 10
+    with serving(hub):
+        code, said = fetch(tmp_path, "hf://org/tiny", hub.url)
+    assert code == 0, said
+    assert (Path(said) / "model.safetensors").read_bytes() == weights
+    assert any(line.endswith("model.safetensors bytes=10485760-") for line in hub.log)
+
+
+def test_a_hub_in_trouble(tmp_path: Path, hub: FakeHub) -> None:
+    hub.status = 418
+    with serving(hub):
+        code, said = fetch(tmp_path, "hf://org/tiny", hub.url)
+    assert code and "hf://org/tiny: the hub refused" in said and "418" in said
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_ctrl_c_ends_a_stalled_download(tmp_path: Path, hub: FakeHub) -> None:
+    hub.stall = threading.Event()
+    with serving(hub), child(tmp_path, "hf://org/tiny", hub.url) as process:
+        assert hub.stalled.wait(30)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        hub.stall.set()
+    assert process.returncode == 130 and errors.endswith("Aborted!\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hf://", "hf://name", "hf://a/b/c", "hf://a/b@", "hf://a/b@x y", "hf://../b", "hf://a/"],
+)
+def test_bad_sources(text: str) -> None:
+    with pytest.raises(CheckpointError, match="type hf://org/name or hf://org/name@revision"):
+        resolve(text)
+
+
+def test_good_sources() -> None:
+    assert parse_source("hf://org/a.b-c_1") == HubSource("org/a.b-c_1")
+    assert parse_source("hf://org/name@refs/pr/1") == HubSource("org/name", "refs/pr/1")
+    assert str(parse_source("hf://org/name@v1")) == "hf://org/name@v1"
+    assert resolve("some/folder") == Path("some/folder")

@@ -1,0 +1,54 @@
+"""Ollama's Python client."""
+
+import json
+
+from ollama import Client
+from pydantic import BaseModel
+
+from tests.e2e.clients.programs.client import CITY, PERSON, QUESTION, TOOL, main
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+def said(text):
+    return {"model": "scripted", "messages": [{"role": "user", "content": text}]}
+
+
+def chat(url):
+    return {"text": Client(url).chat(**said(QUESTION)).message.content}
+
+
+def stream(url):
+    return {"pieces": [c.message.content for c in Client(url).chat(**said(QUESTION), stream=True)]}
+
+
+def tools(url):
+    client, asked = Client(url), said(CITY)
+    message = client.chat(**asked, tools=[TOOL]).message
+    call = message.tool_calls[0].function
+    asked["messages"] += [message, {"role": "tool", "tool_name": call.name, "content": "sunny"}]
+    text = client.chat(**asked, tools=[TOOL]).message.content
+    return {"calls": [[call.name, dict(call.arguments)]], "text": text}
+
+
+def streamed_tools(url):
+    chunks = Client(url).chat(**said(CITY), tools=[TOOL], stream=True)
+    calls = [call.function for chunk in chunks for call in chunk.message.tool_calls or ()]
+    return {"calls": [[call.name, dict(call.arguments)] for call in calls]}
+
+
+def structured(url):
+    answer = Client(url).chat(**said(PERSON), format=Person.model_json_schema())
+    return json.loads(answer.message.content)
+
+
+def reasoning(url):
+    message = Client(url).chat(**said("think hello"), think=True).message
+    return {"reasoning": message.thinking.strip(), "text": message.content}
+
+
+if __name__ == "__main__":
+    main(globals())

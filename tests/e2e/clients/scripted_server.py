@@ -1,0 +1,39 @@
+"""`mlcc serve` over the scripted model, as a program: what clients and agents talk to."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from mlcc.server.asgi import Settings
+from mlcc.server.serve import serve
+from tests.e2e.clients.scripted import open_scripted, scripted_text
+
+NAME = "scripted"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--api-key", dest="api_keys", action="append", default=[])
+    parser.add_argument("--store", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        text = partial(scripted_text, folder, NAME)
+        text()  # writes the tokenizer, which three processes read
+        say = partial(print, flush=True)
+        keys = tuple(args.api_keys)
+        settings = Settings(keys, max_body_bytes=8 << 20, timeout_s=300, store=args.store)
+        opener = partial(open_scripted, folder, NAME)
+        serve(opener, text, settings, "127.0.0.1", 0, lambda url, _: say(url), say)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:  # as the command line does
+        sys.exit(128 + signal.SIGINT)

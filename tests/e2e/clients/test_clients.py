@@ -1,0 +1,150 @@
+"""Real clients, unmodified, over loopback: a program each (`programs/`), which does one thing and
+prints what came of it.
+
+The model is scripted (`scripted.py`): it calls the tool that the question names, where a model of 4
+million weights could not choose; the server, its engine, templates and grammars are the real ones.
+What .venv has runs always; the others, `--long` or `python3 dev.py clients`, are installed in
+build/clients first.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.e2e.clients.environments import PROGRAMS, command_of
+
+Said = dict[str, Any]
+TEXT = "17 + 25 is 42."
+
+
+@dataclass(frozen=True)
+class Client:
+    """One program, and what it does."""
+
+    name: str
+    program: str
+    features: str
+    always: bool = False
+    """.venv has it."""
+
+
+CLIENTS = (
+    Client(
+        "openai (Python)",
+        "openai_python.py",
+        "chat stream tools streamed_tools structured reasoning responses streamed_responses",
+        always=True,
+    ),
+    Client(
+        "anthropic (Python)",
+        "anthropic_python.py",
+        "chat stream tools streamed_tools reasoning",
+        always=True,
+    ),
+    Client(
+        "ollama (Python)",
+        "ollama_python.py",
+        "chat stream tools streamed_tools structured reasoning",
+        always=True,
+    ),
+    Client(
+        "langchain-openai", "langchain_openai_.py", "chat stream tools streamed_tools structured"
+    ),
+    Client("litellm", "litellm_.py", "chat stream tools reasoning"),
+    Client("instructor", "instructor_.py", "required_tool structured"),
+    Client("openai-agents", "openai_agents_.py", "chat tools responses"),
+    Client("pydantic-ai", "pydantic_ai_.py", "chat tools required_tool"),
+    Client("llm", "llm_.py", "chat stream"),
+    Client(
+        "openai (JavaScript)",
+        "openai_js.mjs",
+        "chat stream tools streamed_tools structured responses",
+    ),
+    Client("@anthropic-ai/sdk", "anthropic_js.mjs", "chat stream tools streamed_tools"),
+    Client(
+        "ai + @ai-sdk/openai-compatible", "ai_sdk.mjs", "chat stream tools structured reasoning"
+    ),
+)
+
+
+def called(said: Said) -> None:
+    assert said["calls"] == [["lookup", {"city": "Paris"}]]
+
+
+def answered(said: Said) -> None:
+    called(said)
+    assert said["text"] == "The tool said: sunny"
+
+
+def chatted(said: Said) -> None:
+    assert said["text"] == TEXT
+
+
+def streamed(said: Said) -> None:
+    assert "".join(said["pieces"]) == TEXT and len(said["pieces"]) > 1
+
+
+def a_person(said: Said) -> None:
+    assert said.keys() == {"name", "age"}
+    assert isinstance(said["name"], str) and isinstance(said["age"], int)
+
+
+def thought(said: Said) -> None:
+    assert said == {"reasoning": "Let me see.", "text": "Hello! How can I help?"}
+
+
+def responded(said: Said) -> None:
+    assert said["first"] == TEXT
+    answered(said)
+
+
+CHECKS: dict[str, Callable[[Said], None]] = {
+    "chat": chatted,
+    "stream": streamed,
+    "tools": answered,
+    "streamed_tools": called,
+    "required_tool": a_person,
+    "structured": a_person,
+    "reasoning": thought,
+    "responses": responded,
+    "streamed_responses": streamed,
+}
+
+
+def rows() -> Iterator[Any]:
+    for client in CLIENTS:
+        for feature in client.features.split():
+            marks = [pytest.mark.client(client.name, feature)]
+            if not client.always:
+                marks.append(pytest.mark.long)
+            yield pytest.param(client, feature, marks=marks, id=f"{client.program}-{feature}")
+
+
+@pytest.mark.parametrize(("client", "feature"), rows())
+def test_a_client(scripted: str, client: Client, feature: str) -> None:
+    said = _here(client, feature, scripted) if client.always else _apart(client, feature, scripted)
+    CHECKS[feature](said)
+
+
+def _here(client: Client, feature: str, url: str) -> Said:
+    """In this process, whose environment has the client: it is imported once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(PROGRAMS)
+        functions = runpy.run_path(str(PROGRAMS / client.program))
+    found: Said = json.loads(json.dumps(functions[feature](url)))
+    return found
+
+
+def _apart(client: Client, feature: str, url: str) -> Said:
+    command = [*command_of(client.program), url, feature]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: Said = json.loads(done.stdout.splitlines()[-1])
+    return found

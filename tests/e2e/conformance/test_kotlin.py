@@ -1,0 +1,40 @@
+"""Every vector through Kotlin, in a JVM that has the JARs and is told of nothing else.
+
+Native parts and Python come out of mlcc-jvm's JAR, and the tokenizer is DJL's,
+as in an app; requests go in by `Engine.request`. A bridge speaks HTTP for the program, which starts
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conformance.conftest import running
+from tests.e2e.conformance.runner import Runner
+from tests.e2e.conformance.vectors import Vector, load
+from tests.helpers.c_bridge import bridge
+from tests.helpers.kotlin_package import Package
+
+
+@pytest.fixture(scope="module")
+def runner(
+    request: pytest.FixtureRequest,
+    kotlin_package: Package,
+    compiled_demo: Callable[[str, str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Runner]:
+    cache = tmp_path_factory.mktemp("cache")
+    program = ["java", f"-Dmlcc.cache={cache}", "-cp", kotlin_package.class_path]
+    command = [*program, "dev.mlcc.jvm.RelayKt"]
+    with bridge(command, compiled_demo("f32", "cpu")) as url, running(request, url) as started:
+        yield started
+        assert len(list(cache.iterdir())) == 1  # unpacked once, nothing left beside
+
+
+@pytest.mark.needs("maven")
+@pytest.mark.parametrize("vector", [v for v in load() if v.fits("c")], ids=lambda v: v.id)
+def test_through_kotlin(runner: Runner, vector: Vector) -> None:
+    runner.result(vector)

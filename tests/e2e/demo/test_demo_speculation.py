@@ -1,0 +1,127 @@
+"""Speculation on real kernels: greedy answers are the plain ones up to ties, sampled ones come from
+the same distribution, and a model drafts for itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.events import Event, Finished
+from mlcc.engine.request import Request, SamplingParams
+from mlcc.engine.spec_decode.draft_model import DraftModel
+from mlcc.engine.spec_decode.speculator import Speculator
+from mlcc.engine_args import EngineArgs
+from mlcc.errors import UnsupportedError
+from mlcc.loader import open_model
+from mlcc.model.driver import Driver
+from mlcc.model.model import Model
+from mlcc.model.speculation import Speculation
+from mlcc.util.fast_dataclass import fast_dataclass
+from tests.e2e.demo.conftest import Compiled, Opened
+from tests.e2e.demo.equality import compare
+
+BOUNDS = {"cpu": ("q8", 0.05), "vulkan": ("q4", 2e-2), "reference": ("f32", 1e-3)}
+"""Target -> (recipe, how close the candidates of a tie must be): rows that are computed together
+are rounded differently."""
+GREEDY = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)
+QUESTION = "How much is 21 + 21? Say it three times: 21 + 21 = 42, 21 + 21 = 42, 21 + 21 ="
+
+
+def on(target: str) -> Any:
+    return pytest.param(target, marks=pytest.mark.feature("speculation", target, "runs"))
+
+
+def answered(model: Model, *requests: Request) -> tuple[dict[str, list[int]], list[Finished]]:
+    """The tokens of each, and how they ended."""
+    driver, ends = Driver(model), list[Finished]()
+    tokens: dict[str, list[int]] = {request.id: [] for request in requests}
+    for request in requests:
+        driver.engine.add(request)
+    while driver.has_work:
+        events: list[Event] = driver.step()
+        for event in events:
+            if isinstance(event, Finished):
+                ends.append(event)
+            else:
+                tokens[event.request_id] += event.token_ids
+    return tokens, ends
+
+
+@fast_dataclass(frozen=True)
+class Always(Speculation):
+    """Every guess is tried, whatever it costs."""
+
+    def speculator(self, capacity: Capacity, draft: DraftModel | None = None) -> Speculator:
+        made = super().speculator(capacity, draft)
+        made.worth = lambda chances, most: most  # type: ignore[method-assign]
+        made.budget.allows = lambda decodes: True  # type: ignore[method-assign]
+        return made
+
+
+@pytest.mark.parametrize("target", [*map(on, BOUNDS)])
+def test_greedy_answers_are_the_plain_ones(opened: Opened, target: str) -> None:
+    quant, bound = BOUNDS[target]
+    model = opened(quant, target)
+    prompt = model.text.encode_prompt(QUESTION).tolist()
+    plain, _ = answered(model, Request("a", prompt, GREEDY))
+    speculating = replace(model, speculation=Always("lookup", 4))
+    request = Request("a", prompt, GREEDY, prediction=prompt + plain["a"])
+    guessed, ends = answered(speculating, request)
+    compare(model, prompt, plain["a"], guessed["a"], bound)
+    assert ends[0].accepted_tokens > 20
+
+
+def test_sampled_answers_have_the_same_distribution(opened: Opened) -> None:
+    """Two samples of the third token, with other seeds: chi-square, 5 groups, far from 0.1 %."""
+    model, count = opened("q8", "cpu"), 300
+    prompt = model.text.encode_prompt("The ").tolist()
+    foretold, _ = answered(model, Request("a", prompt, replace(GREEDY, max_tokens=4)))
+    sampling = SamplingParams(temperature=0.7, max_tokens=4, ignore_eos=True)
+    found = []
+    for first, one in ((0, model), (count, replace(model, speculation=Always("lookup")))):
+        counts, drafted = Counter[int](), 0
+        for seed in range(first, first + count, 2):  # few at once, so that rows are left
+            requests = [
+                Request(
+                    str(s), prompt, replace(sampling, seed=s), prediction=prompt + foretold["a"]
+                )
+                for s in (seed, seed + 1)
+            ]
+            tokens, ends = answered(one, *requests)
+            counts.update(said[2] for said in tokens.values())
+            drafted += sum(end.drafted_tokens for end in ends)
+        assert (drafted > 100) is (one is not model)
+        found.append(counts)
+    likely = [token for token, _ in (found[0] + found[1]).most_common(4)]
+    both = [[counts[token] for token in likely] for counts in found]
+    rows = [[*row, count - sum(row)] for row in both]
+    square = sum((a - b) ** 2 / (a + b) for a, b in zip(*rows, strict=True) if a + b)
+    assert square < 18.5
+
+
+@pytest.mark.feature("drafts", "cpu", "runs")
+def test_a_model_drafts_for_itself(compiled: Compiled) -> None:
+    path = compiled("q8", "cpu")
+    model = open_model(path, EngineArgs(speculate="draft:4", draft=path, kv_pages=64))
+    try:
+        prompt = model.text.encode_prompt("Once upon a time").tolist()
+        wishes = (GREEDY, SamplingParams(temperature=0.8, max_tokens=40, seed=4, ignore_eos=True))
+        requests = [Request(str(i), prompt, wish) for i, wish in enumerate(wishes)]
+        guessed, ends = answered(model, *requests)
+        plain, _ = answered(replace(model, speculation=None, draft=None), *requests)
+        drafted = sum(end.drafted_tokens for end in ends)
+        accepted = sum(end.accepted_tokens for end in ends)
+        # How many are drafted follows what steps cost here; that they are right does not.
+        assert accepted >= 0.8 * drafted > 0, "the same model says the same"
+        compare(model, prompt, plain["0"], guessed["0"], 0.05)
+    finally:
+        model.close()
+
+
+def test_one_row_a_step_is_refused(compiled: Compiled) -> None:
+    with pytest.raises(UnsupportedError, match="--max-rows 1"):
+        open_model(compiled("q8", "cpu"), EngineArgs(max_rows=1, speculate="lookup"))

@@ -1,0 +1,80 @@
+"""What a release is made of, and that two of one commit are the same to the byte."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from mlcc.version import __version__
+from tests.helpers.web_package import has_grammars
+from tools import bill, release
+
+
+def test_one_version_and_the_changelog_has_it() -> None:
+    said = release.versions()
+    assert set(said.values()) == {__version__}
+    assert len(said) >= 10
+    assert release.notes(__version__)
+    with pytest.raises(release.ReleaseError, match=r"CHANGELOG\.md has no '## 9\.9'; write what"):
+        release.notes("9.9")
+
+
+def test_versions_that_differ_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "versions", lambda: {"a.toml": "1.0", "b.toml": "1.1"})
+    with pytest.raises(release.ReleaseError, match=r"versions differ: a\.toml 1\.0, b\.toml 1\.1"):
+        release.check()
+
+
+def test_the_bill_has_what_is_inside(web: Path) -> None:
+    parts = bill.parts()
+    names = {f"{part.kind}/{part.name}" for part in parts}
+    assert {"pypi/apache-tvm", "pypi/ziglang", "npm/pyodide", "generic/cpython"} <= names
+    assert ("cargo/llguidance" in names) == has_grammars()
+    at = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    text = bill.as_json("1.2", at, parts)
+    assert text == bill.as_json("1.2", at, parts)
+    found = json.loads(text)
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
+    assert found["metadata"]["timestamp"].startswith("2026-01-02T00:00")
+    assert len(found["components"]) == len(parts) >= 20
+    assert all(one["purl"] and one["licenses"] for one in found["components"])
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+
+
+def test_the_licences_of_all_are_there(web: Path) -> None:
+    parts = bill.parts()
+    text = bill.as_text(parts)
+    for part in parts:
+        assert f"{part.name} {part.version}" in text
+        assert part.terms and part.texts, part.name
+        assert all(one.strip() in text for one in part.texts)
+
+
+def test_a_text_that_several_share_is_there_once() -> None:
+    one, other = (bill.Part("npm", name, "1.0", "MIT", ("Do as you like.",)) for name in "ab")
+    text = bill.as_text([one, other])
+    assert "a 1.0 (MIT)\nb 1.0 (MIT)\n\nDo as you like.\n" in text
+    assert text.count("Do as you like.") == 1
+
+
+@pytest.mark.long  # compiles the executor four times
+def test_two_releases_of_a_commit_are_the_same(web: Path, tmp_path: Path) -> None:
+    one, other = (
+        {path.name: release.sha256(path) for path in release.make(tmp_path / name, __version__)}
+        for name in ("one", "elsewhere/other")
+    )
+    assert one == other
+    wheels = sorted(name for name in one if name.endswith(".whl"))
+    assert [name.rpartition("_2_17_")[2] for name in wheels[:2]] == ["aarch64.whl", "x86_64.whl"]
+    with zipfile.ZipFile(tmp_path / "one" / wheels[0]) as wheel:
+        executor = wheel.read("mlcc/device/lib/libmlcc_executor.so")
+    assert executor[18:20] == b"\xb7\x00"  # EM_AARCH64
+    for line in (tmp_path / "one" / "SHA256SUMS").read_text().splitlines():
+        digest, name = line.split()
+        assert one[name] == digest

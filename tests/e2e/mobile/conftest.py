@@ -1,0 +1,18 @@
+"""A program over the C library whose Python runs, and finds what tests open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.helpers.c_host import Host
+from tests.helpers.c_library import SITE, Library
+
+
+@pytest.fixture
+def host(c_library: Library) -> Iterator[Host]:
+    with Host(c_library.program) as running:
+        told = running.start(path=":".join(SITE))
+        assert told.c == 0, told
+        yield running

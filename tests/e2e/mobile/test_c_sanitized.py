@@ -1,0 +1,49 @@
+"""The same requests with the library and the program under the sanitizers of threads and memory.
+
+CPython itself is not: what it allocates is not told leaks from.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.mobile import test_c_requests as requests
+from tests.helpers.c_host import Host
+from tests.helpers.c_library import SITE, built
+
+TESTS = [
+    (requests.test_an_answer_comes_whole_or_as_events, ()),
+    (requests.test_polling, ()),
+    (requests.test_cancelling_from_outside_and_within_the_callback, ()),
+    (requests.test_closing_while_answers_stream, (False,)),
+    (requests.test_closing_while_answers_stream, (True,)),
+    (requests.test_closing_while_it_loads, ()),
+    (requests.test_a_callback_that_ends_its_thread, ()),
+    (requests.test_a_callback_that_does_not_return, ()),
+    (requests.test_callbacks_may_call, ()),
+    (requests.test_several_models_at_once, ()),
+    (requests.test_low_memory_refuses_until_told_otherwise, ()),
+    (requests.test_the_background_takes_the_model_if_told, ()),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_requests_leave_the_sanitizers_silent(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    sanitizer: str,
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / f"c-library-{sanitizer.partition(',')[0]}"
+    library = built(folder, sanitizer)
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
+    said = tmp_path / "stderr"
+    for test, arguments in TESTS:
+        with said.open("ab") as stderr, Host(library.program, stderr=stderr) as host:
+            assert host.start(path=os.pathsep.join(SITE)).c == 0
+            test(host, *arguments)
+    assert not said.read_bytes(), said.read_text()[:4000]

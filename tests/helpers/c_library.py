@@ -1,0 +1,69 @@
+"""The C library, built once for a run of the tests, and the program that stands on it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcc.device.compiled.library import why_absent
+from tests.helpers import needs
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "mobile" / "c"
+SITE = [sysconfig.get_path("purelib"), str(ROOT / "tests")]
+"""Where the embedded Python finds tokenizers, and what tests open; the engine is in the zip."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """What was built."""
+
+    folder: Path
+
+    @property
+    def zip(self) -> Path:
+        return self.folder / "mlcc.zip"
+
+    @property
+    def program(self) -> Path:
+        """`mobile/host.cc`."""
+        return self.folder / "host"
+
+    def compile(self, source: Path, out: str, *flags: str) -> Path:
+        """A program over the library."""
+        made = self.folder / out
+        words = [*flags, str(source), "-o", str(made), f"-I{SOURCE / 'include'}"]
+        words += [f"-L{self.folder}", "-lmlcc", f"-Wl,-rpath,{self.folder}", "-ldl", "-pthread"]
+        run = subprocess.run([*words], capture_output=True, text=True)
+        assert run.returncode == 0, f"{shlex.join(words)}\n{run.stderr}"
+        return made
+
+
+def built(folder: Path, sanitizer: str = "") -> Library:
+    """In a folder that several processes may share. sanitizer: what -fsanitize takes."""
+    needs.require("g++")
+    if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
+        needs.absent("this Python has no shared library to embed")
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        needs.absent("this Python has no headers (apt install python3-dev)")
+    if reason := why_absent():
+        needs.absent(reason)
+    folder.mkdir(exist_ok=True)
+    library = Library(folder)
+    words = ["g++", "-g", *([f"-fsanitize={sanitizer}"] if sanitizer else [])]
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.program.exists():
+            command = [sys.executable, str(SOURCE / "build.py"), str(folder)]
+            env = {**os.environ, "CXX": shlex.join(words)}
+            run = subprocess.run(command, capture_output=True, text=True, env=env)
+            assert run.returncode == 0, run.stderr
+            source = Path(__file__).parents[1] / "e2e" / "mobile" / "host.cc"
+            library.compile(source, "host", *words, "-std=c++17", "-Wall", "-Wextra", "-O1")
+    return library

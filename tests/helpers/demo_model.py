@@ -1,0 +1,32 @@
+"""The demo model, compiled once per run of the tests for all processes of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from filelock import FileLock
+
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.options import Options
+from mlcc_targets import Choices, get_target
+from tests.helpers import needs
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+CONTEXT = 1024
+
+
+def compiled(folder: Path, quant: str, target: str) -> Path:
+    """The artifact for a recipe and a target; "vulkan-f32" is vulkan with --no-f16.
+
+    folder: what the run's processes share. Skips a test whose target cannot be compiled here.
+    """
+    name, _, f32 = target.partition("-")
+    needs.require_target(name)
+    row = get_target(name, Choices(f16=False if f32 else None))
+    out = folder / f"{quant}-{target}"
+    with FileLock(folder / f"{out.name}.lock"):
+        if not out.is_dir():
+            options = Options(quant=quant, context=CONTEXT)
+            compile_model(Checkpoint.open(DEMO / "model"), row, out, options, Progress())
+    return out

@@ -1,0 +1,128 @@
+"""A model that says what a test wrote: the demo's own tokenizer, with more marks, and an executor
+that answers from a script behind the real engine, service and grammars. For what no small model can
+be made to say: a call where it may also talk, reasoning, the marks of other families.
+
+The script speaks where the toy hashes (`mlcc.device.toy.executor`): masks and biases act on it as
+on logits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.device.check_batch import Span
+from mlcc.device.toy.executor import ToyExecutor
+from mlcc.engine.batch.batch import Batch, Capacity
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.model.model import Model, ModelText
+from mlcc.model.structured_output.llguidance import open_grammars
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
+
+TOKENIZER = Path(__file__).parents[2] / "examples" / "demo" / "model" / "tokenizer.json"
+END, THOUGHT = "<|im_end|>", "</think>"
+START = "<|im_start|>"
+OPENINGS = ("<think>\n\n</think>\n\n", "<think>\n")
+"""With which a prompt may begin the answer."""
+PLAIN_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+HERMES_TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
+    "<tool_call><|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+    "{% if m.content is not none %}{{ m.content }}{% endif %}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
+    "{% elif opened %}<think>\n{% endif %}{% endif %}"
+)
+
+
+class Scripted(ToyExecutor):
+    """Its next token is that of a script: `answer` gives it for the text of a prompt."""
+
+    def __init__(
+        self, capacity: Capacity, tokenizer: FileTokenizer, answer: Callable[[str], str]
+    ) -> None:
+        super().__init__(capacity)
+        self._answer, self._tokenizer = answer, tokenizer
+        (self._start,) = tokenizer.encode(START, add_special_tokens=False)
+        self._head = len(tokenizer.encode(f"{START}assistant\n", add_special_tokens=False))
+        (self._end,) = tokenizer.encode(END, add_special_tokens=False)
+        self.prompts: list[str] = []
+        """That were answered, control tokens left out, the last as far as it was."""
+
+    def _sample(
+        self, batch: Batch, spans: Sequence[Span], views: Sequence[Sequence[list[list[int]]]]
+    ) -> list[tuple[int, float]]:
+        owners = batch.column(batch.layout.tokens, "sequence")
+        said = []
+        for token in batch.column(batch.layout.rows, "token"):
+            s = int(owners[int(token)])
+            (known,) = (view[int(token) - spans[s].first] for view in views[s])
+            said.append((self._next(known), -0.5))
+        return said
+
+    def _next(self, known: Sequence[int]) -> int:
+        first = len(known) - 1 - [*reversed(known)].index(self._start) + self._head
+        prompt = self._tokenizer.decode(known[:first])
+        if not self.prompts or self.prompts[-1] != prompt:
+            self.prompts.append(prompt)
+        said, script = self._written(known[first:]), self._answer(prompt)
+        for opening in OPENINGS:
+            if not script.startswith(opening):
+                said = said.removeprefix(opening)
+        if THOUGHT in said and THOUGHT in script:  # which may have been cut short by a budget
+            said, script = said.rpartition(THOUGHT)[2], script.rpartition(THOUGHT)[2]
+        rest = script[len(said) :] if script.startswith(said) else ""
+        ids = self._tokenizer.encode(rest, add_special_tokens=False)
+        return ids[0] if len(ids) else self._end
+
+    def _written(self, ids: Sequence[int]) -> str:
+        """A text with its control tokens."""
+        return "".join(self._tokenizer.decode([i]) or self._tokenizer.piece(i) or "" for i in ids)
+
+
+def scripted(
+    folder: Path,
+    answer: str | Callable[[str], str],
+    template: str = HERMES_TEMPLATE,
+    marks: Sequence[str] = (),
+    special: Sequence[str] = (),
+    grammars: bool = True,
+    **parsers: Any,
+) -> Model:
+    """A model that gives this answer. marks: further tokens that are text, `special` that are not.
+    folder: for its tokenizer."""
+    path = folder / "tokenizer.json"
+    found = json.loads(TOKENIZER.read_text())
+    vocab = len(found["model"]["vocab"])
+    for i, mark in enumerate([*marks, *special]):
+        found["added_tokens"].append(
+            {"id": vocab + i, "content": mark, "special": mark in special, "normalized": False,
+             "single_word": False, "lstrip": False, "rstrip": False}
+        )  # fmt: skip
+    path.write_text(json.dumps(found))
+    tokenizer = FileTokenizer(path)
+    size = vocab + len(marks) + len(special)
+    group = CacheGroup("paged", 16)
+    capacity = Capacity.of(
+        [group], [256], vocab_size=size, context=2048, max_batch=4, max_step_tokens=512
+    )
+    (end,) = tokenizer.encode(END, add_special_tokens=False)
+    made = ModelText(
+        "scripted",
+        tokenizer,
+        ChatTemplate(template, {}, tokenizer.special_tokens()),
+        frozenset([end]),
+        grammars=open_grammars(path, size, [end]) if grammars else None,
+        **parsers,
+    )
+    say = answer if callable(answer) else lambda prompt: answer
+    return Model(made, Scripted(capacity, tokenizer, say))

@@ -1,0 +1,125 @@
+"""The Kotlin package, built and tested by Maven once for a run of the tests, and its JARs."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from tests.helpers import kotlin_tokenizers
+from tests.helpers.c_library import SITE, Library
+
+ROOT = Path(__file__).parents[2]
+ANDROID = ROOT / "mobile" / "android"
+MAVEN = ["mvn", "--batch-mode", "--quiet", "--no-transfer-progress"]
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that ends before it would gain by optimizing what it runs."""
+SECONDS = 900
+"""Bounds a Maven that waits for a network; compiling and testing take about two minutes."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """What was built: JARs as an app gets them, the tests' own classes, reports."""
+
+    folder: Path
+
+    @property
+    def repository(self) -> Path:
+        """A Maven repository with all that is ours."""
+        return self.folder / "repository"
+
+    @property
+    def class_path(self) -> str:
+        """Of the tests' relay: JARs, none of this checkout's folders."""
+        jars = [str(path) for path in self.repository.rglob("*.jar")]
+        return os.pathsep.join([str(self.folder / "test-classes"), *jars, f"{self.folder}/lib/*"])
+
+    @property
+    def results(self) -> dict[str, tuple[int, int]]:
+        """By test class: how many ran, how many of them were skipped."""
+        found = {}
+        for report in (self.folder / "reports").rglob("TEST-*.xml"):
+            suite = ET.parse(report).getroot()
+            name = suite.attrib["name"].rpartition(".")[2]
+            found[name] = (int(suite.attrib["tests"]), int(suite.attrib["skipped"]))
+        return found
+
+    @property
+    def said(self) -> list[str]:
+        """What -Xcheck:jni said of our own calls; DJL brings JNA, which has its faults."""
+        return [
+            path.read_text() for path in (self.folder / "reports" / "mlcc-core").glob("*stream")
+        ]
+
+
+def packing(name: str) -> Any:
+    """A module of mobile/android/packing."""
+    if str(ANDROID) not in sys.path:
+        sys.path.insert(0, str(ANDROID))
+    return __import__(f"packing.{name}", fromlist=[name])
+
+
+def built(folder: Path, library: Library, model: Path) -> Package:
+    """In a folder that several processes may share. model: a compiled demo."""
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder / "lock"):
+        if not (folder / "repository").exists():
+            _build(folder, library, model)
+    return Package(folder)
+
+
+def _build(folder: Path, library: Library, model: Path) -> None:
+    for old in ANDROID.glob("*/target/surefire-reports"):
+        shutil.rmtree(old)
+    run([sys.executable, str(ANDROID / "jni" / "build.py"), str(library.folder)])
+    cases, trained = folder / "cases.json", folder / "trained"
+    kotlin_tokenizers.train(trained)
+    kotlin_tokenizers.write(cases, [model, trained])
+    run([*MAVEN, *_properties(library, model, cases), "package"])
+    parts = folder / "parts"
+    packing("parts").make(packing("system").System.at(None), library.folder, parts)
+    shutil.copytree(ANDROID / "mlcc-jvm" / "target" / "lib", folder / "lib")
+    shutil.copytree(ANDROID / "mlcc-jvm" / "target" / "test-classes", folder / "test-classes")
+    for reports in ANDROID.glob("*/target/surefire-reports"):
+        shutil.copytree(reports, folder / "reports" / reports.parents[1].name)
+    packing("jar").publish([parts], folder / "partial")
+    (folder / "partial").rename(folder / "repository")
+
+
+def run(command: Sequence[str]) -> str:
+    """What a command writes; it must succeed."""
+    environment = {**os.environ, "MAVEN_OPTS": f"{os.environ.get('MAVEN_OPTS', '')} {SHORT_LIVED}"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=SECONDS, cwd=ANDROID, env=environment
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def _properties(library: Library, model: Path, cases: Path) -> list[str]:
+    """Where the JVM finds what is not Java's."""
+    return [
+        f"-Dmlcc.demo={model}",
+        f"-Dmlcc.libraries={library.folder}",
+        f"-Dmlcc.python.path={os.pathsep.join(SITE)}",
+        f"-Dmlcc.tokenizer.cases={cases}",
+        f"-DargLine=-Xcheck:jni {SHORT_LIVED}",
+    ]
+
+
+def chat(libraries: Path, model: Path, *question: str) -> list[str]:
+    """The command of the sample, as its script has it."""
+    command: list[str] = runpy.run_path(str(ANDROID / "chat.py"))["java"](
+        libraries, model, *question
+    )
+    return command

@@ -1,0 +1,183 @@
+"""mlcc.json: sealed, strict, and the same from the same input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mlcc.artifact.manifest import Manifest, abi_hash
+from mlcc.artifact.manifest import _seal as seal
+from mlcc.artifact.pages import identity_of
+from mlcc.artifact.rules import check_relative
+from mlcc.artifact.schema import FileEntry, WeightsInfo, WeightSpec
+from mlcc.errors import ArtifactError
+from tests.runtime.artifact.small_artifact import manifest
+
+HASH = "0" * 64
+LIBRARY = FileEntry(path="model.so", bytes=3, sha256=HASH, chunks=(HASH,))
+SMALL = replace(manifest(WeightsInfo(tensors=())), files=(LIBRARY,))
+
+
+def sealed(change: Any) -> bytes:
+    """A manifest changed as JSON, with a seal that fits."""
+    plain = json.loads(SMALL.to_bytes())
+    plain.pop("checksum")
+    change(plain)
+    return seal(json.dumps(plain, indent=1, ensure_ascii=False).encode())
+
+
+def refused(data: bytes, message: str) -> None:
+    with pytest.raises(ArtifactError, match=message) as caught:
+        Manifest.from_bytes(data)
+    assert "\n" not in caught.value.message
+
+
+def test_it_comes_back_as_it_was() -> None:
+    data = SMALL.to_bytes()
+    assert Manifest.from_bytes(data) == SMALL
+    assert Manifest.from_bytes(data).to_bytes() == data
+    assert sealed(lambda plain: None) == data
+    assert json.loads(data)["model"]["config"] == {"rms_norm_eps": 1e-05, "name": "é"}
+
+
+@pytest.mark.parametrize("bit", [1, 4, 32, 128])
+def test_every_flipped_bit_is_seen(bit: int) -> None:
+    data = SMALL.to_bytes()
+    for place in range(len(data)):
+        damaged = data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :]
+        with pytest.raises(ArtifactError):
+            Manifest.from_bytes(damaged)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 70, 200])
+def test_a_truncated_manifest(cut: int) -> None:
+    refused(SMALL.to_bytes()[: -cut - 1], "damaged or was edited by hand; compile the model again")
+
+
+def test_an_unknown_field() -> None:
+    refused(sealed(lambda p: p["model"].update(extra={})), r"mlcc\.json: model\.extra: unknown")
+    refused(sealed(lambda p: p.update(extra={})), "extra: unknown field")
+
+
+def test_a_missing_field() -> None:
+    refused(sealed(lambda p: p["limits"].pop("context")), r"limits\.context: missing field")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "message"),
+    [
+        ("limits", "context", "128", r"limits\.context: expected an integer, got '128'"),
+        ("limits", "context", True, r"limits\.context: expected an integer, got True"),
+        ("limits", "max_rows", 1.5, r"limits\.max_rows: expected an integer, got 1\.5"),
+        ("model", "eos_token_ids", [1, "x"], r"model\.eos_token_ids\[1\]: expected an integer"),
+        ("model", "special_tokens", {"a": 1}, r"model\.special_tokens\.a: expected a string"),
+        ("weights", "tensors", [{"name": "x"}], r"weights\.tensors\[0\]\.dtype: missing field"),
+        ("weights", "tensors", None, r"weights\.tensors: expected a list, got None"),
+    ],
+)
+def test_mistyped_fields(section: str, key: str, value: Any, message: str) -> None:
+    refused(sealed(lambda p: p[section].__setitem__(key, value)), message)
+
+
+def test_fields_of_caches() -> None:
+    def window(plain: dict[str, Any]) -> None:
+        plain["caches"][0]["window"] = 1.5
+
+    message = r"caches\[0\]\.window: expected an integer or null, got 1\.5"
+    refused(sealed(window), message)
+
+
+def test_a_newer_schema_is_refused_with_its_maker() -> None:
+    def newer(plain: dict[str, Any]) -> None:
+        plain["schema_version"] = 5
+        plain["tools"]["mlcc"] = "4.0"
+        plain["unheard_of"] = 1
+
+    refused(sealed(newer), r"made by mlcc 4\.0 \(schema 5\).*reads schema 3 to 4: .*--upgrade mlcc")
+
+
+def test_a_model_of_the_first_kernel_interface_is_refused_in_one_line() -> None:
+    def older(plain: dict[str, Any]) -> None:
+        plain["schema_version"] = 2
+        plain["kv"] = plain.pop("caches")
+
+    refused(sealed(older), r"made by mlcc 0\.1\.0 \(schema 2\).*compile the model again with")
+
+
+@pytest.mark.parametrize("version", [0, "1", None])
+def test_an_older_or_absent_schema_is_refused(version: Any) -> None:
+    data = sealed(lambda plain: plain.__setitem__("schema_version", version))
+    refused(data, "compile the model again with `mlcc compile`")
+
+
+def test_activations_come_back_and_schema_3_had_float32() -> None:
+    def older(plain: dict[str, Any]) -> None:
+        assert plain.pop("activation_dtype") == "float32"
+        plain["schema_version"] = 3
+
+    assert Manifest.from_bytes(sealed(older)).activation_dtype == "float32"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", ""])
+def test_activations_that_nothing_computes_are_refused(dtype: str) -> None:
+    data = sealed(lambda plain: plain.__setitem__("activation_dtype", dtype))
+    refused(data, f"activations in '{dtype}', which nothing here computes; compile the model again")
+
+
+def test_not_json_under_a_good_seal() -> None:
+    refused(seal(b'{\n "a": }\n}'), "is not JSON")
+
+
+def test_values_that_json_cannot_hold() -> None:
+    model = replace(SMALL.model, config={"x": float("nan")})
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        replace(SMALL, model=model).to_bytes()
+
+
+UNSAFE = ["/etc/passwd", "../x", "a/../../x", "a//b", "./a", "", ".", "..", "a\\b", "c:x", "a/"]
+
+
+@pytest.mark.parametrize("path", UNSAFE)
+def test_unsafe_paths(path: str) -> None:
+    with pytest.raises(ArtifactError, match="unsafe path"):
+        check_relative(path)
+    refused(replace(SMALL, files=(replace(LIBRARY, path=path),)).to_bytes(), "unsafe path")
+
+
+def test_what_is_used_must_be_listed() -> None:
+    weight = WeightSpec(name="w", dtype="float32", shape=(1,), shard="w.safetensors")
+    weights = WeightsInfo(tensors=(weight,))
+    refused(replace(SMALL, files=()).to_bytes(), "uses 'model.so' but lists no such file")
+    refused(replace(SMALL, weights=weights).to_bytes(), "uses 'w.safetensors' but lists no")
+    model = replace(SMALL.model, licence="LICENSE")
+    refused(replace(SMALL, model=model).to_bytes(), "uses 'LICENSE'")
+
+
+def test_chunks_must_cover_the_file() -> None:
+    refused(replace(SMALL, files=(replace(LIBRARY, chunks=()),)).to_bytes(), "wrong chunk count")
+    refused(replace(SMALL, files=(replace(LIBRARY, bytes=-1),)).to_bytes(), "wrong chunk count")
+
+
+def test_an_unknown_dtype() -> None:
+    (cache,) = SMALL.caches
+    cache = replace(cache, tensors=(replace(cache.tensors[0], dtype="int3"),))
+    refused(replace(SMALL, caches=(cache,)).to_bytes(), "unknown dtype 'int3'")
+
+
+def test_the_abi_hash_depends_on_all_three() -> None:
+    hashes = {abi_hash("1", "2", 3), abi_hash("0", "2", 3), abi_hash("1", "0", 3)}
+    assert len(hashes | {abi_hash("1", "2", 4)}) == 4
+    assert abi_hash("1", "2", 3) == abi_hash("1", "2", 3)
+
+
+def test_pages_of_another_form_are_not_the_same_pages() -> None:
+    """Keys that lie in columns mean nothing to a library that reads rows."""
+    (cache,) = SMALL.caches
+    other = replace(SMALL, caches=(replace(cache, form="key-columns"),))
+    assert Manifest.from_bytes(other.to_bytes()) == other
+    assert identity_of(other).layout != identity_of(SMALL).layout
+    assert identity_of(other).model == identity_of(SMALL).model
+    refused(replace(SMALL, caches=(replace(cache, form="spiral"),)).to_bytes(), "form 'spiral'")

@@ -1,0 +1,229 @@
+"""`dev.py test` on a bare machine: what it installs, what it says where it may not, and what then
+becomes of the tests that lack something. apt-get and sudo are scripts here that note their words.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools import debian, packages
+
+ROOT = Path(__file__).parents[3]
+ABSENT = packages.Need("frobnicator", "frob libfrob1", "frobs", lambda: False)
+HERE = replace(ABSENT, name="python", packages="python3", is_here=lambda: True)
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="programs here are shell scripts")
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts a program on an else empty path: (name, exit code); what it was told is in `told`."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    (tmp_path / "told").write_text("")
+
+    def add(name: str, code: int = 0) -> None:
+        script = (
+            f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/told\necho E: no {name} >&2\nexit {code}\n'
+        )
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+
+    return add
+
+
+@pytest.fixture
+def dev(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """dev.py as a module whose commands are noted in `ran` instead of run."""
+    spec = importlib.util.spec_from_file_location("mlcc_dev", ROOT / "dev.py")
+    assert spec and spec.loader
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.ran = []
+    monkeypatch.setattr(module, "run", lambda *words: module.ran.append(words) or 0)
+    monkeypatch.setattr(module, "web", lambda *words: 0)
+    monkeypatch.setattr(packages, "NEEDS", (HERE, ABSENT))
+    monkeypatch.delenv("MLCC_ALL_INSTALLED", raising=False)
+    return module
+
+
+def test_who_may_install(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert debian.prefix() is None  # no Debian
+    programs("apt-get")
+    assert debian.prefix() == []
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert debian.prefix() is None
+    programs("sudo", code=1)  # asks for a password
+    assert debian.prefix() is None
+    programs("sudo")
+    assert debian.prefix() == ["sudo", "-n"]
+
+
+def test_installing_says_what_and_why(
+    programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    programs("apt-get")
+    programs("sudo")
+    said: list[str] = []
+    assert debian.install([ABSENT, HERE], said.append)
+    assert said == ["apt-get install frob libfrob1: frobs", "apt-get install python3: frobs"]
+    asked, update, install = (tmp_path / "told").read_text().splitlines()
+    assert asked == "sudo -n true" and update.endswith(" update")
+    assert install.startswith("sudo -n env DEBIAN_FRONTEND=noninteractive apt-get -qq ")
+    assert install.endswith(" install -y --no-install-recommends frob libfrob1 python3")
+    programs("sudo", code=1)
+    assert not debian.install([ABSENT], said.append) and len(said) == 2
+
+
+def test_what_apt_refuses_is_said(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    programs("apt-get", code=100)
+    programs("env", code=100)
+    said: list[str] = []
+    assert not debian.install([ABSENT], said.append)
+    assert said[-1] == "could not install them: E: no env"
+
+
+def test_without_rights_a_run_of_all_tests_names_what_is_missing(
+    dev: Any, programs: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dev.test([]) == 0
+    said = capsys.readouterr().err
+    assert "tests that need frobnicator are skipped" in said
+    assert "apt install frob libfrob1" in said and "python3" not in said
+    assert dev.ran[-1][:2] == ("-m", "pytest") and "--dist=loadfile" in dev.ran[-1]
+    assert "MLCC_ALL_INSTALLED" not in os.environ
+
+
+def test_where_all_is_installed_nothing_may_be_skipped(
+    dev: Any, programs: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "NEEDS", (HERE,))
+    monkeypatch.setenv("MLCC_ALL_INSTALLED", "")  # restored afterwards
+    assert dev.test(["--long"]) == 0
+    assert not capsys.readouterr().err and os.environ["MLCC_ALL_INSTALLED"] == "1"
+    assert dev.ran[-1][-1] == "--long" and "--dist=loadfile" in dev.ran[-1]
+
+
+def test_named_tests_install_nothing(dev: Any, programs: Any, tmp_path: Path) -> None:
+    programs("apt-get")
+    programs("sudo")
+    assert dev.test(["tests/runtime/api", "--long"]) == 0
+    assert dev.ran[-1] == ("-m", "pytest", "tests/runtime/api", "--long")
+    assert not (tmp_path / "told").read_text()
+
+
+def test_no_half_of_an_environment_is_left(
+    dev: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's Python alone, without apt-get: one line, and the next run begins anew."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nmkdir -p "$4$5"\necho no ensurepip\nexit 1\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(dev, "VENV", tmp_path / "venv")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match=r"no ensurepip; on Debian: apt install python3-venv$"):
+        dev.create_venv()
+    assert not dev.VENV.exists()
+
+
+def test_llvms_tools_are_found_by_their_versions(programs: Any) -> None:
+    here = packages.tools("ld.lld", "llvm-nm")
+    programs("ld.lld")
+    assert not here()
+    programs("llvm-nm-19")
+    assert here()
+
+
+def test_rows_are_told_apart() -> None:
+    names = [need.name for need in packages.NEEDS]
+    assert len(set(names)) == len(names)
+    assert packages.named("llvm").absent == "needs llvm (apt install llvm)"
+
+
+TESTS = """
+import pytest
+@pytest.mark.needs("g++", "llvm")
+def test_lacks(): pass
+@pytest.mark.needs()
+def test_runs(): pass
+@pytest.mark.long
+def test_long(): pass
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A checkout of these three tests."""
+    (tmp_path / "tests").mkdir()
+    for name in ("conftest.py", "feature_matrix.py", "needs.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "tests" / "test_some.py").write_text(TESTS)
+    return tmp_path
+
+
+def ran(project: Path, *arguments: str, **variables: str) -> str:
+    """What pytest says at the end, on a machine without any program."""
+    command = [sys.executable, "-m", "pytest", "-rsf", "-p", "no:cacheprovider", *arguments]
+    named = [str(project / "tests" / "test_some.py")]
+    ours = ("CI", "MLCC_ALL_INSTALLED", "PATH", "PYTEST_ADDOPTS")
+    kept = {k: v for k, v in os.environ.items() if k not in ours}
+    done = subprocess.run(
+        [*command, *named],
+        cwd=project,
+        env={**kept, "PATH": str(project), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def test_a_test_that_lacks_something_names_it(project: Path) -> None:
+    said = ran(project)
+    assert "needs g++ (apt install g++)" in said and "1 passed, 1 skipped, 1 deselected" in said
+
+
+@pytest.mark.parametrize("variable", ["CI", "MLCC_ALL_INSTALLED"])
+def test_where_nothing_may_be_missing_it_fails(project: Path, variable: str) -> None:
+    said = ran(project, **{variable: "1"})
+    assert "needs g++ (apt install g++)" in said and "1 failed" in said.replace(
+        "1 error", "1 failed"
+    )
+    assert "skipped" not in said
+
+
+def test_the_long_tail_runs_when_asked_for(project: Path) -> None:
+    assert "2 passed, 1 skipped" in ran(project, "--long")
+
+
+def test_the_slowest_files_begin_first(project: Path, pytestconfig: pytest.Config) -> None:
+    conftest: Any = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    assert [name for name in conftest.SLOWEST if not (ROOT / "tests" / name).is_file()] == []
+    for name in ("api/test_quick.py", conftest.SLOWEST[1], conftest.SLOWEST[0]):
+        (file := project / "tests" / name).parent.mkdir()
+        file.write_text("def test_it(): pass\n")
+    said = ran(project, str(project / "tests"), "--collect-only")
+    order = [line.removeprefix("tests/").partition("::")[0] for line in said.splitlines()]
+    assert order[:2] == list(conftest.SLOWEST[:2]) and "api/test_quick.py" in order[2:]
+
+
+def test_a_name_that_is_no_row_is_an_error(project: Path) -> None:
+    (project / "tests" / "test_some.py").write_text(TESTS.replace('"g++"', '"gpp"'))
+    assert "KeyError: 'gpp'" in ran(project)

@@ -1,0 +1,106 @@
+"""The executor as a Python module: of any version's stable ABI, and who owns what it lends."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlcc.artifact.folder import Artifact
+from mlcc.device.compiled import library
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.engine_args import EngineArgs
+from mlcc.errors import DeviceError
+from mlcc.loader import open_executor
+from tests.runtime.device.conftest import NATIVE
+from tests.runtime.device.demo import cpu_executor
+
+
+def declared() -> set[str]:
+    """What the module takes of Python."""
+    text = (NATIVE / "src" / "python_abi.h").read_text(encoding="utf-8")
+    return set(re.findall(r"^MLCC_PYTHON .*?\b(_?Py\w+)\(", text, flags=re.MULTILINE))
+
+
+def test_it_takes_nothing_that_this_python_has_not() -> None:
+    assert len(declared()) > 20
+    assert [name for name in declared() if not hasattr(ctypes.pythonapi, name)] == []
+
+
+@pytest.mark.needs("g++")  # with it comes nm
+def test_a_program_without_python_can_load_it(built: None) -> None:
+    """All of Python's symbols are weak, and are those that the header declares."""
+    done = subprocess.run(
+        ["nm", "-D", str(library.LIBRARY)], capture_output=True, text=True, check=True
+    )
+    found = re.findall(r" ([a-zU]) (_?Py\w+)$", done.stdout, flags=re.MULTILINE)
+    assert {kind for kind, _ in found} == {"w"}
+    assert {name for _, name in found} <= declared()
+
+
+def test_ctypes_is_not_imported(demo: Path) -> None:
+    """It would take 10 ms of a start, and libffi along on a phone."""
+    script = f"""
+import sys
+from pathlib import Path
+from mlcc.engine_args import EngineArgs
+from mlcc.loader import open_model
+model = open_model(Path({str(demo)!r}), EngineArgs(threads=1))
+model.close()
+sys.exit("ctypes" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_view_of_the_words_keeps_their_memory(demo: Path) -> None:
+    executor = cpu_executor(demo)
+    batch = ManualSteps(executor.capacity).step({0: [1, 2, 3]})
+    words, gone = executor.step_buffer(), weakref.ref(executor)
+    del executor
+    gc.collect()
+    assert gone() is None
+    words[: batch.used_words] = batch.words[: batch.used_words]
+    assert words[: batch.used_words] == batch.words[: batch.used_words]
+
+
+def test_closing_takes_back_what_was_lent(demo: Path) -> None:
+    executor = cpu_executor(demo)
+    words = executor.step_buffer()
+    executor.close()
+    executor.close()
+    with pytest.raises(ValueError, match="released"):
+        words[0] = 1
+    with pytest.raises(DeviceError, match="the executor is closed"):
+        executor.submit(ManualSteps(executor.capacity).step({0: [1]}))
+
+
+def test_a_python_without_its_lock_is_refused(built: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "load", library.load.__wrapped__)
+    monkeypatch.setattr(sys, "abiflags", "t", raising=False)
+    with pytest.raises(DeviceError, match=r"free-threaded one .*; use the usual build of Python 3"):
+        library.load()
+
+
+@pytest.mark.parametrize("wrong", [(), (b"x",), (b"x", None, "one")])
+def test_wrong_records_are_errors_of_python(built: None, wrong: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError):
+        library.load().open(*wrong)
+
+
+def test_what_progress_raises_is_raised(demo: Path) -> None:
+    """From within a call of C, which it may not cross."""
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_executor(
+            Artifact.open(demo), EngineArgs(threads=1, max_batch=1, context=64), progress=stop
+        )

@@ -1,0 +1,19 @@
+"""A step's layout as a value: what goes from process to process."""
+
+from __future__ import annotations
+
+import pickle
+
+from mlcc.engine.batch.adjust_tables import AdjustLayout
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from tests.runtime.engine.engine_drive import SMALL
+
+
+def test_a_capacity_in_use_goes_to_another_process() -> None:
+    """As the server's worker sends it. In use it holds packers, which go nowhere."""
+    words = bytes(ManualSteps(SMALL).step({0: [1, 2]}).words)
+    there = pickle.loads(pickle.dumps(SMALL))
+    assert there == SMALL and hash(there.layout) == hash(SMALL.layout)
+    assert bytes(ManualSteps(there).step({0: [1, 2]}).words) == words
+    adjusting = AdjustLayout.of(SMALL.layout, SMALL.vocab_size)
+    assert adjusting.rows.floats and pickle.loads(pickle.dumps(adjusting)).rows == adjusting.rows

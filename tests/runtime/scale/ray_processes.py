@@ -1,0 +1,14 @@
+"""Which processes are Ray's: what tests kill, and what must be gone in the end."""
+
+from __future__ import annotations
+
+from tests.helpers.processes import below, command_of
+
+RAYS = (b"ray::", b"raylet", b"gcs_server")
+"""Beginnings of what Ray's processes call themselves."""
+
+
+def replicas_below(root: int, deployment: bytes = b"ServeReplica") -> list[int]:
+    """Those below a process that are replicas of Ray Serve's, of a deployment."""
+    names = {pid: command_of(pid) for pid in below(root)}
+    return [p for p, name in names.items() if b"ServeReplica" in name and deployment in name]

@@ -1,0 +1,22 @@
+"""One toy server for all tests that leave it as they found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from openai import OpenAI
+
+from tests.runtime.server.server_process import RunningServer, running
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[RunningServer]:
+    with running() as started:
+        yield started
+
+
+@pytest.fixture
+def client(server: RunningServer) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as made:
+        yield made

@@ -1,0 +1,169 @@
+"""Prompts are read in processes: what takes too long or too much costs its own request only."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from mlcc.api.chat_template.template import ChatTemplate, ChatText
+from mlcc.api.errors import RequestTimeoutError
+from mlcc.errors import ArtifactError, CapacityError, InvalidRequestError, MlccError
+from mlcc.model.model import ModelText
+from mlcc.server.prompts.prompt_pool import LARGE, PromptPool, PromptWorker
+from mlcc.server.prompts.prompt_worker import PromptJob
+from tests.helpers.toy_model import Letters, toy_text
+
+CONTEXT = 512
+
+
+@dataclass
+class Hostile(ChatTemplate):
+    """Does what the first message asks for, as a template that escaped its budget would."""
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **other: Any) -> ChatText:
+        match messages[0]["content"]:
+            case "sleep":
+                time.sleep(3600)
+            case "eat":
+                return ChatText("x" * (4 << 30), True)
+            case "crash":
+                import os
+
+                os.abort()
+            case "bug":
+                raise KeyError("a bug")
+        return ChatText("fine", True, ("fine",))
+
+
+def hostile_text() -> ModelText:
+    return replace(toy_text(), chat_template=Hostile(None))
+
+
+def no_text() -> ModelText:
+    raise ArtifactError("the tokenizer is gone")
+
+
+@asynccontextmanager
+async def started(opener: Callable[[], ModelText], **bounds: Any) -> AsyncIterator[PromptPool]:
+    prompts = PromptPool(opener, **bounds)
+    try:
+        prompts.start()
+        yield prompts
+    finally:
+        prompts.close()
+
+
+async def asked(prompts: PromptPool, what: str, seconds: float = 120) -> list[int]:
+    return await prompts.chat([{"role": "user", "content": what}], CONTEXT, seconds)
+
+
+FINE = Letters().encode("fine", add_special_tokens=True)
+
+
+def test_what_a_worker_answers_is_what_the_model_says() -> None:
+    async def both() -> tuple[list[int], list[int]]:
+        async with started(toy_text) as prompts:
+            return await asked(prompts, "hi"), await prompts.text("once", CONTEXT, None)
+
+    text = toy_text()
+    chat = text.encode_chat([{"role": "user", "content": "hi"}])
+    assert asyncio.run(both()) == (chat, text.encode_prompt("once"))
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"), [("eat", CapacityError), ("crash", CapacityError), ("bug", MlccError)]
+)
+def test_a_hostile_template_costs_its_own_request(what: str, kind: type[MlccError]) -> None:
+    async def several() -> list[list[int]]:
+        async with started(hostile_text, workers=1, memory_bytes=256 << 20) as prompts:
+            with pytest.raises(kind):
+                await asked(prompts, what)
+            return [await asked(prompts, "hi"), await asked(prompts, "hi")]
+
+    assert asyncio.run(several()) == [FINE, FINE]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["its bound", "the request's"])
+def test_one_that_takes_too_long_is_ended_and_the_next_is_answered(own: bool) -> None:
+    async def several() -> list[int]:
+        async with started(hostile_text, workers=1, longest_s=1 if own else 4) as prompts:
+            await asked(prompts, "hi")
+            with pytest.raises((CapacityError, RequestTimeoutError)):
+                await asked(prompts, "sleep", 120 if own else 1)
+            return await asked(prompts, "hi")
+
+    assert asyncio.run(several()) == FINE
+
+
+def test_large_prompts_leave_a_worker_to_the_others() -> None:
+    async def several() -> tuple[list[int], int]:
+        async with started(hostile_text, workers=2) as prompts:
+            large = {"role": "user", "content": "sleep", "name": "n" * (LARGE + 1)}
+            waiting = [asyncio.ensure_future(prompts.chat([large], 1, None)) for _ in range(3)]
+            answers = [await asked(prompts, "hi") for _ in range(3)]
+            assert answers == [FINE] * 3
+            done = sum(task.done() for task in waiting)
+            for task in waiting:
+                task.cancel()
+            return answers[0], done
+
+    assert asyncio.run(several()) == (FINE, 0)
+
+
+def test_a_worker_that_cannot_start_says_why_to_each() -> None:
+    async def twice() -> None:
+        async with started(no_text, workers=1) as prompts:
+            for _ in range(2):
+                with pytest.raises(ArtifactError, match="tokenizer is gone"):
+                    await asked(prompts, "hi")
+
+    asyncio.run(twice())
+
+
+def test_a_text_that_cannot_fit_is_refused_by_its_length() -> None:
+    class Untouched(Letters):
+        def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
+            raise AssertionError("encoded")
+
+    text = replace(toy_text(), tokenizer=Untouched())
+    longest = CONTEXT * Letters.longest
+    for ask in (
+        partial(text.encode_prompt, "x" * (longest + 1)),
+        partial(text.encode_chat, [{"role": "user", "content": "x" * longest}]),
+    ):
+        with pytest.raises(InvalidRequestError, match=r"at least 51[35] tokens") as caught:
+            ask(CONTEXT)
+        assert caught.value.code == "context_length_exceeded"
+    assert len(toy_text().encode_prompt("x" * longest, CONTEXT)) == longest
+
+
+def test_who_gives_up_early_costs_nobody_else_a_process() -> None:
+    """Whose prompt is read when its time is over was not to blame, and who comes next is not."""
+
+    async def run() -> None:
+        async with started(toy_text, workers=1) as prompts:
+            wanted = await prompts.text("abc", CONTEXT, None)
+            for _ in range(20):
+                with pytest.raises(RequestTimeoutError, match="'timeout' of the request"):
+                    await prompts.text("abc", CONTEXT, 0)
+                assert await prompts.text("abc", CONTEXT, 30) == wanted
+
+    asyncio.run(run())
+
+
+def test_the_end_of_a_jobs_time_is_not_the_next_ones() -> None:
+    worker, job = PromptWorker(toy_text, 1 << 30), PromptJob("abc", CONTEXT)
+    try:
+        wanted = worker.ask(job)
+        worker.end(job)
+        assert worker.ask(PromptJob("abc", CONTEXT)) == wanted
+    finally:
+        worker.close()

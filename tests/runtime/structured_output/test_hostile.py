@@ -1,0 +1,64 @@
+"""What is sent to do harm is refused, or read within bounds; nobody beside it is disturbed.
+
+Each in a process of those in which the server reads prompts: with its bound on memory, and one on
+time that is shorter here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.engine.sampling.grammar import Structure
+from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.model.model import ModelText
+from mlcc.model.structured_output.llguidance import native_grammars
+from mlcc.model.tokenizer.tokenizer import FileTokenizer
+from mlcc.server.prompts.prompt_pool import MEMORY_BYTES, PromptWorker
+from mlcc.server.prompts.prompt_worker import PromptJob
+from tests.runtime.structured_output.hostile import hostile
+
+pytest.importorskip("llguidance")
+
+TOKENIZER = Path(__file__).parents[3] / "examples" / "demo" / "model" / "tokenizer.json"
+COSTLY = {"many properties", "many required", "a million", "doubling", "many rules"}
+"""May take longer than they are given."""
+SECONDS = 20.0
+
+
+def demo_text() -> ModelText:
+    grammars = native_grammars(lambda: TOKENIZER.read_text(encoding="utf-8"), 1280, [3])
+    return ModelText("demo", FileTokenizer(TOKENIZER), ChatTemplate("x"), frozenset([3]),
+                     grammars=grammars)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[PromptWorker]:
+    made = PromptWorker(demo_text, MEMORY_BYTES)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("name", "structure"), [*hostile()], ids=lambda v: getattr(v, "kind", v))
+def test_harm_ends_with_an_error_or_is_none(
+    worker: PromptWorker, name: str, structure: Structure
+) -> None:
+    from threading import Timer
+
+    ending = Timer(SECONDS, worker.end)
+    ending.start()
+    reply = worker.ask(PromptJob(structure))
+    ending.cancel()
+    ending.join()
+    if isinstance(reply, (InvalidRequestError, UnsupportedError)):
+        assert structure.field in reply.message and reply.param == structure.field
+        if reply.code == "structure_too_costly":
+            assert name in COSTLY
+    else:
+        assert len(reply) == 0
+    fine = Structure("json_schema", json.dumps({"const": name}))
+    assert not isinstance(worker.ask(PromptJob(fine)), Exception), "it must go on for others"

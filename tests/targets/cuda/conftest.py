@@ -1,0 +1,55 @@
+"""Puts the emulated device beneath TVM's CUDA runtime before any test compiles for CUDA.
+
+When the tests are collected, because the runtime can be loaded over one driver only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlcc.loader import open_model
+from mlcc.model.model import Model
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.cuda import build as cuda_build
+from mlcc_compiler.options import Options
+from mlcc_targets import get_target
+from tests.helpers import needs
+from tests.targets.cuda import emulation
+
+if not emulation.why_not():
+    emulation.device()
+
+DEMO = Path(__file__).parents[3] / "examples" / "demo" / "model"
+
+
+@pytest.fixture(scope="session")
+def emulated() -> None:
+    """The emulated device is there."""
+    if reason := emulation.why_not():
+        needs.absent(reason)
+
+
+@pytest.fixture(scope="session")
+def nvcc() -> None:
+    """NVIDIA's compiler is there, and the one that it needs itself."""
+    needs.require_target("cuda")
+
+
+@pytest.fixture(scope="session")
+def demo_models(tmp_path_factory: Any, emulated: None) -> dict[str, Model]:
+    """The demo model, one recipe: on the emulated GPU with and without graphs, and in numpy."""
+    folder, checkpoint = tmp_path_factory.mktemp("models"), Checkpoint.open(DEMO)
+    options = Options(quant="q4", context=256, max_batch=4, max_step_tokens=32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_build, "compile_cuda", emulation.compile_cuda)
+        for name in ("cuda", "reference"):
+            compile_model(checkpoint, get_target(name), folder / name, options, Progress())
+    models = {name: open_model(folder / name) for name in ("cuda", "reference")}
+    models["eager"] = open_model(folder / "cuda")
+    eager: Any = models["eager"].executor
+    eager._graphs = None
+    return models

@@ -1,0 +1,80 @@
+"""The emulated device itself: what it computes, and which faults of a kernel it shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.targets.cuda import emulation
+
+pytestmark = pytest.mark.usefixtures("emulated")
+KERNEL = 'extern "C" __global__ void __launch_bounds__(64) %s(float* x, float* y) {\n%s\n}\n'
+
+
+def run(body: str, blocks: int = 1, backwards: bool = False) -> tuple[np.ndarray, str]:
+    """(y of 64 * blocks, the fault) of a kernel with this body, where x is 0, 1, 2 ..."""
+    x = np.arange(64 * blocks, dtype=np.float32)
+    y = np.zeros_like(x)
+    emulation.device().emulated_order(backwards)
+    try:
+        return y, emulation.launch(KERNEL % ("kernel", body), "kernel", blocks, 64, x, y)
+    finally:
+        emulation.device().emulated_order(0)
+
+
+SWAP = """__shared__ float cells[64];
+cells[threadIdx.x] = x[threadIdx.x];
+%s
+y[threadIdx.x] = cells[threadIdx.x ^ 63];"""
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_barrier_is_kept_and_a_missing_one_seen(backwards: bool) -> None:
+    y, fault = run(SWAP % "__syncthreads();", backwards=backwards)
+    assert fault == "" and (y == np.arange(64)[::-1]).all()
+    y, fault = run(SWAP % "", backwards=backwards)
+    assert fault == "" and np.isnan(y).sum() == 32  # read before the other half wrote
+
+
+def test_a_barrier_that_some_threads_miss_is_a_fault() -> None:
+    _, fault = run("if (threadIdx.x < 32) __syncthreads();")
+    assert "thread 0 waits" in fault and "do not come" in fault
+    y, fault = run("y[threadIdx.x] = 1;")
+    assert fault == "" and (y == 1).all()  # the device goes on
+
+
+def test_workgroup_memory_is_not_kept_between_blocks() -> None:
+    body = "__shared__ float c[1]; if (threadIdx.x == 9) { y[blockIdx.x] = c[0]; c[0] = 7; }"
+    y, _ = run(body, blocks=3)
+    assert np.isnan(y[:3]).all()
+
+
+def test_shuffles() -> None:
+    lane = np.arange(64) % 32
+    y, fault = run("y[threadIdx.x] = __shfl_down_sync(0xffffffffu, x[threadIdx.x], 8, 32);")
+    assert fault == "" and (y == np.arange(64) + np.where(lane < 24, 8, 0)).all()
+    y, _ = run("y[threadIdx.x] = __shfl_sync(0xffffffffu, x[threadIdx.x], 5, 16);")
+    assert (y == np.arange(64) // 16 * 16 + 5).all()
+    y, _ = run("y[threadIdx.x] = __shfl_xor_sync(0xffffffffu, x[threadIdx.x], 3, 32);")
+    assert (y == np.arange(64) ^ 3).all()
+    _, fault = run("if (threadIdx.x != 3) __shfl_sync(0xffffffffu, x[threadIdx.x], 0, 32);")
+    assert "do not come" in fault
+
+
+def test_tensor_core_tiles() -> None:
+    body = """using namespace nvcuda::wmma;
+__shared__ half a[256], b[256];
+for (int i = threadIdx.x; i < 256; i += 64) { a[i] = i % 7 - 3; b[i] = i % 5 - 2; }
+__syncthreads();
+fragment<matrix_a, 16, 16, 16, half, row_major> fa;
+fragment<matrix_b, 16, 16, 16, half, col_major> fb;
+fragment<accumulator, 16, 16, 16, float> c;
+fill_fragment(c, 0.5f);
+load_matrix_sync(fa, a, 16);
+load_matrix_sync(fb, b, 16);
+mma_sync(c, fa, fb, c);
+if (threadIdx.x < 32) store_matrix_sync(y, c, 16, mem_row_major);"""
+    y, fault = run(body, blocks=4)
+    i = np.arange(256)
+    a, b = (i % 7 - 3).reshape(16, 16), (i % 5 - 2).reshape(16, 16)
+    assert fault == "" and (y.reshape(16, 16) == a @ b.T + 0.5).all()

@@ -1,0 +1,120 @@
+"""Decode steps as CUDA graphs: buckets of sizes, and that no replay is of another step's lengths.
+
+On the emulated device, which captures and replays launches as CUDA does, and refuses allocation
+during a capture. Replayed steps are compared with the same steps run kernel by kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcc.device.tvm.cuda_graphs import Bucket, bucket_of
+from mlcc.engine.batch.batch import Batch, Capacity, PageList, int32
+from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.tables import CacheGroup
+from mlcc.model.model import Model
+from tests.e2e.demo.equality import greedy_tokens
+from tests.targets.cuda import emulation
+
+PAGE = 16
+PAGED, WINDOW = CacheGroup("paged", PAGE), CacheGroup("window", PAGE, 20)
+needs_device = pytest.mark.usefixtures("emulated")
+
+
+def capacity(*groups: CacheGroup) -> Capacity:
+    pools = [64] * len(groups)
+    return Capacity.of(groups, pools, vocab_size=1280, context=256, max_batch=6, max_step_tokens=32)
+
+
+def step(
+    capacity: Capacity,
+    chunks: Sequence[Sequence[int]],
+    lengths: Sequence[int],
+    first_pages: Sequence[int] = (),
+    sampled: int | None = None,
+) -> Batch:
+    """The last tokens of sequences of these lengths, each with its own pages, in every group; the
+    first `sampled` of them have a row of logits."""
+    lists = []
+    for s, length in enumerate(lengths):
+        first, lists_of = first_pages[s] if first_pages else 0, []
+        for group in capacity.groups:
+            slid = max(0, length - (group.window or length)) // PAGE
+            ids = range(first + slid, first + -(-length // PAGE))
+            lists_of.append(PageList(int32(ids), slid))
+        lists.append(lists_of)
+    writer = BatchWriter(capacity.layout)
+    for s, (tokens, length) in enumerate(zip(chunks, lengths, strict=True)):
+        first = writer.sequence(tokens, length - len(tokens), lists[s])
+        if sampled is None or s < sampled:
+            writer.row(first + len(tokens) - 1)
+    return writer.finish()
+
+
+def test_buckets() -> None:
+    here = capacity(PAGED)
+
+    def of(count: int, length: int) -> Bucket | None:
+        return bucket_of(step(here, [[5]] * count, [length] * count), here)
+
+    assert of(1, 7) == (1, 1, 1, 64) and of(3, 7) == (4, 4, 4, 64)
+    assert of(5, 7) == (6, 6, 6, 64)  # never more than the library was compiled for
+    assert of(4, 256) == (4, 4, 4, 64) and of(5, 256) == (6, 6, 6, 96)
+    assert of(0, 1) is None
+    assert bucket_of(step(here, [[5, 6]], [7]), here) is None
+    assert bucket_of(step(here, [[5], [6]], [7, 8], sampled=1), here) is None
+
+
+def test_every_group_has_its_size_in_a_bucket() -> None:
+    """At most what the group's lists have at their longest: those of a window stay short."""
+    here = capacity(PAGED, WINDOW)
+    batch = step(here, [[5]] * 5, [256] * 5)
+    assert batch.sizes == (5, 5, 5, 80, 10)
+    assert bucket_of(batch, here) == (6, 6, 6, 96, 30)
+
+
+@needs_device
+def test_no_replay_is_stale(demo_models: dict[str, Model]) -> None:
+    """Lengths, pages, tokens and the number of sequences change from step to step."""
+    executor: Any = demo_models["cuda"].executor
+    device, rng = emulation.device(), np.random.default_rng(0)
+    for pages in executor._caches:
+        pages.copyfrom(rng.standard_normal(pages.shape).astype(pages.dtype))
+    sizes: set[Bucket] = set()
+    seen: list[Any] = []
+    for turn in range(7):
+        count = int(rng.integers(1, 5))
+        lengths = rng.integers(1, 100, count).tolist()
+        tokens = [[t] for t in rng.integers(0, 1000, count).tolist()]
+        pages = (rng.permutation(4)[:count] * 16).tolist()
+        batch = step(executor.capacity, tokens, lengths, pages)
+        expected = executor.logits(batch)  # also appends, so both read the same pages
+        bucket = bucket_of(batch, executor.capacity)
+        assert bucket is not None
+        before = device.emulated_graph_launches()
+        logits = executor._run_decode(batch, executor._stage(batch)).numpy()
+        replays = device.emulated_graph_launches() - before
+        assert replays == 1 or bucket not in sizes, turn  # the first captures, if no test did yet
+        sizes.add(bucket)
+        assert np.isfinite(expected).all()
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-3)
+        seen.append(logits[0])
+    assert len(sizes) == 3 and len({row.tobytes() for row in seen}) == len(seen)
+
+
+@needs_device
+def test_answers_with_graphs_equal_those_without(demo_models: dict[str, Model]) -> None:
+    """Prompts of many lengths come and go, so that prefill steps run between replays."""
+    rng = np.random.default_rng(1)
+    prompts = [rng.integers(5, 1000, n).tolist() for n in (40, 3, 9)]
+    device = emulation.device()
+    before = device.emulated_graph_launches()
+    answers = greedy_tokens(demo_models["cuda"], prompts, 5)
+    assert device.emulated_graph_launches() > before
+    before = device.emulated_graph_launches()
+    assert greedy_tokens(demo_models["eager"], prompts, 5) == answers
+    assert device.emulated_graph_launches() == before
