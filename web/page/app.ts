@@ -7,16 +7,23 @@
 
 import { ApiError } from '../src/errors.js';
 import type { StoredModel } from '../src/model/store/catalog.js';
-import type { Action } from './advice.js';
-import { AllEngines, firstPlace, keyOf, picksOf, placeOf, type TabEngines } from './connection.js';
-import type { ModelPlace } from './engine_port.js';
-import { Library, openShelf } from './library.js';
-import { askedFor, look } from './model_choice.js';
+import type { ModelRef } from './engine_port.js';
+import {
+  AllEngines,
+  initialModel,
+  modelOptions,
+  parseRefKey,
+  refKey,
+  type TabEngines,
+} from './engines.js';
+import type { Action } from './error_advice.js';
+import { Library, openConversationStore } from './library.js';
+import { fetchOffer, modelParam } from './model_choice.js';
 import { ModelSession, type Phase } from './model_session.js';
 import { Server } from './server_engine.js';
-import { keepSettings, readSettings, type Settings } from './settings.js';
+import { readSettings, type Settings, saveSettings } from './settings.js';
 import { readSite, type Site } from './site.js';
-import { keep, type TextStore } from './storage.js';
+import { storeText, type TextStore } from './storage.js';
 import { Announcer } from './ui/announcer.js';
 import { ChatView } from './ui/chat_view.js';
 import { h } from './ui/dom.js';
@@ -32,7 +39,7 @@ import { type Choices, StartPanel, shortName } from './ui/start_panel.js';
 import { exportFile, importFile } from './ui/transfer.js';
 
 /** What the page stands on. */
-export interface Ground {
+export interface AppEnvironment {
   readonly engines: TabEngines;
   /** Of this tab: what is open, the draft, the key. null where the browser keeps nothing. */
   readonly tab: TextStore | null;
@@ -45,7 +52,7 @@ const NOT_KEPT = 'This browser keeps nothing for this page: conversations end wi
 
 export class App {
   readonly element: HTMLElement;
-  readonly #ground: Ground;
+  readonly #environment: AppEnvironment;
   readonly #engines: AllEngines;
   readonly #session: ModelSession;
   readonly #announcer = new Announcer();
@@ -61,21 +68,21 @@ export class App {
   #start: StartPanel | null = null;
   #choices: Choices = { offer: undefined, stored: [] };
 
-  constructor(ground: Ground) {
-    this.#ground = ground;
-    this.#engines = new AllEngines(ground.engines);
-    this.#settings = readSettings(ground.browser);
+  constructor(environment: AppEnvironment) {
+    this.#environment = environment;
+    this.#engines = new AllEngines(environment.engines);
+    this.#settings = readSettings(environment.browser);
     this.#session = new ModelSession(this.#engines, {
       phase: (phase) => this.#show(phase),
       progress: (event) => this.#loading?.add(event),
     });
     const channel = 'BroadcastChannel' in globalThis ? new BroadcastChannel('mlcc') : null;
-    const shelf = openShelf(() => this.#chat.note(NOT_KEPT));
-    this.#library = new Library(shelf, channel, (change) => {
+    const store = openConversationStore(() => this.#chat.note(NOT_KEPT));
+    this.#library = new Library(store, channel, (change) => {
       void this.#sidebar.refresh();
-      void this.#chat.heard(change);
+      void this.#chat.onLibraryChange(change);
     });
-    this.#chat = new ChatView(ground.tab, this.#library, this.#announcer, {
+    this.#chat = new ChatView(environment.tab, this.#library, this.#announcer, {
       model: () => this.#session.engine,
       settings: () => this.#settings,
       changed: () => this.#changed(),
@@ -91,7 +98,7 @@ export class App {
       this.#sidebar.toggle,
     );
     this.#dialog = new SettingsDialog(this.#settings, {
-      onChange: (settings) => this.#keep(settings),
+      onChange: (settings) => this.#saveSettings(settings),
       onRemove: (url) => this.#remove(url),
     });
     const main = h('main', 'main', this.#chat.log, this.#stage.element, this.#chat.dock);
@@ -106,43 +113,43 @@ export class App {
     acceptDrops({
       onFolder: (place) => this.#drop(place),
       onFiles: (files) => this.#chat.attach(files),
-      onFault: (error) => this.fail(error),
+      onError: (error) => this.fail(error),
     });
     const [site] = await Promise.all([readSite(page), this.#chat.resume()]);
     this.#site = site;
-    this.#engines.server = site.api === null ? null : new Server(site.api, this.#ground.tab);
+    this.#engines.server = site.api === null ? null : new Server(site.api, this.#environment.tab);
     let asked: string | null;
     try {
-      asked = site.gpu ? askedFor(page) : null;
+      asked = site.gpu ? modelParam(page) : null;
     } catch (error) {
-      this.#know({ offer: null });
+      this.#updateChoices({ offer: null });
       return this.#session.fail(error);
     }
     const hosted = asked ?? site.model;
     const found = site.gpu ? this.#findStored() : Promise.resolve([]);
-    const looked = hosted ? look(hosted) : Promise.resolve(null);
-    void looked.then((offer) => this.#know({ offer }));
+    const looked = hosted ? fetchOffer(hosted) : Promise.resolve(null);
+    void looked.then((offer) => this.#updateChoices({ offer }));
     await this.#connect(asked);
     await Promise.all([found, looked]);
   }
 
   /** Open a model, in place of the one that runs. */
-  async start(source: ModelPlace): Promise<void> {
+  async start(source: ModelRef): Promise<void> {
     await this.#session.start(source);
   }
 
   /** Show why something is no model; one that runs goes on. */
   fail(error: unknown): void {
-    if (this.#session.engine) this.#chat.tell(error);
+    if (this.#session.engine) this.#chat.showError(error);
     else this.#session.fail(error);
   }
 
   /** The model that this tab had, else the server's first, else a choice. */
   async #connect(asked: string | null): Promise<void> {
-    const kept = placeOf(this.#ground.tab?.getItem(LAST_MODEL) ?? '');
+    const kept = parseRefKey(this.#environment.tab?.getItem(LAST_MODEL) ?? '');
     try {
-      const models = await this.#engines.look();
-      const place = firstPlace(kept, asked, models, this.#site);
+      const models = await this.#engines.refreshModels();
+      const place = initialModel(kept, asked, models, this.#site);
       if (place) await this.start(place);
       else this.#session.choose();
     } catch (error) {
@@ -162,13 +169,13 @@ export class App {
     this.#stage.show(this.#panel(phase));
     this.#chat.isReady = phase.kind === 'running';
     this.#header.show(...this.#heading(phase));
-    this.#offer();
-    this.#mark();
-    if (phase.kind === 'choosing') this.#ground.tab?.removeItem(LAST_MODEL);
+    this.#updateOptions();
+    this.#updateLayout();
+    if (phase.kind === 'choosing') this.#environment.tab?.removeItem(LAST_MODEL);
     if (phase.kind !== 'running') return;
-    const key = keyOf(phase.source);
-    if (key) keep(this.#ground.tab, LAST_MODEL, key);
-    this.#chat.greet(phase.engine.facts);
+    const key = refKey(phase.source);
+    if (key) storeText(this.#environment.tab, LAST_MODEL, key);
+    this.#chat.greet(phase.engine.info);
   }
 
   #panel(phase: Phase): HTMLElement | null {
@@ -211,7 +218,7 @@ export class App {
             this.#chat.note(words);
             void this.#sidebar.refresh();
           },
-          onFault: (error) => this.#chat.tell(error),
+          onError: (error) => this.#chat.showError(error),
         }),
     });
   }
@@ -229,71 +236,73 @@ export class App {
   }
 
   #pick(key: string): void {
-    const place = placeOf(key);
+    const place = parseRefKey(key);
     if (place) void this.start(place);
     else this.#session.choose();
   }
 
-  #drop(place: ModelPlace): void {
+  #drop(place: ModelRef): void {
     if (this.#site.gpu) void this.start(place);
     else
-      this.#chat.tell(new Error('Here the server has the models: drop text files, not folders.'));
+      this.#chat.showError(
+        new Error('Here the server has the models: drop text files, not folders.'),
+      );
   }
 
   #changed(): void {
-    this.#mark();
+    this.#updateLayout();
     this.#sidebar.current = this.#chat.id;
   }
 
   /** What the style sheet lays out by. */
-  #mark(): void {
+  #updateLayout(): void {
     this.element.dataset['phase'] = this.#session.phase.kind;
     this.element.toggleAttribute('data-empty', this.#chat.isEmpty);
     this.#header.canClear = !this.#chat.isEmpty;
   }
 
   /** The models that can be had at once. */
-  #offer(): void {
-    const picks = picksOf(this.#engines.models, this.#site.gpu ? this.#choices : null);
+  #updateOptions(): void {
+    const picks = modelOptions(this.#engines.models, this.#site.gpu ? this.#choices : null);
     const { phase } = this.#session;
     const isOpen = phase.kind === 'running' || phase.kind === 'starting';
     // Without a server the start panel is the choice, until a model runs.
     const isShown = this.#engines.server !== null || isOpen;
-    this.#header.offer(isShown ? picks : [], isOpen ? keyOf(phase.source) : '');
+    this.#header.offer(isShown ? picks : [], isOpen ? refKey(phase.source) : '');
   }
 
   #openSettings(): void {
     const stored = this.#site.gpu ? this.#findStored() : Promise.resolve(null);
-    this.#dialog.open(this.#session.engine?.facts ?? null, stored);
+    this.#dialog.open(this.#session.engine?.info ?? null, stored);
   }
 
-  #keep(settings: Settings): void {
+  #saveSettings(settings: Settings): void {
     this.#settings = settings;
-    keepSettings(this.#ground.browser, settings);
+    saveSettings(this.#environment.browser, settings);
   }
 
   async #remove(url: string): Promise<readonly StoredModel[]> {
-    await this.#ground.engines.remove(url);
+    await this.#environment.engines.remove(url);
     return this.#findStored();
   }
 
   /** What is stored here; nothing where the browser stores nothing for the page. */
   async #findStored(): Promise<readonly StoredModel[]> {
-    const stored = await this.#ground.engines.stored().catch(() => []);
-    this.#know({ stored });
+    const stored = await this.#environment.engines.stored().catch(() => []);
+    this.#updateChoices({ stored });
     return stored;
   }
 
-  #know(choices: Partial<Choices>): void {
+  #updateChoices(choices: Partial<Choices>): void {
     this.#choices = { ...this.#choices, ...choices };
     this.#start?.show(this.#choices);
-    this.#offer();
+    this.#updateOptions();
   }
 
   /** Title and a word beside it. */
   #heading(phase: Phase): [string, string] {
     if (phase.kind === 'running') {
-      const { model, where } = phase.engine.facts;
+      const { model, where } = phase.engine.info;
       return [model, where === 'server' ? 'on this server' : 'on your GPU'];
     }
     if (phase.kind === 'starting') return [this.#nameOf(phase.source), 'starting'];
@@ -301,7 +310,7 @@ export class App {
     return ['mlcc', phase.kind === 'failed' ? 'not running' : ''];
   }
 
-  #nameOf(place: ModelPlace): string {
+  #nameOf(place: ModelRef): string {
     if (place.kind !== 'url') return place.name;
     const { offer, stored } = this.#choices;
     return (

@@ -7,7 +7,7 @@
 import { ApiError } from '../src/errors.js';
 import type { Timing } from '../src/openai/timing.js';
 import type { Attachment, Conversation, End, Figures, Message } from './conversation.js';
-import type { CallPiece, ChatEngine, ChatRequest } from './engine_port.js';
+import type { ChatEngine, ChatRequest, ToolCallDelta } from './engine_port.js';
 import { requestOf } from './request.js';
 import { type Settings, schemaOf } from './settings.js';
 
@@ -64,7 +64,7 @@ export class Chat {
   }
 
   /** Another answer beside this one; without one, to the last question. */
-  async again(engine: ChatEngine, settings: Settings, answer?: Message): Promise<void> {
+  async regenerate(engine: ChatEngine, settings: Settings, answer?: Message): Promise<void> {
     if (this.isBusy || this.#conversation.isEmpty) return;
     const leaf = this.#leaf;
     if (answer) this.#conversation.goTo(answer.parent);
@@ -72,7 +72,7 @@ export class Chat {
   }
 
   /** Go on with the last answer where it ended. */
-  async goOn(engine: ChatEngine, settings: Settings): Promise<void> {
+  async continueAnswer(engine: ChatEngine, settings: Settings): Promise<void> {
     const answer = this.#conversation.last;
     if (this.isBusy || answer?.role !== 'assistant') return;
     const request = requestOf(this.#conversation.messages, settings, true);
@@ -85,13 +85,13 @@ export class Chat {
   }
 
   /** What came of the last answer's calls, by their ids. */
-  async tell(
+  async sendToolResults(
     engine: ChatEngine,
     settings: Settings,
     results: ReadonlyMap<string, string>,
   ): Promise<void> {
     if (this.isBusy) return;
-    for (const [id, result] of results) this.#conversation.tell(id, result);
+    for (const [id, result] of results) this.#conversation.addToolResult(id, result);
     await this.#answer(engine, settings, { leaf: this.#leaf });
   }
 
@@ -106,7 +106,7 @@ export class Chat {
 
   async #answer(engine: ChatEngine, settings: Settings, before: Before): Promise<void> {
     const request = requestOf(this.#conversation.messages, settings);
-    const answer = this.#conversation.answer(engine.facts.model);
+    const answer = this.#conversation.answer(engine.info.model);
     if (schemaOf(settings)) answer.isJson = true;
     const failure = await this.#fill(engine, request, answer);
     if (!isNothing(answer)) return this.#finish(answer, failure);
@@ -183,7 +183,7 @@ function isRefusal(error: unknown): boolean {
 }
 
 /** The parts of one index make one call; `first` is how many there were before this stream. */
-function addCall(answer: Message, piece: CallPiece, first: number): void {
+function addCall(answer: Message, piece: ToolCallDelta, first: number): void {
   answer.toolCalls ??= [];
   const at = first + piece.index;
   const call = answer.toolCalls[at] ?? { id: '', name: '', arguments: '' };

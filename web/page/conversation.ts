@@ -52,7 +52,7 @@ export interface Message {
 }
 
 /** A conversation as it is kept, exported and imported. */
-export interface Stored {
+export interface StoredConversation {
   readonly version: 1;
   readonly id: string;
   title: string;
@@ -77,7 +77,7 @@ export class Conversation {
   readonly #dropped = new Set<string>();
   #isRenamed = false;
 
-  constructor(stored?: Stored) {
+  constructor(stored?: StoredConversation) {
     this.id = stored?.id ?? crypto.randomUUID();
     this.created = stored?.created ?? Date.now();
     this.#title = stored?.title ?? '';
@@ -116,7 +116,7 @@ export class Conversation {
   }
 
   /** What came of a tool's call. */
-  tell(toolCallId: string, content: string): Message {
+  addToolResult(toolCallId: string, content: string): Message {
     return this.#add('tool', { content, toolCallId });
   }
 
@@ -143,15 +143,15 @@ export class Conversation {
   }
 
   /** Which of how many stands here: 0 of 1 for a message that never had another beside it. */
-  place(message: Message): { index: number; count: number } {
-    const beside = this.#beside(message);
-    return { index: beside.indexOf(message), count: beside.length };
+  siblingIndex(message: Message): { index: number; count: number } {
+    const siblings = this.#siblings(message);
+    return { index: siblings.indexOf(message), count: siblings.length };
   }
 
   /** Read on at the message `step` places after this one, at the newest of what followed there. */
-  turn(message: Message, step: number): void {
-    const beside = this.#beside(message);
-    let at = beside[beside.indexOf(message) + step];
+  showSibling(message: Message, step: number): void {
+    const siblings = this.#siblings(message);
+    let at = siblings[siblings.indexOf(message) + step];
     while (at) {
       this.#leaf = at.id;
       at = this.#after(at.id).at(-1);
@@ -159,7 +159,7 @@ export class Conversation {
   }
 
   /** Take over what another tab has kept. */
-  merge(stored: Stored): void {
+  merge(stored: StoredConversation): void {
     if (!this.#isRenamed) this.#title = stored.title;
     for (const message of stored.messages) {
       if (this.#own.has(message.id) || this.#dropped.has(message.id)) continue;
@@ -171,7 +171,7 @@ export class Conversation {
   }
 
   /** As it is to be kept. */
-  snapshot(): Stored {
+  snapshot(): StoredConversation {
     const { id, created } = this;
     const messages = [...this.#messages.values()];
     return {
@@ -201,7 +201,7 @@ export class Conversation {
     return [...this.#messages.values()].filter((message) => message.parent === id);
   }
 
-  #beside(message: Message): Message[] {
+  #siblings(message: Message): Message[] {
     return this.#after(message.parent).filter(({ role }) => role === message.role);
   }
 }

@@ -13,22 +13,22 @@ import type { OnProgress } from '../src/worker/startup.js';
 import type { End } from './conversation.js';
 
 /** Where a model is: an address, a folder of the visitor's disk, or on the server by its name. */
-export type ModelPlace =
+export type ModelRef =
   | { readonly kind: 'url'; readonly url: string }
   | { readonly kind: 'folder'; readonly name: string; readonly folder: Folder }
   | { readonly kind: 'server'; readonly name: string };
 
 /** What the page shows of a model that runs. */
-export type Facts = TabFacts | ServerFacts;
+export type EngineInfo = TabEngineInfo | ServerEngineInfo;
 
 /** Of one on the visitor's GPU. */
-export type TabFacts = { readonly where: 'tab' } & Pick<
+export type TabEngineInfo = { readonly where: 'tab' } & Pick<
   TabInfo,
   'model' | 'adapter' | 'f16' | 'context' | 'bytes' | 'notes'
 >;
 
 /** Of one on the server. */
-export interface ServerFacts {
+export interface ServerEngineInfo {
   readonly where: 'server';
   readonly model: string;
   /** Tokens of the longest conversation; null if the server does not tell. */
@@ -63,32 +63,32 @@ export interface ChatRequest {
 }
 
 /** A part of a tool's call; those of one `index` make one. */
-export interface CallPiece {
+export interface ToolCallDelta {
   readonly index: number;
   readonly id?: string | null;
   readonly function?: { readonly name?: string | null; readonly arguments?: string | null };
 }
 
 /** A piece of an answer. The last ones say why it ended and what it took. */
-export interface Piece {
+export interface ChatDelta {
   readonly text: string;
   readonly reasoning?: string;
-  readonly calls?: readonly CallPiece[];
+  readonly calls?: readonly ToolCallDelta[];
   readonly finish?: End;
   readonly timing?: Timing;
 }
 
 export interface ChatEngine {
-  readonly facts: Facts;
+  readonly info: EngineInfo;
   /** Resolves, with the reason, when nothing more can be asked of it. */
   readonly lost: Promise<Error>;
-  stream(request: ChatRequest, signal: AbortSignal): AsyncIterable<Piece>;
+  stream(request: ChatRequest, signal: AbortSignal): AsyncIterable<ChatDelta>;
   /** Give the GPU's memory back. */
   close(): Promise<void>;
 }
 
 export interface Engines {
-  open(place: ModelPlace, onProgress: OnProgress, signal: AbortSignal): Promise<ChatEngine>;
+  open(place: ModelRef, onProgress: OnProgress, signal: AbortSignal): Promise<ChatEngine>;
   stored(): Promise<readonly StoredModel[]>;
   remove(url: string): Promise<void>;
 }

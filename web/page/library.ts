@@ -7,8 +7,8 @@
  */
 
 import { type DBSchema, type IDBPDatabase, openDB } from 'idb';
-import { type Conversation, type Stored, titleOf } from './conversation.js';
-import { isStored } from './stored.js';
+import { type Conversation, type StoredConversation, titleOf } from './conversation.js';
+import { isStored } from './conversation_json.js';
 
 /** What the list shows. */
 export interface Summary {
@@ -24,26 +24,29 @@ export interface Change {
 }
 
 /** Where records lie; a Map behind it does as well. */
-export interface Shelf {
+export interface ConversationStore {
   /** Read a record and write what `change` makes of it, in one transaction. */
-  update(id: string, change: (kept: Stored | undefined) => Stored | null): Promise<void>;
-  get(id: string): Promise<Stored | undefined>;
-  all(): Promise<Stored[]>;
+  update(
+    id: string,
+    change: (kept: StoredConversation | undefined) => StoredConversation | null,
+  ): Promise<void>;
+  get(id: string): Promise<StoredConversation | undefined>;
+  all(): Promise<StoredConversation[]>;
   remove(id: string): Promise<void>;
 }
 
 export class Library {
-  readonly #shelf: Promise<Shelf>;
+  readonly #store: Promise<ConversationStore>;
   readonly #channel: BroadcastChannel | null;
   /** Kept before: one that is gone then was removed by another tab, and stays so. */
   readonly #known = new Set<string>();
 
   constructor(
-    shelf: Promise<Shelf>,
+    store: Promise<ConversationStore>,
     channel: BroadcastChannel | null,
     onChange: (c: Change) => void,
   ) {
-    this.#shelf = shelf;
+    this.#store = store;
     this.#channel = channel;
     channel?.addEventListener('message', ({ data }: MessageEvent<Change>) => onChange(data));
   }
@@ -63,8 +66,8 @@ export class Library {
       .sort((a, b) => b.updated - a.updated);
   }
 
-  async get(id: string): Promise<Stored | undefined> {
-    const kept = await (await this.#shelf).get(id);
+  async get(id: string): Promise<StoredConversation | undefined> {
+    const kept = await (await this.#store).get(id);
     if (!isStored(kept)) return undefined;
     this.#known.add(id);
     return kept;
@@ -73,84 +76,87 @@ export class Library {
   /** Keep a conversation, and what another tab added to it. An empty one is not kept. */
   async save(conversation: Conversation): Promise<void> {
     if (conversation.isEmpty && !this.#known.has(conversation.id)) return;
-    await (await this.#shelf).update(conversation.id, (kept) => {
+    await (await this.#store).update(conversation.id, (kept) => {
       if (!kept && this.#known.has(conversation.id)) return null;
       if (isStored(kept)) conversation.merge(kept);
       return conversation.snapshot();
     });
     this.#known.add(conversation.id);
-    this.#tell('saved', conversation.id);
+    this.#notify('saved', conversation.id);
   }
 
   async rename(id: string, title: string): Promise<void> {
-    await (await this.#shelf).update(id, (kept) => (kept ? { ...kept, title } : null));
-    this.#tell('saved', id);
+    await (await this.#store).update(id, (kept) => (kept ? { ...kept, title } : null));
+    this.#notify('saved', id);
   }
 
   async remove(id: string): Promise<void> {
-    await (await this.#shelf).remove(id);
-    this.#tell('removed', id);
+    await (await this.#store).remove(id);
+    this.#notify('removed', id);
   }
 
   /** Conversations as they are kept; one whose only question was refused has nothing in it. */
-  async all(): Promise<Stored[]> {
-    const all = await (await this.#shelf).all();
+  async all(): Promise<StoredConversation[]> {
+    const all = await (await this.#store).all();
     return all.filter((kept) => isStored(kept) && kept.messages.length > 0);
   }
 
   /** Take conversations from an export; one that is here already stands beside it as another. */
-  async add(conversations: readonly Stored[]): Promise<void> {
-    const shelf = await this.#shelf;
+  async add(conversations: readonly StoredConversation[]): Promise<void> {
+    const store = await this.#store;
     for (const given of conversations) {
-      const isHere = (await shelf.get(given.id)) !== undefined;
+      const isHere = (await store.get(given.id)) !== undefined;
       const kept = isHere ? { ...given, id: crypto.randomUUID() } : given;
-      await shelf.update(kept.id, () => kept);
-      this.#tell('saved', kept.id);
+      await store.update(kept.id, () => kept);
+      this.#notify('saved', kept.id);
     }
   }
 
-  #tell(kind: Change['kind'], id: string): void {
+  #notify(kind: Change['kind'], id: string): void {
     this.#channel?.postMessage({ kind, id } satisfies Change);
   }
 }
 
 interface Schema extends DBSchema {
-  conversations: { key: string; value: Stored };
+  conversations: { key: string; value: StoredConversation };
 }
 
-/** The database, or a shelf that lasts as long as the tab where the browser refuses one. */
-export async function openShelf(onForgetful: () => void): Promise<Shelf> {
+/** The database, or a store that lasts as long as the tab where the browser refuses one. */
+export async function openConversationStore(onForgetful: () => void): Promise<ConversationStore> {
   try {
-    return new DatabaseShelf(
+    return new DatabaseStore(
       await openDB<Schema>('mlcc', 1, {
         upgrade: (database) => void database.createObjectStore('conversations', { keyPath: 'id' }),
       }),
     );
   } catch {
     onForgetful();
-    return new MapShelf();
+    return new MemoryConversationStore();
   }
 }
 
-class DatabaseShelf implements Shelf {
+class DatabaseStore implements ConversationStore {
   readonly #database: IDBPDatabase<Schema>;
 
   constructor(database: IDBPDatabase<Schema>) {
     this.#database = database;
   }
 
-  async update(id: string, change: (kept: Stored | undefined) => Stored | null): Promise<void> {
+  async update(
+    id: string,
+    change: (kept: StoredConversation | undefined) => StoredConversation | null,
+  ): Promise<void> {
     const { store, done } = this.#database.transaction('conversations', 'readwrite');
     const made = change(await store.get(id));
     if (made) await store.put(made);
     await done;
   }
 
-  get(id: string): Promise<Stored | undefined> {
+  get(id: string): Promise<StoredConversation | undefined> {
     return this.#database.get('conversations', id);
   }
 
-  all(): Promise<Stored[]> {
+  all(): Promise<StoredConversation[]> {
     return this.#database.getAll('conversations');
   }
 
@@ -160,19 +166,22 @@ class DatabaseShelf implements Shelf {
 }
 
 /** Records in memory. */
-export class MapShelf implements Shelf {
-  readonly #kept = new Map<string, Stored>();
+export class MemoryConversationStore implements ConversationStore {
+  readonly #kept = new Map<string, StoredConversation>();
 
-  async update(id: string, change: (kept: Stored | undefined) => Stored | null): Promise<void> {
+  async update(
+    id: string,
+    change: (kept: StoredConversation | undefined) => StoredConversation | null,
+  ): Promise<void> {
     const made = change(structuredClone(this.#kept.get(id)));
     if (made) this.#kept.set(id, made);
   }
 
-  async get(id: string): Promise<Stored | undefined> {
+  async get(id: string): Promise<StoredConversation | undefined> {
     return structuredClone(this.#kept.get(id));
   }
 
-  async all(): Promise<Stored[]> {
+  async all(): Promise<StoredConversation[]> {
     return structuredClone([...this.#kept.values()]);
   }
 
@@ -181,7 +190,7 @@ export class MapShelf implements Shelf {
   }
 }
 
-function textOf({ title, messages }: Stored): string {
+function textOf({ title, messages }: StoredConversation): string {
   const said = messages.map(({ content, attachments }) =>
     [content, ...(attachments ?? []).map(({ name }) => name)].join('\n'),
   );

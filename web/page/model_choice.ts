@@ -16,13 +16,13 @@ export interface Offer {
 const BARE_HOST = /^[\w-]+(\.[\w-]+)+(:\d+)?(\/|$)/;
 
 /** The address in `?model=`, if any. Raises DownloadError if it is none. */
-export function askedFor(page: URL): string | null {
+export function modelParam(page: URL): string | null {
   const asked = page.searchParams.get('model');
-  return asked ? address(asked, page) : null;
+  return asked ? modelAddress(asked, page) : null;
 }
 
 /** The whole address of a model's folder as typed. Raises DownloadError if it is none. */
-export function address(typed: string, page: URL): string {
+export function modelAddress(typed: string, page: URL): string {
   const text = typed.trim();
   const { folder, manifest } = modelUrl(BARE_HOST.test(text) ? `https://${text}` : text, page.href);
   const isUsual = manifest === 'mlcc.json';
@@ -30,7 +30,7 @@ export function address(typed: string, page: URL): string {
 }
 
 /** What stands at the address, or null if nothing that is a model does. */
-export async function look(url: string): Promise<Offer | null> {
+export async function fetchOffer(url: string): Promise<Offer | null> {
   try {
     const { folder, manifest } = modelUrl(url);
     const answer = await fetch(fileUrl(folder, manifest));

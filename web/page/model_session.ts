@@ -7,14 +7,14 @@
  */
 
 import type { Progress } from '../src/worker/startup.js';
-import type { ChatEngine, Engines, ModelPlace } from './engine_port.js';
+import type { ChatEngine, Engines, ModelRef } from './engine_port.js';
 
 export type Phase =
   | { readonly kind: 'connecting' }
   | { readonly kind: 'locked'; readonly wasWrong: boolean }
   | { readonly kind: 'choosing' }
-  | { readonly kind: 'starting'; readonly source: ModelPlace }
-  | { readonly kind: 'running'; readonly engine: ChatEngine; readonly source: ModelPlace }
+  | { readonly kind: 'starting'; readonly source: ModelRef }
+  | { readonly kind: 'running'; readonly engine: ChatEngine; readonly source: ModelRef }
   | { readonly kind: 'failed'; readonly error: unknown };
 
 export interface SessionEvents {
@@ -26,7 +26,7 @@ export class ModelSession {
   readonly #engines: Engines;
   readonly #events: SessionEvents;
   #phase: Phase = { kind: 'connecting' };
-  #source: ModelPlace | null = null;
+  #source: ModelRef | null = null;
   /** Of the start or the model that is current; aborted when it no longer is. */
   #current = new AbortController();
 
@@ -45,7 +45,7 @@ export class ModelSession {
   }
 
   /** Open a model in place of what is there. Failures are a phase, not thrown. */
-  async start(source: ModelPlace): Promise<void> {
+  async start(source: ModelRef): Promise<void> {
     const current = this.#begin(source);
     try {
       const engine = await this.#engines.open(
@@ -91,7 +91,7 @@ export class ModelSession {
     this.#to({ kind: 'failed', error });
   }
 
-  #begin(source: ModelPlace): AbortSignal {
+  #begin(source: ModelRef): AbortSignal {
     this.#end();
     this.#source = source;
     this.#current = new AbortController();
@@ -99,7 +99,7 @@ export class ModelSession {
     return this.#current.signal;
   }
 
-  #run(engine: ChatEngine, source: ModelPlace, current: AbortSignal): void {
+  #run(engine: ChatEngine, source: ModelRef, current: AbortSignal): void {
     this.#to({ kind: 'running', engine, source });
     void engine.lost.then((error) => {
       if (!current.aborted) this.fail(error);

@@ -5,20 +5,20 @@ import type { Message } from './conversation.js';
 import type { ChatRequest, RequestMessage } from './engine_port.js';
 import { requestFields, type Settings, schemaOf, toolsOf } from './settings.js';
 
-/** `goesOn`: the last message is an answer, to be gone on with where it ended. */
+/** `continues`: the last message is an answer, to be gone on with where it ended. */
 export function requestOf(
   messages: readonly Message[],
   settings: Settings,
-  goesOn = false,
+  continues = false,
 ): ChatRequest {
   const system = settings.system.trim();
   const schema = schemaOf(settings);
   const tools = toolsOf(settings);
-  const said = messages.map(requestMessage);
-  const last = said.at(-1);
-  if (goesOn && last) said.splice(-1, 1, { ...last, prefix: true });
+  const history = messages.map(requestMessage);
+  const last = history.at(-1);
+  if (continues && last) history.splice(-1, 1, { ...last, prefix: true });
   return {
-    messages: [...(system ? [{ role: 'system' as const, content: system }] : []), ...said],
+    messages: [...(system ? [{ role: 'system' as const, content: system }] : []), ...history],
     ...requestFields(settings),
     ...(schema && {
       response_format: { type: 'json_schema', json_schema: { name: 'answer', schema } },
@@ -27,7 +27,7 @@ export function requestOf(
   };
 }
 
-/** Reasoning is not sent back: templates leave it out of what was said. */
+/** Reasoning is not sent back: templates omit it. */
 function requestMessage(message: Message): RequestMessage {
   const { role, content, attachments, toolCalls, toolCallId } = message;
   if (role === 'tool') return { role, content, tool_call_id: toolCallId ?? '' };

@@ -8,9 +8,9 @@ import { MlccError } from '../src/errors.js';
 import { Completions } from '../src/openai/completions.js';
 import { readWhole } from '../src/openai/sse.js';
 import type { Timing } from '../src/openai/timing.js';
-import type { ChatEngine, ChatRequest, Piece, ServerFacts } from './engine_port.js';
-import { type ChatChunk, pieces } from './pieces.js';
-import { keep, type TextStore } from './storage.js';
+import { type ChatChunk, deltas } from './deltas.js';
+import type { ChatDelta, ChatEngine, ChatRequest, ServerEngineInfo } from './engine_port.js';
+import { storeText, type TextStore } from './storage.js';
 
 /** The server gives no answer at all. */
 export class UnreachableError extends MlccError {
@@ -53,7 +53,7 @@ export class Server {
 
   set key(key: string) {
     this.#key = key.trim();
-    keep(this.#store, KEY, this.#key);
+    storeText(this.#store, KEY, this.#key);
   }
 
   /** Raises ApiError, 401 where a key is missing or wrong, or UnreachableError. */
@@ -67,14 +67,14 @@ export class Server {
   }
 
   engine({ name, context }: ServerModel): ChatEngine {
-    const facts = {
+    const info = {
       where: 'server',
       model: name,
       context,
       address: this.#base,
       notes: [],
     } as const;
-    return new ServerEngine(facts, (path, body, signal) => {
+    return new ServerEngine(info, (path, body, signal) => {
       const headers = { 'content-type': 'application/json' };
       const sent = { method: 'POST', headers, body: JSON.stringify(body) };
       return this.#ask(`v1${path}`, { ...sent, ...(signal && { signal }) });
@@ -96,27 +96,30 @@ export class Server {
 }
 
 class ServerEngine implements ChatEngine {
-  readonly facts: ServerFacts;
+  readonly info: ServerEngineInfo;
   /** A server that does not answer now may do so later: that is each request's to say. */
   readonly lost = new Promise<Error>(() => {});
   readonly #completions: Completions<Body, { usage?: Usage | null }, ChatChunk>;
   #timing: Timing | null = null;
 
   constructor(
-    facts: ServerFacts,
+    info: ServerEngineInfo,
     post: (path: string, body: unknown, signal?: AbortSignal) => Promise<Response>,
   ) {
-    this.facts = facts;
+    this.info = info;
     this.#completions = new Completions('/chat/completions', post, (timing) => {
       this.#timing = timing;
     });
   }
 
-  async *stream(request: ChatRequest, signal: AbortSignal): AsyncGenerator<Piece, void, undefined> {
+  async *stream(
+    request: ChatRequest,
+    signal: AbortSignal,
+  ): AsyncGenerator<ChatDelta, void, undefined> {
     this.#timing = null;
-    const body = { ...request, model: this.facts.model, stream: true as const };
+    const body = { ...request, model: this.info.model, stream: true as const };
     const chunks = await this.#completions.create(body, { signal });
-    yield* pieces(chunks, () => this.#timing);
+    yield* deltas(chunks, () => this.#timing);
   }
 
   async close(): Promise<void> {}

@@ -4,7 +4,7 @@
  * say; the bounds here only shape the form's fields.
  */
 
-import { keep, type TextStore } from './storage.js';
+import { storeText, type TextStore } from './storage.js';
 
 export interface Settings {
   system: string;
@@ -152,8 +152,8 @@ export function readSettings(store: TextStore | null): Settings {
   return settings;
 }
 
-export function keepSettings(store: TextStore | null, settings: Settings): void {
-  keep(store, KEY, JSON.stringify(settings));
+export function saveSettings(store: TextStore | null, settings: Settings): void {
+  storeText(store, KEY, JSON.stringify(settings));
 }
 
 /** The fields of a request for what is set. */

@@ -12,19 +12,19 @@ export interface Site {
   readonly gpu: boolean;
 }
 
-interface Told {
+interface SiteJson {
   readonly api?: string | null;
   readonly model?: string | null;
 }
 
 /** Never fails: what cannot be read is a page on its own. */
 export async function readSite(page: URL): Promise<Site> {
-  const told = await fetch(new URL('site.json', page))
-    .then((answer): Promise<Told> | Told => (answer.ok ? answer.json() : {}))
-    .catch((): Told => ({}));
-  const model = told.model === undefined ? 'model/' : told.model;
+  const json = await fetch(new URL('site.json', page))
+    .then((answer): Promise<SiteJson> | SiteJson => (answer.ok ? answer.json() : {}))
+    .catch((): SiteJson => ({}));
+  const model = json.model === undefined ? 'model/' : json.model;
   return {
-    api: told.api == null ? null : plainUrl(told.api, page),
+    api: json.api == null ? null : plainUrl(json.api, page),
     model: model === null ? null : plainUrl(model, page),
     gpu: model !== null,
   };

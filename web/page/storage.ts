@@ -17,7 +17,7 @@ export function storageOr(name: () => TextStore): TextStore | null {
 }
 
 /** Keep a value. Where there is no room or no storage, it lasts as long as the page. */
-export function keep(store: TextStore | null, key: string, value: string): void {
+export function storeText(store: TextStore | null, key: string, value: string): void {
   try {
     store?.setItem(key, value);
   } catch {

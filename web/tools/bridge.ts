@@ -14,9 +14,9 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { PlainRequest } from '../src/worker/messages.js';
-import { chromiumHome, type Home, nodeHome } from './homes.js';
+import { type BridgeEngine, openInChromium, openInNode } from './bridge_engines.js';
 
-const HOMES = { node: nodeHome, chromium: chromiumHome };
+const OPENERS = { node: openInNode, chromium: openInChromium };
 
 async function main(): Promise<void> {
   const { values } = parseArgs({
@@ -31,10 +31,10 @@ async function main(): Promise<void> {
   if (!model || (mode !== 'node' && mode !== 'chromium')) {
     throw new Error('type: node dist/bridge.mjs --mode node|chromium --model FOLDER [--port N]');
   }
-  const adapters = Object.fromEntries(adapter.map(parted));
-  const home = await HOMES[mode](model, join(import.meta.dirname, 'lib'), adapters);
+  const adapters = Object.fromEntries(adapter.map(parseAdapter));
+  const engine = await OPENERS[mode](model, join(import.meta.dirname, 'lib'), adapters);
   const server = createServer((request, response) => {
-    answer(home, request, response).catch((error: unknown) => {
+    answer(engine, request, response).catch((error: unknown) => {
       console.error(error);
       response.destroy();
     });
@@ -42,23 +42,23 @@ async function main(): Promise<void> {
   server.listen(Number(port), '127.0.0.1', () => {
     console.log(JSON.stringify({ port: (server.address() as AddressInfo).port, mode }));
   });
-  const stop = (): void => void home.close().finally(() => process.exit(0));
+  const stop = (): void => void engine.close().finally(() => process.exit(0));
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
 }
 
 /** NAME=FOLDER. */
-function parted(given: string): [name: string, folder: string] {
+function parseAdapter(given: string): [name: string, folder: string] {
   const at = given.indexOf('=');
   if (at < 1) throw new Error(`--adapter ${given}: type --adapter NAME=FOLDER`);
   return [given.slice(0, at), given.slice(at + 1)];
 }
 
-async function answer(home: Home, request: IncomingMessage, response: ServerResponse) {
+async function answer(engine: BridgeEngine, request: IncomingMessage, response: ServerResponse) {
   const gone = new AbortController();
   response.on('close', () => gone.abort(new Error('the client went away')));
   try {
-    const made = await home.fetch(await plain(request), gone.signal);
+    const made = await engine.fetch(await plain(request), gone.signal);
     response.writeHead(made.status, Object.fromEntries(made.headers));
     response.flushHeaders();
     for await (const part of made.body ?? []) response.write(part);

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { type BrowserContext, chromium } from 'playwright-core';
 import { SLOW_IN_SOFTWARE } from './dawn.js';
 
-const PLACES = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
+const PATHS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
 const FLAGS = [
   '--headless=new',
   '--no-sandbox',
@@ -29,7 +29,7 @@ export interface Browser {
 
 /** Where Chromium is (`CHROMIUM` says otherwise), or undefined. */
 export function chromiumPath(): string | undefined {
-  return [process.env['CHROMIUM'] ?? '', ...PLACES].find((path) => path && existsSync(path));
+  return [process.env['CHROMIUM'] ?? '', ...PATHS].find((path) => path && existsSync(path));
 }
 
 export async function launchChromium(flags: readonly string[] = []): Promise<Browser> {

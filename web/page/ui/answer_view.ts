@@ -5,7 +5,7 @@ import { copyButton } from './copy.js';
 import { button, h, setText } from './dom.js';
 import { icon } from './icons.js';
 import { codeBlock, MarkdownView } from './markdown_view.js';
-import { figuresOf, type MessageEvents, type Standing, turner } from './message_foot.js';
+import { figuresOf, type MessageEvents, type MessageState, siblingSwitch } from './message_foot.js';
 import { callViews, resultsForm } from './tool_view.js';
 
 export class AnswerView {
@@ -35,24 +35,24 @@ export class AnswerView {
   }
 
   /** Show what the message holds now. */
-  update(standing: Standing): void {
+  update(state: MessageState): void {
     const { content, end, reasoning = '', toolCalls = [] } = this.#message;
-    const { index, count } = this.#events.place(this.#message);
+    const { index, count } = this.#events.siblingIndex(this.#message);
     const calls = toolCalls.reduce(
       (sum, call) => sum + call.name.length + call.arguments.length,
       0,
     );
     const lengths = `${content.length} ${reasoning.length} ${calls}`;
-    const shown = `${end} ${standing.isLast} ${standing.canAsk} ${index} ${count} ${lengths}`;
+    const shown = `${end} ${state.isLast} ${state.canAsk} ${index} ${count} ${lengths}`;
     if (shown === this.#shown) return;
     this.#shown = shown;
     const isWhole = end !== undefined;
     this.#drawThought(reasoning, isWhole);
     this.#drawText(content, isWhole);
-    this.#drawCalls(standing);
+    this.#drawCalls(state);
     this.#waiting.hidden = isWhole || content !== '' || calls > 0;
     this.element.setAttribute('aria-busy', String(!isWhole));
-    this.#foot.replaceChildren(...(isWhole ? this.#footOf(standing) : []));
+    this.#foot.replaceChildren(...(isWhole ? this.#footOf(state) : []));
   }
 
   #drawThought(reasoning: string, isWhole: boolean): void {
@@ -71,7 +71,7 @@ export class AnswerView {
     else this.#text.update(content, isWhole);
   }
 
-  #drawCalls({ isLast, canAsk }: Standing): void {
+  #drawCalls({ isLast, canAsk }: MessageState): void {
     const { toolCalls = [], end } = this.#message;
     this.#calls.hidden = toolCalls.length === 0;
     if (toolCalls.length === 0) return;
@@ -83,18 +83,18 @@ export class AnswerView {
     this.#calls.replaceChildren(...views, ...(form ? [form] : []));
   }
 
-  #footOf({ isLast, canAsk }: Standing): HTMLElement[] {
+  #footOf({ isLast, canAsk }: MessageState): HTMLElement[] {
     const { end, toolCalls } = this.#message;
     const made: HTMLElement[] = [copyButton('answer', () => this.#message.content)];
     if (canAsk) {
-      const again = () => this.#events.onAgain(this.#message);
+      const again = () => this.#events.onRegenerate(this.#message);
       made.push(button('Answer again', 'icon', again, icon('again')));
     }
     const isCut = end === 'length' || end === 'stopped' || end === 'interrupted';
     if (canAsk && isLast && isCut && !toolCalls?.length) {
-      made.push(button('Go on', 'quiet', () => this.#events.onGoOn(), icon('goOn')));
+      made.push(button('Go on', 'quiet', () => this.#events.onContinue(), icon('goOn')));
     }
-    const turn = turner(this.#message, this.#events);
+    const turn = siblingSwitch(this.#message, this.#events);
     if (turn) made.push(turn);
     const words = figuresOf(this.#message);
     if (words) made.push(h('p', 'figures', words));

@@ -4,14 +4,14 @@
  * kept by `library.ts`.
  */
 
-import { wordsOf } from '../advice.js';
 import { Chat } from '../chat.js';
 import { type Attachment, Conversation, type Message } from '../conversation.js';
-import type { ChatEngine, Facts } from '../engine_port.js';
+import type { ChatEngine, EngineInfo } from '../engine_port.js';
+import { errorText } from '../error_advice.js';
 import type { Change, Library } from '../library.js';
 import { Sentences } from '../sentences.js';
 import type { Settings } from '../settings.js';
-import { keep, type TextStore } from '../storage.js';
+import { storeText, type TextStore } from '../storage.js';
 import type { Announcer } from './announcer.js';
 import { Composer } from './composer.js';
 import { h, setText } from './dom.js';
@@ -57,20 +57,22 @@ export class ChatView {
     this.#announcer = announcer;
     this.#chat = this.#newChat(this.#conversation);
     this.#log = new Log(() => this.#conversation.messages, {
-      place: (message) => this.#conversation.place(message),
-      onTurn: (message, step) => this.#turn(message, step),
-      onAgain: (answer) => this.#with((model, set) => this.#chat.again(model, set, answer)),
-      onGoOn: () => this.#with((model, set) => this.#chat.goOn(model, set)),
+      siblingIndex: (message) => this.#conversation.siblingIndex(message),
+      onSwitch: (message, step) => this.#turn(message, step),
+      onRegenerate: (answer) =>
+        this.#with((model, set) => this.#chat.regenerate(model, set, answer)),
+      onContinue: () => this.#with((model, set) => this.#chat.continueAnswer(model, set)),
       onEdit: (question, text) =>
         this.#with((model, set) =>
           this.#chat.ask(model, set, text, question.attachments, question),
         ),
-      onResults: (results) => this.#with((model, set) => this.#chat.tell(model, set, results)),
+      onResults: (results) =>
+        this.#with((model, set) => this.#chat.sendToolResults(model, set, results)),
     });
     this.#composer = new Composer(store, {
       onSend: (text, attachments) => this.#ask(text, attachments),
       onStop: () => this.#chat.stop(),
-      onFault: (error) => this.tell(error),
+      onError: (error) => this.showError(error),
     });
     const welcome = h('p', 'welcome', 'What would you like to talk about?');
     this.log = h('div', 'log-place', welcome, this.#log.element);
@@ -133,7 +135,7 @@ export class ChatView {
   }
 
   /** Another tab kept or deleted a conversation. */
-  async heard({ kind, id }: Change): Promise<void> {
+  async onLibraryChange({ kind, id }: Change): Promise<void> {
     if (id !== this.id) return;
     if (kind === 'removed') {
       this.begin();
@@ -146,10 +148,10 @@ export class ChatView {
   }
 
   /** A model runs now: say what should be known of it, and let the visitor write. */
-  greet(facts: Facts): void {
+  greet(info: EngineInfo): void {
     this.#notices.clear();
-    for (const note of facts.notes) this.#notices.add(note, 'note');
-    this.#announcer.say(`${facts.model} is ready.`);
+    for (const note of info.notes) this.#notices.add(note, 'note');
+    this.#announcer.say(`${info.model} is ready.`);
     this.#measure();
     this.#composer.focus();
   }
@@ -160,8 +162,8 @@ export class ChatView {
   }
 
   /** Say what went wrong beside the conversation. */
-  tell(error: unknown): void {
-    this.#notices.add(wordsOf(error), 'error');
+  showError(error: unknown): void {
+    this.#notices.add(errorText(error), 'error');
   }
 
   /** Say what should be known. */
@@ -186,7 +188,7 @@ export class ChatView {
   #show(conversation: Conversation): void {
     this.#conversation = conversation;
     this.#chat = this.#newChat(conversation);
-    keep(this.#store, OPEN, conversation.id);
+    storeText(this.#store, OPEN, conversation.id);
     this.#listed();
   }
 
@@ -206,12 +208,12 @@ export class ChatView {
       await this.#library.save(conversation);
       this.#context.changed();
     } catch (error) {
-      this.tell(new Error(`The browser did not keep this conversation: ${wordsOf(error)}`));
+      this.showError(new Error(`The browser did not keep this conversation: ${errorText(error)}`));
     }
   }
 
   #ask(question: string, attachments: readonly Attachment[]): void {
-    if (this.#context.model()) keep(this.#store, OPEN, this.id);
+    if (this.#context.model()) storeText(this.#store, OPEN, this.id);
     else this.#composer.offer(question, attachments); // the model has just gone
     this.#with((model, settings) => this.#chat.ask(model, settings, question, attachments));
   }
@@ -224,7 +226,7 @@ export class ChatView {
 
   #turn(message: Message, step: number): void {
     if (this.#chat.isBusy) return;
-    this.#conversation.turn(message, step);
+    this.#conversation.showSibling(message, step);
     this.#log.listed();
     void this.#save();
   }
@@ -252,7 +254,7 @@ export class ChatView {
     this.#announcer.say(this.#sentences.rest(answer.content));
     if (answer.end === 'stopped') this.#announcer.say('Stopped.');
     // A model that is gone says so itself, in the stage.
-    if (error && this.#context.model() && !this.#context.failed(error)) this.tell(error);
+    if (error && this.#context.model() && !this.#context.failed(error)) this.showError(error);
     this.#context.changed();
   }
 
@@ -260,13 +262,13 @@ export class ChatView {
     this.#composer.isBusy = false;
     this.#composer.offer(question.content, question.attachments);
     this.#log.listed();
-    if (!this.#context.failed(error)) this.tell(error);
+    if (!this.#context.failed(error)) this.showError(error);
     this.#context.changed();
   }
 
   /** How much of the context the conversation takes. */
   #measure(): void {
-    const context = this.#context.model()?.facts.context;
+    const context = this.#context.model()?.info.context;
     const figures = this.#conversation.messages.findLast((message) => message.figures)?.figures;
     const used = figures ? figures.promptTokens + figures.tokens : 0;
     const most = context ? ` of ${context.toLocaleString('en')}` : '';

@@ -5,7 +5,7 @@
 
 import { readAttachment } from '../attachments.js';
 import type { Attachment } from '../conversation.js';
-import { keep, type TextStore } from '../storage.js';
+import { storeText, type TextStore } from '../storage.js';
 import { button, h, relabel } from './dom.js';
 import { perFrame } from './frame.js';
 import { icon } from './icons.js';
@@ -14,7 +14,7 @@ export interface ComposerEvents {
   onSend(text: string, attachments: readonly Attachment[]): void;
   onStop(): void;
   /** A file could not be attached. */
-  onFault(error: unknown): void;
+  onError(error: unknown): void;
 }
 
 const DRAFT = 'mlcc.draft.1';
@@ -73,7 +73,7 @@ export class Composer {
       try {
         this.#attachments.push(await readAttachment(file));
       } catch (error) {
-        this.#events.onFault(error);
+        this.#events.onError(error);
       }
     }
     this.#changed();
@@ -119,7 +119,7 @@ export class Composer {
   }
 
   #changed(): void {
-    keep(this.#store, DRAFT, this.#field.value);
+    storeText(this.#store, DRAFT, this.#field.value);
     // Not `disabled`: a button that loses the focus while it has it strands the keyboard.
     this.#button.setAttribute('aria-disabled', String(this.#isEmpty && !this.#isBusy));
     this.#chips.hidden = this.#attachments.length === 0;

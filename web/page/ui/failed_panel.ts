@@ -1,6 +1,6 @@
 /** The panel after a failure: what happened, what to do next, buttons that do it. */
 
-import { type Action, advise, wordsOf } from '../advice.js';
+import { type Action, advise, errorText } from '../error_advice.js';
 import { button, h } from './dom.js';
 
 /** A panel for any thrown value. */
@@ -15,7 +15,7 @@ export function failedPanel(error: unknown, act: (action: Action) => void): HTML
     { class: 'panel failed', attributes },
     h('h2', { attributes: { id: 'panel-title', tabindex: '-1' } }, advice.title),
     h('p', 'lead', advice.next),
-    h('p', 'words', wordsOf(error)),
+    h('p', 'words', errorText(error)),
     h('div', 'actions', ...buttons),
   );
 }

@@ -2,18 +2,18 @@
 
 import { droppedFolder } from '../../src/model/download/dropped_folder.js';
 import { folderOf } from '../../src/model/download/folder.js';
-import type { ModelPlace } from '../engine_port.js';
+import type { ModelRef } from '../engine_port.js';
 
 /** What is done with what was dropped, or with the reason why it is of no use. */
 export interface FolderEvents {
-  onFolder(place: ModelPlace): void;
+  onFolder(place: ModelRef): void;
   /** Files alone, which are no model. */
   onFiles(files: readonly File[]): void;
-  onFault(error: unknown): void;
+  onError(error: unknown): void;
 }
 
 /** Let a folder, or files, be dropped on the page. */
-export function acceptDrops({ onFolder, onFiles, onFault }: FolderEvents): void {
+export function acceptDrops({ onFolder, onFiles, onError }: FolderEvents): void {
   const root = document.documentElement;
   document.addEventListener('dragover', (event) => {
     if (!event.dataTransfer?.types.includes('Files')) return;
@@ -31,12 +31,12 @@ export function acceptDrops({ onFolder, onFiles, onFault }: FolderEvents): void 
     const entries = [...items].map((item) => item.webkitGetAsEntry());
     if (!entries.some((entry) => entry?.isDirectory)) return onFiles([...files]);
     const name = entries[0]?.name ?? 'the folder';
-    droppedFolder(items).then((folder) => onFolder({ kind: 'folder', name, folder }), onFault);
+    droppedFolder(items).then((folder) => onFolder({ kind: 'folder', name, folder }), onError);
   });
 }
 
 /** Ask for a folder; nothing happens if the visitor cancels. */
-export function pickFolder(take: (place: ModelPlace) => void): void {
+export function pickFolder(take: (place: ModelRef) => void): void {
   const input = document.createElement('input');
   input.type = 'file';
   input.webkitdirectory = true;

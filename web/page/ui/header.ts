@@ -1,6 +1,6 @@
 /** The line on top: which model and where it runs, a new chat, settings. */
 
-import type { PickLine } from '../connection.js';
+import type { ModelOption } from '../engines.js';
 import { button, h, setText } from './dom.js';
 import { icon } from './icons.js';
 
@@ -40,7 +40,7 @@ export class Header {
   }
 
   /** What can be picked; nothing is shown where there is no choice. `current` is none of them, "". */
-  offer(picks: readonly PickLine[], current: string): void {
+  offer(picks: readonly ModelOption[], current: string): void {
     const groups = [...new Set(picks.map(({ group }) => group))].map((label) => {
       const made = h('optgroup', { attributes: { label } });
       made.append(...picks.filter(({ group }) => group === label).map(optionOf));
@@ -59,8 +59,8 @@ export class Header {
   }
 }
 
-const NONE: PickLine = { key: '', label: 'Choose a model', group: '' };
+const NONE: ModelOption = { key: '', label: 'Choose a model', group: '' };
 
-function optionOf({ key, label }: PickLine): HTMLOptionElement {
+function optionOf({ key, label }: ModelOption): HTMLOptionElement {
   return h('option', { attributes: { value: key } }, label);
 }

@@ -8,7 +8,7 @@ import { AnswerView } from './answer_view.js';
 import { button, h } from './dom.js';
 import { perFrame } from './frame.js';
 import { icon } from './icons.js';
-import type { MessageEvents, Standing } from './message_foot.js';
+import type { MessageEvents, MessageState } from './message_foot.js';
 import { QuestionView } from './question_view.js';
 
 const NEAR_END_PX = 60;
@@ -41,7 +41,7 @@ export class Log {
       'aria-label': 'Conversation',
       tabindex: '0',
     };
-    const again = button('Ask again', 'plain', () => events.onAgain(), icon('again'));
+    const again = button('Ask again', 'plain', () => events.onRegenerate(), icon('again'));
     this.#ask = h('p', 'ask', again);
     this.#scroller = h('div', { class: 'log-scroller', attributes }, this.#list);
     this.#scroller.addEventListener('scroll', () => this.#scrolled(), { passive: true });
@@ -79,7 +79,7 @@ export class Log {
     const isWhole = this.#isWhole;
     this.#isWhole = false;
     if (isWhole) this.#match();
-    else this.#views.at(-1)?.view.update(this.#standing(true));
+    else this.#views.at(-1)?.view.update(this.#state(true));
     if (this.#follows) this.toEnd();
   }
 
@@ -91,7 +91,7 @@ export class Log {
     for (const { view } of this.#views.slice(kept.length)) view.element.remove();
     this.#views = [...kept];
     const last = messages.at(-1);
-    for (const { message, view } of kept) view.update(this.#standing(message === last));
+    for (const { message, view } of kept) view.update(this.#state(message === last));
     this.#add(messages.slice(kept.length), last);
     this.#list.append(this.#ask);
     this.#ask.hidden = !this.#canAsk || (last?.role ?? 'assistant') === 'assistant'; // answered
@@ -104,14 +104,14 @@ export class Log {
     for (const message of messages) {
       const isAnswer = message.role === 'assistant';
       const view = new (isAnswer ? AnswerView : QuestionView)(message, this.#events);
-      view.update(this.#standing(message === last));
+      view.update(this.#state(message === last));
       this.#list.append(view.element);
       this.#views.push({ message, view });
       if (performance.now() > end) return;
     }
   }
 
-  #standing(isLast: boolean): Standing {
+  #state(isLast: boolean): MessageState {
     return { isLast, canAsk: this.#canAsk };
   }
 

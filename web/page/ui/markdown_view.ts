@@ -3,8 +3,8 @@
  * of a long answer costs its last block. The model's text goes into text nodes and nowhere else.
  */
 
+import { type CodeSpan, loadHighlight, loadTypeset } from '../lazy_renderers.js';
 import { type Block, blocks, type Environment, type Node as Markdown, nodes } from '../markdown.js';
-import { loadHighlight, loadTypeset, type Piece } from '../rich.js';
 import { copyButton } from './copy.js';
 import { h } from './dom.js';
 
@@ -97,13 +97,13 @@ export function codeBlock(language: string, text: string, isDone: boolean): HTML
 async function colour(code: HTMLElement, text: string, language: string): Promise<void> {
   // Without the library, offline say, code is plain, and as readable.
   const highlight = await loadHighlight().catch(() => null);
-  const pieces = highlight?.(text, language.toLowerCase());
-  if (pieces) code.replaceChildren(...pieces.map(spanOf));
+  const spans = highlight?.(text, language.toLowerCase());
+  if (spans) code.replaceChildren(...spans.map(spanOf));
 }
 
-function spanOf(piece: Piece): Node {
-  if (typeof piece === 'string') return document.createTextNode(piece);
-  return h('span', piece.classes, ...piece.children.map(spanOf));
+function spanOf(span: CodeSpan): Node {
+  if (typeof span === 'string') return document.createTextNode(span);
+  return h('span', span.classes, ...span.children.map(spanOf));
 }
 
 function formula(text: string, display: boolean, isDone: boolean): HTMLElement {

@@ -8,13 +8,13 @@ import { icon } from './icons.js';
 /** What can be done with messages, and what is known of them. */
 export interface MessageEvents {
   /** Which of how many stands there. */
-  place(message: Message): { index: number; count: number };
+  siblingIndex(message: Message): { index: number; count: number };
   /** Show the one `step` places after it. */
-  onTurn(message: Message, step: number): void;
+  onSwitch(message: Message, step: number): void;
   /** Another answer beside this one. */
-  onAgain(answer?: Message): void;
+  onRegenerate(answer?: Message): void;
   /** Go on with the last answer. */
-  onGoOn(): void;
+  onContinue(): void;
   /** The question in other words, beside this one. */
   onEdit(question: Message, text: string): void;
   /** What came of the calls of the last answer, by their ids. */
@@ -22,18 +22,18 @@ export interface MessageEvents {
 }
 
 /** How a message stands in the conversation now. */
-export interface Standing {
+export interface MessageState {
   readonly isLast: boolean;
   /** Whether an engine can be asked. */
   readonly canAsk: boolean;
 }
 
 /** "‹ 2 of 3 ›", or nothing for a message that is alone in its place. */
-export function turner(message: Message, events: MessageEvents): HTMLElement | null {
-  const { index, count } = events.place(message);
+export function siblingSwitch(message: Message, events: MessageEvents): HTMLElement | null {
+  const { index, count } = events.siblingIndex(message);
   if (count < 2) return null;
   const turn = (label: string, step: number, name: 'left' | 'right') => {
-    const made = button(label, 'icon', () => events.onTurn(message, step), icon(name));
+    const made = button(label, 'icon', () => events.onSwitch(message, step), icon(name));
     const end = step < 0 ? index === 0 : index === count - 1;
     made.disabled = end;
     return made;

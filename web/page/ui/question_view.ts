@@ -5,7 +5,7 @@ import { bytes } from '../format.js';
 import { copyButton } from './copy.js';
 import { button, h } from './dom.js';
 import { icon } from './icons.js';
-import { type MessageEvents, type Standing, turner } from './message_foot.js';
+import { type MessageEvents, type MessageState, siblingSwitch } from './message_foot.js';
 
 export class QuestionView {
   readonly element: HTMLElement;
@@ -23,8 +23,8 @@ export class QuestionView {
     this.#read();
   }
 
-  update({ canAsk }: Standing): void {
-    const { index, count } = this.#events.place(this.#message);
+  update({ canAsk }: MessageState): void {
+    const { index, count } = this.#events.siblingIndex(this.#message);
     const shown = `${canAsk} ${index} ${count}`;
     if (shown === this.#shown) return;
     this.#shown = shown;
@@ -32,7 +32,7 @@ export class QuestionView {
     if (canAsk && this.#message.role === 'user') {
       buttons.unshift(button('Edit question', 'icon', () => this.#write(), icon('edit')));
     }
-    const turn = turner(this.#message, this.#events);
+    const turn = siblingSwitch(this.#message, this.#events);
     this.#foot.replaceChildren(...buttons, ...(turn ? [turn] : []));
   }
 

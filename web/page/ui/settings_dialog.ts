@@ -1,8 +1,8 @@
 /** The dialog of settings: what shapes answers, what is stored here, what runs. */
 
 import type { StoredModel } from '../../src/model/store/catalog.js';
-import { wordsOf } from '../advice.js';
-import type { Facts, ServerFacts, TabFacts } from '../engine_port.js';
+import type { EngineInfo, ServerEngineInfo, TabEngineInfo } from '../engine_port.js';
+import { errorText } from '../error_advice.js';
 import { bytes } from '../format.js';
 import {
   DEFAULTS,
@@ -47,9 +47,9 @@ export class SettingsDialog {
   }
 
   /** Open with what is known now; what is stored follows, null where no model can be. */
-  open(facts: Facts | null, stored: Promise<readonly StoredModel[] | null>): void {
+  open(info: EngineInfo | null, stored: Promise<readonly StoredModel[] | null>): void {
     this.#showAnswers();
-    this.#about.replaceChildren(...aboutRows(facts));
+    this.#about.replaceChildren(...aboutRows(info));
     this.#storage.replaceChildren(h('p', 'muted', 'Looking …'));
     setText(this.#fault, '');
     this.#stored.hidden = false;
@@ -149,7 +149,7 @@ export class SettingsDialog {
       this.#storage.querySelector('button')?.focus();
     } catch (error) {
       const advice = 'Close the tabs that use this model, and delete it again';
-      setText(this.#fault, `${advice}: not all of it could be deleted (${wordsOf(error)}).`);
+      setText(this.#fault, `${advice}: not all of it could be deleted (${errorText(error)}).`);
     }
   }
 }
@@ -188,25 +188,25 @@ function licences(): HTMLElement {
   return h('p', 'hint', h('a', { attributes }, 'Libraries in this page, and their licences'));
 }
 
-function aboutRows(facts: Facts | null): HTMLElement[] {
-  if (!facts) return [h('dt', '', 'Model'), h('dd', '', 'None is running.')];
-  const rows = facts.where === 'server' ? serverRows(facts) : tabRows(facts);
+function aboutRows(info: EngineInfo | null): HTMLElement[] {
+  if (!info) return [h('dt', '', 'Model'), h('dd', '', 'None is running.')];
+  const rows = info.where === 'server' ? serverRows(info) : tabRows(info);
   return Object.entries(rows).flatMap(([term, words]) => [h('dt', '', term), h('dd', '', words)]);
 }
 
-function serverRows({ model, address, context }: ServerFacts): Record<string, string> {
+function serverRows({ model, address, context }: ServerEngineInfo): Record<string, string> {
   const room = context === null ? {} : { Context: `${context.toLocaleString('en')} tokens` };
   return { Model: model, Engine: 'on the server', Server: address, ...room };
 }
 
-function tabRows(facts: TabFacts): Record<string, string> {
-  const { weights, caches, workspace } = facts.bytes;
+function tabRows(info: TabEngineInfo): Record<string, string> {
+  const { weights, caches, workspace } = info.bytes;
   return {
     Engine: 'in this tab, on your GPU',
-    Model: facts.model,
-    GPU: facts.adapter,
-    Arithmetic: facts.f16 ? '16-bit floats (f16)' : '32-bit floats (f32)',
-    Context: `${facts.context.toLocaleString('en')} tokens`,
+    Model: info.model,
+    GPU: info.adapter,
+    Arithmetic: info.f16 ? '16-bit floats (f16)' : '32-bit floats (f32)',
+    Context: `${info.context.toLocaleString('en')} tokens`,
     'GPU memory': bytes(weights + caches + workspace),
     Weights: bytes(weights),
     'Conversation memory': bytes(caches),

@@ -3,7 +3,7 @@
 import { decoded } from '../../src/model/paths.js';
 import type { StoredModel } from '../../src/model/store/catalog.js';
 import { bytes } from '../format.js';
-import { address, type Offer } from '../model_choice.js';
+import { modelAddress, type Offer } from '../model_choice.js';
 import { type ButtonKind, button, h, setText } from './dom.js';
 import { icon } from './icons.js';
 
@@ -96,7 +96,7 @@ export class StartPanel {
     try {
       if (!field.value.trim()) throw new TypeError();
       setText(fault, '');
-      this.#events.onUrl(address(field.value, new URL(location.href)));
+      this.#events.onUrl(modelAddress(field.value, new URL(location.href)));
     } catch {
       setText(fault, 'Type the address of a folder made by “mlcc compile”, as in the example.');
       field.setAttribute('aria-invalid', 'true');

@@ -1,7 +1,7 @@
 /** Conversations out of the browser and into it, as files. */
 
+import { exported, imported } from '../conversation_json.js';
 import type { Library } from '../library.js';
-import { exported, imported } from '../stored.js';
 import { pickFile, saveFile } from './folders.js';
 
 const TYPE = 'application/json';
@@ -16,11 +16,11 @@ export async function exportFile(library: Library, id: string | null): Promise<v
 export interface ImportEvents {
   /** What was imported, in words. */
   onDone(words: string): void;
-  onFault(error: unknown): void;
+  onError(error: unknown): void;
 }
 
 /** Ask for a file, and take what it holds. */
-export function importFile(library: Library, { onDone, onFault }: ImportEvents): void {
+export function importFile(library: Library, { onDone, onError }: ImportEvents): void {
   pickFile(`.json,${TYPE}`, async (file) => {
     try {
       const found = imported(await file.text());
@@ -29,7 +29,7 @@ export function importFile(library: Library, { onDone, onFault }: ImportEvents):
         `Imported ${found.length === 1 ? '1 conversation' : `${found.length} conversations`}.`,
       );
     } catch (error) {
-      onFault(error);
+      onError(error);
     }
   });
 }

@@ -2,21 +2,21 @@
 
 import { expect, test } from 'vitest';
 import { AttachmentError, readAttachment, withAttachments } from '../../page/attachments.js';
-import { Conversation, type Message, type Stored } from '../../page/conversation.js';
-import { Library, MapShelf } from '../../page/library.js';
+import { Conversation, type Message, type StoredConversation } from '../../page/conversation.js';
+import { exported, imported, isStored } from '../../page/conversation_json.js';
+import { Library, MemoryConversationStore } from '../../page/library.js';
 import { requestOf } from '../../page/request.js';
 import { Sentences } from '../../page/sentences.js';
 import {
   DEFAULTS,
   faultOf,
-  keepSettings,
   readSettings,
   requestFields,
   type Settings,
+  saveSettings,
 } from '../../page/settings.js';
 import type { TextStore } from '../../page/storage.js';
 import { storageOr } from '../../page/storage.js';
-import { exported, imported, isStored } from '../../page/stored.js';
 
 class MapStore implements TextStore {
   readonly values = new Map<string, string>();
@@ -48,10 +48,10 @@ test('an edited question stands beside the first, with what follows each', () =>
   const edited = conversation.ask('And then?');
   answer(conversation, 'Then that.');
   expect(words(conversation)).toEqual(['Why?', 'Because.', 'And then?', 'Then that.']);
-  expect(conversation.place(edited)).toEqual({ index: 1, count: 2 });
-  conversation.turn(edited, -1);
+  expect(conversation.siblingIndex(edited)).toEqual({ index: 1, count: 2 });
+  conversation.showSibling(edited, -1);
   expect(words(conversation)).toEqual(['Why?', 'Because.', 'And now?', 'Well.']);
-  conversation.turn(edited, 5);
+  conversation.showSibling(edited, 5);
   expect(words(conversation)).toEqual(['Why?', 'Because.', 'And now?', 'Well.']); // there is none
 });
 
@@ -73,8 +73,8 @@ test('the title is the beginning of the first question until it has its own', ()
 });
 
 test('two tabs that save one conversation lose nothing of each other', async () => {
-  const shelf = Promise.resolve(new MapShelf());
-  const [one, two] = [new Library(shelf, null, () => {}), new Library(shelf, null, () => {})];
+  const store = Promise.resolve(new MemoryConversationStore());
+  const [one, two] = [new Library(store, null, () => {}), new Library(store, null, () => {})];
   const here = talk();
   await one.save(here);
   const there = new Conversation(await two.get(here.id));
@@ -88,11 +88,11 @@ test('two tabs that save one conversation lose nothing of each other', async () 
   await one.save(here);
   await two.save(there);
   expect(words(there).at(-2)).toBe('There?'); // what is read stays what it is
-  here.merge((await one.get(here.id)) as Stored);
+  here.merge((await one.get(here.id)) as StoredConversation);
   Object.assign(writing, { content: 'There.', end: 'stop' });
   await two.save(there);
   await one.save(here);
-  const kept = (await one.get(here.id)) as Stored;
+  const kept = (await one.get(here.id)) as StoredConversation;
   const said = kept.messages.map(({ content }) => content);
   expect(said.toSorted()).toEqual(
     ['And now?', 'Because.', 'Here.', 'Here?', 'There.', 'There?', 'Well.', 'Why?'].toSorted(),
@@ -100,8 +100,8 @@ test('two tabs that save one conversation lose nothing of each other', async () 
 });
 
 test('what another tab deleted stays deleted, and a refused question is not kept', async () => {
-  const shelf = Promise.resolve(new MapShelf());
-  const [one, two] = [new Library(shelf, null, () => {}), new Library(shelf, null, () => {})];
+  const store = Promise.resolve(new MemoryConversationStore());
+  const [one, two] = [new Library(store, null, () => {}), new Library(store, null, () => {})];
   const conversation = talk();
   await one.save(conversation);
   const question = conversation.ask('Too long?');
@@ -115,7 +115,7 @@ test('what another tab deleted stays deleted, and a refused question is not kept
 });
 
 test('search finds all words, in titles and texts, in any case', async () => {
-  const library = new Library(Promise.resolve(new MapShelf()), null, () => {});
+  const library = new Library(Promise.resolve(new MemoryConversationStore()), null, () => {});
   const conversation = talk();
   conversation.rename('Causes');
   await library.save(conversation);
@@ -128,7 +128,7 @@ test('search finds all words, in titles and texts, in any case', async () => {
 });
 
 test('an export comes back as it was, beside what is there', async () => {
-  const library = new Library(Promise.resolve(new MapShelf()), null, () => {});
+  const library = new Library(Promise.resolve(new MemoryConversationStore()), null, () => {});
   const conversation = talk();
   await library.save(conversation);
   const file = exported(await library.all());
@@ -185,10 +185,10 @@ test('a forbidden storage is none', () => {
 test('settings are kept; unsound ones are the default again', () => {
   const store = new MapStore();
   const settings: Settings = { ...DEFAULTS, system: 'Be brief.', temperature: 0, topK: 4, seed: 7 };
-  keepSettings(store, settings);
+  saveSettings(store, settings);
   expect(readSettings(store)).toEqual(settings);
   const unsound = { system: 3, temperature: 9, topP: 'x', maxTokens: 1.5, seed: -1, tools: [] };
-  keepSettings(store, unsound as never);
+  saveSettings(store, unsound as never);
   expect(readSettings(store)).toEqual(DEFAULTS);
 });
 
@@ -225,7 +225,7 @@ test('calls and their results go into the next request in OpenAI’s words', () 
   conversation.ask('Weather?');
   const calls = answer(conversation, '');
   calls.toolCalls = [{ id: 'c1', name: 'weather', arguments: '{}' }];
-  conversation.tell('c1', 'dry');
+  conversation.addToolResult('c1', 'dry');
   expect(requestOf(conversation.messages, DEFAULTS).messages.slice(1)).toEqual([
     {
       role: 'assistant',

@@ -1,10 +1,10 @@
 /** The words of the panels: stages and figures while loading, advice after a failure. */
 
 import { expect, test } from 'vitest';
-import { advise } from '../../page/advice.js';
-import { firstPlace } from '../../page/connection.js';
+import { initialModel } from '../../page/engines.js';
+import { advise } from '../../page/error_advice.js';
 import { bytes, bytesOf, duration, rate, remaining } from '../../page/format.js';
-import { address, askedFor, summary } from '../../page/model_choice.js';
+import { modelAddress, modelParam, summary } from '../../page/model_choice.js';
 import { Loading, type Stage } from '../../page/progress.js';
 import * as errors from '../../src/errors.js';
 
@@ -85,7 +85,7 @@ test('every error of the engine has advice of its own, and a bug is called one',
   expect(advise('thrown text', page)).toBe(bug);
 });
 
-test('without WebGPU the advice depends on the address of the page', () => {
+test('without WebGPU the advice depends on the modelAddress of the page', () => {
   const error = new errors.NoWebGPUError('there is none');
   expect(advise(error, { secure: true }).next).toContain('hardware acceleration');
   expect(advise(error, { secure: false }).next).toContain('https://');
@@ -93,15 +93,15 @@ test('without WebGPU the advice depends on the address of the page', () => {
 
 test('a model by address', () => {
   const page = new URL('https://host.example/web/?model=../other&x=1#y');
-  expect(askedFor(page)).toBe('https://host.example/other/');
-  expect(askedFor(new URL('https://host.example/web/'))).toBe(null);
-  expect(address(' models.example.org/a ', page)).toBe('https://models.example.org/a/');
-  expect(address('http://localhost:8000/m/mlcc.json', page)).toBe('http://localhost:8000/m/');
-  expect(address('https://h.example/m/mlcc.f32.json?key=1', page)).toBe(
+  expect(modelParam(page)).toBe('https://host.example/other/');
+  expect(modelParam(new URL('https://host.example/web/'))).toBe(null);
+  expect(modelAddress(' models.example.org/a ', page)).toBe('https://models.example.org/a/');
+  expect(modelAddress('http://localhost:8000/m/mlcc.json', page)).toBe('http://localhost:8000/m/');
+  expect(modelAddress('https://h.example/m/mlcc.f32.json?key=1', page)).toBe(
     'https://h.example/m/mlcc.f32.json?key=1',
   );
-  expect(() => address('ftp://h.example/m', page)).toThrow(errors.DownloadError);
-  expect(() => askedFor(new URL('https://host.example/?model=file:///etc'))).toThrow(
+  expect(() => modelAddress('ftp://h.example/m', page)).toThrow(errors.DownloadError);
+  expect(() => modelParam(new URL('https://host.example/?model=file:///etc'))).toThrow(
     errors.DownloadError,
   );
 });
@@ -136,12 +136,12 @@ test('what a page starts with', () => {
   const both = { api: 'https://h.example/', model: here.url, gpu: true };
   const alone = { api: null, model: here.url, gpu: true };
   const server = { api: 'https://h.example/', model: null, gpu: false };
-  expect(firstPlace(null, null, models, server)).toEqual(small);
-  expect(firstPlace(large, null, models, server)).toEqual(large);
-  expect(firstPlace({ kind: 'server', name: 'gone' }, null, models, both)).toEqual(small);
-  expect(firstPlace(here, null, models, both)).toEqual(here);
-  expect(firstPlace(here, null, models, server)).toEqual(small); // no GPU is offered any more
-  expect(firstPlace(null, null, [], alone)).toBe(null);
-  expect(firstPlace(here, null, [], alone)).toEqual(here);
-  expect(firstPlace(here, 'https://h.example/other/', models, both)).toBe(null);
+  expect(initialModel(null, null, models, server)).toEqual(small);
+  expect(initialModel(large, null, models, server)).toEqual(large);
+  expect(initialModel({ kind: 'server', name: 'gone' }, null, models, both)).toEqual(small);
+  expect(initialModel(here, null, models, both)).toEqual(here);
+  expect(initialModel(here, null, models, server)).toEqual(small); // no GPU is offered any more
+  expect(initialModel(null, null, [], alone)).toBe(null);
+  expect(initialModel(here, null, [], alone)).toEqual(here);
+  expect(initialModel(here, 'https://h.example/other/', models, both)).toBe(null);
 });

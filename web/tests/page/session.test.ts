@@ -3,19 +3,19 @@
 import { expect, test } from 'vitest';
 import { Chat } from '../../page/chat.js';
 import { Conversation, type Message } from '../../page/conversation.js';
-import type { ChatEngine, ChatRequest, Engines, Piece } from '../../page/engine_port.js';
+import type { ChatDelta, ChatEngine, ChatRequest, Engines } from '../../page/engine_port.js';
 import { ModelSession, type Phase } from '../../page/model_session.js';
 import { DEFAULTS } from '../../page/settings.js';
 import { ApiError, CancelledError, DeviceLostError } from '../../src/errors.js';
 
-/** An engine whose pieces, loss and closing are in the test's hands. */
+/** An engine whose deltas, loss and closing are in the test's hands. */
 class HandEngine implements ChatEngine {
-  readonly facts = { model: 'm' } as ChatEngine['facts'];
+  readonly info = { model: 'm' } as ChatEngine['info'];
   readonly lost: Promise<Error>;
   lose: (error: Error) => void = () => {};
   closed = 0;
   asked: ChatRequest[] = [];
-  script: (Piece | Error | 'wait')[] = [];
+  script: (ChatDelta | Error | 'wait')[] = [];
 
   constructor() {
     this.lost = new Promise((resolve) => {
@@ -23,7 +23,7 @@ class HandEngine implements ChatEngine {
     });
   }
 
-  async *stream(request: ChatRequest, signal: AbortSignal): AsyncGenerator<Piece, void> {
+  async *stream(request: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatDelta, void> {
     this.asked.push(request);
     for (const step of this.script) {
       if (step instanceof Error) throw step;
@@ -186,9 +186,9 @@ test('a failure is told, what came before it is kept, and asking again answers b
   await ask('Why?');
   expect(ended[0]).toMatchObject({ message: { content: 'Be', end: 'interrupted' }, error });
   engine.script = [{ text: 'Because', finish: 'stop' }];
-  await chat.again(engine, DEFAULTS, conversation.last);
+  await chat.regenerate(engine, DEFAULTS, conversation.last);
   expect(conversation.messages.map(({ content }) => content)).toEqual(['Why?', 'Because']);
-  expect(conversation.place(conversation.last as Message)).toEqual({ index: 1, count: 2 });
+  expect(conversation.siblingIndex(conversation.last as Message)).toEqual({ index: 1, count: 2 });
   expect(engine.asked[1]?.messages).toEqual([{ role: 'user', content: 'Why?' }]);
 });
 
@@ -214,7 +214,7 @@ test.each([400, 500])(
     const before = [...conversation.messages];
     const error = new ApiError(status, { message: 'no', type: 'api_error' });
     engine.script = [error];
-    await chat.again(engine, DEFAULTS, conversation.last);
+    await chat.regenerate(engine, DEFAULTS, conversation.last);
     expect(conversation.messages).toEqual(before);
     expect(ended[1]).toMatchObject({ message: { content: '' }, error });
     expect(refused).toEqual([]);
@@ -239,7 +239,7 @@ test('a cut answer is gone on with, where it ended', async () => {
   const { conversation, chat, ended, ask } = newChat(engine);
   await ask('Why?');
   engine.script = [{ text: 'cause', finish: 'stop' }];
-  await chat.goOn(engine, DEFAULTS);
+  await chat.continueAnswer(engine, DEFAULTS);
   expect(conversation.last).toMatchObject({ content: 'Because', end: 'stop' });
   expect(engine.asked[1]?.messages.at(-1)).toEqual({
     role: 'assistant',
@@ -248,7 +248,7 @@ test('a cut answer is gone on with, where it ended', async () => {
   });
   engine.script = [new ApiError(400, { message: 'no', type: 'api_error' })];
   Object.assign(conversation.last as Message, { end: 'length' });
-  await chat.goOn(engine, DEFAULTS);
+  await chat.continueAnswer(engine, DEFAULTS);
   expect(conversation.last).toMatchObject({ content: 'Because', end: 'length' });
   expect(ended).toHaveLength(3);
 });
@@ -274,7 +274,7 @@ test('reasoning and calls of tools are put together from their pieces', async ()
     ],
   });
   engine.script = [{ text: 'Done', finish: 'stop' }];
-  await chat.tell(engine, DEFAULTS, new Map([['a', '1']]));
+  await chat.sendToolResults(engine, DEFAULTS, new Map([['a', '1']]));
   expect(conversation.messages.map(({ role }) => role)).toEqual([
     'user',
     'assistant',

@@ -4,8 +4,8 @@
  * `?script=` of the address says what it does; no GPU is needed, and nothing of it is in the page.
  */
 
-import type { TabEngines } from '../../../page/connection.js';
-import type { ChatEngine, ChatRequest, Piece } from '../../../page/engine_port.js';
+import type { ChatDelta, ChatEngine, ChatRequest } from '../../../page/engine_port.js';
+import type { TabEngines } from '../../../page/engines.js';
 import * as errors from '../../../src/errors.js';
 import type { OnProgress, Progress } from '../../../src/worker/startup.js';
 
@@ -90,7 +90,7 @@ async function start(onProgress: OnProgress, signal: AbortSignal): Promise<void>
 }
 
 class ScriptedEngine implements ChatEngine {
-  readonly facts = {
+  readonly info = {
     where: 'tab' as const,
     model: 'demo-q4',
     adapter: 'SwiftShader',
@@ -104,7 +104,7 @@ class ScriptedEngine implements ChatEngine {
     this.#lose = resolve;
   });
 
-  async *stream(request: ChatRequest, signal: AbortSignal): AsyncIterable<Piece> {
+  async *stream(request: ChatRequest, signal: AbortSignal): AsyncIterable<ChatDelta> {
     const question = request.messages.at(-1)?.content;
     if (question === 'refuse')
       throw new errors.ApiError(400, { message: TOO_LONG, type: 'invalid_request_error' });

@@ -4,14 +4,14 @@
  */
 
 import type { OnProgress } from '../src/worker/startup.js';
-import type { ChatEngine, Engines, ModelPlace } from './engine_port.js';
+import type { ChatEngine, Engines, ModelRef } from './engine_port.js';
 import type { Server, ServerModel } from './server_engine.js';
 import type { Site } from './site.js';
-import type { TabPlace } from './tab_engine.js';
+import type { TabModelRef } from './tab_engine.js';
 
 /** Engines of a tab. */
 export interface TabEngines extends Pick<Engines, 'stored' | 'remove'> {
-  open(place: TabPlace, onProgress: OnProgress, signal: AbortSignal): Promise<ChatEngine>;
+  open(place: TabModelRef, onProgress: OnProgress, signal: AbortSignal): Promise<ChatEngine>;
 }
 
 /** Both kinds as one. */
@@ -30,12 +30,12 @@ export class AllEngines implements Engines {
   }
 
   /** Ask the server again. Raises what `Server.models` raises. */
-  async look(): Promise<readonly ServerModel[]> {
+  async refreshModels(): Promise<readonly ServerModel[]> {
     this.#models = (await this.server?.models()) ?? [];
     return this.#models;
   }
 
-  async open(place: ModelPlace, onProgress: OnProgress, signal: AbortSignal): Promise<ChatEngine> {
+  async open(place: ModelRef, onProgress: OnProgress, signal: AbortSignal): Promise<ChatEngine> {
     if (place.kind !== 'server') return this.#tab.open(place, onProgress, signal);
     const known = this.#models.find(({ name }) => name === place.name);
     if (!this.server) throw new Error('this page has no server');
@@ -47,13 +47,13 @@ export class AllEngines implements Engines {
 }
 
 /** A place as a text, to find it again: the picker's and the tab's memory. */
-export function keyOf(place: ModelPlace): string {
+export function refKey(place: ModelRef): string {
   if (place.kind === 'server') return `server ${place.name}`;
   return place.kind === 'url' ? `tab ${place.url}` : '';
 }
 
 /** The place behind a key, or null. */
-export function placeOf(key: string): ModelPlace | null {
+export function parseRefKey(key: string): ModelRef | null {
   const [, kind, rest = ''] = /^(server|tab) (.+)$/s.exec(key) ?? [];
   if (kind === 'server') return { kind, name: rest };
   return kind === 'tab' ? { kind: 'url', url: rest } : null;
@@ -63,12 +63,12 @@ export function placeOf(key: string): ModelPlace | null {
  * What to start with: what the page's address asks for if this tab had it running, else what the tab
  * had, else the server's first model. null: that is the visitor's choice.
  */
-export function firstPlace(
-  kept: ModelPlace | null,
+export function initialModel(
+  kept: ModelRef | null,
   asked: string | null,
   models: readonly ServerModel[],
   site: Site,
-): ModelPlace | null {
+): ModelRef | null {
   const url = asked ?? site.model;
   if (kept?.kind === 'url' && site.gpu && (kept.url === url || (site.api && !asked))) return kept;
   const named = models.find(({ name }) => kept?.kind === 'server' && name === kept.name);
@@ -77,7 +77,7 @@ export function firstPlace(
 }
 
 /** A line of the picker of models. */
-export interface PickLine {
+export interface ModelOption {
   readonly key: string;
   readonly label: string;
   /** Where it runs. */
@@ -92,9 +92,12 @@ export interface TabChoices {
 
 /** The models that can be had at once; `tab` is null where none runs on the visitor's GPU. The last
  * line of those leads to the choice of any other. */
-export function picksOf(server: readonly ServerModel[], tab: TabChoices | null): PickLine[] {
+export function modelOptions(
+  server: readonly ServerModel[],
+  tab: TabChoices | null,
+): ModelOption[] {
   const picks = server.map(({ name }) => ({
-    key: keyOf({ kind: 'server', name }),
+    key: refKey({ kind: 'server', name }),
     label: name,
     group: 'On this server',
   }));
@@ -103,7 +106,7 @@ export function picksOf(server: readonly ServerModel[], tab: TabChoices | null):
   const { offer, stored } = tab;
   const here = [...(offer ? [offer] : []), ...stored.filter(({ url }) => url !== offer?.url)];
   const known = here.map(({ url, name }) => ({
-    key: keyOf({ kind: 'url', url }),
+    key: refKey({ kind: 'url', url }),
     label: name,
     group,
   }));

@@ -1,6 +1,6 @@
 /** Work that is done at the first call. One that failed is tried again at the next. */
 
-export function perOnce<T>(work: () => Promise<T>): () => Promise<T> {
+export function lazy<T>(work: () => Promise<T>): () => Promise<T> {
   let begun: Promise<T> | null = null;
   return () => {
     begun ??= work().catch((error: unknown) => {

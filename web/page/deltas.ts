@@ -1,8 +1,8 @@
-/** Chunks of the API as pieces of an answer: the same of a server and of a tab. */
+/** Chunks of the API as deltas of an answer: the same of a server and of a tab. */
 
 import type { Timing } from '../src/openai/timing.js';
 import type { End } from './conversation.js';
-import type { CallPiece, Piece } from './engine_port.js';
+import type { ChatDelta, ToolCallDelta } from './engine_port.js';
 
 /** What the page reads of a ChatCompletionChunk; a server may be older or newer than the page. */
 export interface ChatChunk {
@@ -10,7 +10,7 @@ export interface ChatChunk {
     readonly delta: {
       readonly content?: string | null;
       readonly reasoning_content?: string | null;
-      readonly tool_calls?: readonly CallPiece[] | null;
+      readonly tool_calls?: readonly ToolCallDelta[] | null;
     };
     readonly finish_reason: string | null;
   }[];
@@ -23,19 +23,19 @@ const ENDS: Readonly<Record<string, End>> = {
 };
 
 /** Pieces of a stream; the last has what it took, which is known when the stream has ended. */
-export async function* pieces(
+export async function* deltas(
   chunks: AsyncIterable<ChatChunk>,
   timing: () => Timing | null | undefined,
-): AsyncGenerator<Piece, void, undefined> {
+): AsyncGenerator<ChatDelta, void, undefined> {
   for await (const { choices } of chunks) {
     const [choice] = choices;
-    if (choice) yield pieceOf(choice);
+    if (choice) yield deltaOf(choice);
   }
   const taken = timing();
   if (taken) yield { text: '', timing: taken };
 }
 
-function pieceOf({ delta, finish_reason }: ChatChunk['choices'][number]): Piece {
+function deltaOf({ delta, finish_reason }: ChatChunk['choices'][number]): ChatDelta {
   return {
     text: delta.content ?? '',
     ...(delta.reasoning_content && { reasoning: delta.reasoning_content }),

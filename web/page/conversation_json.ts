@@ -3,13 +3,20 @@
  * or a database that another version wrote. What is not sound is refused whole, never half taken.
  */
 
-import type { Attachment, End, Figures, Message, Stored, ToolCall } from './conversation.js';
+import type {
+  Attachment,
+  End,
+  Figures,
+  Message,
+  StoredConversation,
+  ToolCall,
+} from './conversation.js';
 
 /** What an exported file is. */
 interface Export {
   readonly kind: typeof KIND;
   readonly version: 1;
-  readonly conversations: readonly Stored[];
+  readonly conversations: readonly StoredConversation[];
 }
 
 const KIND = 'mlcc conversations';
@@ -23,13 +30,13 @@ const ENDS: readonly unknown[] = [
 const ROLES: readonly unknown[] = ['user', 'assistant', 'tool'];
 
 /** The file of an export. */
-export function exported(conversations: readonly Stored[]): string {
+export function exported(conversations: readonly StoredConversation[]): string {
   const file: Export = { kind: KIND, version: 1, conversations };
   return JSON.stringify(file, null, 2);
 }
 
 /** The conversations of an exported file. Raises ImportError for what is none. */
-export function imported(text: string): Stored[] {
+export function imported(text: string): StoredConversation[] {
   let file: Partial<Export> | null;
   try {
     file = JSON.parse(text);
@@ -56,8 +63,8 @@ export class ImportError extends Error {
 }
 
 /** Whether a value is a whole conversation: each message sound, and each one's parent there. */
-export function isStored(value: unknown): value is Stored {
-  const kept = record<Stored>(value);
+export function isStored(value: unknown): value is StoredConversation {
+  const kept = record<StoredConversation>(value);
   if (kept?.version !== 1 || !isText(kept.id) || !isText(kept.title)) return false;
   if (!isNumber(kept.created) || !isNumber(kept.updated) || !Array.isArray(kept.messages))
     return false;

@@ -3,13 +3,15 @@
  * lowlight) and mathematics (KaTeX). Both give nodes, never HTML as a string.
  */
 
-import { perOnce } from './once.js';
+import { lazy } from './lazy.js';
 
-/** A highlighted piece of code: text, or a span of highlight.js's classes. */
-export type Piece = string | { readonly classes: string; readonly children: readonly Piece[] };
+/** A highlighted span of code: text, or a span of highlight.js's classes. */
+export type CodeSpan =
+  | string
+  | { readonly classes: string; readonly children: readonly CodeSpan[] };
 
-/** The code in pieces, or null for a language that is not among the common ones. */
-export type Highlight = (text: string, language: string) => readonly Piece[] | null;
+/** The code in spans, or null for a language that is not among the common ones. */
+export type Highlight = (text: string, language: string) => readonly CodeSpan[] | null;
 
 /** Puts a formula into an element. What is no formula is shown as it was written. */
 export type Typeset = (text: string, display: boolean, element: HTMLElement) => void;
@@ -17,16 +19,16 @@ export type Typeset = (text: string, display: boolean, element: HTMLElement) => 
 /** Code longer than this is shown plain: colours would cost frames. */
 const MAX_CODE = 50_000;
 
-export const loadHighlight = perOnce(async (): Promise<Highlight> => {
+export const loadHighlight = lazy(async (): Promise<Highlight> => {
   const { common, createLowlight } = await import('lowlight');
   const lowlight = createLowlight(common);
   return (text, language) => {
     if (text.length > MAX_CODE || !lowlight.registered(language)) return null;
-    return lowlight.highlight(language, text).children.flatMap(pieceOf);
+    return lowlight.highlight(language, text).children.flatMap(spanOf);
   };
 });
 
-export const loadTypeset = perOnce(async (): Promise<Typeset> => {
+export const loadTypeset = lazy(async (): Promise<Typeset> => {
   const [{ default: katex }] = await Promise.all([
     import('katex'),
     import('katex/dist/katex.min.css'),
@@ -44,9 +46,9 @@ interface Hast {
   readonly children?: readonly Hast[];
 }
 
-function pieceOf(node: Hast): Piece[] {
+function spanOf(node: Hast): CodeSpan[] {
   if (node.type === 'text') return [node.value ?? ''];
   const named = node.properties?.className;
   const classes = Array.isArray(named) ? named.join(' ') : '';
-  return [{ classes, children: (node.children ?? []).flatMap(pieceOf) }];
+  return [{ classes, children: (node.children ?? []).flatMap(spanOf) }];
 }

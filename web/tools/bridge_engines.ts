@@ -9,7 +9,7 @@ import { launchChromium } from './chromium.js';
 import { softwareGpu } from './dawn.js';
 import { serveFolders } from './static.js';
 
-export interface Home {
+export interface BridgeEngine {
   /** Answers like fetch; `signal` ends the work. */
   fetch(request: PlainRequest, signal: AbortSignal): Promise<Response>;
   close(): Promise<void>;
@@ -19,7 +19,11 @@ export interface Home {
 type Adapters = Readonly<Record<string, string>>;
 
 /** `lib`: the built package. */
-export async function nodeHome(model: string, lib: string, adapters: Adapters): Promise<Home> {
+export async function openInNode(
+  model: string,
+  lib: string,
+  adapters: Adapters,
+): Promise<BridgeEngine> {
   const tab = await openNodeTab(model, { assets: lib, gpu: softwareGpu() });
   for (const [name, folder] of Object.entries(adapters)) {
     const config = await openAsBlob(join(folder, 'adapter_config.json'));
@@ -51,7 +55,11 @@ interface PageGlobals {
   piece(id: number, piece: AnswerPiece): Promise<void>;
 }
 
-export async function chromiumHome(model: string, lib: string, adapters: Adapters): Promise<Home> {
+export async function openInChromium(
+  model: string,
+  lib: string,
+  adapters: Adapters,
+): Promise<BridgeEngine> {
   const names = Object.keys(adapters);
   const folders = Object.entries(adapters).map(([name, at]) => [`/adapters/${name}/`, at]);
   const served = { '/model/': model, ...Object.fromEntries(folders), '/': lib };

@@ -1,6 +1,6 @@
 /**
  * An error as a visitor reads it: what happened, and what to do next. Pure; the error's own message
- * is shown beside it. Told apart by name: errors come from a worker, as messages.
+ * is shown beside it. Classified by name: errors cross a worker boundary as messages.
  */
 
 /** What a button under an error does. */
@@ -110,6 +110,6 @@ export function advise(error: unknown, { secure }: Circumstances): Advice {
 }
 
 /** The error's own words. */
-export function wordsOf(error: unknown): string {
+export function errorText(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
