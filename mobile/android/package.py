@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Makes what an app names as a dependency: JARs with native parts, and Android's AAR.
+"""Builds the packages that apps depend on: JARs with native parts, and Android's AAR.
 
     python mobile/android/package.py jar            # a Maven repository: build/mobile/repository
-    python mobile/android/package.py parts FOLDER   # this machine's native parts, for another's JAR
-    python mobile/android/package.py parts FOLDER --root ROOT   # another CPU's, by zig
-    python mobile/android/package.py aar            # for Android; README.md says what it needs
+    python mobile/android/package.py parts FOLDER   # native parts of this machine, for a JAR
+    python mobile/android/package.py parts FOLDER --root ROOT   # of another CPU, built with zig
+    python mobile/android/package.py aar            # for Android; see README.md
 
-Each says with --help what it takes. The Python that runs this is packed: .venv's, whose interpreter
-must have a shared library. Needs a C++ compiler, a JDK and Maven:
-apt install g++ default-jdk-headless maven
+Run it with .venv's Python, which is packed and must have a shared library. Needs a C++ compiler, a
+JDK and Maven: apt install g++ default-jdk-headless maven. Options: --help of each command.
 """
 
 from __future__ import annotations
@@ -28,32 +27,36 @@ BUILD = ROOT / "build" / "mobile"
 
 
 def main() -> None:
-    """One of the commands."""
+    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    folder = commands.add_parser("parts", help="native parts of this machine")
+    folder = commands.add_parser("parts", help="native parts of this machine or of a root folder")
     folder.add_argument("out", type=Path)
     folder.add_argument("--root", type=Path, help="a Debian root of another CPU, with its Python")
-    made = commands.add_parser("jar", help="JARs, as a Maven repository")
+    made = commands.add_parser("jar", help="JARs in a Maven repository")
     made.add_argument("--out", type=Path, default=BUILD / "repository")
-    made.add_argument("--parts", type=Path, action="append", default=[], help="of other machines")
-    made = commands.add_parser("aar", help="the AAR")
+    made.add_argument(
+        "--parts", type=Path, action="append", default=[], help="native parts of another machine"
+    )
+    made = commands.add_parser("aar", help="the AAR for Android")
     made.add_argument("--out", type=Path, default=BUILD / "repository")
-    made.add_argument("--native", type=Path, default=BUILD / "android", help="of c/android.py")
-    made.add_argument("--without-native", action="store_true", help="to compile apps with, no more")
-    asked = parser.parse_args()
-    if asked.command == "parts":
-        make_parts(asked.out, asked.root)
-    elif asked.command == "jar":
-        make_jar(asked.out, asked.parts)
+    made.add_argument(
+        "--native", type=Path, default=BUILD / "android", help="output of c/android.py"
+    )
+    made.add_argument("--without-native", action="store_true", help="classes only, to compile apps")
+    arguments = parser.parse_args()
+    if arguments.command == "parts":
+        make_parts(arguments.out, arguments.root)
+    elif arguments.command == "jar":
+        make_jar(arguments.out, arguments.parts)
     else:
-        make_aar(asked.out, None if asked.without_native else asked.native)
+        make_aar(arguments.out, None if arguments.without_native else arguments.native)
 
 
 def make_parts(out: Path, root: Path | None = None) -> dict[str, Any]:
-    """The native parts of this machine or of another CPU's root, built anew; returns their list."""
+    """Build the native parts of this machine or of another CPU's root folder; return parts.json."""
     system = System.at(root)
     libraries, options, arch = BUILD / "c", [], []
     if root is not None:
@@ -65,7 +68,7 @@ def make_parts(out: Path, root: Path | None = None) -> dict[str, Any]:
 
 
 def make_jar(out: Path, others: list[Path]) -> None:
-    """This machine's parts and those of others, and Kotlin's classes."""
+    """Build the JARs with native parts of this machine and of others."""
     own = BUILD / "parts" / System.at(None).name
     made = make_parts(own)
     maven("mlcc-jvm,mlcc-openai")
@@ -75,19 +78,19 @@ def make_jar(out: Path, others: list[Path]) -> None:
 
 
 def make_aar(out: Path, native: Path | None) -> None:
-    """Android's, if its native parts are there, or for None: without, which says so."""
-    abis = aar.found(native) if native else []
+    """Build the AAR; native: None = without native parts."""
+    abis = aar.find_abis(native) if native else []
     maven("mlcc-android")
     written = aar.publish(native, abis, out)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB")
     for abi in abis:
-        print(f"{abi}: {aar.installed(native, abi) / 1e6:.1f} MB installed, without a model")
+        print(f"{abi}: {aar.installed_size(native, abi) / 1e6:.1f} MB installed, without a model")
     if not abis:
-        print("it has no native parts: apps compile against it, and nothing runs")
+        print("no native parts inside: apps compile against it, but do not run")
 
 
 def maven(modules: str) -> None:
-    """Build modules, and those that they need."""
+    """Build modules and their dependencies with Maven."""
     if shutil.which("mvn") is None:
         raise PackingError("there is no mvn; apt install default-jdk-headless maven")
     words = ["mvn", "-q", "-f", str(ANDROID / "pom.xml"), "-pl", modules, "-am", "-DskipTests"]
@@ -95,9 +98,9 @@ def maven(modules: str) -> None:
 
 
 def run(command: list[str]) -> None:
-    """Or raise PackingError; what went wrong, the command has said."""
+    """Run a command, whose output is shown. Raises PackingError if it fails."""
     if subprocess.run(command, check=False).returncode:
-        raise PackingError(f"`{' '.join(command)}` failed; what it said is above")
+        raise PackingError(f"`{' '.join(command)}` failed; see its output above")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Makes libmlcc_jni.so beside a libmlcc.so: what the JVM loads.
+"""Builds libmlcc_jni.so, the JNI functions of the Kotlin package, beside libmlcc.so.
 
-    python mobile/android/jni/build.py FOLDER       FOLDER: where mobile/c/build.py put libmlcc
-    python mobile/android/jni/build.py FOLDER ARCH  for another Linux, by zig
+    python mobile/android/jni/build.py FOLDER       FOLDER: the output of mobile/c/build.py
+    python mobile/android/jni/build.py FOLDER ARCH  for another Linux, with zig
 
-JNI's headers are those of $JAVA_HOME, or of the JDK whose javac is on the path; the C++ compiler is
-$CXX, or the system's. The standard library only.
+The JNI headers are those of $JAVA_HOME, or of the JDK whose javac is on the path. The C++ compiler
+is $CXX, or the system's. Uses the standard library only.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"
 
 
 def build(folder: Path, arch: str | None = None) -> None:
-    """arch: None = this machine's. Raises SystemExit that names what is missing."""
+    """arch: None = this machine. Raises SystemExit that names a missing tool."""
     java = headers()
-    words, places = compiler(arch)
+    words, variables = compiler(arch)
     command = [
         *words,
         *FLAGS,
@@ -42,14 +42,14 @@ def build(folder: Path, arch: str | None = None) -> None:
     ]
     if shutil.which(command[0]) is None:
         sys.exit(f"mobile/android: no compiler '{command[0]}'; apt install g++, or set CXX")
-    environment = {**os.environ, **places}
+    environment = {**os.environ, **variables}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         sys.exit(f"mobile/android: `{shlex.join(command)}` failed:\n{done.stderr}")
 
 
 def compiler(arch: str | None) -> tuple[list[str], dict[str, str]]:
-    """Its words, and what to add to the environment. Raises SystemExit."""
+    """The compiler's command, and environment variables for it. Raises SystemExit."""
     if arch is None:
         return shlex.split(os.environ.get("CXX", "")) or ["c++"], {}
     sys.path.insert(0, str(HERE.parents[2] / "runtime" / "native"))
@@ -59,7 +59,7 @@ def compiler(arch: str | None) -> tuple[list[str], dict[str, str]]:
         words, _ = build_executor.toolchain(arch)
     except build_executor.BuildError as error:
         sys.exit(f"mobile/android: {error}")
-    # what libmlcc is linked to is there where it runs
+    # the target machine has the dependencies of libmlcc
     return [*words, "-s", "-Wl,--allow-shlib-undefined"], dict(build_executor.zig_cache())
 
 

@@ -14,8 +14,8 @@ jmethodID special_tokens_method = nullptr;
 jmethodID close_method = nullptr;
 jmethodID reason_method = nullptr;
 
-// The environment of this thread. The library's own threads stay attached until they end: they are
-// daemons to Java, which does not wait for them.
+// The JNI environment of this thread. Threads of the library are attached as daemons until they end,
+// so that Java does not wait for them.
 JNIEnv* attached() {
   void* env = nullptr;
   if (vm->GetEnv(&env, JNI_VERSION_1_6) == JNI_OK) return static_cast<JNIEnv*>(env);
@@ -30,7 +30,7 @@ JNIEnv* attached() {
 #endif
 }
 
-// Local references of a callback go when it ends: its thread never returns to Java.
+// Frees a callback's local references at its end: its thread never returns to Java.
 class Frame {
  public:
   Frame() : env_(attached()) {
@@ -47,11 +47,11 @@ class Frame {
   JNIEnv* env_;
 };
 
-// What was thrown becomes the reason, and the callback fails.
+// Pass the text of the pending exception to the library; the callback fails.
 int32_t failed(JNIEnv* env, void* context, mlcc_answer* answer) {
   jthrowable thrown = env->ExceptionOccurred();
   env->ExceptionClear();
-  std::string why = "the tokenizer gave nothing";
+  std::string why = "the tokenizer returned null";
   if (thrown != nullptr) {
     jobject bytes = env->CallObjectMethod(static_cast<jobject>(context), reason_method, thrown);
     if (env->ExceptionCheck()) {
@@ -126,7 +126,7 @@ bool load_tokenizers(JNIEnv* env) {
   return !env->ExceptionCheck();
 }
 
-void bring(JNIEnv* env, jobject tokenizer, mlcc_host* host) {
+void set_tokenizer(JNIEnv* env, jobject tokenizer, mlcc_host* host) {
   if (tokenizer == nullptr) return;
   host->context = env->NewGlobalRef(tokenizer);
   host->encode = encode;
@@ -135,7 +135,7 @@ void bring(JNIEnv* env, jobject tokenizer, mlcc_host* host) {
   host->released = released;
 }
 
-void forget(mlcc_host* host) {
+void release_tokenizer(mlcc_host* host) {
   if (host->context != nullptr) released(host->context);
 }
 

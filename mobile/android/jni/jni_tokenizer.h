@@ -1,4 +1,4 @@
-// A tokenizer of Java's as the callbacks of mlcc.h.
+// A Java tokenizer as the callbacks of mlcc.h.
 #pragma once
 
 #include <jni.h>
@@ -6,12 +6,12 @@
 
 namespace mlcc_jni {
 
-// Finds TokenizerCalls' methods once. False: an exception is set.
+// Look up the methods of TokenizerCalls once. False: exception pending.
 bool load_tokenizers(JNIEnv* env);
 
-// Set the callbacks of a host to those of a TokenizerCalls, or none for null. What it holds is given
-// back by `released`, which the library calls last; if the engine is not made: by `forget`.
-void bring(JNIEnv* env, jobject tokenizer, mlcc_host* host);
-void forget(mlcc_host* host);
+// Set the callbacks of a host to those of a TokenizerCalls; null: none. The global reference is freed
+// by `released`, which the library calls last, or by `release_tokenizer` if no engine was created.
+void set_tokenizer(JNIEnv* env, jobject tokenizer, mlcc_host* host);
+void release_tokenizer(mlcc_host* host);
 
 }  // namespace mlcc_jni

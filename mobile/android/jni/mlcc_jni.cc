@@ -1,7 +1,7 @@
-// mlcc.h for the JVM: the functions of dev.mlcc.jni.Jni. Nothing is decided here.
+// The functions of dev.mlcc.jni.Jni over mlcc.h: conversions only.
 //
-// Events are taken by mlcc_poll, in a thread of Java's: one crossing for all that are there. Texts
-// cross as byte[], because JNI's own strings are not UTF-8.
+// A Java thread polls for events: one JNI call returns all that are queued. Strings are passed as
+// byte[], because JNI's own strings are not UTF-8.
 #include <jni.h>
 #include <mlcc.h>
 
@@ -28,7 +28,7 @@ void start(JNIEnv* env, jclass, jbyteArray zip, jbyteArray home, jbyteArray path
   if (home != nullptr) python.home = texts[1].c_str();
   if (path != nullptr) python.path = texts[2].c_str();
   char* error = nullptr;
-  const mlcc_code code = mlcc_start(&python, &error);  // which sets `error`: never in one call
+  const mlcc_code code = mlcc_start(&python, &error);  // a statement of its own: it sets `error`
   check(env, code, error);
 }
 
@@ -36,11 +36,11 @@ jlong create(JNIEnv* env, jclass, jbyteArray options, jobject tokenizer) {
   mlcc_host host{};
   host.size = sizeof host;
   host.abi = MLCC_ABI_VERSION;
-  mlcc_jni::bring(env, tokenizer, &host);
+  mlcc_jni::set_tokenizer(env, tokenizer, &host);
   mlcc_engine engine = 0;
   char* error = nullptr;
   const mlcc_code code = mlcc_create(text_of(env, options).c_str(), &host, &engine, &error);
-  if (code != MLCC_OK) mlcc_jni::forget(&host);
+  if (code != MLCC_OK) mlcc_jni::release_tokenizer(&host);
   check(env, code, error);
   return static_cast<jlong>(engine);
 }

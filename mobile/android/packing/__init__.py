@@ -1,4 +1,4 @@
-"""Packs mlcc's parts for the JVM and for Android: what `mobile/android/package.py` does."""
+"""Packs mlcc's native parts and Kotlin modules for the JVM and for Android; see package.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if str(ROOT) not in sys.path:
 
 
 class PackingError(SystemExit):
-    """What cannot be packed: what is missing or wrong, and what to type."""
+    """A part is missing or wrong; the message says what to type."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"mobile/android: {message}")

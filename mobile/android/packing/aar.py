@@ -1,4 +1,4 @@
-"""The AAR: Kotlin's classes, and per ABI what `mobile/c/android.py` built (mobile/README.md)."""
+"""Writes the AAR: Kotlin's classes, and per ABI the output of `mobile/c/android.py`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ZIPS = ("mlcc.zip", "python.zip")
 _HOW = "ANDROID_NDK_HOME=... python mobile/c/android.py"
 
 
-def found(native: Path) -> list[str]:
-    """The ABIs whose parts are there. Raises PackingError if there are none, or not all of one."""
+def find_abis(native: Path) -> list[str]:
+    """The ABIs that were built. Raises PackingError for no ABI, or an incomplete one."""
     abis = [abi for abi in elf.ABIS if (native / abi).is_dir()]
     if not abis:
         raise PackingError(
-            f"{native} has no native parts for Android, so there would be nothing to run; build "
+            f"{native} has no native parts for Android; build "
             f"them ({_HOW}), or type: package.py aar --without-native, to compile apps with"
         )
     for name in _ZIPS:
@@ -38,7 +38,7 @@ def found(native: Path) -> list[str]:
 
 
 def publish(native: Path | None, abis: Sequence[str], repository: Path) -> Path:
-    """Write it and the modules that it needs into a Maven repository; return the AAR."""
+    """Write the AAR and the modules that it needs into a Maven repository; return the AAR."""
     version = jar.publish_modules(repository, ("mlcc-core", "mlcc-djl"))
     pom = ET.parse(_MODULE / "pom.xml")
     project = pom.getroot()
@@ -47,14 +47,18 @@ def publish(native: Path | None, abis: Sequence[str], repository: Path) -> Path:
     packaging.text = "aar"
     name = "mlcc-android" if abis else "mlcc-android-without-native"
     project.find("artifactId", jar.SPACE).text = name  # type: ignore[union-attr]
-    pom.write(jar.place(repository, name, version, "pom"), encoding="utf-8", xml_declaration=True)
-    out = jar.place(repository, name, version, "aar")
+    pom.write(
+        jar.repository_path(repository, name, version, "pom"),
+        encoding="utf-8",
+        xml_declaration=True,
+    )
+    out = jar.repository_path(repository, name, version, "aar")
     write(_MODULE / "target" / f"mlcc-android-{version}.jar", native, abis, out)
     return out
 
 
 def write(classes: Path, native: Path | None, abis: Sequence[str], out: Path) -> None:
-    """The archive. classes: a JAR."""
+    """Write the archive. classes: a JAR."""
     partial = out.with_suffix(".partial")
     with zipfile.ZipFile(partial, "w") as archive:
         jar.add(archive, "AndroidManifest.xml", _manifest())
@@ -70,8 +74,8 @@ def write(classes: Path, native: Path | None, abis: Sequence[str], out: Path) ->
     partial.replace(out)
 
 
-def installed(native: Path, abi: str) -> int:
-    """Bytes on a phone: libraries, what Python's modules are unpacked to, both zips."""
+def installed_size(native: Path, abi: str) -> int:
+    """Bytes on a phone after unpacking: libraries, Python's extension modules, both zips."""
     files = [*(native / abi).rglob("*.so"), *(native / name for name in _ZIPS)]
     return sum(path.stat().st_size for path in files)
 
@@ -81,7 +85,7 @@ def _manifest() -> bytes:
 
 
 def _add_assets(archive: zipfile.ZipFile, native: Path, abis: Sequence[str]) -> None:
-    """As `MlccAndroid.files` finds them: what is every ABI's, and a folder for each."""
+    """Assets in the layout of `MlccAndroid.files`: shared files, and a folder per ABI."""
     jar.add(archive, "assets/mlcc/platforms", "\n".join(abis).encode())
     for name in _ZIPS:
         jar.add(archive, f"assets/mlcc/{name}", (native / name).read_bytes())

@@ -1,4 +1,4 @@
-"""A Maven repository in a folder: mlcc's JARs, and among them `mlcc-jvm` with the native parts."""
+"""Writes a Maven repository in a folder: mlcc's JARs, and `mlcc-jvm` with the native parts."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from packing.parts import LIST
 from tools.python_zip import DATE
 
 NATIVE = "dev/mlcc/native"
-"""Where Kotlin looks for them (`Packed`)."""
+"""The folder of native parts in the JAR (`ClasspathParts` of Kotlin)."""
 _MODULES = ("mlcc-core", "mlcc-djl", "mlcc-openai")
 SPACE = {"": "http://maven.apache.org/POM/4.0.0"}
 
 
 def publish(parts: Sequence[Path], repository: Path) -> Path:
-    """Write all that a program of the JVM names, as Maven built it, and return mlcc-jvm's JAR.
+    """Write all modules that a JVM program depends on, and return the JAR of mlcc-jvm.
 
     parts: folders of `parts.make`, one a platform. Raises PackingError.
     """
     version = publish_modules(repository, _MODULES)
     _put(ANDROID / "mlcc-jvm" / "pom.xml", repository, "mlcc-jvm", version, "pom")
-    jar = place(repository, "mlcc-jvm", version, "jar")
+    jar = repository_path(repository, "mlcc-jvm", version, "jar")
     write(parts, jar)
     return jar
 
 
 def publish_modules(repository: Path, names: Sequence[str]) -> str:
-    """Modules as Maven built them, and their parent; return their version."""
+    """Copy modules that Maven built, and their parent POM; return their version."""
     version = str(ET.parse(ANDROID / "pom.xml").findtext("version", namespaces=SPACE))
     _put(ANDROID / "pom.xml", repository, "mlcc-parent", version, "pom")
     for name in names:
@@ -44,15 +44,15 @@ def publish_modules(repository: Path, names: Sequence[str]) -> str:
     return version
 
 
-def place(repository: Path, name: str, version: str, kind: str) -> Path:
-    """Where Maven looks for a file of a module."""
+def repository_path(repository: Path, name: str, version: str, kind: str) -> Path:
+    """The path of a module's file in a Maven repository."""
     folder = repository / "dev" / "mlcc" / name / version
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{name}-{version}.{kind}"
 
 
 def write(parts: Sequence[Path], jar: Path) -> None:
-    """The JAR of native parts. Raises PackingError for none, or two of one platform."""
+    """Write the JAR of native parts. PackingError for none, or two of one platform."""
     found = {}
     for folder in parts:
         if not (folder / LIST).exists():
@@ -61,7 +61,7 @@ def write(parts: Sequence[Path], jar: Path) -> None:
         if found.setdefault(platform, folder) != folder:
             raise PackingError(f"{folder} and {found[platform]} are both for {platform}")
     if not found:
-        raise PackingError("no native parts are there; type: package.py parts FOLDER")
+        raise PackingError("there are no native parts; type: package.py parts FOLDER")
     partial = jar.with_suffix(".partial")
     with zipfile.ZipFile(partial, "w") as archive:
         add(archive, "META-INF/LICENSE", (ROOT / "LICENSE").read_bytes())
@@ -72,16 +72,16 @@ def write(parts: Sequence[Path], jar: Path) -> None:
 
 
 def add_folder(archive: zipfile.ZipFile, name: str, folder: Path) -> None:
-    """All files below a folder, in order."""
+    """Add all files below a folder, sorted."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             add(archive, f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
 
 
 def add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    """A file, with the same bytes and the same date each time."""
+    """Add a file reproducibly: fixed date and compression."""
     archive.writestr(zipfile.ZipInfo(name, DATE), data, zipfile.ZIP_DEFLATED, 9)
 
 
 def _put(file: Path, repository: Path, name: str, version: str, kind: str) -> None:
-    shutil.copyfile(file, place(repository, name, version, kind))
+    shutil.copyfile(file, repository_path(repository, name, version, kind))

@@ -1,4 +1,4 @@
-"""The part of Python's standard library that the engine needs, found from what it imports."""
+"""Selects the part of Python's standard library that the engine imports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tools.python_zip import Sources, write
 
 _ROOTS = (
     "asyncio",
-    "concurrent.futures.thread",  # found by name when it is first used
-    "_strptime",  # datetime's, from C
+    "concurrent.futures.thread",  # imported by name on first use
+    "_strptime",  # imported by datetime's C code
     *(f"encodings.{name}" for name in ("ascii", "idna", "latin_1", "unicode_escape", "utf_8")),
     "encodings.utf_8_sig",
     *(f"encodings.utf_{bits}{order}" for bits in (16, 32) for order in ("", "_be", "_le")),
-    "encodings.cp437",  # zipimport's
+    "encodings.cp437",  # for zipimport
 )
 _NEVER = (
     "__main__",
@@ -54,13 +54,13 @@ _NEVER = (
     "urllib.request",
     "xml",
 )
-"""Only some function of a module would import these: processes, archives, sockets with keys, mail.
-OpenSSL's hashes stay: they read a model ten times as fast."""
+"""Imported only inside functions that the engine does not call: processes, archives, TLS, mail.
+OpenSSL's hashes stay: they hash a model ten times as fast."""
 _ENGINE = ("mlcc", "jinja2", "markupsafe")
 
 
 class Library:
-    """A standard library's sources, read once."""
+    """The sources of a standard library, and the modules of it that are needed."""
 
     def __init__(self, folder: Path) -> None:
         """folder: lib/pythonX.Y."""
@@ -75,14 +75,14 @@ class Library:
         roots, never = build["ROOTS"], build["NEVER"]
         found = self._sources.closure([*roots, *_ROOTS], [*never, *_NEVER])
         self.modules = [name for name in found if name.partition(".")[0] not in _ENGINE]
-        """Those in Python, by name."""
+        """Names of the needed Python modules."""
         self._imported = {name for module in found for name in self._sources.imports(module)}
 
     def extensions(self, folder: Path) -> list[Path]:
-        """Of a folder of modules in C those that are imported."""
+        """The needed extension modules of a folder."""
         wanted = self._imported - set(_NEVER)
         return sorted(path for path in folder.glob("*.so") if path.name.split(".")[0] in wanted)
 
     def write(self, out: Path) -> None:
-        """The zip. Not compressed: zlib is a module, and what lies around the zip is compressed."""
+        """Write the zip, uncompressed: zlib is an extension module, and JARs compress already."""
         write(self._sources, self.modules, out, method=zipfile.ZIP_STORED)

@@ -1,4 +1,4 @@
-"""The licences of what is packed, from where each part came."""
+"""Collects the licences of all packed parts."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from pathlib import Path
 from packing import ROOT, PackingError
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "jinja2", "markupsafe")
-"""Python's packages whose code is in the zip or in the executor."""
+"""Python packages whose code is in the zip or in the executor."""
 _COMPILER = "ziglang-*.dist-info/licenses/ziglang/lib/libcxx*/LICENSE.TXT"
-"""Of the C++ library that zig puts into the executor."""
+"""Licences of the C++ library that zig links into the executor."""
 
 
 def gather(out: Path, python: Path, system: list[Path], root: Path | None = None) -> None:
-    """Copy all of them. python: its licence's file; system: libraries of the system;
-    root: where that is, None = here.
+    """Copy all licences to `out`. python: the file of Python's licence; system: libraries of the
+    system; root: the root folder of that system, None = this machine.
 
     Raises PackingError for a part whose licence is not there.
     """
     out.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ROOT / "LICENSE", out / "mlcc.txt")
     if not python.exists():
-        raise PackingError(f"{python} is not there: Python may be given on with its licence only")
+        raise PackingError(
+            f"{python} is missing: Python may be redistributed with its licence only"
+        )
     shutil.copyfile(python, out / "python.txt")
     for name in _PACKAGES:
         for number, file in enumerate(_of_package(name)):
@@ -49,7 +51,7 @@ def _of_package(name: str) -> list[Path]:
 
 
 def _of_debian(library: Path, root: Path) -> Path:
-    """By the list of files that the system's package manager keeps."""
+    """The copyright file of the package that owns a library, by dpkg's file lists."""
     for files in (root / "var/lib/dpkg/info").glob("*.list"):
         if any(line.endswith("/" + library.name) for line in files.read_text().splitlines()):
             package = files.stem.partition(":")[0]

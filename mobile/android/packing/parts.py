@@ -1,13 +1,13 @@
-"""The native parts of one platform in a folder, as `NativeParts` of Kotlin unpacks them.
+"""Writes the native parts of one platform to a folder, in the layout that `NativeParts` unpacks.
 
-    parts.json                  what is here, with sums
-    mlcc.zip python.zip         the engine; the standard library, as far as it is needed
-    lib/                        libpython, libmlcc, its executor, its JNI, and what those need
-    modules/                    Python's modules in C
+    parts.json                  list of the files, with hashes
+    mlcc.zip python.zip         the engine; the needed part of the standard library
+    lib/                        libpython, libmlcc, its executor, its JNI, their dependencies
+    modules/                    Python's extension modules
     licenses/
 
-Python is the one that runs this, or one of the same version in another CPU's root (`system.py`):
-its library, with debugging symbols taken out.
+Python is the one that runs this, or one of the same version in another system's root folder
+(`system.py`). Its library is stripped of debugging symbols.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OURS = ("libmlcc.so", "libmlcc_executor.so", "libmlcc_jni.so")
 
 
 def make(system: System, libraries: Path, out: Path) -> dict[str, Any]:
-    """Gather all parts. libraries: what mobile/c/build.py and jni/build.py built for it.
+    """Collect all parts. libraries: the output folder of mobile/c/build.py and jni/build.py.
 
     Returns the list. Raises PackingError.
     """
@@ -61,11 +61,11 @@ def write_list(
     libraries: str | None = "lib",
     version: str = sys.version.split()[0],
 ) -> dict[str, Any]:
-    """parts.json over what lies in a folder.
+    """Write parts.json for the files of a folder.
 
-    first: what to load before mlcc's libraries, in order; libraries: the folder of all of them, or
-    None where the system finds them; version: Python's. Raises PackingError for a library of
-    another CPU.
+    first: dependencies to load before mlcc's libraries, in order; libraries: the folder of all
+    libraries, None if the system finds them; version: that of Python. Raises PackingError for a
+    library of another CPU.
     """
     code = [*out.rglob("*.so"), *out.rglob("*.so.*")]
     for path in code:
@@ -84,7 +84,7 @@ def write_list(
 
 
 def entry(path: Path, folder: Path) -> dict[str, Any]:
-    """A line of the list."""
+    """The entry of one file."""
     data = path.read_bytes()
     name = path.relative_to(folder).as_posix()
     return {"path": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
@@ -94,6 +94,6 @@ def _check(libraries: Path) -> None:
     for name in OURS:
         if not (libraries / name).exists():
             raise PackingError(
-                f"{libraries} has no {name}; type: python runtime/native/build_executor.py, and "
-                "this again"
+                f"{libraries} has no {name}; type: python runtime/native/build_executor.py, "
+                "then repeat"
             )

@@ -1,7 +1,7 @@
-"""Where the native parts of a platform come from: this machine, or an unpacked system of another.
+"""The system whose Python is packed: this machine, or an unpacked root folder for another CPU.
 
-The other is a folder that is Debian's root for that CPU, such as `mmdebstrap` makes and a container
-exports; nothing in it is run.
+The root folder is Debian's for that CPU, for example made by `mmdebstrap` or exported from a
+container. Nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ _VERSION = "{}.{}".format(*sys.version_info)
 
 @dataclass(frozen=True)
 class System:
-    """A Linux whose Python is packed."""
+    """A Linux system whose Python is packed."""
 
     arch: str
-    """As `uname -m` says."""
+    """The output of `uname -m`."""
     root: Path | None = None
     """None = this machine."""
 
     @classmethod
     def at(cls, root: Path | None) -> System:
-        """The CPU is that of the root's Python. Raises PackingError."""
+        """The system at `root`; its CPU is that of its libpython. Raises PackingError."""
         if root is not None:
             return cls(elf.machine(_one(root, f"libpython{_VERSION}.so.1*")), root)
         if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
             raise PackingError(
-                "this Python has no shared library, which is what programs embed; run this by one "
-                "of pyenv (PYTHON_CONFIGURE_OPTS=--enable-shared) or of the system"
+                "this Python has no shared library to embed; use one of pyenv "
+                "(PYTHON_CONFIGURE_OPTS=--enable-shared) or of the system"
             )
         return cls(platform.machine())
 
     @property
     def name(self) -> str:
-        """As Kotlin calls it: linux-x86_64."""
+        """The platform's name in Kotlin, such as linux-x86_64."""
         return f"{platform.system().lower()}-{self.arch}"
 
     @property
     def python(self) -> Path:
-        """Its library. Raises PackingError."""
+        """The path of libpython. Raises PackingError."""
         if self.root is not None:
             return _one(self.root, f"libpython{_VERSION}.so.1*")
         return Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("INSTSONAME")
 
     @property
     def version(self) -> str:
-        """Python's, as in 3.11.7."""
+        """The version of Python, such as 3.11.7."""
         if self.root is None:
             return sys.version.split()[0]
         found = re.search(rf"\0({_VERSION}\.\d+)[+\0]".encode(), self.python.read_bytes())
@@ -69,7 +69,7 @@ class System:
         return _one(self.root, f"python{_VERSION}/os.py").parent
 
     def needed(self, libraries: list[Path]) -> list[Path]:
-        """Libraries of the system that those name, but glibc's, each after what it needs itself.
+        """The dependencies of libraries except glibc, each after its own dependencies.
 
         Raises PackingError.
         """
@@ -81,14 +81,16 @@ class System:
 
     def _needs(self, library: Path) -> list[Path]:
         if self.root is None:
-            told = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=True)
-            said = dict(re.findall(r"(\S+) => (/\S+)", told.stdout))
-            return [Path(path) for name, path in reversed(said.items()) if _is_packed(name)]
+            output = subprocess.run(
+                ["ldd", str(library)], capture_output=True, text=True, check=True
+            )
+            paths = dict(re.findall(r"(\S+) => (/\S+)", output.stdout))
+            return [Path(path) for name, path in reversed(paths.items()) if _is_packed(name)]
         own = [_one(self.root, name) for name in elf.needed(library) if _is_packed(name)]
         return [path for other in own for path in (*self._needs(other), other)]
 
     def strip(self, library: Path, out: Path) -> None:
-        """A copy without what only a debugger reads, and without this machine's paths.
+        """Copy a library without debugging symbols and without paths of this machine.
 
         Raises PackingError.
         """
@@ -101,13 +103,14 @@ class System:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise PackingError(f"`{' '.join(command)}` failed:\n{done.stderr}")
-        place = sysconfig.get_config_var("LIBDIR").encode()  # where it would look for libpython
-        beside = b"$ORIGIN".ljust(len(place), b"\0")
-        out.write_bytes(out.read_bytes().replace(b"\0" + place + b"\0", b"\0" + beside + b"\0"))
+        libdir = sysconfig.get_config_var("LIBDIR").encode()  # the run path for libpython
+        origin = b"$ORIGIN".ljust(len(libdir), b"\0")
+        data = out.read_bytes().replace(b"\0" + libdir + b"\0", b"\0" + origin + b"\0")
+        out.write_bytes(data)
 
 
 _GLIBC = re.compile(r"(ld-linux.*|lib(c|m|dl|pthread|rt|util))\.so\.\d+")
-"""The system's in any case."""
+"""Libraries that every system has."""
 
 
 def _is_packed(name: str) -> bool:
@@ -115,7 +118,7 @@ def _is_packed(name: str) -> bool:
 
 
 def _one(root: Path, name: str) -> Path:
-    """A file of a root, by the end of its path."""
+    """The file below a root folder whose path ends with `name`."""
     folders = [root / top for top in ("usr/lib", "lib", "usr/local/lib")]
     for folder in folders:
         for path in sorted(folder.glob(f"**/{name}"), key=lambda path: len(path.parts)):

@@ -52,7 +52,7 @@ def test_an_aar_has_the_native_parts_of_each_abi(tmp_path: Path) -> None:
     native = android(tmp_path / "native")
     classes, out = tmp_path / "classes.jar", tmp_path / "mlcc.aar"
     classes.write_bytes(b"classes")
-    assert aar.found(native) == list(ABIS)
+    assert aar.find_abis(native) == list(ABIS)
     aar.write(classes, native, list(ABIS), out)
     with zipfile.ZipFile(out) as archive:
         names = set(archive.namelist())

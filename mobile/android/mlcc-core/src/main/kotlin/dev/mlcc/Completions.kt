@@ -1,10 +1,10 @@
 package dev.mlcc
 
 import dev.mlcc.calls.Calls
-import dev.mlcc.calls.Shapes
+import dev.mlcc.calls.Endpoint
 import dev.mlcc.calls.bytes
-import dev.mlcc.calls.chunks
-import dev.mlcc.calls.whole
+import dev.mlcc.calls.streamChunks
+import dev.mlcc.calls.callJson
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.future.future
@@ -12,32 +12,31 @@ import java.util.concurrent.CompletableFuture
 import java.util.function.Consumer
 
 /**
- * Answers to conversations ([Engine.chat]), or texts continued ([Engine.completions]). Any thread may
- * ask; several requests are answered at once.
+ * Chat completions ([Engine.chat]) or text completions ([Engine.completions]). Thread-safe; several
+ * requests are answered at once.
  */
 public class Completions<Request, Answer, Chunk> internal constructor(
     private val calls: Calls,
     private val scope: CoroutineScope,
-    private val shapes: Shapes<Request, Answer, Chunk>,
+    private val endpoint: Endpoint<Request, Answer, Chunk>,
 ) {
     /**
-     * The whole answer. Cancelling the coroutine cancels the work. Whatever [request] says of `stream`
-     * does not count.
+     * The whole answer. Cancelling the coroutine cancels the request. `stream` of [request] is ignored.
      *
      * @throws MlccException [ApiException] if the request is refused.
      */
     public suspend fun create(request: Request): Answer {
-        val body = bytes(shapes.request, shapes.asked(request, false))
-        return calls.whole("POST", shapes.path, body, shapes.answer)
+        val body = bytes(endpoint.request, endpoint.withStream(request, false))
+        return calls.callJson("POST", endpoint.path, body, endpoint.answer)
     }
 
     /**
-     * The answer as it is made; those to several prompts are mixed. Each collector asks anew; one that
-     * stops collecting cancels the work. The flow throws as [create] does, on the way too.
+     * The answer as a flow of chunks; answers to several prompts are interleaved. Each collector sends
+     * its own request; to stop collecting cancels it. The flow throws what [create] throws.
      */
     public fun stream(request: Request): Flow<Chunk> {
-        val body = bytes(shapes.request, shapes.asked(request, true))
-        return calls.chunks(shapes.path, body, shapes.chunk)
+        val body = bytes(endpoint.request, endpoint.withStream(request, true))
+        return calls.streamChunks(endpoint.path, body, endpoint.chunk)
     }
 
     /** [create] for Java. Cancelling the future cancels the work. */
@@ -45,8 +44,8 @@ public class Completions<Request, Answer, Chunk> internal constructor(
         scope.future { create(request) }
 
     /**
-     * [stream] for Java: [each] hears the chunks, one at a time, in threads of mlcc's. The future ends
-     * with the answer; cancelling it, or throwing from [each], cancels the work.
+     * [stream] for Java: [each] receives the chunks, one at a time, on threads of mlcc's. The future
+     * completes with the answer; cancelling it, or throwing from [each], cancels the request.
      */
     public fun streamAsync(request: Request, each: Consumer<Chunk>): CompletableFuture<Void?> =
         scope.future {
@@ -55,11 +54,11 @@ public class Completions<Request, Answer, Chunk> internal constructor(
         }
 }
 
-/** What the answer says; "" where it does nothing but call tools. */
+/** The text of the answer; "" if it only calls tools. */
 public val ChatCompletion.text: String get() = choices.first().message.content.orEmpty()
 
-/** What the chunk adds to the answer; "" for the first and the last ones. */
+/** The text of the chunk; "" in the first and the last chunk. */
 public val ChatCompletionChunk.text: String get() = choices.firstOrNull()?.delta?.content.orEmpty()
 
-/** What the chunk adds to the answer to its prompt. */
+/** The text of the chunk. */
 public val CompletionChunk.text: String get() = choices.firstOrNull()?.text.orEmpty()

@@ -1,11 +1,11 @@
 package dev.mlcc
 
-import dev.mlcc.calls.COMPLETION_SHAPES
+import dev.mlcc.calls.COMPLETION_ENDPOINT
 import dev.mlcc.calls.Calls
 import dev.mlcc.calls.Native
 import dev.mlcc.calls.Reply
 import dev.mlcc.calls.json
-import dev.mlcc.calls.translated
+import dev.mlcc.calls.translateErrors
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.SupervisorJob
@@ -20,11 +20,11 @@ import java.io.InputStream
 import java.util.concurrent.CompletableFuture
 
 /**
- * A loaded model that answers: OpenAI's API, in this process. [Mlcc.load] makes one.
+ * A loaded model with OpenAI's API, in this process. [Mlcc.load] makes one.
  *
- * Any thread may call any function. Several requests are answered at once; those beyond what fits wait.
+ * Thread-safe. Several requests are answered at once; requests beyond [EngineInfo.maxBatch] wait.
  *
- * @property info what is known of the model.
+ * @property info the name and limits of the model.
  */
 public class Engine internal constructor(
     private val native: Native,
@@ -33,19 +33,19 @@ public class Engine internal constructor(
 ) : AutoCloseable {
     private val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
 
-    /** Conversations. */
+    /** Chat completions. */
     public val chat: Chat = Chat(calls, scope)
 
-    /** Texts continued. */
+    /** Text completions. */
     public val completions: Completions<CompletionRequest, Completion, CompletionChunk> =
-        Completions(calls, scope, COMPLETION_SHAPES)
+        Completions(calls, scope, COMPLETION_ENDPOINT)
 
-    /** What can be asked. */
+    /** The models API. */
     public val models: Models = Models(calls, scope)
 
     /**
-     * The API as HTTP has it, for clients that speak it: [path] is `/v1/...`, with its query if any. An
-     * answer of any status is returned; close it, or read its body.
+     * The API as HTTP requests, for existing clients: [path] is `/v1/...`, with its query if any. Answers
+     * of any status are returned; close them, or read their bodies.
      */
     public suspend fun request(
         method: String,
@@ -67,21 +67,21 @@ public class Engine internal constructor(
 
     /** The engine's counters: requests, tokens, pages of the cache. Waits for a step of the model. */
     public suspend fun counters(): JsonObject = withContext(Dispatchers.IO) {
-        json.decodeFromString(translated { native.stats() })
+        json.decodeFromString(translateErrors { native.stats() })
     }
 
-    /** Memory is short, or is not any more ([TrimLevel.NONE]). */
-    public fun trim(level: TrimLevel): Unit = translated { native.trim(level.ordinal) }
+    /** Give back memory when the system is short of it; [TrimLevel.NONE] when it no longer is. */
+    public fun trim(level: TrimLevel): Unit = translateErrors { native.trim(level.ordinal) }
 
     /**
-     * The app is out of sight ([hidden]) or back. Changes something only if the engine was loaded with
-     * [EngineOptions.unloadInBackground]: then requests are refused until it is back and loaded again.
+     * The app moved to the background ([hidden]) or back. Has an effect only with
+     * [EngineOptions.unloadInBackground]: requests are refused until the model is loaded again.
      */
-    public fun background(hidden: Boolean): Unit = translated { native.background(hidden) }
+    public fun background(hidden: Boolean): Unit = translateErrors { native.background(hidden) }
 
     /**
-     * Give back all memory. Answers that are on their way end with [ClosedException]. May be called
-     * again. Waits for the step that runs.
+     * Unload the model. Running requests end with [ClosedException]. Idempotent. Waits for the current
+     * step.
      */
     override fun close() {
         calls.close()
@@ -95,7 +95,7 @@ public class Engine internal constructor(
  * @property model its name.
  * @property context tokens of the longest conversation.
  * @property maxBatch requests that are answered at once.
- * @property notes for the user: what was chosen smaller than wished, and why.
+ * @property notes for the user, for example which limit was reduced and why.
  */
 @Serializable
 public data class EngineInfo(
@@ -106,35 +106,35 @@ public data class EngineInfo(
     val notes: List<String> = emptyList(),
 )
 
-/** What to give back when memory is short. Each level includes the one before. */
+/** What to release when memory is short. Each level includes the one before. */
 public enum class TrimLevel {
-    /** Nothing: all is as before. */
+    /** Normal operation. */
     NONE,
 
-    /** What is kept of earlier prompts. */
+    /** Release the prefix cache. */
     CACHE,
 
-    /** And refuse new requests, with status 503 and the code `low_memory`, until another trim. */
+    /** Also refuse new requests, with status 503 and the code `low_memory`, until another trim. */
     REFUSE,
 }
 
 /**
- * An answer as HTTP has it. Its body is read once, by [body] or by [stream].
+ * An HTTP response. Its body is read once, by [body] or by [stream].
  *
- * @property status 200, or that of a refusal.
- * @property headers by their names in lower case.
+ * @property status the HTTP status.
+ * @property headers values by lower-case names.
  */
 public class Response internal constructor(
     public val status: Int,
     public val headers: Map<String, String>,
     private val reply: Reply,
 ) : AutoCloseable {
-    /** The body in pieces as they come. Who stops collecting cancels the work. */
+    /** The body in parts as they arrive. To stop collecting cancels the request. */
     public val body: Flow<ByteArray> get() = reply.body()
 
-    /** The same for a thread that may wait; an IOException's cause is what [body] would throw. */
+    /** The body as a blocking stream; the cause of an IOException is what [body] would throw. */
     public fun stream(): InputStream = reply.stream()
 
-    /** Nobody reads any more: cancels the work, if it goes on. */
+    /** Stop reading, and cancel the request if it still runs. */
     override fun close(): Unit = reply.close()
 }

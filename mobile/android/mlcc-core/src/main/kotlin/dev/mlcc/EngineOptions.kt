@@ -5,27 +5,27 @@ import kotlinx.serialization.Serializable
 import java.nio.file.Path
 
 /**
- * How a model is loaded. null: what the model and the memory allow. Java sets properties; Kotlin names
- * arguments.
+ * Options for loading a model. null: the largest value that the model and the memory allow. Java sets
+ * properties; Kotlin uses named arguments.
  *
  * @property context tokens of the longest conversation, at most.
  * @property maxBatch requests that are answered at once, at most.
- * @property maxStepTokens tokens of prompts that are computed at once, at most: fewer keep answers
- * flowing while a long prompt is read.
- * @property maxQueue requests that may wait beyond those; more are refused with status 503.
+ * @property maxStepTokens prefill budget of a step in tokens: a smaller one delays running answers less
+ * while a long prompt is computed.
+ * @property maxQueue requests that may wait; more are refused with status 503.
  * @property threads null: all cores that the process may use.
  * @property device the number of the GPU; null: the best.
  * @property memoryBytes for weights, caches and workspace together; null: what the system has free.
- * @property parseSpecial control tokens count in messages, too (`<|im_end|>` ...); else they are text.
- * @property prefixCache what was computed for one prompt is used for others that begin alike.
- * @property speculate `lookup` or `lookup:12`: up to so many tokens (8) are guessed from text that came
- * before and checked at once, the answer is the same; `draft`: the model of [draft] guesses; null: none.
+ * @property parseSpecial parse control tokens (`<|im_end|>` ...) in messages; else they are plain text.
+ * @property prefixCache reuse the KV cache of earlier prompts with the same prefix.
+ * @property speculate speculative decoding. `lookup` or `lookup:12`: up to so many draft tokens (8) from
+ * matching earlier text; `draft`: draft tokens from the model of [draft]; null: off. Answers are equal.
  * @property draft the folder of a smaller compiled model with the same tokenizer.
- * @property unloadInBackground [Engine.background] gives the model's memory back.
- * @property files where mlcc's own parts are.
- * @property tokenizer makes the tokenizer of the model in a folder; null: what the class path brings as
- * a service (`mlcc-djl` is one), or else Hugging Face's in Python.
- * @property onProgress hears how it goes on, in threads of mlcc's.
+ * @property unloadInBackground [Engine.background] unloads the model.
+ * @property files locations of mlcc's native parts.
+ * @property tokenizer creates the tokenizer of the model in a folder; null: the service on the class
+ * path (for example `mlcc-djl`), else Hugging Face's in Python.
+ * @property onProgress is called with the progress, on threads of mlcc's.
  */
 public class EngineOptions(
     public var context: Int? = null,
@@ -51,7 +51,7 @@ public class EngineOptions(
     )
 }
 
-/** mlcc_create's options. */
+/** The options of mlcc_create. */
 @Serializable
 internal class CreateOptions(
     val model: String,
@@ -69,13 +69,13 @@ internal class CreateOptions(
     @SerialName("unload_in_background") val unloadInBackground: Boolean,
 )
 
-/** Hears how a download or a start goes on. */
+/** Receives the progress of a download or a load. */
 public fun interface ProgressListener {
-    /** Called with every new state, in threads of mlcc's, one call at a time. */
+    /** Called with each new state, on threads of mlcc's, one call at a time. */
     public fun onProgress(progress: Progress)
 }
 
-/** How far something is. */
+/** Progress of a download or a load. */
 public sealed interface Progress {
     /** Bytes that are done. */
     public val done: Long
@@ -83,10 +83,10 @@ public sealed interface Progress {
     /** Bytes in all. */
     public val total: Long
 
-    /** A model is fetched; `done` counts what was here before, too. */
+    /** A model is being downloaded; `done` includes chunks that were stored before. */
     public data class Download(override val done: Long, override val total: Long) : Progress
 
-    /** Weights are read. */
+    /** Weights are being loaded. */
     @Serializable
     public data class Load(override val done: Long, override val total: Long) : Progress
 }

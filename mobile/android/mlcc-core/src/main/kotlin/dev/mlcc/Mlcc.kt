@@ -3,9 +3,9 @@ package dev.mlcc
 import dev.mlcc.calls.Calls
 import dev.mlcc.calls.Event
 import dev.mlcc.calls.Native
-import dev.mlcc.calls.failure
+import dev.mlcc.calls.libraryError
 import dev.mlcc.calls.json
-import dev.mlcc.calls.translated
+import dev.mlcc.calls.translateErrors
 import dev.mlcc.jni.JniNative
 import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.CoroutineScope
@@ -17,11 +17,11 @@ import java.nio.file.Path
 import java.util.ServiceLoader
 import java.util.concurrent.CompletableFuture
 
-/** The door: models in, engines out. */
+/** Entry point: loads models. */
 public object Mlcc {
     /**
-     * Load a model, fetching it first if need be. Returns when it answers. Cancelling gives up; what
-     * was fetched is kept.
+     * Load a model, after downloading it if needed. Returns when it is ready. Cancelling stops; what was
+     * downloaded is kept.
      *
      * @throws MlccException [DownloadException], [ArtifactException], [CapacityException],
      * [DeviceException] or [SetupException].
@@ -31,7 +31,7 @@ public object Mlcc {
         return start(options.onProgress) { open(folder, options) }
     }
 
-    /** [load] for Java. Cancelling the future gives up. */
+    /** [load] for Java. Cancelling the future stops the load. */
     @JvmStatic
     @JvmOverloads
     public fun loadAsync(
@@ -39,12 +39,12 @@ public object Mlcc {
         options: EngineOptions = EngineOptions(),
     ): CompletableFuture<Engine> = CoroutineScope(Dispatchers.Default).future { load(source, options) }
 
-    /** An engine over a library that [open] brings, once it is ready. */
+    /** The engine over the native model that [open] returns, once it is ready. */
     internal suspend fun start(onProgress: ProgressListener, open: () -> Native): Engine {
         val ready = CompletableDeferred<EngineInfo>()
         val native = withContext(Dispatchers.IO) { open() }
         val calls = Calls(native) { event ->
-            runCatching { hear(event, ready, onProgress) }.onFailure(ready::completeExceptionally)
+            runCatching { handleEvent(event, ready, onProgress) }.onFailure(ready::completeExceptionally)
         }
         calls.start()
         try {
@@ -55,7 +55,7 @@ public object Mlcc {
         }
     }
 
-    private fun hear(
+    private fun handleEvent(
         event: Event,
         ready: CompletableDeferred<EngineInfo>,
         onProgress: ProgressListener,
@@ -63,18 +63,18 @@ public object Mlcc {
         when (event.kind) {
             Event.PROGRESS -> onProgress.onProgress(json.decodeFromString<Progress.Load>(event.text))
             Event.READY -> ready.complete(json.decodeFromString(event.text))
-            Event.FAILED -> ready.completeExceptionally(failure(event.status, event.text))
+            Event.FAILED -> ready.completeExceptionally(libraryError(event.status, event.text))
         }
     }
 
     private fun onClassPath(): TokenizerFactory? =
         ServiceLoader.load(TokenizerFactory::class.java, Mlcc::class.java.classLoader).firstOrNull()
 
-    private fun open(folder: Path, options: EngineOptions): Native = translated {
+    private fun open(folder: Path, options: EngineOptions): Native = translateErrors {
         val tokenizer = (options.tokenizer ?: onClassPath())?.open(folder)
         try {
-            val wishes = json.encodeToString(options.forModel(folder))
-            JniNative.open(options.files, wishes, tokenizer)
+            val createOptions = json.encodeToString(options.forModel(folder))
+            JniNative.open(options.files, createOptions, tokenizer)
         } catch (error: Throwable) {
             tokenizer?.close()
             throw error

@@ -1,9 +1,9 @@
 package dev.mlcc
 
 /**
- * An error that mlcc raises on purpose: its message says what happened, why, and what to do next.
+ * An expected error: its message says what happened, why, and what to do next.
  *
- * Every other exception is a bug, but `CancellationException`, with which a cancelled coroutine ends.
+ * Any other exception is a bug, except `CancellationException` of a cancelled coroutine.
  *
  * @property code stable, for programs: `context_length_exceeded`, `queue_full`, `low_memory`, ...
  */
@@ -18,7 +18,7 @@ public sealed class MlccException(
  *
  * @property status HTTP's: 400 for a request that can never be honoured, 503 for one that may be
  * later, 500 for a failure on the way.
- * @property error what the API says.
+ * @property error the error object of the API.
  */
 public class ApiException(public val status: Int, public val error: ErrorObject) :
     MlccException(error.message, error.code)
@@ -27,7 +27,7 @@ public class ApiException(public val status: Int, public val error: ErrorObject)
 public class ArtifactException(message: String, code: String? = "artifact", cause: Throwable? = null) :
     MlccException(message, code, cause)
 
-/** Not enough memory or disk for what was asked. */
+/** Not enough memory or disk space. */
 public class CapacityException(message: String, code: String? = "capacity", cause: Throwable? = null) :
     MlccException(message, code, cause)
 
@@ -39,14 +39,14 @@ public class DeviceException(message: String, code: String? = "device_error") :
 public class DownloadException(message: String, code: String? = "download", cause: Throwable? = null) :
     MlccException(message, code, cause)
 
-/** Something that is not built (yet). */
+/** A feature that is not available. */
 public class UnsupportedException(message: String, code: String? = "unsupported") :
     MlccException(message, code)
 
 /** The engine was closed before or while it answered; [Mlcc.load] starts another. */
 public class ClosedException(message: String, code: String? = "closed") : MlccException(message, code)
 
-/** mlcc's own parts do not fit together or are not where they were said to be: see [NativeFiles]. */
+/** mlcc's native parts are missing or do not match each other: see [NativeFiles]. */
 public class SetupException(message: String, code: String? = "setup", cause: Throwable? = null) :
     MlccException(message, code, cause)
 

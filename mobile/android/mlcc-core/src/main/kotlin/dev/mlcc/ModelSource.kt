@@ -5,9 +5,9 @@ import java.net.URI
 import java.nio.file.Path
 import java.nio.file.Paths
 
-/** Where a model is: a folder that `mlcc compile` made, on this machine or on a web server. */
+/** The location of a model: a folder that `mlcc compile` made, on this machine or on a web server. */
 public sealed class ModelSource {
-    /** The folder on this machine, fetched if need be. */
+    /** The folder on this machine, downloaded if needed. */
     internal abstract suspend fun folder(onProgress: ProgressListener): Path
 
     /**
@@ -20,10 +20,10 @@ public sealed class ModelSource {
     }
 
     /**
-     * A folder on a web server, which [store] fetches once and keeps.
+     * A folder on a web server, downloaded once into [store].
      *
      * @property url of the folder, or of its `mlcc.json`.
-     * @property store where it is kept.
+     * @property store where it is stored.
      */
     public class Remote(public val url: String, public val store: ModelStore) : ModelSource() {
         override suspend fun folder(onProgress: ProgressListener): Path =
@@ -31,7 +31,7 @@ public sealed class ModelSource {
     }
 
     public companion object {
-        /** What `https://...`, `file:///...` or a path means; [store] is for the first. */
+        /** The source for `https://...`, `file:///...` or a path; [store] is used by the first. */
         @JvmStatic
         public fun of(text: String, store: ModelStore): ModelSource = when {
             text.startsWith("http://") || text.startsWith("https://") -> Remote(text, store)

@@ -9,10 +9,10 @@ import java.nio.file.Path
 import java.nio.file.StandardCopyOption.ATOMIC_MOVE
 
 /**
- * mlcc's own parts as `mobile/android/package.py` packs them: into a JAR, or into an app's assets. They
- * are unpacked once, because neither the system's loader nor Python reads libraries out of a zip.
+ * mlcc's native libraries and Python, packed by `mobile/android/package.py` into a JAR or an app's
+ * assets. They are unpacked once: neither the system's loader nor Python loads libraries from a zip.
  *
- * @property source says in errors where they are packed.
+ * @property source the name of the container, for error messages.
  */
 public class NativeParts(
     public val source: String,
@@ -21,16 +21,15 @@ public class NativeParts(
     private val list: PartsList by lazy { PartsList.parse(bytes(PartsList.NAME), source) }
 
     /**
-     * Where they lie in [folder], unpacked if need be: below it in a folder named after what is in
-     * them, which appears whole or not at all. Any number of processes may do it at once; folders of
-     * other versions are left alone.
+     * Unpack them below [folder] if needed, into a subfolder named by the hash of the contents, which is
+     * created atomically. Safe for several processes at once; other versions' folders are kept.
      *
      * @throws SetupException what is packed is truncated or foreign, or the folder cannot be written.
      */
     public fun unpacked(folder: Path): NativeFiles {
-        val place = folder.resolve(list.key)
+        val target = folder.resolve(list.key)
         try {
-            if (!list.isIn(place)) unpack(place)
+            if (!list.isIn(target)) unpack(target)
         } catch (error: IOException) {
             throw SetupException(
                 "mlcc's parts cannot be unpacked to $folder ($error); name another folder that can be " +
@@ -39,34 +38,34 @@ public class NativeParts(
                 cause = error,
             )
         }
-        return list.files(place)
+        return list.files(target)
     }
 
-    private fun unpack(place: Path) {
-        Files.createDirectories(place.parent)
-        val part = Files.createTempDirectory(place.parent, ".part-")
+    private fun unpack(target: Path) {
+        Files.createDirectories(target.parent)
+        val part = Files.createTempDirectory(target.parent, ".part-")
         try {
             for (file in list.files) {
                 val path = part.resolve(file.path)
                 Files.createDirectories(path.parent)
                 Files.write(path, bytes(file.path).also { file.check(it, source) })
             }
-            publish(part, place)
+            publish(part, target)
         } finally {
             part.toFile().deleteRecursively()
         }
     }
 
-    /** Another process may have been faster; then its folder is the same. What is in it was lost else. */
-    private fun publish(part: Path, place: Path) {
+    /** Another process may have published the same folder. An incomplete one is moved away first. */
+    private fun publish(part: Path, target: Path) {
         try {
-            Files.move(part, place, ATOMIC_MOVE)
+            Files.move(part, target, ATOMIC_MOVE)
         } catch (_: FileSystemException) {
-            if (list.isIn(place)) return
-            val aside = Files.createTempDirectory(place.parent, ".lost-")
-            Files.move(place, aside, ATOMIC_MOVE)
+            if (list.isIn(target)) return
+            val aside = Files.createTempDirectory(target.parent, ".lost-")
+            Files.move(target, aside, ATOMIC_MOVE)
             aside.toFile().deleteRecursively()
-            Files.move(part, place, ATOMIC_MOVE)
+            Files.move(part, target, ATOMIC_MOVE)
         }
     }
 

@@ -12,7 +12,7 @@ import kotlinx.serialization.json.JsonEncoder
 import kotlinx.serialization.json.decodeFromJsonElement
 import kotlinx.serialization.json.encodeToJsonElement
 
-/** One of a union's types: how it is written (null if the value is of another), and read. */
+/** One type of a union: [write] returns null for values of another type. */
 internal class Variant<T : Any>(
     val write: (T) -> JsonElement?,
     val read: (JsonElement) -> T,
@@ -27,7 +27,7 @@ internal inline fun <T : Any, reified K : T, reified V> variant(
     read = { wrap(json.decodeFromJsonElement<V>(it)) },
 )
 
-/** JSON that has one of several types, told apart by their shapes: the first that fits. */
+/** JSON of one of several types: the first variant that parses. */
 internal abstract class UnionSerializer<T : Any>(
     private val name: String,
     private vararg val variants: Variant<T>,

@@ -1,6 +1,6 @@
 package dev.mlcc
 
-import dev.mlcc.jni.Packed
+import dev.mlcc.jni.ClasspathParts
 import dev.mlcc.model.sha256
 import org.junit.jupiter.api.Assertions.assertArrayEquals
 import org.junit.jupiter.api.Assertions.assertEquals
@@ -127,22 +127,22 @@ class NativePartsTest {
     fun `a class path without this platform says which it has`() {
         val native = Files.createDirectories(folder.resolve("dev/mlcc/native"))
         URLClassLoader(arrayOf(folder.toUri().toURL()), null).use { loader ->
-            assertNull(Packed.files(folder, loader, "linux-x86_64"))
+            assertNull(ClasspathParts.files(folder, loader, "linux-x86_64"))
             Files.write(native.resolve("platforms"), "linux-x86_64\nlinux-aarch64".encodeToByteArray())
-            val error = assertThrows<SetupException> { Packed.files(folder, loader, "windows-x86_64") }
+            val error = assertThrows<SetupException> { ClasspathParts.files(folder, loader, "windows-x86_64") }
             assertEquals("no_native_parts", error.code)
             assertTrue("linux-aarch64" in error.message && "windows-x86_64" in error.message)
             assertEquals("damaged_parts", assertThrows<SetupException> {
-                Packed.files(folder, loader, "linux-x86_64")
+                ClasspathParts.files(folder, loader, "linux-x86_64")
             }.code)
         }
     }
 
     @Test
     fun `platforms are named as the packer names them`() {
-        assertEquals("linux-x86_64", Packed.platform("Linux", "amd64"))
-        assertEquals("linux-aarch64", Packed.platform("Linux", "aarch64"))
-        assertEquals("mac-aarch64", Packed.platform("Mac OS X", "arm64"))
-        assertEquals("windows-x86_64", Packed.platform("Windows 11", "amd64"))
+        assertEquals("linux-x86_64", ClasspathParts.platform("Linux", "amd64"))
+        assertEquals("linux-aarch64", ClasspathParts.platform("Linux", "aarch64"))
+        assertEquals("mac-aarch64", ClasspathParts.platform("Mac OS X", "arm64"))
+        assertEquals("windows-x86_64", ClasspathParts.platform("Windows 11", "amd64"))
     }
 }

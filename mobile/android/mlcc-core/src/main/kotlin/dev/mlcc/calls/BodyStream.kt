@@ -5,7 +5,7 @@ import kotlinx.coroutines.runBlocking
 import java.io.IOException
 import java.io.InputStream
 
-/** The body of an answer, for a thread that may wait. Closing it cancels what goes on. */
+/** The body of an answer as a blocking stream. Closing it cancels the call. */
 internal class BodyStream(
     private val events: ReceiveChannel<Event>,
     private val reply: AutoCloseable,
@@ -32,7 +32,7 @@ internal class BodyStream(
 
     override fun close() = reply.close()
 
-    /** Whether there is another piece. */
+    /** Load the next part of the body; false at its end. */
     private fun next(): Boolean {
         if (ended) return false
         val event = runBlocking { events.receiveCatching() }.getOrNull() ?: throw IOException("closed")
@@ -43,7 +43,7 @@ internal class BodyStream(
         }
         ended = true
         if (event.status == Code.OK) return false
-        val broken = failure(event.status, event.text)
+        val broken = libraryError(event.status, event.text)
         throw IOException(broken.message, broken)
     }
 }

@@ -8,30 +8,31 @@ import kotlinx.coroutines.flow.flow
 import java.io.InputStream
 
 /**
- * The calls of one engine: a thread that polls hands events to whoever waits for them.
+ * The calls of one engine: a polling thread routes events to the coroutines that wait for them.
  *
- * Knows nothing of what is asked. [ofEngine] hears the engine's own events, in that thread.
+ * Independent of what requests contain. [onEngineEvent] receives the engine's own events, on that
+ * thread.
  */
 internal class Calls(
     private val native: Native,
-    private val ofEngine: (Event) -> Unit = {},
+    private val onEngineEvent: (Event) -> Unit = {},
 ) : AutoCloseable {
     private val waiting = HashMap<Long, Channel<Event>>()
     private var ended: NativeFailure? = null
     private val poller = Thread(::poll, "mlcc-events").apply { isDaemon = true }
 
-    /** Begin to take events. */
+    /** Start the polling thread. */
     fun start() = poller.start()
 
     /**
-     * Send a request. Returns with the head of the answer; whoever is cancelled before cancels the call.
-     * Throws what [failure] makes of a call that ends without a head.
+     * Send a request. Returns with the head of the answer; cancelling before that cancels the call.
+     * Throws the exception of [libraryError] if the call ends without a head.
      */
     suspend fun send(method: String, path: String, headers: String, body: ByteArray): Reply {
         val (call, events) = begin(method, path, headers, body)
         try {
             val first = events.receive()
-            if (first.kind == Event.END) throw failure(first.status, first.text)
+            if (first.kind == Event.END) throw libraryError(first.status, first.text)
             return Reply(first.status, first.text, events) { native.cancel(call) }
         } catch (error: Throwable) {
             native.cancel(call)
@@ -39,23 +40,23 @@ internal class Calls(
         }
     }
 
-    /** Ends all calls, and the thread. */
+    /** Ends all calls and the polling thread. */
     override fun close() {
         native.close()
         if (Thread.currentThread() !== poller) poller.join()
     }
 
-    /** Under the lock, so that no event of the call is looked at before it is known. */
+    /** Under the lock, so that no event of the call is delivered before the call is registered. */
     private fun begin(
         method: String,
         path: String,
         headers: String,
         body: ByteArray,
     ): Pair<Long, ReceiveChannel<Event>> = synchronized(waiting) {
-        ended?.let { throw failure(it.status, it.error) }
-        // Unlimited: an answer is no longer than the context, and its reader may not hold up others.
+        ended?.let { throw libraryError(it.status, it.error) }
+        // Unlimited: an answer is bounded by the context, and a slow reader must not block others.
         val events = Channel<Event>(Channel.UNLIMITED)
-        val call = translated { native.request(method, path, headers, body) }
+        val call = translateErrors { native.request(method, path, headers, body) }
         waiting[call] = events
         call to events
     }
@@ -72,7 +73,7 @@ internal class Calls(
     }
 
     private fun deliver(event: Event) {
-        if (event.call == 0L) return ofEngine(event)
+        if (event.call == 0L) return onEngineEvent(event)
         val last = event.kind == Event.END
         val events = synchronized(waiting) {
             if (last) waiting.remove(event.call) else waiting[event.call]
@@ -89,7 +90,7 @@ internal class Calls(
             events.close()
         }
         waiting.clear()
-        ofEngine(Event(0, Event.FAILED, reason.status, last))
+        onEngineEvent(Event(0, Event.FAILED, reason.status, last))
     }
 
     private companion object {
@@ -98,7 +99,7 @@ internal class Calls(
     }
 }
 
-/** An answer whose head is known. [close] must be called, or the body read; then it may be. */
+/** An answer after its head. Read the body or call [close]; both is fine. */
 internal class Reply(
     val status: Int,
     /** A JSON object. */
@@ -106,17 +107,17 @@ internal class Reply(
     private val events: ReceiveChannel<Event>,
     private val cancel: () -> Unit,
 ) : AutoCloseable {
-    /** The pieces of the body, once. Throws what [failure] says if it breaks off. */
+    /** The body in parts; readable once. Throws the exception of [libraryError] if it breaks off. */
     fun body(): Flow<ByteArray> = flow {
         use {
             for (event in events) {
                 if (event.kind == Event.BODY) emit(event.data)
-                else if (event.status != Code.OK) throw failure(event.status, event.text)
+                else if (event.status != Code.OK) throw libraryError(event.status, event.text)
             }
         }
     }
 
-    /** The same for a thread that waits; an IOException has what [body] would throw as its cause. */
+    /** The body as a blocking stream; the cause of an IOException is what [body] would throw. */
     fun stream(): InputStream = BodyStream(events, this)
 
     /** The whole body as text. */
@@ -126,9 +127,9 @@ internal class Reply(
         return whole.toByteArray().decodeToString()
     }
 
-    /** Nobody reads any more. */
+    /** Cancel the call and stop reading. */
     override fun close() {
         cancel()
-        events.cancel(CancellationException("nobody reads the answer any more"))
+        events.cancel(CancellationException("the answer was closed"))
     }
 }

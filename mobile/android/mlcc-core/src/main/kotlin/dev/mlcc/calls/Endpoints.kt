@@ -9,17 +9,17 @@ import dev.mlcc.CompletionRequest
 import kotlinx.serialization.DeserializationStrategy
 import kotlinx.serialization.SerializationStrategy
 
-/** What an address of the API takes and gives. */
-internal class Shapes<Request, Answer, Chunk>(
+/** One path of the API with the serializers of its request, answer and chunks. */
+internal class Endpoint<Request, Answer, Chunk>(
     val path: String,
     val request: SerializationStrategy<Request>,
     val answer: DeserializationStrategy<Answer>,
     val chunk: DeserializationStrategy<Chunk>,
-    /** The request as it is sent: streamed or not, as the function that was called says. */
-    val asked: (request: Request, streamed: Boolean) -> Request,
+    /** The request with its `stream` field set. */
+    val withStream: (request: Request, streamed: Boolean) -> Request,
 )
 
-internal val CHAT_SHAPES = Shapes(
+internal val CHAT_ENDPOINT = Endpoint(
     "/v1/chat/completions",
     ChatCompletionRequest.serializer(),
     ChatCompletion.serializer(),
@@ -28,7 +28,7 @@ internal val CHAT_SHAPES = Shapes(
     if (streamed) request.copy(stream = true) else request.copy(stream = null, streamOptions = null)
 }
 
-internal val COMPLETION_SHAPES = Shapes(
+internal val COMPLETION_ENDPOINT = Endpoint(
     "/v1/completions",
     CompletionRequest.serializer(),
     Completion.serializer(),

@@ -15,15 +15,15 @@ import kotlinx.coroutines.CancellationException
 import kotlinx.serialization.SerializationException
 import kotlinx.serialization.json.Json
 
-/** Requests: absent is not null. Answers: a field that this version does not know is left alone. */
+/** Requests omit null fields. Unknown fields of answers are ignored. */
 internal val json: Json = Json {
     encodeDefaults = true
     explicitNulls = false
     ignoreUnknownKeys = true
 }
 
-/** The exception for a code of the library and the error beside it, which may be "". */
-internal fun failure(status: Int, body: String): Exception {
+/** The exception for a code of the library and the JSON of its error, which may be "". */
+internal fun libraryError(status: Int, body: String): Exception {
     val error = errorOf(body)
     val message = error?.message ?: "mlcc's library answered with code $status and no message"
     val code = error?.code
@@ -40,15 +40,15 @@ internal fun failure(status: Int, body: String): Exception {
     }
 }
 
-/** The exception for an answer that is no success. */
-internal fun refusal(status: Int, body: String): MlccException =
+/** The exception for an answer whose status is not 200. */
+internal fun apiError(status: Int, body: String): MlccException =
     ApiException(status, errorOf(body) ?: ErrorObject("the answer was $status: $body", "server_error"))
 
-/** [action]'s value; what the library refuses is thrown as [failure] says. */
-internal inline fun <T> translated(action: () -> T): T = try {
+/** The value of [action]; a NativeFailure is thrown as the exception of [libraryError]. */
+internal inline fun <T> translateErrors(action: () -> T): T = try {
     action()
 } catch (refused: NativeFailure) {
-    throw failure(refused.status, refused.error)
+    throw libraryError(refused.status, refused.error)
 }
 
 private const val CLOSED = "the engine was closed; Mlcc.load starts another"

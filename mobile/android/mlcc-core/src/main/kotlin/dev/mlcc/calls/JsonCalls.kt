@@ -8,47 +8,47 @@ import kotlinx.serialization.SerializationStrategy
 
 internal const val JSON_HEADERS = """{"content-type":"application/json"}"""
 
-/** A whole answer to a request. */
-internal suspend fun <T> Calls.whole(
+/** Send a request and decode its whole answer. Throws ApiException for any status but 200. */
+internal suspend fun <T> Calls.callJson(
     method: String,
     path: String,
     body: ByteArray,
-    shape: DeserializationStrategy<T>,
+    serializer: DeserializationStrategy<T>,
 ): T = send(method, path, JSON_HEADERS, body).use { reply ->
     val text = reply.text()
-    if (reply.status != OK) throw refusal(reply.status, text)
-    json.decodeFromString(shape, text)
+    if (reply.status != OK) throw apiError(reply.status, text)
+    json.decodeFromString(serializer, text)
 }
 
-/** The chunks of a streamed answer. The request is sent when somebody collects. */
-internal fun <T> Calls.chunks(
+/** The chunks of a streamed answer. The request is sent when the flow is collected. */
+internal fun <T> Calls.streamChunks(
     path: String,
     body: ByteArray,
-    shape: DeserializationStrategy<T>,
+    serializer: DeserializationStrategy<T>,
 ): Flow<T> = flow {
     send("POST", path, JSON_HEADERS, body).use { reply ->
-        if (reply.status != OK) throw refusal(reply.status, reply.text())
+        if (reply.status != OK) throw apiError(reply.status, reply.text())
         reply.body().collect { piece ->
-            for (event in events(piece)) emit(chunk(event, shape))
+            for (event in events(piece)) emit(chunk(event, serializer))
         }
     }
 }
 
-/** The bytes of a request. */
-internal fun <T> bytes(shape: SerializationStrategy<T>, request: T): ByteArray =
-    json.encodeToString(shape, request).encodeToByteArray()
+/** A request as JSON bytes. */
+internal fun <T> bytes(serializer: SerializationStrategy<T>, request: T): ByteArray =
+    json.encodeToString(serializer, request).encodeToByteArray()
 
-/** The data of the server-sent events that a piece holds: whole ones, as mlcc.h promises. */
+/** The data of the server-sent events of one BODY event: mlcc.h guarantees whole events. */
 private fun events(piece: ByteArray): Sequence<String> = piece.decodeToString().lineSequence()
     .filter { it.startsWith(DATA) }
     .map { it.removePrefix(DATA) }
     .filter { it != DONE }
 
-/** A chunk. What is none says that the stream broke. */
-private fun <T> chunk(text: String, shape: DeserializationStrategy<T>): T = try {
-    json.decodeFromString(shape, text)
+/** Decode a chunk. Other JSON is the error with which the stream ended. */
+private fun <T> chunk(text: String, serializer: DeserializationStrategy<T>): T = try {
+    json.decodeFromString(serializer, text)
 } catch (_: SerializationException) {
-    throw refusal(FAILED, text)
+    throw apiError(FAILED, text)
 }
 
 private const val OK = 200

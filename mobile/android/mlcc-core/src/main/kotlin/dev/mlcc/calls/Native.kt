@@ -1,18 +1,17 @@
 package dev.mlcc.calls
 
 /**
- * One loaded model behind the C ABI (`mobile/c/include/mlcc.h`, whose words these are).
+ * One loaded model behind the C ABI (`mobile/c/include/mlcc.h`, which defines these terms).
  *
- * Any thread may call any function at any time. What is said wrongly, or too late, is thrown as a
- * [NativeFailure].
+ * Thread-safe. Invalid arguments, and calls after [close], throw [NativeFailure].
  */
 internal interface Native : AutoCloseable {
-    /** Begin a request and return its number, which its events carry. [headers] is a JSON object. */
+    /** Start a request and return its number, which its events carry. [headers] is a JSON object. */
     fun request(method: String, path: String, headers: String, body: ByteArray): Long
 
     /**
-     * Wait for events, at most [timeoutMs] milliseconds (< 0: as long as it takes): all that are there,
-     * in order, none after the time. NativeFailure with [Code.CLOSED]: no more will come.
+     * Wait at most [timeoutMs] milliseconds (< 0: without limit) for events. Returns all that are queued,
+     * in order, or none after the timeout. NativeFailure with [Code.CLOSED]: no more will follow.
      */
     fun poll(timeoutMs: Int): List<Event>
 
@@ -22,17 +21,17 @@ internal interface Native : AutoCloseable {
     /** The counters, as JSON. */
     fun stats(): String
 
-    /** Memory is short, or is not any more. */
+    /** Give back memory; the levels are those of mlcc_trim. */
     fun trim(level: Int)
 
-    /** The app is out of sight, or back. */
+    /** The app moved to the background, or back. */
     fun background(hidden: Boolean)
 
-    /** Give the model back: all calls end. May be called again. */
+    /** Unload the model: all calls end. May be called again. */
     override fun close()
 }
 
-/** What happened to a call, or to the engine itself ([call] is 0 then). */
+/** An event of a call, or of the engine itself ([call] is 0 then). */
 internal class Event(val call: Long, val kind: Int, val status: Int, val data: ByteArray) {
     /** [data] as text. */
     val text: String get() = data.decodeToString()
@@ -47,13 +46,13 @@ internal class Event(val call: Long, val kind: Int, val status: Int, val data: B
     }
 }
 
-/** What the library refused: its code, and the error in the shape of the API, if it gave one. */
+/** An error of the library: its code, and its JSON in the shape of the API's errors, or "". */
 internal class NativeFailure(val status: Int, val error: String) : Exception("mlcc_code $status") {
-    /** As JNI has it. */
+    /** Called by JNI. */
     constructor(status: Int, error: ByteArray) : this(status, error.decodeToString())
 }
 
-/** mlcc_code. */
+/** The values of mlcc_code. */
 internal object Code {
     const val OK = 0
     const val CANCELLED = 2

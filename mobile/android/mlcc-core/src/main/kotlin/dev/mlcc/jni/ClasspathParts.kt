@@ -6,12 +6,12 @@ import dev.mlcc.SetupException
 import java.nio.file.Path
 import java.nio.file.Paths
 
-/** The parts that `mlcc-jvm` brings on the class path. */
-internal object Packed {
+/** The native parts on the class path, from `mlcc-jvm`. */
+internal object ClasspathParts {
     private const val FOLDER = "dev/mlcc/native"
     private const val PLATFORMS = "$FOLDER/platforms"
 
-    /** This machine, as package.py names it. */
+    /** The name of this platform in package.py, such as `linux-x86_64`. */
     val platform: String = platform(System.getProperty("os.name"), System.getProperty("os.arch"))
 
     fun platform(system: String, cpu: String): String {
@@ -23,10 +23,10 @@ internal object Packed {
         }
     }
 
-    /** null: there are none, so the system has mlcc's libraries. Throws SetupException. */
+    /** null: there are none, so the system must have mlcc's libraries. Throws SetupException. */
     fun files(
         cache: Path,
-        loader: ClassLoader = Packed::class.java.classLoader,
+        loader: ClassLoader = ClasspathParts::class.java.classLoader,
         wanted: String = platform,
     ): NativeFiles? {
         val platforms = loader.getResourceAsStream(PLATFORMS)?.use { it.readBytes().decodeToString() }
@@ -45,11 +45,11 @@ internal object Packed {
         return parts.unpacked(cache)
     }
 
-    /** The user's cache. */
+    /** The folder to unpack to: `mlcc.cache`, else `mlcc/native` in the user's cache. */
     fun cache(): Path {
-        val said = System.getProperty("mlcc.cache")?.let { Paths.get(it) }
+        val configured = System.getProperty("mlcc.cache")?.let { Paths.get(it) }
         val base = System.getenv("XDG_CACHE_HOME")?.takeIf(String::isNotEmpty)?.let { Paths.get(it) }
             ?: Paths.get(System.getProperty("user.home"), ".cache")
-        return said ?: base.resolve("mlcc").resolve("native")
+        return configured ?: base.resolve("mlcc").resolve("native")
     }
 }

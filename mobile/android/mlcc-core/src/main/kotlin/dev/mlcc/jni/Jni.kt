@@ -1,14 +1,14 @@
 package dev.mlcc.jni
 
 /**
- * The functions of `libmlcc_jni` (mobile/android/jni). Texts cross as bytes of UTF-8, because Java's own
- * way of passing them is not UTF-8. What the library refuses is thrown as a NativeFailure.
+ * The functions of `libmlcc_jni` (mobile/android/jni). Strings are passed as UTF-8 bytes, because JNI's
+ * own strings are not UTF-8. Errors of the library are thrown as NativeFailure.
  */
 internal object Jni {
     @JvmStatic
     external fun start(zip: ByteArray?, home: ByteArray?, path: ByteArray?)
 
-    /** [tokenizer] is held until the engine has no more use for it, and then closed. */
+    /** [tokenizer] is referenced until the engine is released, and then closed. */
     @JvmStatic
     external fun create(options: ByteArray, tokenizer: TokenizerCalls?): Long
 
@@ -21,7 +21,7 @@ internal object Jni {
         body: ByteArray,
     ): Long
 
-    /** All events that are there in one array ([JniNative] unpacks it); null after the time. */
+    /** All queued events in one array ([JniNative] decodes it); null after the timeout. */
     @JvmStatic
     external fun poll(engine: Long, timeoutMs: Int): ByteArray?
 

@@ -10,13 +10,13 @@ import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import java.nio.file.Path
 
-/** [Native] over the C ABI: numbers and bytes, nothing is decided here. */
+/** [Native] over JNI: converts arguments and results, no logic. */
 internal class JniNative private constructor(private val engine: Long) : Native {
     override fun request(method: String, path: String, headers: String, body: ByteArray): Long =
         Jni.request(engine, method.utf8(), path.utf8(), headers.utf8(), body)
 
     override fun poll(timeoutMs: Int): List<Event> =
-        Jni.poll(engine, timeoutMs)?.let(::unpacked).orEmpty()
+        Jni.poll(engine, timeoutMs)?.let(::decodeEvents).orEmpty()
 
     override fun cancel(call: Long) = Jni.cancel(engine, call)
 
@@ -31,19 +31,19 @@ internal class JniNative private constructor(private val engine: Long) : Native 
     companion object {
         private var loaded = false
 
-        /** Begin to load a model; [options] are mlcc_create's. Throws NativeFailure, SetupException. */
+        /** Start loading a model; [options] are mlcc_create's. Throws NativeFailure, SetupException. */
         fun open(files: NativeFiles, options: String, tokenizer: Tokenizer?): Native {
-            val found = located(files)
-            loadLibraries(found)
-            val path = found.pythonPath.joinToString(File.pathSeparator).ifEmpty { null }
-            Jni.start(found.zip?.toString()?.utf8(), found.pythonHome?.utf8(), path?.utf8())
+            val resolved = resolve(files)
+            loadLibraries(resolved)
+            val path = resolved.pythonPath.joinToString(File.pathSeparator).ifEmpty { null }
+            Jni.start(resolved.zip?.toString()?.utf8(), resolved.pythonHome?.utf8(), path?.utf8())
             return JniNative(Jni.create(options.utf8(), tokenizer?.let(::TokenizerCalls)))
         }
 
-        /** As said, or else those on the class path, with the places of modules that were said. */
-        private fun located(files: NativeFiles): NativeFiles {
+        /** The given files, else those on the class path with the given module paths added. */
+        private fun resolve(files: NativeFiles): NativeFiles {
             if (files.libraries != null || files.zip != null) return files
-            val packed = Packed.files(files.cache ?: Packed.cache()) ?: return files
+            val packed = ClasspathParts.files(files.cache ?: ClasspathParts.cache()) ?: return files
             packed.pythonPath += files.pythonPath
             return packed
         }
@@ -71,7 +71,7 @@ internal class JniNative private constructor(private val engine: Long) : Native 
         }
 
         /** Each event: its call (8 bytes), kind, status and size (4 each), then its data. */
-        private fun unpacked(batch: ByteArray): List<Event> = buildList {
+        private fun decodeEvents(batch: ByteArray): List<Event> = buildList {
             val buffer = ByteBuffer.wrap(batch).order(ByteOrder.nativeOrder())
             while (buffer.hasRemaining()) {
                 val (call, kind, status) = Triple(buffer.long, buffer.int, buffer.int)

@@ -12,9 +12,9 @@ import java.nio.file.Path
 /**
  * `parts.json`: what is packed for one platform.
  *
- * @property libraries where they are among the files; null: the system's loader finds them, in an APK.
- * @property first libraries to load before mlcc's own, in this order: what those need.
- * @property modules places of Python's modules.
+ * @property libraries their folder; null: the system's loader finds them, in an APK.
+ * @property first dependencies to load before mlcc's own libraries, in this order.
+ * @property modules entries of Python's module path.
  */
 @Serializable
 internal class PartsList(
@@ -25,18 +25,18 @@ internal class PartsList(
     val modules: List<String>,
     val files: List<Part>,
 ) {
-    /** The name of the folder: another content, another name. */
+    /** The name of the folder, a hash of all contents. */
     val key: String by lazy {
         sha256(files.joinToString("\n") { "${it.path} ${it.sha256}" }.encodeToByteArray()).take(DIGITS)
     }
 
-    /** Whether all of it is there, as far as sizes tell: sums were looked at when it was written. */
+    /** Whether all files are in [folder], by their sizes: hashes were checked when they were written. */
     fun isIn(folder: Path): Boolean = files.all {
         val path = folder.resolve(it.path)
         Files.isRegularFile(path) && Files.size(path) == it.bytes
     }
 
-    /** Where its parts are in the folder. */
+    /** The parts in [folder]. */
     fun files(folder: Path): NativeFiles = NativeFiles(
         libraries = libraries?.let(folder::resolve),
         zip = folder.resolve("mlcc.zip"),
@@ -61,7 +61,7 @@ internal class PartsList(
     }
 }
 
-/** A file. */
+/** One packed file. */
 @Serializable
 internal class Part(val path: String, val bytes: Long, val sha256: String) {
     /** Throws SetupException unless the bytes are those that were packed. */

@@ -26,23 +26,23 @@ import java.nio.file.StandardOpenOption.WRITE
 import java.security.MessageDigest
 
 /**
- * One model on its way into a folder: chunks that are there are kept if their hashes are right, the
- * others are fetched, a few at once. Nothing is kept in memory; a chunk is checked as it is written.
+ * Downloads one model into a folder. Chunks on disk with the right hash are kept; the others are
+ * fetched, a few in parallel. Chunks are not buffered in memory: they are hashed while written.
  */
 internal class Download(
     private val url: (path: String) -> String,
     private val folder: Path,
-    private val access: Access,
+    private val fetcher: HttpFetcher,
     private val total: Long,
     private val onProgress: ProgressListener,
 ) {
     private var done = 0L
     private val atOnce = Semaphore(AT_ONCE)
 
-    /** The chunks of [entries] whose bytes are not in the folder. */
+    /** The chunks of [entries] that are not in the folder. */
     suspend fun missing(entries: List<FileEntry>): List<Chunk> = withContext(Dispatchers.IO) {
         entries.flatMap { entry ->
-            opened(entry) { file -> entry.pieces().filterNot { here(file, it) } }
+            opened(entry) { file -> entry.toChunks().filterNot { isPresent(file, it) } }
         }
     }
 
@@ -51,45 +51,45 @@ internal class Download(
         for ((entry, wanted) in chunks.groupBy { it.entry }) fetchFile(entry, wanted)
     }
 
-    /** The first chunk shows whether the server gives ranges; if not, one answer has all chunks. */
+    /** The first chunk shows whether the server supports ranges; if not, one response has all chunks. */
     private suspend fun fetchFile(entry: FileEntry, wanted: List<Chunk>) {
         val first = wanted.first()
-        val ranged = get(first) { answer ->
-            take(answer, if (answer.ranged) listOf(first) else wanted)
-            answer.ranged
+        val ranged = get(first) { response ->
+            store(response, if (response.ranged) listOf(first) else wanted)
+            response.ranged
         }
         if (!ranged) return
         coroutineScope {
             wanted.drop(1).map { chunk ->
-                async { atOnce.withPermit { get(chunk) { take(it, listOf(chunk)) } } }
+                async { atOnce.withPermit { get(chunk) { store(it, listOf(chunk)) } } }
             }.awaitAll()
         }
     }
 
-    /** Bytes that are not the manifest's may be a proxy's doing: they are asked for once more. */
-    private suspend fun <T> get(chunk: Chunk, use: CoroutineScope.(Answer) -> T): T {
+    /** A chunk with a wrong hash is fetched once more: a proxy may have sent a stale copy. */
+    private suspend fun <T> get(chunk: Chunk, use: CoroutineScope.(HttpResponse) -> T): T {
         val (path, size) = chunk.entry.path to chunk.entry.bytes
         val stop = (chunk.start + chunk.size).takeIf { chunk.size < size }
-        val ask = suspend { access.get(url(path), path, chunk.start, stop, use) }
+        val fetch = suspend { fetcher.get(url(path), path, chunk.start, stop, use) }
         return try {
-            ask()
+            fetch()
         } catch (_: Damaged) {
             try {
-                ask()
+                fetch()
             } catch (damaged: Damaged) {
                 throw ArtifactException(damaged.message!!)
             }
         }
     }
 
-    /** Write these chunks, in order, out of an answer that holds them. */
-    private fun CoroutineScope.take(answer: Answer, chunks: List<Chunk>) = opened(chunks[0].entry) {
-        var position = answer.start
+    /** Write these chunks, in order, from a response that contains them. */
+    private fun CoroutineScope.store(response: HttpResponse, chunks: List<Chunk>) = opened(chunks[0].entry) {
+        var position = response.start
         for (chunk in chunks) {
-            position += pass(answer.stream, chunk.start - position) { _ -> }
+            position += readBytes(response.stream, chunk.start - position) { _ -> }
             val digest = newDigest()
             var at = chunk.start
-            position += pass(answer.stream, chunk.size) { piece ->
+            position += readBytes(response.stream, chunk.size) { piece ->
                 digest.update(piece.duplicate())
                 at += write(it, piece, at)
             }
@@ -98,16 +98,16 @@ internal class Download(
         }
     }
 
-    private fun CoroutineScope.pass(
+    private fun CoroutineScope.readBytes(
         stream: InputStream,
         count: Long,
         use: (ByteBuffer) -> Unit,
     ): Long {
-        val buffer = ByteArray(PIECE_BYTES)
+        val buffer = ByteArray(BUFFER_BYTES)
         var left = count
         while (left > 0) {
             ensureActive()
-            val size = reading { stream.read(buffer, 0, minOf(left, buffer.size.toLong()).toInt()) }
+            val size = networkErrors { stream.read(buffer, 0, minOf(left, buffer.size.toLong()).toInt()) }
             if (size < 0) throw BrokenDownload("the server sent $left bytes too few")
             use(ByteBuffer.wrap(buffer, 0, size))
             left -= size
@@ -115,7 +115,7 @@ internal class Download(
         return count
     }
 
-    private fun here(file: FileChannel, chunk: Chunk): Boolean {
+    private fun isPresent(file: FileChannel, chunk: Chunk): Boolean {
         if (file.size() < chunk.start + chunk.size) return false
         val digest = newDigest()
         digest.update(file, chunk)
@@ -130,7 +130,7 @@ internal class Download(
         onProgress.onProgress(Progress.Download(done, total))
     }
 
-    /** Opens a file of the model for reading and writing; it is made if it is not there. */
+    /** Opens a file of the model for reading and writing, creating it if needed. */
     private inline fun <T> opened(entry: FileEntry, use: (FileChannel) -> T): T {
         val path = try {
             folder.resolve(entry.path)
@@ -149,7 +149,7 @@ internal class Download(
     }
 }
 
-/** A chunk is not the one that the manifest lists. */
+/** The hash of a chunk differs from the manifest's. */
 private class Damaged(chunk: Chunk) : Exception(
     "${chunk.entry.path} is damaged in bytes ${chunk.start} to ${chunk.start + chunk.size}: they are " +
         "not the ones that the manifest lists; copy the model to its server again",
@@ -168,11 +168,11 @@ private fun write(file: FileChannel, piece: ByteBuffer, at: Long): Int = try {
 }
 
 private fun MessageDigest.update(file: FileChannel, chunk: Chunk) {
-    val buffer = ByteArray(PIECE_BYTES)
+    val buffer = ByteArray(BUFFER_BYTES)
     var at = chunk.start
     val end = chunk.start + chunk.size
     while (at < end) {
-        val wanted = minOf(PIECE_BYTES.toLong(), end - at).toInt()
+        val wanted = minOf(BUFFER_BYTES.toLong(), end - at).toInt()
         val size = file.read(ByteBuffer.wrap(buffer, 0, wanted), at)
         if (size < 0) return
         at += size

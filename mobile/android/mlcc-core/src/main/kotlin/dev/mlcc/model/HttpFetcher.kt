@@ -17,27 +17,27 @@ import java.io.InputStream
 import java.net.HttpURLConnection
 import java.net.URL
 
-/** How to reach a web server, and how patiently. [delays]: milliseconds before each further try. */
-internal class Access(val delays: List<Long> = DELAYS, val idleMs: Int = IDLE_MS) {
+/** HTTP requests with retries. [delays]: milliseconds before each retry. */
+internal class HttpFetcher(val delays: List<Long> = DELAYS, val idleMs: Int = IDLE_MS) {
     private companion object {
         val DELAYS = listOf(250L, 750L, 2000L, 5000L, 8000L)
         const val IDLE_MS = 30_000
     }
 }
 
-/** The connection was lost, or the server cannot answer now: another try may mend it. */
+/** The connection was lost, or the server answers later: a retry may succeed. */
 internal class BrokenDownload(message: String, cause: Throwable? = null) : IOException(message, cause)
 
 /**
- * One answer of a web server. [start]: where in the file its bytes begin. [ranged]: it is what was asked
- * for; else the whole file, which a server may send instead.
+ * One HTTP response. [start]: offset of its bytes in the file. [ranged]: it is the requested range, not
+ * the whole file, which a server may send instead.
  */
-internal class Answer(val start: Long, val ranged: Boolean, val stream: InputStream) {
-    /** All of the answer, or DownloadException if that is more than [limit] bytes. */
+internal class HttpResponse(val start: Long, val ranged: Boolean, val stream: InputStream) {
+    /** The whole body. Throws DownloadException if it has more than [limit] bytes. */
     fun readAll(limit: Int, path: String): ByteArray {
-        val (whole, buffer) = ByteArrayOutputStream() to ByteArray(PIECE_BYTES)
+        val (whole, buffer) = ByteArrayOutputStream() to ByteArray(BUFFER_BYTES)
         while (true) {
-            val size = reading { stream.read(buffer) }
+            val size = networkErrors { stream.read(buffer) }
             if (size < 0) return whole.toByteArray()
             whole.write(buffer, 0, size)
             if (whole.size() > limit) {
@@ -47,52 +47,52 @@ internal class Answer(val start: Long, val ranged: Boolean, val stream: InputStr
     }
 }
 
-/** What goes wrong with the network in [action] is a BrokenDownload. */
-internal inline fun <T> reading(action: () -> T): T = try {
+/** Turns an IOException of [action] into a BrokenDownload. */
+internal inline fun <T> networkErrors(action: () -> T): T = try {
     action()
 } catch (broken: IOException) {
     throw BrokenDownload(broken.message ?: broken.javaClass.simpleName, broken)
 }
 
 /**
- * Ask for a file, or for its bytes [start] until [stop], and let [use] read the answer in a thread for
- * waiting. A broken download is tried again; then DownloadException. Cancelling ends the connection.
+ * Request a file, or its bytes [start] until [stop]; [use] reads the response on an IO thread. A
+ * BrokenDownload is retried; after the last retry: DownloadException. Cancelling ends the connection.
  */
-internal suspend fun <T> Access.get(
+internal suspend fun <T> HttpFetcher.get(
     url: String,
     path: String,
     start: Long = 0,
     stop: Long? = null,
-    use: CoroutineScope.(Answer) -> T,
+    use: CoroutineScope.(HttpResponse) -> T,
 ): T {
     for ((attempt, pause) in (delays + null).withIndex()) {
         try {
-            return once(url, path, start, stop, use)
+            return fetchOnce(url, path, start, stop, use)
         } catch (broken: BrokenDownload) {
-            delay(pause ?: throw gaveUp(path, attempt + 1, broken))
+            delay(pause ?: throw retriesExhausted(path, attempt + 1, broken))
         }
     }
     error("the last try returns or throws")
 }
 
-private suspend fun <T> Access.once(
+private suspend fun <T> HttpFetcher.fetchOnce(
     url: String,
     path: String,
     start: Long,
     stop: Long?,
-    use: CoroutineScope.(Answer) -> T,
+    use: CoroutineScope.(HttpResponse) -> T,
 ): T = withContext(Dispatchers.IO) {
     val connection = URL(url).openConnection() as HttpURLConnection
     connection.connectTimeout = idleMs
     connection.readTimeout = idleMs
     connection.setRequestProperty("Accept-Encoding", "identity")
     stop?.let { connection.setRequestProperty("Range", "bytes=$start-${it - 1}") }
-    disconnecting(connection) { use(answered(connection, path, start)) }
+    disconnecting(connection) { use(openResponse(connection, path, start)) }
 }
 
 /**
- * A read that waits for the server knows nothing of cancelling: it ends with its connection, and then
- * fails in some way or other.
+ * Runs [action] and disconnects if the coroutine is cancelled: a blocking read is not cancellable, it
+ * fails once its connection is closed.
  */
 private suspend fun <T> disconnecting(
     connection: HttpURLConnection,
@@ -115,22 +115,22 @@ private suspend fun <T> disconnecting(
     }
 }
 
-private fun answered(connection: HttpURLConnection, path: String, asked: Long): Answer = reading {
+private fun openResponse(connection: HttpURLConnection, path: String, offset: Long): HttpResponse = networkErrors {
     val status = connection.responseCode
-    refusal(status, path)?.let { throw it }
+    statusError(status, path)?.let { throw it }
     val ranged = status == HttpURLConnection.HTTP_PARTIAL
     if (ranged) {
         val range = connection.getHeaderField("Content-Range").orEmpty()
-        if (!range.startsWith("bytes $asked-")) {
-            throw BrokenDownload("the server sent other bytes than it was asked for: '$range'")
+        if (!range.startsWith("bytes $offset-")) {
+            throw BrokenDownload("the server sent another range than requested: '$range'")
         }
     }
-    Answer(if (ranged) asked else 0, ranged, connection.inputStream)
+    HttpResponse(if (ranged) offset else 0, ranged, connection.inputStream)
 }
 
-private fun refusal(status: Int, path: String): Exception? = when (status) {
+private fun statusError(status: Int, path: String): Exception? = when (status) {
     HttpURLConnection.HTTP_OK, HttpURLConnection.HTTP_PARTIAL -> null
-    in LATER -> BrokenDownload("the server answered $status")
+    in RETRIED -> BrokenDownload("the server answered $status")
     HttpURLConnection.HTTP_NOT_FOUND, HttpURLConnection.HTTP_GONE ->
         DownloadException("the server has no $path ($status); check the address of the model's folder")
     RANGE_REFUSED -> ArtifactException(
@@ -139,14 +139,14 @@ private fun refusal(status: Int, path: String): Exception? = when (status) {
     else -> DownloadException("the server refused $path ($status); check the address and who may read it")
 }
 
-private fun gaveUp(path: String, tries: Int, cause: BrokenDownload): MlccException = DownloadException(
+private fun retriesExhausted(path: String, tries: Int, cause: BrokenDownload): MlccException = DownloadException(
     "$path could not be downloaded in $tries tries (${cause.message}); check the connection, then load " +
         "the model again: what has arrived is kept",
     cause = cause,
 )
 
-private val LATER = setOf(408, 425, 429, 500, 502, 503, 504)
+private val RETRIED = setOf(408, 425, 429, 500, 502, 503, 504)
 private const val RANGE_REFUSED = 416
 
-/** Read at once. */
-internal const val PIECE_BYTES = 1 shl 16
+/** Buffer size of reads. */
+internal const val BUFFER_BYTES = 1 shl 16

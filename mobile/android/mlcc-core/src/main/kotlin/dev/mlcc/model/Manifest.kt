@@ -10,20 +10,20 @@ internal const val MANIFEST = "mlcc.json"
 internal const val CHUNK_BYTES = 8L shl 20
 internal const val MAX_MANIFEST_BYTES = 64 shl 20
 
-/** What a download needs of `mlcc.json` (docs/internals/artifact.md). The engine checks all of it again. */
+/** The fields of `mlcc.json` that a download needs (docs/internals/artifact.md). The engine checks all of it again. */
 @Serializable
 internal class Manifest(val model: Named, val files: List<FileEntry>) {
     @Serializable
     class Named(val name: String)
 
-    /** Of all files. */
+    /** Total size of all files. */
     val bytes: Long get() = files.sumOf { it.bytes }
 
     companion object {
-        /** Checks the seal, paths and sizes. Throws ArtifactException. */
+        /** Checks the checksum, paths and sizes. Throws ArtifactException. */
         fun parse(bytes: ByteArray, from: String): Manifest {
             val text = bytes.decodeToString()
-            checkSeal(text, bytes.size, from)
+            checkChecksum(text, bytes.size, from)
             val manifest = try {
                 json.decodeFromString<Manifest>(text)
             } catch (error: SerializationException) {
@@ -40,9 +40,9 @@ internal class Manifest(val model: Named, val files: List<FileEntry>) {
         }
 
         /** The checksum is of the file's own bytes with 64 zeros in its place. */
-        private fun checkSeal(text: String, size: Int, from: String) {
-            val seal = SEAL.find(text) ?: throw foreign(from, null)
-            val digits = seal.groups[1]!!
+        private fun checkChecksum(text: String, size: Int, from: String) {
+            val match = CHECKSUM.find(text) ?: throw foreign(from, null)
+            val digits = match.groups[1]!!
             val blank = text.replaceRange(digits.range, "0".repeat(digits.value.length))
             val bytes = blank.encodeToByteArray()
             if (bytes.size != size || sha256(bytes) != digits.value) {
@@ -56,15 +56,15 @@ internal class Manifest(val model: Named, val files: List<FileEntry>) {
             cause = cause,
         )
 
-        private val SEAL = Regex(""""checksum":\s*"([0-9a-f]{64})"\s*\}\s*$""")
+        private val CHECKSUM = Regex(""""checksum":\s*"([0-9a-f]{64})"\s*\}\s*$""")
     }
 }
 
 /** A file of the model: its size, and the sha256 of each 8 MiB. */
 @Serializable
 internal class FileEntry(val path: String, val bytes: Long, val chunks: List<String>) {
-    /** Its chunks, in order. */
-    fun pieces(): List<Chunk> = chunks.mapIndexed { index, hash ->
+    /** The chunks of the file, in order. */
+    fun toChunks(): List<Chunk> = chunks.mapIndexed { index, hash ->
         val start = index * CHUNK_BYTES
         Chunk(this, start, minOf(CHUNK_BYTES, bytes - start), hash)
     }
@@ -104,4 +104,4 @@ internal fun newDigest(): MessageDigest = MessageDigest.getInstance("SHA-256")
 internal fun hex(bytes: ByteArray): String =
     bytes.joinToString("") { "%02x".format(it.toInt() and 0xff) }
 
-private const val ASK_MAKER = "get the model from whoever made it"
+private const val ASK_MAKER = "get the model from its author"

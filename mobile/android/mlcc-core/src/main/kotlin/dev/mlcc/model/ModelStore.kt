@@ -19,31 +19,31 @@ import java.util.concurrent.ConcurrentHashMap
 import kotlin.streams.toList
 
 /**
- * Models of web servers, kept in a folder of this machine.
+ * A folder of models that were downloaded from web servers.
  *
- * A download goes on where it stopped, in this process or a later one. Every 8 MiB are checked against
- * the manifest's sha256 as they arrive. A model is moved to its place when all of it is there, so what
- * is found there is whole. One process at a time may fetch into a store.
+ * A download resumes where it stopped, also in a later process. Each chunk of 8 MiB is checked against
+ * the manifest's sha256 as it arrives. A model is moved to its final path when it is complete. One
+ * process at a time may fetch into a store.
  *
- * @property root the folder; made when it is needed.
- * @property maxBytes what all models of the store may take; null: what the disk has free.
+ * @property root the folder; created when needed.
+ * @property maxBytes limit for all models of the store together; null: the free disk space.
  */
 public class ModelStore internal constructor(
     public val root: Path,
     public val maxBytes: Long?,
-    private val access: Access,
+    private val fetcher: HttpFetcher,
     private val free: (Path) -> Long,
 ) {
-    /** Models in a folder. */
+    /** A store in the folder [root]. */
     @JvmOverloads
     public constructor(root: Path, maxBytes: Long? = null) :
-        this(root, maxBytes, Access(), { Files.getFileStore(it).usableSpace })
+        this(root, maxBytes, HttpFetcher(), { Files.getFileStore(it).usableSpace })
 
-    private val locks = ConcurrentHashMap<Place, Mutex>()
+    private val locks = ConcurrentHashMap<StorePath, Mutex>()
 
     /**
-     * The folder of the model at [url], fetched as far as it is not here. A model that is here is used
-     * as it is if the server cannot be reached, and fetched again if the server has another one.
+     * The folder of the model at [url]; chunks that are missing are fetched. A stored model is used as
+     * it is if the server cannot be reached, and fetched again if the server has another version.
      *
      * @throws MlccException [DownloadException], `ArtifactException` if what arrives is damaged or
      * unsafe, [CapacityException] if there is no room for it.
@@ -53,8 +53,8 @@ public class ModelStore internal constructor(
         url: String,
         onProgress: ProgressListener = ProgressListener { },
     ): Path {
-        val place = Place(root, url)
-        return locks.computeIfAbsent(place) { Mutex() }.withLock { fetch(place, onProgress) }
+        val entry = StorePath(root, url)
+        return locks.computeIfAbsent(entry) { Mutex() }.withLock { fetch(entry, onProgress) }
     }
 
     /** [fetch] for Java. Cancelling the future ends the download; what has arrived is kept. */
@@ -65,55 +65,55 @@ public class ModelStore internal constructor(
     ): CompletableFuture<Path> =
         CoroutineScope(Dispatchers.Default).future { fetch(url, onProgress) }
 
-    /** What is here of models, the largest first; of those that did not arrive wholly, too. */
+    /** All models of the store, the largest first, with partial downloads. */
     public fun models(): List<StoredModel> {
         if (!Files.isDirectory(root)) return emptyList()
         return Files.list(root).use { it.toList() }.mapNotNull(::stored).sortedByDescending { it.bytes }
     }
 
-    /** Delete a model, whether all of it is here or not. Not while it is fetched or loaded. */
+    /** Delete a model or its partial download. Not while it is being fetched or loaded. */
     public fun delete(url: String) {
-        val place = Place(root, url)
-        place.whole.toFile().deleteRecursively()
-        place.part.toFile().deleteRecursively()
+        val entry = StorePath(root, url)
+        entry.path.toFile().deleteRecursively()
+        entry.partialPath.toFile().deleteRecursively()
     }
 
-    private suspend fun fetch(place: Place, onProgress: ProgressListener): Path {
-        val known = place.whole.resolve(MANIFEST).takeIf(Files::exists)?.let(Files::readAllBytes)
+    private suspend fun fetch(entry: StorePath, onProgress: ProgressListener): Path {
+        val known = entry.path.resolve(MANIFEST).takeIf(Files::exists)?.let(Files::readAllBytes)
         val sent = try {
-            val url = place.url(MANIFEST)
-            access.get(url, MANIFEST) { it.readAll(MAX_MANIFEST_BYTES, MANIFEST) }
+            val url = entry.url(MANIFEST)
+            fetcher.get(url, MANIFEST) { it.readAll(MAX_MANIFEST_BYTES, MANIFEST) }
         } catch (unreachable: DownloadException) {
-            return if (known != null) place.whole else throw unreachable
+            return if (known != null) entry.path else throw unreachable
         }
-        if (known.contentEquals(sent)) return place.whole
-        val manifest = Manifest.parse(sent, place.url(MANIFEST))
-        arrive(place, manifest, sent, onProgress)
-        return place.whole
+        if (known.contentEquals(sent)) return entry.path
+        val manifest = Manifest.parse(sent, entry.url(MANIFEST))
+        download(entry, manifest, sent, onProgress)
+        return entry.path
     }
 
-    private suspend fun arrive(
-        place: Place,
+    private suspend fun download(
+        entry: StorePath,
         manifest: Manifest,
         bytes: ByteArray,
         onProgress: ProgressListener,
     ) = withContext(Dispatchers.IO) {
-        Files.createDirectories(place.part)
-        Files.write(place.part.resolve(SOURCE), place.folder.encodeToByteArray())
-        place.removeAllBut(manifest.files)
-        val download = Download(place::url, place.part, access, manifest.bytes, onProgress)
+        Files.createDirectories(entry.partialPath)
+        Files.write(entry.partialPath.resolve(SOURCE), entry.folderUrl.encodeToByteArray())
+        entry.removeAllBut(manifest.files)
+        val download = Download(entry::url, entry.partialPath, fetcher, manifest.bytes, onProgress)
         val missing = download.missing(manifest.files)
-        checkRoom(place, manifest, missing.sumOf { it.size })
+        checkFreeSpace(entry, manifest, missing.sumOf { it.size })
         download.fetch(missing)
-        Files.write(place.part.resolve(MANIFEST), bytes)
-        place.whole.toFile().deleteRecursively()
-        Files.move(place.part, place.whole, ATOMIC_MOVE)
+        Files.write(entry.partialPath.resolve(MANIFEST), bytes)
+        entry.path.toFile().deleteRecursively()
+        Files.move(entry.partialPath, entry.path, ATOMIC_MOVE)
     }
 
-    private fun checkRoom(place: Place, manifest: Manifest, wanted: Long) {
-        val kept = models().filter { it.url != place.folder }.sumOf { it.bytes }
+    private fun checkFreeSpace(entry: StorePath, manifest: Manifest, wanted: Long) {
+        val kept = models().filter { it.url != entry.folderUrl }.sumOf { it.bytes }
         val allowed = maxBytes?.let { it - kept - (manifest.bytes - wanted) }
-        val room = minOf(free(place.part), allowed ?: Long.MAX_VALUE)
+        val room = minOf(free(entry.partialPath), allowed ?: Long.MAX_VALUE)
         if (wanted <= room) return
         throw CapacityException(
             "the model needs $wanted bytes more, and there is room for ${maxOf(room, 0)} in $root; " +
@@ -137,10 +137,10 @@ public class ModelStore internal constructor(
 /**
  * A model in a store.
  *
- * @property url the address of its folder.
- * @property folder where it is.
- * @property bytes what is here of it.
- * @property whole whether that is all.
+ * @property url the URL of its folder.
+ * @property folder its folder on this machine.
+ * @property bytes its size on disk.
+ * @property whole whether it is complete.
  */
 public data class StoredModel(
     val url: String,

@@ -15,10 +15,10 @@ import java.nio.file.StandardCopyOption.ATOMIC_MOVE
 import java.util.Collections
 
 /**
- * A compiled model whose files are packed in something that is no folder, such as an app's assets.
- * Weights are mapped into memory, so they are copied out first, once.
+ * A compiled model packed in an app's assets or in another container that is not a folder. It is copied
+ * to a folder once, because weights are memory-mapped.
  *
- * @property source says in errors where it is packed.
+ * @property source the name of the container, for error messages.
  */
 public class PackedModel internal constructor(
     public val source: String,
@@ -26,15 +26,15 @@ public class PackedModel internal constructor(
     private val free: (Path) -> Long,
 ) {
     /**
-     * [open] gives the bytes of a file by its path in the model's folder, null if there is none. A file
-     * that is too large may be there in pieces instead: `NAME.000`, `NAME.001`, ...
+     * [open] returns a file by its path in the model's folder, or null if there is none. A file that is
+     * too large may be split into parts: `NAME.000`, `NAME.001`, ...
      */
     public constructor(source: String, open: (String) -> InputStream?) :
         this(source, open, { Files.getFileStore(it).usableSpace })
 
     /**
-     * Copy it to [folder], checking each 8 MiB, if the same is not there already. The folder appears
-     * whole or not at all, and [folder] is returned.
+     * Copy it to [folder], unless the same model is there already; each 8 MiB are checked. [folder] is
+     * created atomically, and returned.
      *
      * @throws dev.mlcc.MlccException [ArtifactException] what is packed is damaged or no model,
      * [CapacityException] no room on the disk.
@@ -50,7 +50,7 @@ public class PackedModel internal constructor(
         Files.createDirectories(folder.toAbsolutePath().parent)
         val part = Files.createTempDirectory(folder.toAbsolutePath().parent, ".part-")
         try {
-            checkRoom(part, manifest)
+            checkFreeSpace(part, manifest)
             var done = 0L
             for (entry in manifest.files) {
                 copy(entry, part) {
@@ -68,7 +68,7 @@ public class PackedModel internal constructor(
         folder
     }
 
-    private fun checkRoom(folder: Path, manifest: Manifest) {
+    private fun checkFreeSpace(folder: Path, manifest: Manifest) {
         val room = free(folder)
         if (manifest.bytes <= room) return
         throw CapacityException(
@@ -83,7 +83,7 @@ public class PackedModel internal constructor(
         val input = stream(entry.path) ?: throw missing(entry.path)
         input.use {
             Files.newOutputStream(path).use { output ->
-                for (chunk in entry.pieces()) {
+                for (chunk in entry.toChunks()) {
                     val bytes = read(input, chunk.size.toInt())
                     if (sha256(bytes) != chunk.hash) throw damaged(entry.path)
                     output.write(bytes)
@@ -94,7 +94,7 @@ public class PackedModel internal constructor(
         }
     }
 
-    /** InputStream.readNBytes, which Android 8 has not. */
+    /** InputStream.readNBytes, which Android 8 lacks. */
     private fun read(input: InputStream, size: Int): ByteArray {
         val bytes = ByteArray(size)
         var at = 0
@@ -106,7 +106,7 @@ public class PackedModel internal constructor(
         return bytes.copyOf(at)
     }
 
-    /** A file, or its pieces one behind the other. */
+    /** A file, or the concatenation of its parts. */
     private fun stream(path: String): InputStream? {
         open(path)?.let { return it }
         val pieces = generateSequence(0) { it + 1 }.map { open("$path.%03d".format(it)) }

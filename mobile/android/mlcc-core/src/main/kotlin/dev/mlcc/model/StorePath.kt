@@ -7,34 +7,38 @@ import java.nio.file.Files
 import java.nio.file.Path
 import kotlin.streams.toList
 
-/** Where the model at an address is kept. The address is a folder's or its manifest's. */
-internal class Place(root: Path, given: String) {
+/** The location in a store of the model at a URL: that of its folder or of its manifest. */
+internal class StorePath(root: Path, given: String) {
     private val address = parsed(given)
 
-    /** The address of the folder, with a slash at its end and without a query. */
-    val folder: String = address.run { "$scheme://$rawAuthority$directory" }
+    /** The URL of the folder, with a trailing slash and without the query. */
+    val folderUrl: String = address.run { "$scheme://$rawAuthority$directory" }
 
-    private val name = sha256(folder.encodeToByteArray()).take(KEY_DIGITS)
-    val whole: Path = root.resolve(name)
-    val part: Path = root.resolve(name + PART)
+    private val name = sha256(folderUrl.encodeToByteArray()).take(KEY_DIGITS)
 
-    /** The address of a file; the given one's query (a token) goes with each. */
+    /** The complete model. */
+    val path: Path = root.resolve(name)
+
+    /** The download in progress. */
+    val partialPath: Path = root.resolve(name + PART)
+
+    /** The URL of a file. The query of the model's URL, for example a token, is added to each. */
     fun url(path: String): String {
         val query = address.rawQuery?.let { "?$it" }.orEmpty()
-        return folder + path.split('/').joinToString("/", transform = ::escaped) + query
+        return folderUrl + path.split('/').joinToString("/", transform = ::escaped) + query
     }
 
-    /** What another version of the model left. */
+    /** Delete the files of another version of the model. */
     fun removeAllBut(entries: List<FileEntry>) {
         // Not `+`: a Path is a list of its names, too.
-        val wanted = entries.map { part.resolve(it.path) }.toSet().plusElement(part.resolve(SOURCE))
-        val here = Files.walk(part).use { it.toList() }
+        val wanted = entries.map { partialPath.resolve(it.path) }.toSet().plusElement(partialPath.resolve(SOURCE))
+        val here = Files.walk(partialPath).use { it.toList() }
         here.filter { Files.isRegularFile(it) && it !in wanted }.forEach(Files::delete)
     }
 
-    override fun equals(other: Any?): Boolean = other is Place && other.whole == whole
+    override fun equals(other: Any?): Boolean = other is StorePath && other.path == path
 
-    override fun hashCode(): Int = whole.hashCode()
+    override fun hashCode(): Int = path.hashCode()
 
     private val URI.directory: String
         get() = rawPath.removeSuffix(MANIFEST).trimEnd('/') + "/"

@@ -158,8 +158,8 @@ class CallsTest {
     fun `a start tells its progress and ends with the engine or the reason`() = runBlocking {
         val heard = mutableListOf<Progress>()
         val native = ScriptedNative()
-        native.ofEngine(Event.PROGRESS, text = """{"done":1,"total":2}""")
-        native.ofEngine(Event.READY, text = """{"model":"m","context":8,"max_batch":2,"notes":["n"]}""")
+        native.onEngineEvent(Event.PROGRESS, text = """{"done":1,"total":2}""")
+        native.onEngineEvent(Event.READY, text = """{"model":"m","context":8,"max_batch":2,"notes":["n"]}""")
         Mlcc.start(heard::add) { native }.use { engine ->
             assertEquals(EngineInfo("m", 8, 2, listOf("n")), engine.info)
         }
@@ -174,7 +174,7 @@ class CallsTest {
             Code.NO_MEMORY to CapacityException::class.java,
             Code.NO_PYTHON to SetupException::class.java,
         )) {
-            val native = ScriptedNative().apply { ofEngine(Event.FAILED, code, error) }
+            val native = ScriptedNative().apply { onEngineEvent(Event.FAILED, code, error) }
             val thrown = assertThrows(kind) { runBlocking { Mlcc.start({ }) { native } } }
             assertEquals("why" to "c", thrown.message to (thrown as MlccException).code)
         }

@@ -24,7 +24,7 @@ internal class ScriptedNative(
     fun end(call: Long, code: Int = Code.OK, error: String = "") =
         Event(call, Event.END, code, error.encodeToByteArray())
 
-    fun ofEngine(kind: Int, status: Int = 0, text: String = "") =
+    fun onEngineEvent(kind: Int, status: Int = 0, text: String = "") =
         batch(Event(0, kind, status, text.encodeToByteArray()))
 
     override fun request(method: String, path: String, headers: String, body: ByteArray): Long {

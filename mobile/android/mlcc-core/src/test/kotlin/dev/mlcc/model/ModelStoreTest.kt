@@ -46,7 +46,7 @@ class ModelStoreTest {
     fun stop() = server.close()
 
     private fun store(maxBytes: Long? = null, free: Long = Long.MAX_VALUE, tries: Int = 1) =
-        ModelStore(folder, maxBytes, Access(List(tries - 1) { 1L }, 10_000)) { free }
+        ModelStore(folder, maxBytes, HttpFetcher(List(tries - 1) { 1L }, 10_000)) { free }
 
     private inline fun <reified E : MlccException> refused(store: ModelStore = store()): E =
         assertThrows(E::class.java) { runBlocking { store.fetch(server.url) } }
@@ -219,9 +219,9 @@ class ModelStoreTest {
 
     @Test
     fun `an address is escaped, and its query goes with every file`() {
-        val place = Place(folder, "https://example.org/a%20b/mlcc.json?token=1")
-        assertEquals("https://example.org/a%20b/c/%C3%A4%25.x?token=1", place.url("c/ä%.x"))
-        assertEquals("https://example.org/a%20b/", place.folder)
+        val entry = StorePath(folder, "https://example.org/a%20b/mlcc.json?token=1")
+        assertEquals("https://example.org/a%20b/c/%C3%A4%25.x?token=1", entry.url("c/ä%.x"))
+        assertEquals("https://example.org/a%20b/", entry.folderUrl)
     }
 
     @Test
