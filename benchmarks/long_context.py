@@ -21,8 +21,8 @@ from statistics import median
 from typing import Any
 
 from mlcc.artifact.folder import Artifact
+from mlcc.artifact.kv_format import kv_dtype
 from mlcc.artifact.manifest import Manifest
-from mlcc.artifact.pages import kept_as
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine_args import EngineArgs
@@ -87,7 +87,7 @@ def main() -> None:
     told: list[dict[str, Any]] = []
     for (path, streams), found in rows.items():
         manifest = Artifact.open(path, verify=False).manifest
-        each, kind = bytes_of_token(manifest), kept_as(manifest.caches[0])
+        each, kind = bytes_of_token(manifest), kv_dtype(manifest.caches[0])
         prefill, decode = (median(column) for column in zip(*found, strict=True))
         print(
             f"{kind:<20} {streams:>8} {each:>8.0f} {2**30 / each:>11.0f} {prefill:>14.0f} "

@@ -28,7 +28,7 @@ def compile_one(shape: str, name: str, quant: str, context: int) -> dict[str, An
     """In this process. Raises MlccError."""
     from families import without_weights
 
-    from mlcc.artifact.experts import expert_bytes
+    from mlcc.artifact.expert_weights import expert_bytes
     from mlcc.artifact.schema import WeightSpec
     from mlcc_compiler.ir.ir_dump import IrDump
     from mlcc_compiler.kernels import kernel_set_for

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlcc.artifact.pages import KV_DTYPES
+from mlcc.artifact.kv_format import KV_DTYPES
 from mlcc.artifact.schema import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, MOST_RANKS
 from mlcc.errors import UnsupportedError
 from mlcc.model_argument import model_argument

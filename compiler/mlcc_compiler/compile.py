@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from mlcc.artifact.known import remember
-from mlcc.artifact.pages import kept_as
+from mlcc.artifact.kv_format import kv_dtype
 from mlcc.artifact.schema import EncoderInfo, RanksInfo, WeightsInfo
+from mlcc.artifact.trust import trust
 from mlcc_compiler.artifact.describe import manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.rank_weights import RankWeights
@@ -99,7 +99,7 @@ def _write_artifact(
         )
         names = (f"mlcc.{other.variant}.json" for other in plan.target.alternatives)
         writer.finish(first, dict(zip(names, others, strict=True)))
-    remember(writer.out)
+    trust(writer.out)
     return writer.out
 
 
@@ -178,7 +178,7 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     if limits.context > max_context(plan.checkpoint.config):
         base = f"the base of 'dynamic' for {limits.context} tokens, for short prompts too"
         progress.decided("rope", base)
-    kinds = [("states of " if c.kind == "state" else "", kept_as(c)) for c in caches]
+    kinds = [("states of " if c.kind == "state" else "", kv_dtype(c)) for c in caches]
     dtypes = ", ".join(dict.fromkeys(states + dtype for states, dtype in kinds))
     windows = [str(cache.window) for cache in caches if cache.window]
     sliding = f", a window of {', '.join(windows)} where layers slide" if windows else ""

@@ -35,7 +35,7 @@ class Options:
     """Capacity for LoRA adapters; None = none can be loaded."""
     dump_ir: Path | None = None
     kv: str | None = None
-    """KV cache dtype: a name of `mlcc.artifact.pages.KV_DTYPES`; None = f16 where the target
+    """KV cache dtype: a name of `mlcc.artifact.kv_format.KV_DTYPES`; None = f16 where the target
     computes with it, f32 elsewhere and for exact runs."""
     activations: int | None = None
     """Bits to which a CPU rounds the activations of quantized matrices, 8 or 16; None = 8."""

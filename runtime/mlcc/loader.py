@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.artifact.folder import Artifact
-from mlcc.artifact.pages import check_kv, identity_of
+from mlcc.artifact.kv_format import check_kv, kv_identity
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import AdaptersInfo, CacheInfo, TargetInfo
 from mlcc.device.compiled import library as executor_library
@@ -25,8 +25,8 @@ from mlcc.engine.batch.executor import Executor
 from mlcc.engine.spec_decode.draft_model import shared_group
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
-from mlcc.model.memory.expert_offload import fit_or_stream
-from mlcc.model.memory.page_budget import room_within, with_pages, with_spare
+from mlcc.model.memory.expert_offload import fit_or_offload
+from mlcc.model.memory.page_budget import grow_pools, memory_share, with_pages
 from mlcc.model.memory.planner import plan_capacity
 from mlcc.model.model import Model
 from mlcc.model.speculation import check_draft
@@ -80,7 +80,7 @@ def open_model(
         draft_executor = open_executor(draft, alike, pages=capacity.pools[group], note=notes.append)
     text = text_of(artifact, tokenizer)
     text = replace(text, notes=(*text.notes, *notes))
-    adapters, identity = artifact.manifest.adapters, identity_of(artifact.manifest)
+    adapters, identity = artifact.manifest.adapters, kv_identity(artifact.manifest)
     return Model(text, executor, prefix_cache, speculation, draft_executor, adapters, identity)
 
 
@@ -130,9 +130,9 @@ def open_executor(
     def fitted(found: DeviceMemory) -> Capacity:
         """What fits; notes it if it is less than asked for."""
         nonlocal streamed
-        offered = room_within(_memory_of(found, args.memory_bytes), args.memory)
+        offered = memory_share(_memory_of(found, args.memory_bytes), args.memory)
         offered = offered.per_rank(ranks if on_cpu else 1)
-        plan = fit_or_stream(capacity, manifest, offered, fixed=args.context is not None)
+        plan = fit_or_offload(capacity, manifest, offered, fixed=args.context is not None)
         if pages is not None and plan.capacity.pools != capacity.pools:
             raise CapacityError(
                 f"the draft model's {pages} pages, as many as the model has, do not fit beside it; "
@@ -143,7 +143,7 @@ def open_executor(
         streamed = plan.streamed
         if not args.prefix_cache or args.kv_pages is not None:
             return plan.capacity
-        return with_spare(plan.capacity, manifest, offered, args.memory)
+        return grow_pools(plan.capacity, manifest, offered, args.memory)
 
     if manifest.target.device == "numpy":
         return _reference(artifact, fitted(DeviceMemory(available_bytes())))

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy.typing as npt
 
+from mlcc.artifact.consistency import check_relative
 from mlcc.artifact.manifest import Manifest
-from mlcc.artifact.rules import check_relative
 from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, TensorSpec, WeightsInfo
-from mlcc.artifact.texts import CHAT_TEMPLATE, CHAT_TEMPLATES, GENERATION_CONFIG, TOKENIZER
-from mlcc.artifact.writing import check_space, explain
+from mlcc.artifact.text_files import CHAT_TEMPLATE, CHAT_TEMPLATES, GENERATION_CONFIG, TOKENIZER
+from mlcc.artifact.writing import check_space, write_error
 from mlcc.errors import CheckpointError
 from mlcc_compiler.artifact.output import (
     check_replaceable,
@@ -160,7 +160,7 @@ class ArtifactWriter:
             pass
         self._unwinding.check(error)
         if isinstance(error, OSError):
-            raise explain(error, self.out, "--output") from error
+            raise write_error(error, self.out, "--output") from error
 
 
 def _complete(manifest: Manifest, entries: Iterable[FileEntry]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlcc.artifact.pages import KV_DTYPES
+from mlcc.artifact.kv_format import KV_DTYPES
 from mlcc.artifact.schema import Limits
 from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.schema import CHUNK_BYTES, MANIFEST_NAME, FileEntry
-from mlcc.artifact.writing import check_space, explain
+from mlcc.artifact.writing import check_space, write_error
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
 
 PART_CHUNKS = 150_000_000 // CHUNK_BYTES
@@ -64,7 +64,7 @@ def write_asset_pack(
         _copy(artifact, assets, progress)
         partial.rename(out)
     except OSError as error:
-        raise explain(error, out, "folder") from error
+        raise write_error(error, out, "folder") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return out / assets.relative_to(partial)

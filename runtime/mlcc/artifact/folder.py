@@ -13,13 +13,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from mlcc.artifact.host import choose
+from mlcc.artifact.hash_cache import check_hashes_once
+from mlcc.artifact.host_check import select_manifest
 from mlcc.artifact.integrity import check_files, check_hashes, read_alternatives, resolve_inside
 from mlcc.artifact.manifest import MAX_MANIFEST_BYTES, Manifest
 from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, read_header
 from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, WeightSpec
-from mlcc.artifact.texts import TOKENIZER, chat_templates, generation_config
-from mlcc.artifact.verified import check_once
+from mlcc.artifact.text_files import TOKENIZER, chat_templates, generation_config
 from mlcc.errors import ArtifactError
 from mlcc.util.fast_dataclass import fast_dataclass
 from mlcc.util.files import FileError, read_regular
@@ -58,11 +58,11 @@ class Artifact:
             others = read_alternatives(folder, manifest)
             notes: tuple[str, ...] = ()
             if host:
-                manifest, notes = choose(chain((manifest,), others))
+                manifest, notes = select_manifest(chain((manifest,), others))
             if verify:
                 whole = (manifest.library.path,)
                 check = partial(check_hashes, folder, manifest.files, whole=whole)
-                check_once(folder, manifest.files, check)
+                check_hashes_once(folder, manifest.files, check)
             alternatives = () if host else tuple(others)
         except ArtifactError as error:
             raise ArtifactError(f"{folder}: {error.message}") from error

@@ -11,8 +11,8 @@ import os
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
+from mlcc.artifact.consistency import check_relative
 from mlcc.artifact.manifest import MAX_MANIFEST_BYTES, Manifest
-from mlcc.artifact.rules import check_relative
 from mlcc.artifact.schema import CHUNK_BYTES, MANIFEST_NAME, FileEntry
 from mlcc.errors import ArtifactError
 from mlcc.util.files import FileError, is_within, read_regular

@@ -1,7 +1,7 @@
 """What `mlcc.json` holds, as records: everything a runtime must know about a compiled model.
 
 Standard library only, so that the compiler, the desktop, Pyodide and a phone read the same file.
-Data alone: `manifest.py` reads and writes it, `rules.py` says what must hold. The policy
+Data alone: `manifest.py` reads and writes it, `consistency.py` says what must hold. The policy
 for changes is in docs/internals/artifact.md.
 """
 

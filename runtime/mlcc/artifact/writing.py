@@ -24,7 +24,7 @@ def check_space(out: Path, needed: int, where: str) -> None:
         )
 
 
-def explain(error: OSError, out: Path, where: str) -> MlccError:
+def write_error(error: OSError, out: Path, where: str) -> MlccError:
     """An operating system's refusal in one line."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CapacityError(f"{out}: the disk is full; free some space or choose another {where}")

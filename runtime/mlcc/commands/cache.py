@@ -46,7 +46,7 @@ def list_command() -> None:
 def clean_command(names: tuple[str, ...]) -> None:
     """Delete the kept models called NAMES, or all of them, the runtime for browsers, and the notes
     on which compiled models were hashed."""
-    from mlcc.artifact import verified
+    from mlcc.artifact import hash_cache
     from mlcc.errors import InvalidRequestError
     from mlcc.model_cache.cache import entries, remove
 
@@ -66,7 +66,7 @@ def clean_command(names: tuple[str, ...]) -> None:
         deleted, freed = deleted + 1, freed + _size(folder)
         shutil.rmtree(folder)
     if not names:
-        verified.forget()
+        hash_cache.clear()
     click.echo(f"{deleted} deleted, {freed / 1e6:.1f} MB freed", err=True)
 
 

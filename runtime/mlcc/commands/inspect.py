@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from mlcc.artifact.folder import Artifact
-from mlcc.artifact.host import choose
+from mlcc.artifact.host_check import select_manifest
+from mlcc.artifact.kv_format import kv_dtype
 from mlcc.artifact.manifest import Manifest
-from mlcc.artifact.pages import kept_as
 from mlcc.artifact.schema import MANIFEST_NAME, EncoderInfo
 from mlcc.errors import ArtifactError, printable
 from mlcc.model_argument import HUB
@@ -90,7 +90,7 @@ def _caches(manifest: Manifest) -> Iterator[str]:
         if cache.kind == "state":
             pool = f"{cache.pool} states"
         window = f", a window of {cache.window}" if cache.window else ""
-        yield f"{pool}{window} in {_count(len(cache.layers), 'layer')} of {kept_as(cache)}"
+        yield f"{pool}{window} in {_count(len(cache.layers), 'layer')} of {kv_dtype(cache)}"
 
 
 def _memory(manifest: Manifest) -> str:
@@ -129,7 +129,7 @@ def _alternatives(manifests: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
 
 def _runs_here(manifests: Sequence[Manifest]) -> str:
     try:
-        chosen, notes = choose(manifests)
+        chosen, notes = select_manifest(manifests)
     except ArtifactError as error:
         return f"no: {error.message}"
     of_several = f", by {chosen.library.path}" if len(manifests) > 1 else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlcc.artifact.pages import KV_DTYPES
+from mlcc.artifact.kv_format import KV_DTYPES
 from mlcc.commands.terminal import LoadingBar
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import printable

@@ -14,7 +14,7 @@ from typing import Any
 from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.records import to_plain
 from mlcc.artifact.schema import page_shape
-from mlcc.artifact.texts import text_files
+from mlcc.artifact.text_files import text_files
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.kv_cache.cache_manager import pages_for
@@ -27,7 +27,7 @@ from mlcc.model.memory.planner import (
     longest,
     needed_bytes,
     plan_capacity,
-    room_text,
+    pool_sizes_text,
 )
 from mlcc.util.memory import DeviceMemory
 from mlcc.util.sizes import apart
@@ -87,7 +87,7 @@ def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
         )
     halves = tuple(max(few, pages // 2) for few, pages in zip(least, pools, strict=True))
     after = replace(before, pools=halves, context=longest(halves, before))
-    now, then = (room_text(each, before.groups) for each in (halves, pools))
+    now, then = (pool_sizes_text(each, before.groups) for each in (halves, pools))
     note = f"the GPU's memory was full: room for {now} instead of {then}"
     return _to_plain(manifest, after, [*plan["notes"], note], fixed)
 

@@ -9,7 +9,7 @@ from mlcc.engine.sampling.reasoning_grammar import Reasoning
 from mlcc.model.model import ModelText
 
 
-def reasoning_of(
+def reasoning_rule(
     text: ModelText, prompt: Sequence[int], budget: int | None = None, wanted: bool = True
 ) -> Reasoning | None:
     """The reasoning behind a prompt, of so many tokens at most; None = there is none, or none whose

@@ -18,7 +18,7 @@ from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
-from mlcc.model.reasoning import reasoning_of
+from mlcc.model.reasoning import reasoning_rule
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Session:
             grammar = text.grammars.open(structure)
         self._count += 1
         params = to_params(fields, text.sampling)
-        reasoning = reasoning_of(text, prompt) if grammar is not None and thinks else None
+        reasoning = reasoning_rule(text, prompt) if grammar is not None and thinks else None
         request = Request(
             f"r{self._count}",
             prompt,

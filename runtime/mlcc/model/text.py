@@ -13,7 +13,7 @@ from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.api.openai.model_info import About
 from mlcc.api.openai.sampling_params import recommended
 from mlcc.artifact.manifest import Manifest
-from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
+from mlcc.artifact.text_files import Read, chat_templates, generation_config, text_files
 from mlcc.errors import ArtifactError
 from mlcc.model.model import ModelText
 from mlcc.model.tokenizer.tokenizer import FileTokenizer, TextTokenizer
@@ -75,12 +75,12 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         eos_ids=frozenset(info.eos_token_ids),
         sampling=recommended(generation_config(manifest, read)),
         notes=() if template or manifest.encoder else (_NO_TEMPLATE,),
-        about=about_of(manifest),
+        about=model_about(manifest),
         encoder=manifest.encoder,
     )
 
 
-def about_of(manifest: Manifest) -> About:
+def model_about(manifest: Manifest) -> About:
     info, memory = manifest.model, manifest.memory
     digest = sha256()
     for entry in sorted(manifest.files, key=lambda entry: entry.path):

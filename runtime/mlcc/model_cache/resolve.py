@@ -61,11 +61,11 @@ def _device_choices(args: EngineArgs) -> tuple[str, ...]:
 def _note_foreign(path: Path, note: Callable[[str], None]) -> None:
     """Note once that the model's machine code was compiled elsewhere, before it is loaded. Raises
     ArtifactError for a model that cannot run here."""
-    from mlcc.artifact.known import is_known, remember
+    from mlcc.artifact.trust import is_trusted, trust
 
-    if not is_known(path):
+    if not is_trusted(path):
         from mlcc.artifact.folder import Artifact
 
         Artifact.open(path, verify=False)
         note(f"{path} was not compiled here by you; its machine code runs with your rights")
-        remember(path)
+        trust(path)

@@ -19,7 +19,7 @@ from mlcc.engine.sampling.grammar import Structure
 from mlcc.engine.sampling.reasoning_grammar import Reasoning
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
-from mlcc.model.reasoning import reasoning_of
+from mlcc.model.reasoning import reasoning_rule
 from mlcc.model.structured_output.json_schema import relaxed
 from mlcc.service.jobs.job import naming
 from mlcc.service.prompts import Prompts, check_built
@@ -109,7 +109,7 @@ class Talk:
                 code="unsupported_parameter",
             )
         wanted = self.variables.get("enable_thinking") is not False
-        return reasoning_of(self._text, prompt, budget, wanted)
+        return reasoning_rule(self._text, prompt, budget, wanted)
 
     def readers(self, prompt: Sequence[int]) -> NewReader:
         """What makes the reader of each answer to a prompt."""

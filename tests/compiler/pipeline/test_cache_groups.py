@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlcc.artifact.pages import has_scales, kept_as
+from mlcc.artifact.kv_format import has_scales, kv_dtype
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.compile import exact_matrices
@@ -117,7 +117,7 @@ def test_8_bit_pages_of_windows_too(dtype: str, kept: str) -> None:
         assert (numbers.dtype, scales.dtype) == (kept, "float32")
         assert scales.shape == ("num_pages", *numbers.shape[1:-1])
         assert info.bytes_per_page == len(info.layers) * 2 * PAGE * (256 + 4)
-        assert has_scales(info) and kept_as(info) == "int8 with scales"
+        assert has_scales(info) and kv_dtype(info) == "int8 with scales"
 
 
 def test_what_no_recipe_rounds_is_said_in_bytes() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import mlcc.artifact.folder
-import mlcc.artifact.verified as verified
+from mlcc.artifact import hash_cache
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.integrity import check_hashes
 from mlcc.errors import ArtifactError
@@ -23,7 +23,7 @@ WEIGHTS = "weights-00001-of-00001.safetensors"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of files that changed long enough ago, beside an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(verified, "SETTLED_NS", -(1 << 62))
+    monkeypatch.setattr(hash_cache, "SETTLED_NS", -(1 << 62))
     return make(tmp_path / "tiny")
 
 
@@ -57,7 +57,7 @@ def test_hashed_once(folder: Path, hashed: list[Path]) -> None:
 def test_files_that_just_changed_are_hashed_each_time(
     folder: Path, hashed: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verified, "SETTLED_NS", 1 << 62)
+    monkeypatch.setattr(hash_cache, "SETTLED_NS", 1 << 62)
     for _ in range(2):
         Artifact.open(folder)
     assert hashed == [folder] * 2
@@ -96,7 +96,7 @@ def test_a_damaged_one_is_not_remembered(folder: Path) -> None:
     for _ in range(2):
         with pytest.raises(ArtifactError, match="is damaged in bytes"):
             Artifact.open(folder)
-    assert not verified.records_folder().exists()
+    assert not hash_cache.records_folder().exists()
 
 
 def test_a_change_while_it_is_hashed_is_not_remembered(
@@ -134,7 +134,7 @@ def test_the_check_that_is_asked_for_reads_every_byte(
     """A disk that decays changes no time: as if the stamps were equal."""
     artifact = Artifact.open(folder)
     flip(folder / WEIGHTS)
-    monkeypatch.setattr(verified, "check_once", lambda *_: None)
+    monkeypatch.setattr(hash_cache, "check_hashes_once", lambda *_: None)
     with pytest.raises(ArtifactError, match="is damaged in bytes"):
         artifact.verify()
 
@@ -148,8 +148,8 @@ def test_a_cache_that_cannot_be_written(folder: Path, hashed: list[Path], tmp_pa
 
 def test_cleaning_the_cache_forgets(folder: Path, hashed: list[Path]) -> None:
     Artifact.open(folder)
-    assert list(verified.records_folder().iterdir())
+    assert list(hash_cache.records_folder().iterdir())
     for _ in range(2):
-        verified.forget()
+        hash_cache.clear()
     Artifact.open(folder)
     assert hashed == [folder] * 2

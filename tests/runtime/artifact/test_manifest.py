@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from mlcc.artifact.consistency import check_relative
+from mlcc.artifact.kv_format import kv_identity
 from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.manifest import _seal as seal
-from mlcc.artifact.pages import identity_of
-from mlcc.artifact.rules import check_relative
 from mlcc.artifact.schema import FileEntry, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError
 from tests.runtime.artifact.small_artifact import manifest
@@ -178,6 +178,6 @@ def test_pages_of_another_form_are_not_the_same_pages() -> None:
     (cache,) = SMALL.caches
     other = replace(SMALL, caches=(replace(cache, form="key-columns"),))
     assert Manifest.from_bytes(other.to_bytes()) == other
-    assert identity_of(other).layout != identity_of(SMALL).layout
-    assert identity_of(other).model == identity_of(SMALL).model
+    assert kv_identity(other).layout != kv_identity(SMALL).layout
+    assert kv_identity(other).model == kv_identity(SMALL).model
     refused(replace(SMALL, caches=(replace(cache, form="spiral"),)).to_bytes(), "form 'spiral'")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcc.artifact.known import is_known, remember
+from mlcc.artifact.trust import is_trusted, trust
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
@@ -27,17 +27,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_was_compiled_here_is_known_and_so_is_its_copy(model: Path, tmp_path: Path) -> None:
-    assert is_known(model) and is_known(Path(shutil.copytree(model, tmp_path / "copy")))
+    assert is_trusted(model) and is_trusted(Path(shutil.copytree(model, tmp_path / "copy")))
     (tmp_path / "copy" / "mlcc.json").write_bytes(b"another")
-    assert not is_known(tmp_path / "copy") and not is_known(tmp_path / "none")
+    assert not is_trusted(tmp_path / "copy") and not is_trusted(tmp_path / "none")
 
 
 def test_a_home_that_cannot_be_written_keeps_nothing(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/x")
-    remember(model)
-    assert not is_known(model)
+    trust(model)
+    assert not is_trusted(model)
 
 
 def test_a_foreign_model_is_announced_once(model: Path, tmp_path: Path) -> None:

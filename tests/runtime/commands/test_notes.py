@@ -50,6 +50,6 @@ def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("mlcc.artifact.folder.Artifact.open", lambda path: Opened())
     monkeypatch.setattr("mlcc.loader.open_executor", load)
-    monkeypatch.setattr("mlcc.loader.identity_of", lambda manifest: None)
+    monkeypatch.setattr("mlcc.loader.kv_identity", lambda manifest: None)
     monkeypatch.setattr("mlcc.loader.text_of", lambda artifact, tokenizer: open_toy().text)
     assert open_model(Path("x")).text.notes == (*Opened.notes, NOTE)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mlcc.artifact.experts import expert_bytes, matrices_of
+from mlcc.artifact.expert_weights import expert_bytes, expert_matrices
 from mlcc.artifact.schema import MemoryPlan, WeightsInfo, WeightSpec
 from mlcc.errors import CapacityError
-from mlcc.model.memory.expert_offload import fit_or_stream
+from mlcc.model.memory.expert_offload import fit_or_offload
 from mlcc.model.memory.planner import needed_bytes, plan_capacity
 from mlcc.util.memory import DeviceMemory
 from tests.runtime.artifact.small_artifact import manifest
@@ -57,7 +57,7 @@ def memory(megabytes: int, mapped: bool = True) -> DeviceMemory:
     ],
 )
 def test_experts_are_known_by_the_names_of_their_matrices(name: str, count: int) -> None:
-    assert matrices_of(name) == count
+    assert expert_matrices(name) == count
 
 
 def test_a_layers_experts_are_what_a_kernel_reads_at_most() -> None:
@@ -67,14 +67,14 @@ def test_a_layers_experts_are_what_a_kernel_reads_at_most() -> None:
 
 def test_what_fits_is_planned_as_ever() -> None:
     model = compiled(MIXTURE)
-    plan = fit_or_stream(plan_capacity(model), model, memory(2000), fixed=False)
+    plan = fit_or_offload(plan_capacity(model), model, memory(2000), fixed=False)
     assert not plan.streamed and plan.note is None
 
 
 def test_experts_that_do_not_fit_stay_in_their_file() -> None:
     model = compiled(MIXTURE)
     wanted = plan_capacity(model)
-    plan = fit_or_stream(wanted, model, memory(400), fixed=True)
+    plan = fit_or_offload(wanted, model, memory(400), fixed=True)
     assert plan.streamed and plan.capacity == wanted
     assert plan.note is not None and "read as tokens choose them" in plan.note
     assert "1.27 GB are needed" in plan.note and "419.43 MB can be had" in plan.note
@@ -90,7 +90,7 @@ def test_caches_leave_room_for_experts() -> None:
     caches = needed_bytes(wanted, model) - needed_bytes(replace(wanted, pools=(0,)), model)
     assert layer + caches < 1000 * MB
     tight = DeviceMemory(layer + caches, reserve_bytes=0, mapped=True)
-    plan = fit_or_stream(wanted, model, tight, fixed=True)
+    plan = fit_or_offload(wanted, model, tight, fixed=True)
     assert 0.4 * wanted.pools[0] < plan.capacity.pools[0] <= 0.5 * wanted.pools[0]
 
 
@@ -105,4 +105,4 @@ def test_caches_leave_room_for_experts() -> None:
 def test_the_rest_is_refused(tensors: tuple[WeightSpec, ...], found: DeviceMemory) -> None:
     model = compiled(tensors)
     with pytest.raises(CapacityError, match="the model needs"):
-        fit_or_stream(plan_capacity(model), model, found, fixed=False)
+        fit_or_offload(plan_capacity(model), model, found, fixed=False)

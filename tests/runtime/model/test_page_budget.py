@@ -9,7 +9,7 @@ import pytest
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import CapacityError
-from mlcc.model.memory.page_budget import MOST, SHARE, room_within, with_pages, with_spare
+from mlcc.model.memory.page_budget import MOST, SHARE, grow_pools, memory_share, with_pages
 from mlcc.model.memory.planner import needed_bytes
 from mlcc.util.memory import RESERVE_BYTES, DeviceMemory
 from tests.runtime.model.test_memory import BASE, MANIFEST, PAGE, WANTED
@@ -19,8 +19,8 @@ from tests.runtime.model.test_memory import BASE, MANIFEST, PAGE, WANTED
 @pytest.mark.parametrize("pages", [256, 300, 700, 5000])
 def test_it_stays_within_its_share(share: float | None, pages: int) -> None:
     free = BASE + pages * PAGE
-    memory = room_within(DeviceMemory(free), share)
-    found = with_spare(WANTED, MANIFEST, memory, share)
+    memory = memory_share(DeviceMemory(free), share)
+    found = grow_pools(WANTED, MANIFEST, memory, share)
     assert found.pools[0] >= WANTED.pools[0]
     assert replace(found, pools=WANTED.pools) == WANTED
     if found != WANTED:
@@ -32,19 +32,19 @@ def test_it_stays_within_its_share(share: float | None, pages: int) -> None:
 
 def test_a_desktop_keeps_most_of_its_memory() -> None:
     memory = DeviceMemory(BASE + 100_000 * PAGE)
-    assert with_spare(WANTED, MANIFEST, memory, None).pools == (4 * 256,)
-    assert with_spare(WANTED, MANIFEST, room_within(memory, 0.5), 0.5).pools[0] > 49_000
+    assert grow_pools(WANTED, MANIFEST, memory, None).pools == (4 * 256,)
+    assert grow_pools(WANTED, MANIFEST, memory_share(memory, 0.5), 0.5).pools[0] > 49_000
 
 
 def test_unknown_memory_is_left_alone() -> None:
-    assert with_spare(WANTED, MANIFEST, DeviceMemory(), None) == WANTED
+    assert grow_pools(WANTED, MANIFEST, DeviceMemory(), None) == WANTED
     with pytest.raises(CapacityError, match="--kv-pages"):
-        room_within(DeviceMemory(), 0.5)
+        memory_share(DeviceMemory(), 0.5)
 
 
 def test_one_tensor_has_a_bound() -> None:
     memory = DeviceMemory(BASE + 100_000 * PAGE, tensor_bytes=300 * (PAGE // 64))
-    assert with_spare(WANTED, MANIFEST, memory, None).pools == (300,)
+    assert grow_pools(WANTED, MANIFEST, memory, None).pools == (300,)
 
 
 def test_pages_are_those_of_whole_sequences() -> None:

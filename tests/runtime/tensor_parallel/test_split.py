@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from mlcc.artifact.consistency import check_consistency
 from mlcc.artifact.folder import Artifact
-from mlcc.artifact.rules import check_consistency
 from mlcc.cli import cli
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc_compiler.artifact.package import ArtifactWriter

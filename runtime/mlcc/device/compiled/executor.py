@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
-from mlcc.artifact.experts import matrices_of
+from mlcc.artifact.expert_weights import expert_matrices
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import AdaptersInfo, CacheInfo, page_shape
 from mlcc.device.check_batch import check_pages, require
@@ -283,7 +283,7 @@ class _Telling:
 
 
 def _weight(weight: TensorEntry, streamed: bool) -> c.Weight:
-    matrices = matrices_of(weight.name) if streamed else 0
+    matrices = expert_matrices(weight.name) if streamed else 0
     return bytes(weight.path), weight.start, weight.dtype.encode(), tuple(weight.shape), matrices
 
 

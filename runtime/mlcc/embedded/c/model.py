@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mlcc.api.errors import CancelledError, EngineDiedError, error_body, internal_error
-from mlcc.artifact.texts import TOKENIZER
+from mlcc.artifact.text_files import TOKENIZER
 from mlcc.embedded.c.codes import Code, Kind, NoCallbackError, StalledError, Trim, code_of
 from mlcc.embedded.c.engine import InProcessClient
 from mlcc.embedded.c.options import Options

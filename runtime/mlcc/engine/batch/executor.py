@@ -54,7 +54,7 @@ class Executor(Protocol):
 
     def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
         """What pages hold, as `write_pages` of an executor of the same library takes it: the same
-        dtypes and order of tensors, for which `artifact.pages.identity_of` stands.
+        dtypes and order of tensors, for which `mlcc.artifact.kv_format.kv_identity` stands.
 
         Between steps: all that were submitted are collected. Raises UnsupportedError if the device
         cannot.

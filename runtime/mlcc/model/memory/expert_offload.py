@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlcc.artifact.experts import expert_bytes
+from mlcc.artifact.expert_weights import expert_bytes
 from mlcc.artifact.manifest import Manifest
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import CapacityError
@@ -24,7 +24,7 @@ CACHES = 0.5
 the other half is for experts that stay."""
 
 
-def fit_or_stream(
+def fit_or_offload(
     wanted: Capacity, manifest: Manifest, memory: DeviceMemory, *, fixed: bool
 ) -> Fit:
     """`memory.fit`; where that refuses a mixture on a device that maps its weights, a plan without

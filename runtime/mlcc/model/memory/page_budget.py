@@ -22,7 +22,7 @@ MOST = 4
 has other uses for its memory."""
 
 
-def room_within(memory: DeviceMemory, share: float | None) -> DeviceMemory:
+def memory_share(memory: DeviceMemory, share: float | None) -> DeviceMemory:
     """The part of a device's memory that was asked for. Raises CapacityError if nobody knows how
     much memory there is."""
     if share is None:
@@ -54,7 +54,7 @@ def with_pages(wanted: Capacity, pages: int | None) -> Capacity:
     return replace(wanted, pools=pools)
 
 
-def with_spare(
+def grow_pools(
     fitted: Capacity, manifest: Manifest, memory: DeviceMemory, share: float | None
 ) -> Capacity:
     """The pools as large as `room` allows, all by the same factor."""

@@ -84,7 +84,7 @@ def fit(wanted: Capacity, manifest: Manifest, memory: DeviceMemory, *, fixed: bo
     held = tuple(map(most_pages, manifest.caches, repeat(memory.tensor_bytes)))
     pools = tuple(map(min, wanted.pools, held))
     cut = zip(pools, wanted.pools, wanted.groups, strict=True)
-    room_held = room_of((pool, group) for pool, most, group in cut if pool < most)
+    room_held = pool_sizes((pool, group) for pool, most, group in cut if pool < most)
     why = " and ".join(f"a layer's {kind} are one tensor, of {n}" for kind, n in room_held.items())
     needed = needed_bytes(wanted, manifest) + memory.reserve_bytes
     needs = size(needed)
@@ -144,7 +144,7 @@ def longest(pools: tuple[int, ...], wanted: Capacity) -> int:
     return min(tokens_within(pages, group, wanted.context) for pages, group in groups)
 
 
-def room_of(pools: Iterable[tuple[int, CacheGroup]]) -> dict[str, str]:
+def pool_sizes(pools: Iterable[tuple[int, CacheGroup]]) -> dict[str, str]:
     """What pools hold over all sequences, of pages and of states: {"pages": "1600 tokens"}.
 
     A window's pages count where no group keeps all tokens.
@@ -160,9 +160,9 @@ def room_of(pools: Iterable[tuple[int, CacheGroup]]) -> dict[str, str]:
     return found
 
 
-def room_text(pools: tuple[int, ...], groups: tuple[CacheGroup, ...]) -> str:
+def pool_sizes_text(pools: tuple[int, ...], groups: tuple[CacheGroup, ...]) -> str:
     """The same of all groups of a model, as one text."""
-    return " and ".join(room_of(zip(pools, groups, strict=True)).values())
+    return " and ".join(pool_sizes(zip(pools, groups, strict=True)).values())
 
 
 def plan_text(capacity: Capacity) -> str:
@@ -172,7 +172,7 @@ def plan_text(capacity: Capacity) -> str:
     pages = " and ".join(f"{pool} {kinds[group.kind]}" for pool, group in pools)
     return (
         f"{capacity.max_batch} requests at once, each within {capacity.context} tokens, and room "
-        f"for {room_text(capacity.pools, capacity.groups)} in all ({pages})"
+        f"for {pool_sizes_text(capacity.pools, capacity.groups)} in all ({pages})"
     )
 
 
@@ -210,5 +210,5 @@ def _refusal(needs: str, wanted: Capacity, why: str, context: int) -> str:
 def _note(wanted: Capacity, fitted: Capacity, why: str) -> str:
     if fitted.context < wanted.context:
         return f"{why}: the context is {fitted.context} tokens instead of {wanted.context}"
-    room = room_text(fitted.pools, fitted.groups)
+    room = pool_sizes_text(fitted.pools, fitted.groups)
     return f"{why}: room for {room} in all, so some requests wait for others"

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from mlcc.api.openai.model_info import About
-from mlcc.artifact.experts import expert_bytes
+from mlcc.artifact.expert_weights import expert_bytes
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME, TargetInfo
@@ -19,14 +19,14 @@ from mlcc.engine.batch.batch import Capacity
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.loader import opener
-from mlcc.model.memory.expert_offload import fit_or_stream
+from mlcc.model.memory.expert_offload import fit_or_offload
 from mlcc.model.memory.page_budget import MOST, with_pages
 from mlcc.model.memory.planner import (
     fit,
     needed_bytes,
     plan_capacity,
 )
-from mlcc.model.text import about_of, open_text
+from mlcc.model.text import model_about, open_text
 from mlcc.server.prompts.prompt_worker import OpenText
 from mlcc.util.memory import RESERVE_BYTES, DeviceMemory, available_bytes
 from mlcc.worker.worker import OpenModel
@@ -105,7 +105,7 @@ def artifact_source(
         streams=_streams(wanted, manifest, args.context is not None),
         opener=partial(_opener, path, args, wanted.context),
         open_text=partial(open_text, path, parse_special=parse_special, **parsers),
-        about=about_of(manifest),
+        about=model_about(manifest),
         room=partial(_room, manifest.target, args.device),
     )
 
@@ -179,7 +179,7 @@ def _streams(wanted: Capacity, manifest: Manifest, fixed: bool) -> Callable[[int
         return None
 
     def check(room: int) -> None:
-        fit_or_stream(wanted, manifest, DeviceMemory(room, mapped=True), fixed=fixed)
+        fit_or_offload(wanted, manifest, DeviceMemory(room, mapped=True), fixed=fixed)
 
     return check
 

@@ -17,7 +17,7 @@ from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.util.files import FileError, read_regular
 
 
-def remember(folder: Path) -> None:
+def trust(folder: Path) -> None:
     """From now on the model in `folder` is known. A home that cannot be written keeps nothing."""
     with suppress(OSError, FileError, RuntimeError):  # RuntimeError: there is no home
         path = _record(folder)
@@ -25,7 +25,7 @@ def remember(folder: Path) -> None:
         path.touch()
 
 
-def is_known(folder: Path) -> bool:
+def is_trusted(folder: Path) -> bool:
     """Whether it was remembered."""
     with suppress(OSError, FileError, RuntimeError):
         return _record(folder).exists()

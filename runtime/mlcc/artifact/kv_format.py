@@ -22,7 +22,7 @@ head beside its numbers."""
 _TOKENIZER = "tokenizer.json"
 
 
-def kept_as(cache: CacheInfo) -> str:
+def kv_dtype(cache: CacheInfo) -> str:
     """What a group's numbers are, of pages with scales int8: GPUs hold four of them in a word."""
     kinds = dict.fromkeys(tensor.dtype for tensor in cache.tensors)
     return "int8 with scales" if has_scales(cache) else ", ".join(kinds) or "none"
@@ -51,7 +51,7 @@ def check_kv(manifest: Manifest, wanted: str | None) -> None:
         )
 
 
-def identity_of(manifest: Manifest) -> Identity:
+def kv_identity(manifest: Manifest) -> Identity:
     """Of a library's pages: how they are laid out, the model that fills them, and its tokenizer."""
     groups = [
         (

@@ -23,7 +23,7 @@ _SYSTEMS = {  # a word of a triple -> the system; Android's triples have "linux"
 }  # fmt: skip
 
 
-def choose(manifests: Iterable[Manifest]) -> tuple[Manifest, tuple[str, ...]]:
+def select_manifest(manifests: Iterable[Manifest]) -> tuple[Manifest, tuple[str, ...]]:
     """The first, so the best, whose library runs here, and notes on what is unknown. Those behind
     it are not asked for.
 

@@ -15,7 +15,7 @@ from mlcc.artifact.schema import WeightSpec
 _NAME = re.compile(r"(.*)\.experts\.(\d+)(?:-(\d+)|((?:\+\d+)*))\.([\w+]+)\.")
 
 
-def matrices_of(name: str) -> int:
+def expert_matrices(name: str) -> int:
     """How many matrices of experts a tensor of this name holds; 0 = it is none of experts."""
     found = _NAME.match(name)
     if found is None:

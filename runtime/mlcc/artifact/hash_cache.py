@@ -38,7 +38,7 @@ def records_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "mlcc" / "verified"
 
 
-def check_once(folder: Path, files: Sequence[FileEntry], check: Callable[[], None]) -> None:
+def check_hashes_once(folder: Path, files: Sequence[FileEntry], check: Callable[[], None]) -> None:
     """`check` them, unless that was done since they last changed. Raises what it raises, and then
     remembers nothing. A cache folder that cannot be written keeps nothing."""
     before, began_ns = _state(folder, files), time.time_ns()
@@ -52,7 +52,7 @@ def check_once(folder: Path, files: Sequence[FileEntry], check: Callable[[], Non
             before.record.touch()
 
 
-def forget() -> None:
+def clear() -> None:
     """All of it: each artifact is hashed once more."""
     with suppress(OSError, RuntimeError):
         shutil.rmtree(records_folder())
