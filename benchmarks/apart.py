@@ -49,8 +49,8 @@ class Fleets:
         self.decode = [SimulatedEngine(f"d{n}", BLOCKS) for n in range(decode)]
         self._bytes_s = bytes_s
         self._first, self._then = Fleet(1), Fleet(2)
-        self._first.keep([engine.name for engine in self.prompts])
-        self._then.keep([engine.name for engine in self.decode])
+        self._first.set_engines([engine.name for engine in self.prompts])
+        self._then.set_engines([engine.name for engine in self.decode])
         self._link: dict[str, float] = {}
         """When each engine's link has sent what is on its way."""
 
@@ -78,7 +78,7 @@ class Fleets:
         return self._chosen(self._then, job, now), there
 
     def _tell(self, name: str, told: EngineStatus, now: float) -> None:
-        (self._then if name.startswith("d") else self._first).hear(name, told, now)
+        (self._then if name.startswith("d") else self._first).update(name, told, now)
 
     def _ended(self, job: Job) -> None:
         (self._then if job.engine.startswith("d") else self._first).ended(job.engine)

@@ -111,7 +111,7 @@ class Ours:
 
     def __init__(self, names: Sequence[str], seed: int) -> None:
         self._fleet = Fleet(seed)
-        self._fleet.keep(names)
+        self._fleet.set_engines(names)
 
     def choose(self, job: Job, now: float) -> str:
         choice = self._fleet.choose(job.prompt, now)
@@ -119,7 +119,7 @@ class Ours:
         return choice.name
 
     def tell(self, name: str, told: EngineStatus, now: float) -> None:
-        self._fleet.hear(name, told, now)
+        self._fleet.update(name, told, now)
 
     def ended(self, job: Job) -> None:
         self._fleet.ended(job.engine)
@@ -159,10 +159,10 @@ def simulate(
 
 
 def decision(engines: int, decisions: int = 4000) -> dict[str, float]:
-    """How long `choose` and `hear` take, in ms of CPU time, with caches full of what is asked."""
+    """How long `choose` and `update` take, in ms of CPU time, with caches full of what is asked."""
     fleet, rng = Fleet(0), random.Random(0)
     names = [f"e{n}" for n in range(engines)]
-    fleet.keep(names)
+    fleet.set_engines(names)
     jobs = shared(500.0, decisions / 500, 0, kinds=4096)
     sketches = [
         {told for job in rng.sample(jobs, 64) for _, told in job.prompt.beginnings} for _ in names
@@ -170,7 +170,7 @@ def decision(engines: int, decisions: int = 4000) -> dict[str, float]:
     hears = []
     for name, told in zip(names, sketches, strict=True):
         began = time.thread_time()
-        fleet.hear(name, EngineStatus(told, rng.randrange(30), 48), 0.0)
+        fleet.update(name, EngineStatus(told, rng.randrange(30), 48), 0.0)
         hears.append((time.thread_time() - began) * 1e3)
     times = []
     for job in jobs:

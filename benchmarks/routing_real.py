@@ -31,7 +31,7 @@ from routing import simulate
 from simulated_fleet import BLOCK, Job
 
 from mlcc.engine.request import Request, SamplingParams
-from mlcc.scale.messages import ReplicaRequest, ReplyBatch
+from mlcc.scale.messages import ReplicaCall, ReplyBatch
 from mlcc.scale.options import Scale
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import RoutedEngine
@@ -50,16 +50,16 @@ class Beside:
     def __init__(self, replicas: Sequence[Replica]) -> None:
         self._replicas, self._next = replicas, 0
 
-    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
+    async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
         self._next += 1
-        async for piece in self._replicas[self._next % len(self._replicas)].answer(ask):
+        async for piece in self._replicas[self._next % len(self._replicas)].generate(call):
             yield piece
 
-    def told(self) -> Mapping[str, Mapping[str, float]]:
+    def stats(self) -> Mapping[str, Mapping[str, float]]:
         return {}
 
 
-async def ask(client: RoutedEngine, name: str, prompt: Sequence[int], tokens: int) -> int:
+async def call(client: RoutedEngine, name: str, prompt: Sequence[int], tokens: int) -> int:
     """Answer one request; how many tokens of its prompt were there."""
     params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
     job = client.submit([Request(name, prompt, params)], None)
@@ -73,7 +73,7 @@ async def rate(client: RoutedEngine, streams: int, tokens: int = 100) -> float:
     """Tokens a second of so many at once, none of which begin alike."""
     prompts = [[1 + n % 90, 1 + n // 90 % 90, 7, 8] for n in range(streams)]
     began = time.perf_counter()
-    await asyncio.gather(*(ask(client, f"s{began}{n}", p, tokens) for n, p in enumerate(prompts)))
+    await asyncio.gather(*(call(client, f"s{began}{n}", p, tokens) for n, p in enumerate(prompts)))
     return streams * tokens / (time.perf_counter() - began)
 
 
@@ -82,7 +82,7 @@ async def alone(client: RoutedEngine, count: int = 60) -> float:
     times = []
     for n in range(count):
         began = time.perf_counter()
-        await ask(client, f"a{began}", [3, 4, 1 + n], 1)
+        await call(client, f"a{began}", [3, 4, 1 + n], 1)
         times.append((time.perf_counter() - began) * 1e3)
     return median(times[count // 4 :])
 
@@ -96,10 +96,10 @@ async def bare_call(count: int = 60) -> float:
 
     (app,) = serve.status().applications
     handle: Any = serve.get_deployment_handle(ENGINE, app).options(stream=True)
-    nothing, times = ReplicaRequest(Request("n", [1]), "another artifact", Prompt(1)), []
+    nothing, times = ReplicaCall(Request("n", [1]), "another artifact", Prompt(1)), []
     for _ in range(count):
         began = time.perf_counter()
-        async for _ in handle.answer.remote(nothing):
+        async for _ in handle.generate.remote(nothing):
             pass
         times.append((time.perf_counter() - began) * 1e3)
     return median(times[count // 4 :])
@@ -119,7 +119,7 @@ async def hit_rate(client: RoutedEngine, requests: int, gap_s: float) -> float:
     found: list[asyncio.Task[int]] = []
     made = trace(requests)
     for n, (_, prompt) in enumerate(made):
-        found.append(asyncio.ensure_future(ask(client, f"h{n}", prompt, ANSWER)))
+        found.append(asyncio.ensure_future(call(client, f"h{n}", prompt, ANSWER)))
         await asyncio.sleep(gap_s)
     return sum(await asyncio.gather(*found)) / sum(len(prompt) for _, prompt in made)
 

@@ -42,7 +42,7 @@ _LOADING = ("threads", "context", "max_batch", "max_step_tokens", "kv_pages", "p
 """What of `EngineArgs` may be given."""
 _BOUNDS = ("context", "max_batch", "max_step_tokens")
 _INGRESS = "mlcc"
-_MOST_ASKED = 1000
+_MAX_ONGOING = 1000
 
 
 def application(
@@ -83,7 +83,9 @@ def application(
     settings = Settings(api_keys=tuple(api_keys), api_key_file=keys)
     bounds = {name: loading.get(name) for name in _BOUNDS}
     capacity = plan_capacity(Artifact.open(path).manifest, **bounds)
-    behind = engine_application(opener(path, EngineArgs(**loading)), text.about.fingerprint, scale)
+    engine_app = engine_application(
+        opener(path, EngineArgs(**loading)), text.about.fingerprint, scale
+    )
 
     def build() -> FastAPI:
         return _app(path, settings, capacity, scale)
@@ -92,11 +94,11 @@ def application(
         serve.ingress(build)(),
         name=_INGRESS,
         num_replicas=ingresses,
-        max_ongoing_requests=_MOST_ASKED,
+        max_ongoing_requests=_MAX_ONGOING,
         ray_actor_options={"num_cpus": 0},
         graceful_shutdown_timeout_s=scale.drain_s,
     )
-    app: Application = made.bind(behind)
+    app: Application = made.bind(engine_app)
     return app
 
 

@@ -25,8 +25,8 @@ class Context(Protocol):
 
 def replica_policy(context: Context) -> tuple[int, dict[str, Any]]:
     """A policy of Ray Serve's: the number, and no state."""
-    told = context.aggregated_metrics or {}
-    pages, free = (sum((told.get(name) or {}).values()) for name in ("pages", "pages_free"))
+    metrics = context.aggregated_metrics or {}
+    pages, free = (sum((metrics.get(name) or {}).values()) for name in ("pages", "pages_free"))
     used = 1 - free / pages if pages else 0.0
     ongoing = context.config.get_target_ongoing_requests()
     return desired(context.current_num_replicas, context.total_num_requests, used, ongoing), {}

@@ -20,12 +20,12 @@ from mlcc.util.extras import require
 
 STORE_BYTES = 256 << 20
 """Of the object store of a cluster of our own: requests that move go through it."""
-_OURS = {
+_LOCAL_ENV = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the node is 127.0.0.1, and so are its listeners
     "RAY_SERVE_DEFAULT_HTTP_HOST": "127.0.0.1",
     "RAY_enable_metrics_collection": "0",
 }
-_ALWAYS = {
+_ENV = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",  # twice as many pieces a second
@@ -43,10 +43,10 @@ def connected(address: str | None) -> Iterator[None]:
     """
     require("ray", "ray", "--ray")
     check_token()
-    for name, value in {**_ALWAYS, **(_OURS if address is None else {})}.items():
+    for name, value in {**_ENV, **(_LOCAL_ENV if address is None else {})}.items():
         os.environ.setdefault(name, value)
     if address is None:
-        with _own():
+        with _local_cluster():
             yield
         return
     import ray
@@ -105,7 +105,7 @@ def in_use(found: Any) -> bool:
 
 
 @contextmanager
-def _own() -> Iterator[None]:
+def _local_cluster() -> Iterator[None]:
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or ray writes one to ~/.ray
     os.environ["RAY_AUTH_MODE"] = "token"
     import ray

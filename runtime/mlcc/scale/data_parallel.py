@@ -16,7 +16,7 @@ from functools import partial
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import DeviceError
 from mlcc.model.model import Model
-from mlcc.scale.messages import ReplicaRequest, ReplyBatch
+from mlcc.scale.messages import ReplicaCall, ReplyBatch
 from mlcc.scale.replica import Replica
 from mlcc.scale.replica_stats import ReplicaStats, status_of
 from mlcc.scale.routed_engine import RoutedEngine
@@ -25,45 +25,45 @@ from mlcc.server.asgi import Settings
 
 log = logging.getLogger("mlcc.scale")
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 class DeviceReplicas:
     """`Replicas`: engines of this process' own, by the numbers of their devices."""
 
     def __init__(self, replicas: Mapping[str, Replica]) -> None:
-        self._replicas, self._fleet, self._heard = replicas, Fleet(), ReplicaStats()
-        self._fleet.keep(replicas)
+        self._replicas, self._fleet, self._stats = replicas, Fleet(), ReplicaStats()
+        self._fleet.set_engines(replicas)
 
-    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
+    async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
         """As `Replicas` has it."""
-        with self._chosen(ask) as replica:
-            async for piece in replica.answer(ask):
+        with self._chosen(call) as replica:
+            async for piece in replica.generate(call):
                 yield piece
 
-    def told(self) -> Mapping[str, Mapping[str, float]]:
+    def stats(self) -> Mapping[str, Mapping[str, float]]:
         """As `Replicas` has it."""
-        return self._heard.told()
+        return self._stats.counters()
 
-    async def look(self) -> None:
+    async def snapshot(self) -> None:
         """Hear what each has and does, from time to time, until it is cancelled."""
         while True:
             for name, replica in self._replicas.items():
-                look = self._heard.looks[name] = await replica.look()
-                self._fleet.hear(name, status_of(look), time.monotonic())
-            await asyncio.sleep(_LOOK_S)
+                snapshot = self._stats.snapshots[name] = await replica.snapshot()
+                self._fleet.update(name, status_of(snapshot), time.monotonic())
+            await asyncio.sleep(_POLL_S)
 
     @contextmanager
-    def _chosen(self, ask: ReplicaRequest) -> Iterator[Replica]:
+    def _chosen(self, call: ReplicaCall) -> Iterator[Replica]:
         """One whose engine runs, if one does: the others' are being started again."""
-        every = self._replicas
-        among = {name for name in every if every[name].ready and name not in ask.avoid}
-        choice = self._fleet.choose(ask.prompt, time.monotonic(), among or None)
+        replicas = self._replicas
+        among = {name for name in replicas if replicas[name].ready and name not in call.avoid}
+        choice = self._fleet.choose(call.prompt, time.monotonic(), among or None)
         assert choice is not None
-        self._heard.sent[choice.name] += 1
-        self._heard.hoped[choice.name] += choice.hit
+        self._stats.routed[choice.name] += 1
+        self._stats.expected_hits[choice.name] += choice.hit
         try:
-            yield every[choice.name]
+            yield replicas[choice.name]
         finally:
             self._fleet.ended(choice.name)
 
@@ -80,25 +80,25 @@ class DataParallelEngines:
         devices: Sequence[int],
     ) -> None:
         self._replicas = _opened(open_model, artifact, settings.max_queue, devices)
-        found = {name: replica.described() for name, replica in self._replicas.items()}
+        found = {name: replica.info() for name, replica in self._replicas.items()}
         self.capacity = min((each.capacity for each in found.values()), key=_size)
         self.notes = tuple(
             f"device {name}: {note}" for name, each in found.items() for note in each.notes
         )
         live = settings.max_queue + sum(each.capacity.max_batch for each in found.values())
-        self._behind = DeviceReplicas(self._replicas)
-        self.client = RoutedEngine(self._behind, self.capacity, artifact, live)
+        self._replica_set = DeviceReplicas(self._replicas)
+        self.client = RoutedEngine(self._replica_set, self.capacity, artifact, live)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to hear what they have."""
         self._loop = asyncio.get_running_loop()
-        self._looking = self._loop.create_task(self._behind.look())
+        self._polling = self._loop.create_task(self._replica_set.snapshot())
 
     def stop(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._polling is not None:
+            self._polling.cancel()
         self.client.stop()
 
     def stop_soon(self) -> None:

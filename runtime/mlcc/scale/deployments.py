@@ -17,7 +17,7 @@ from ray.serve import Application
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
 
 from mlcc.scale.autoscaling import replica_policy
-from mlcc.scale.messages import Handoff, ReplicaInfo, ReplicaReply, ReplicaRequest, ReplyBatch
+from mlcc.scale.messages import Handoff, ReplicaCall, ReplicaInfo, ReplicaReply, ReplyBatch
 from mlcc.scale.options import Scale
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import ReplicaLostError
@@ -27,35 +27,35 @@ from mlcc.worker.worker import OpenModel
 
 ENGINE, PREFILL = "mlcc-engine", "mlcc-prefill"
 """Names of deployments."""
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 class EngineReplica:
-    """A `Replica` as Ray Serve runs it: these names are Serve's, but `answer` and `described`."""
+    """A `Replica` as Ray Serve runs it: these names are Serve's, but `generate` and `info`."""
 
     def __init__(self, open_model: OpenModel, artifact: str, max_queue: int) -> None:
         name = serve.get_replica_context().replica_id.unique_id
         self._replica = Replica(open_model, artifact, max_queue, name)
 
-    async def answer(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
+    async def generate(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
         """As `Replica` has it, but what moves goes through Ray's object store."""
-        if isinstance(ask.moved, list):
+        if isinstance(call.state, list):
             try:
-                ask = replace(ask, moved=await ask.moved[0])
+                call = replace(call, state=await call.state[0])
             except RayError as error:  # who computed it is gone, or the store threw it out
                 lost = ReplicaLostError(f"what was computed is lost ({type(error).__name__})")
                 yield [Dropped(lost)]
                 return
-        async for piece in self._replica.answer(ask):
+        async for piece in self._replica.generate(call):
             yield [await _stored(said) if isinstance(said, Handoff) else said for said in piece]
 
-    async def described(self) -> ReplicaInfo:
+    async def info(self) -> ReplicaInfo:
         """As `Replica` has it."""
-        return self._replica.described()
+        return self._replica.info()
 
     async def record_routing_stats(self) -> dict[str, Any]:
         """For the router: asked about once a second."""
-        return {SNAPSHOT: await self._replica.look()}
+        return {SNAPSHOT: await self._replica.snapshot()}
 
     async def check_health(self) -> None:
         """Raises what makes Serve start another in its place."""
@@ -63,7 +63,7 @@ class EngineReplica:
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """For `replica_policy`."""
-        stats = (await self._replica.look()).stats
+        stats = (await self._replica.snapshot()).stats
         return {name: float(value) for name, value in (asdict(stats) if stats else {}).items()}
 
     def __del__(self) -> None:
@@ -71,13 +71,13 @@ class EngineReplica:
             self._replica.close()
 
 
-async def _stored(handed: Handoff) -> ReplicaReply:
+async def _stored(handoff: Handoff) -> ReplicaReply:
     """With a reference, boxed: a bare one would be resolved on its way. A full store is a loss of
     time: what was computed stays, as the note, and is computed again."""
     try:
-        return replace(handed, moved=[await asyncio.to_thread(ray.put, handed.moved)])
+        return replace(handoff, state=[await asyncio.to_thread(ray.put, handoff.state)])
     except RayError:
-        return replace(handed, moved=handed.note)
+        return replace(handoff, state=handoff.tokens_only)
 
 
 def engine_application(
@@ -90,12 +90,12 @@ def engine_application(
     routing: dict[str, Any] = {
         "request_router_class": PrefixRouter,
         "request_router_kwargs": {"name": name},
-        "request_routing_stats_period_s": _LOOK_S,
+        "request_routing_stats_period_s": _POLL_S,
         "request_routing_stats_timeout_s": 10,
     }
     made: Any = serve.deployment(
         name=name,
-        max_ongoing_requests=scale.most_ongoing,
+        max_ongoing_requests=scale.max_ongoing,
         ray_actor_options={"num_cpus": scale.cpus, "num_gpus": scale.gpus},
         graceful_shutdown_timeout_s=scale.drain_s,
         graceful_shutdown_wait_loop_s=0.1,
@@ -104,7 +104,7 @@ def engine_application(
         request_router_config=RequestRouterConfig(**routing),
         **counts,
     )(EngineReplica)
-    app: Application = made.bind(open_model, artifact, scale.most_ongoing)
+    app: Application = made.bind(open_model, artifact, scale.max_ongoing)
     return app
 
 

@@ -17,9 +17,9 @@ class Handoff:
     """A request whose first token is out, as bytes for another replica
     (`mlcc.model.kv_transfer`)."""
 
-    moved: Any
+    state: Any
     """The bytes, or a list with Ray's reference to them."""
-    note: bytes
+    tokens_only: bytes
     """The same without what was computed."""
 
 
@@ -29,7 +29,7 @@ ReplyBatch = list[ReplicaReply]
 
 
 @dataclass(frozen=True)
-class ReplicaRequest:
+class ReplicaCall:
     """Answer this request."""
 
     request: Request
@@ -38,9 +38,9 @@ class ReplicaRequest:
     prompt: Prompt
     avoid: tuple[str, ...] = ()
     """Replicas that had it and lost it, or refused it."""
-    leaves: bool = False
+    prefill_only: bool = False
     """Compute its prompt and one token, and hand it back."""
-    moved: Any = None
+    state: Any = None
     """Go on with this of it, as `Handoff` has it; None = it begins here."""
 
 

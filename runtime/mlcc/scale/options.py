@@ -19,7 +19,7 @@ class Scale:
     """Further replicas, which compute prompts alone; 0 = all do both."""
     ongoing: float = 8.0
     """Requests that one replica should have, on the average, where their number follows that."""
-    most_ongoing: int = 256
+    max_ongoing: int = 256
     """Requests that one may have at all: the others wait at who asks."""
     cpus: float = 0.0
     gpus: float = 0.0

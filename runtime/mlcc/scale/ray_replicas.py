@@ -9,15 +9,15 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
-from mlcc.scale.messages import ReplicaInfo, ReplicaRequest, ReplyBatch
+from mlcc.scale.messages import ReplicaCall, ReplicaInfo, ReplyBatch
 from mlcc.scale.replica_stats import replica_stats
 from mlcc.scale.routed_engine import ReplicaLostError
 
 
-def described(handle: DeploymentHandle[Any]) -> ReplicaInfo:
+def replica_info(handle: DeploymentHandle[Any]) -> ReplicaInfo:
     """What a replica is, once there is one; not for an event loop. Raises ReplicaLostError."""
     try:
-        found: ReplicaInfo = handle.described.remote().result()
+        found: ReplicaInfo = handle.info.remote().result()
         return found
     except RayError as error:
         raise _lost(error) from None
@@ -29,9 +29,9 @@ class ServeReplicas:
     def __init__(self, handle: DeploymentHandle[Any]) -> None:
         self._streaming, self._deployment = handle.options(stream=True), handle.deployment_name
 
-    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
+    async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
         """As `Replicas` has it."""
-        pieces: Any = self._streaming.answer.remote(ask)
+        pieces: Any = self._streaming.generate.remote(call)
         over = False
         try:
             async for piece in pieces:
@@ -44,9 +44,9 @@ class ServeReplicas:
             if not over:
                 pieces.cancel()
 
-    def told(self) -> Mapping[str, Mapping[str, float]]:
+    def stats(self) -> Mapping[str, Mapping[str, float]]:
         """As `Replicas` has it."""
-        return replica_stats(self._deployment).told()
+        return replica_stats(self._deployment).counters()
 
 
 def _lost(error: Exception) -> ReplicaLostError:

@@ -20,9 +20,9 @@ from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.kv_transfer import without_pages
 from mlcc.scale.messages import (
     Handoff,
+    ReplicaCall,
     ReplicaInfo,
     ReplicaReply,
-    ReplicaRequest,
     ReplicaSnapshot,
     ReplyBatch,
 )
@@ -44,7 +44,7 @@ from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel
 
 T = TypeVar("T")
-_PATIENCE_S = 1.0
+_SNAPSHOT_TIMEOUT_S = 1.0
 
 
 class Replica:
@@ -58,38 +58,38 @@ class Replica:
         self._client = ReplicaClient(self._process, max_queue)
         self._artifact, self._name = artifact, name
         self._begun, self._numbers = False, count()
-        self._snapshot: EngineSnapshot | None = None
+        self._last: EngineSnapshot | None = None
 
-    def described(self) -> ReplicaInfo:
+    def info(self) -> ReplicaInfo:
         """What it is."""
         return ReplicaInfo(self._artifact, self._process.capacity, self._process.notes)
 
-    async def answer(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
+    async def generate(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
         """What the engine says of a request, as much at a time as has come meanwhile. A piece costs
         a millisecond on its way through Ray, whatever is in it."""
-        if ask.artifact != self._artifact:
+        if call.artifact != self._artifact:
             yield [
                 Dropped(
                     ForeignReplicaError(
-                        f"a replica runs {self._artifact or 'a model'}, not {ask.artifact}"
+                        f"a replica runs {self._artifact or 'a model'}, not {call.artifact}"
                     )
                 )
             ]
             return
         self._begin()
         if not self.ready:
-            said = "a replica's engine is being started"
-            yield [Dropped(StartingReplicaError(said, self._name))]
+            error = StartingReplicaError("a replica's engine is being started", self._name)
+            yield [Dropped(error)]
             return
-        async for piece in gathered(self._said(ask)):
+        async for piece in batched(self._replies(call)):
             yield piece
 
-    async def look(self) -> ReplicaSnapshot:
+    async def snapshot(self) -> ReplicaSnapshot:
         """What it has and does; in a long step what it told last."""
         self._begin()
         with suppress(asyncio.TimeoutError, MlccError):
-            self._snapshot = await asyncio.wait_for(self._client.snapshot(), _PATIENCE_S)
-        capacity, snapshot = self._process.capacity, self._snapshot
+            self._last = await asyncio.wait_for(self._client.snapshot(), _SNAPSHOT_TIMEOUT_S)
+        capacity, snapshot = self._process.capacity, self._last
         sizes = [group.page_size if group.has_pages else 0 for group in capacity.groups]
         page = sizes[0] if len(sizes) == 1 else 0
         stats, hashes = (snapshot.stats, snapshot.hashes) if snapshot else (None, b"")
@@ -115,12 +115,12 @@ class Replica:
             self._begun = True
             self._client.start()
 
-    async def _said(self, ask: ReplicaRequest) -> AsyncIterator[ReplicaReply]:
+    async def _replies(self, call: ReplicaCall) -> AsyncIterator[ReplicaReply]:
         """Under a name of its own: one that was lost and comes again may find itself here."""
-        name, client, job = ask.request.id, self._client, None
-        request = replace(ask.request, id=f"{name}/{next(self._numbers)}")
+        name, client, job = call.request.id, self._client, None
+        request = replace(call.request, id=f"{name}/{next(self._numbers)}")
         try:
-            client.note(request.id, ask)
+            client.expect(request.id, call)
             job = client.submit([request], None)
             await job.accepted()
             yield Accepted(name)
@@ -129,13 +129,13 @@ class Replica:
         except (InvalidRequestError, UnsupportedError) as error:
             yield Refused(name, error)
         except MlccError as error:
-            if (data := client.left.pop(request.id, None)) is None:
+            if (data := client.exported.pop(request.id, None)) is None:
                 yield Dropped(self._lost(error))
             else:
                 yield Handoff(data, without_pages(data, client.capacity.groups))
         finally:
-            client.ways.pop(request.id, None)
-            client.left.pop(request.id, None)
+            client.migrating.pop(request.id, None)
+            client.exported.pop(request.id, None)
             if job is not None:
                 job.close()
 
@@ -152,66 +152,66 @@ class ReplicaClient(WorkerClient):
 
     def __init__(self, process: EngineProcess, max_queue: int) -> None:
         super().__init__(process, max_queue)
-        self._looking: list[asyncio.Future[EngineSnapshot]] = []
-        self.ways: dict[str, ReplicaRequest] = {}
+        self._snapshot_waiters: list[asyncio.Future[EngineSnapshot]] = []
+        self.migrating: dict[str, ReplicaCall] = {}
         """Of live requests that do not begin here, or end here."""
-        self.left: dict[str, bytes] = {}
+        self.exported: dict[str, bytes] = {}
         """Those that left, before anybody took them; they are cancelled here then."""
 
-    def note(self, name: str, ask: ReplicaRequest) -> None:
+    def expect(self, name: str, call: ReplicaCall) -> None:
         """Before a request is submitted: what is to become of it."""
-        if ask.leaves or ask.moved is not None:
-            self.ways[name] = ask
+        if call.prefill_only or call.state is not None:
+            self.migrating[name] = call
 
     def _add(self, request: Request) -> None:
-        way = self.ways.get(request.id)
-        if way is not None and way.moved is not None:
-            self._say(Resume(request.id, way.moved))
+        migrated = self.migrating.get(request.id)
+        if migrated is not None and migrated.state is not None:
+            self._send(Resume(request.id, migrated.state))
         else:
-            self._say(Add(request, way is not None))
+            self._send(Add(request, migrated is not None))
 
     async def snapshot(self) -> EngineSnapshot:
         """Raises BusyError while no engine runs."""
         self._check_running()
         future: asyncio.Future[EngineSnapshot] = asyncio.get_running_loop().create_future()
-        self._looking.append(future)
-        self._say(GetSnapshot())
+        self._snapshot_waiters.append(future)
+        self._send(GetSnapshot())
         return await future
 
     def _deliver(self, events: Iterable[Event]) -> None:
         """Of one that left, what its cancelling brings is not new."""
-        left = self.left
+        exported = self.exported
         super()._deliver(
-            e for e in events if e.request_id not in left or not isinstance(e, TextDelta)
+            e for e in events if e.request_id not in exported or not isinstance(e, TextDelta)
         )
 
-    def _take(self, reply: Reply) -> None:
+    def _handle_reply(self, reply: Reply) -> None:
         if isinstance(reply, EngineSnapshot):
-            if self._looking and not (future := self._looking.pop(0)).done():
+            if self._snapshot_waiters and not (future := self._snapshot_waiters.pop(0)).done():
                 future.set_result(reply)
         elif isinstance(reply, Exported):
-            if reply.request_id in self.ways:
-                self.left[reply.request_id] = reply.data
+            if reply.request_id in self.migrating:
+                self.exported[reply.request_id] = reply.data
         else:
-            super()._take(reply)
+            super()._handle_reply(reply)
 
-    def _lose(self, error: MlccError) -> None:
-        looking, self._looking = self._looking, []
-        for future in looking:
+    def _engine_lost(self, error: MlccError) -> None:
+        waiters, self._snapshot_waiters = self._snapshot_waiters, []
+        for future in waiters:
             if not future.done():
                 future.set_exception(BusyError("the engine is being started"))
-        super()._lose(error)
+        super()._engine_lost(error)
         # what it keeps for the next engine may be answered by another replica, and sooner
-        self._fail_jobs({live.job for live in self._owners.values()}, self._died(error))
+        self._fail_jobs({live.job for live in self._owners.values()}, self._died_error(error))
 
 
-async def gathered(said: AsyncIterator[T]) -> AsyncIterator[list[T]]:
-    """What came while the last piece was being taken, together. Raises what `said` raises."""
+async def batched(replies: AsyncIterator[T]) -> AsyncIterator[list[T]]:
+    """What came while the last piece was being taken, together. Raises what `replies` raises."""
     queue: asyncio.Queue[T | None] = asyncio.Queue()
 
     async def fill() -> None:
         try:
-            async for one in said:
+            async for one in replies:
                 queue.put_nowait(one)
         finally:
             queue.put_nowait(None)

@@ -19,36 +19,38 @@ from mlcc.scale.routing import EngineStatus
 class ReplicaStats:
     """Of one deployment, by the names of its replicas."""
 
-    looks: dict[str, ReplicaSnapshot] = field(default_factory=dict)
+    snapshots: dict[str, ReplicaSnapshot] = field(default_factory=dict)
     """What each told last."""
-    sent: Counter[str] = field(default_factory=Counter)
+    routed: Counter[str] = field(default_factory=Counter)
     """Requests that were sent to each."""
-    hoped: Counter[str] = field(default_factory=Counter)
+    expected_hits: Counter[str] = field(default_factory=Counter)
     """Tokens of prompts that each was hoped to have."""
 
-    def told(self) -> dict[str, dict[str, float]]:
+    def counters(self) -> dict[str, dict[str, float]]:
         """All of it as numbers, of the replicas that are there."""
         return {
             name: {
-                **(asdict(look.stats) if look.stats is not None else {}),
-                "routed": self.sent[name],
-                "hoped": self.hoped[name],
+                **(asdict(snapshot.stats) if snapshot.stats is not None else {}),
+                "routed": self.routed[name],
+                "hoped": self.expected_hits[name],
             }
-            for name, look in [*self.looks.items()]
+            for name, snapshot in [*self.snapshots.items()]
         }
 
 
-_HEARD: dict[str, ReplicaStats] = {}
+_STATS: dict[str, ReplicaStats] = {}
 
 
 def replica_stats(deployment: str) -> ReplicaStats:
     """That of a deployment, made when it is first asked for."""
-    return _HEARD.setdefault(deployment, ReplicaStats())
+    return _STATS.setdefault(deployment, ReplicaStats())
 
 
-def status_of(look: ReplicaSnapshot) -> EngineStatus:
+def status_of(snapshot: ReplicaSnapshot) -> EngineStatus:
     """A replica's words in those of the fleet."""
-    if (stats := look.stats) is None:
-        return EngineStatus(hashes_of(look.hashes), room=look.room)
-    free = stats.pages_free * look.page_tokens if look.page_tokens else None
-    return EngineStatus(hashes_of(look.hashes), stats.waiting + stats.running, look.room, free)
+    if (stats := snapshot.stats) is None:
+        return EngineStatus(hashes_of(snapshot.hashes), room=snapshot.room)
+    free = stats.pages_free * snapshot.page_tokens if snapshot.page_tokens else None
+    return EngineStatus(
+        hashes_of(snapshot.hashes), stats.waiting + stats.running, snapshot.room, free
+    )

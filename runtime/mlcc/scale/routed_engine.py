@@ -21,19 +21,19 @@ from mlcc.engine.kv_cache.prefix_digest import prefix_hashes
 from mlcc.engine.kv_cache.radix_tree import RadixTree
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, MlccError
-from mlcc.scale.messages import ReplicaReply, ReplicaRequest, ReplyBatch
+from mlcc.scale.messages import ReplicaCall, ReplicaReply, ReplyBatch
 from mlcc.scale.routing import Prompt
 from mlcc.service.jobs.engine_client import EngineClient
 from mlcc.worker.messages import Dropped, Events, Refused
 
 log = logging.getLogger("mlcc.scale")
 
-MOST_LOST = 3
+MAX_LOST = 3
 """Replicas that may be lost with a request. One that is there each time may be why."""
 WAIT_S = 60.0
 """How long a request waits for a replica of its artifact, as in an upgrade those of the other go
 one by one; and for one that hears it, as who is dead may be chosen until that is known."""
-AGAIN_S = 0.25
+RETRY_S = 0.25
 
 
 class ReplicaLostError(MlccError):
@@ -45,7 +45,7 @@ class ReplicaLostError(MlccError):
     def __init__(self, message: str, replica: str = "") -> None:
         super().__init__(message, code="replica_lost")
         self.replica = replica
-        self.heard = True
+        self.received = True
         """Whether it had the request, which may be why."""
 
 
@@ -60,12 +60,12 @@ class StartingReplicaError(ReplicaLostError):
 class Replicas(Protocol):
     """Those who answer, wherever they are."""
 
-    def ask(self, ask: ReplicaRequest, /) -> AsyncIterator[ReplyBatch]:
+    def call(self, call: ReplicaCall, /) -> AsyncIterator[ReplyBatch]:
         """What one of them says, until the request's end. Whoever stops reading cancels it. Raises
         ReplicaLostError."""
         ...
 
-    def told(self) -> Mapping[str, Mapping[str, float]]:
+    def stats(self) -> Mapping[str, Mapping[str, float]]:
         """What each told of itself last, and what was sent to it, by name."""
         ...
 
@@ -79,7 +79,7 @@ class RoutedEngine(EngineClient):
         super().__init__(most_live)
         self._replicas, self._capacity, self._artifact = replicas, capacity, artifact
         self._block = RadixTree(capacity.groups).block
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self.wait_s = WAIT_S
         self.retried = 0
         """Requests that were asked once more of somebody else."""
@@ -90,32 +90,32 @@ class RoutedEngine(EngineClient):
 
     async def counters(self) -> dict[str, Any]:
         """Of all engines together, and of each, as they told last."""
-        return self._counted(self._replicas.told())
+        return self._sum_counters(self._replicas.stats())
 
-    def _counted(self, each: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    def _sum_counters(self, each: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
         self.check_alive()
-        together: Counter[str] = Counter()
-        for told in each.values():
-            together.update(told)
-        together["retried"] = self.retried
-        return {"engine": dict(together) if each else None, "replicas": each}
+        total: Counter[str] = Counter()
+        for stats in each.values():
+            total.update(stats)
+        total["retried"] = self.retried
+        return {"engine": dict(total) if each else None, "replicas": each}
 
     def stop(self, why: str = "the server is shutting down") -> None:
         """Fail what still waits. Idempotent."""
         self._die(EngineDiedError(f"{why}; the answer is lost", code="engine_died"))
-        for task in self._asking.values():
+        for task in self._tasks.values():
             task.cancel()
 
     def _add(self, request: Request) -> None:
-        task = asyncio.get_running_loop().create_task(self._follow(request))
-        self._asking[request.id] = task
-        task.add_done_callback(lambda _: self._asking.pop(request.id, None))
+        task = asyncio.get_running_loop().create_task(self._run_request(request))
+        self._tasks[request.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(request.id, None))
 
     def _cancel(self, request_id: str) -> None:
-        if task := self._asking.get(request_id):
+        if task := self._tasks.get(request_id):
             task.cancel()
 
-    async def _follow(self, request: Request) -> None:
+    async def _run_request(self, request: Request) -> None:
         """Ask until it is answered, refused, or lost too often."""
         tokens, session = len(request.prompt), request.sampling_group
         beginnings = prefix_hashes(request.scope, request.prompt, self._block)
@@ -124,69 +124,69 @@ class RoutedEngine(EngineClient):
         now = asyncio.get_running_loop().time
         patience = now() + self.wait_s
         while True:
-            ask = ReplicaRequest(request, self._artifact, prompt, tuple(avoid))
-            error = await self._once(ask)
+            call = ReplicaCall(request, self._artifact, prompt, tuple(avoid))
+            error = await self._try_once(call)
             if error is None or (live := self._owners.get(request.id)) is None:
                 return
             foreign = isinstance(error, ForeignReplicaError)
             starting = isinstance(error, StartingReplicaError)
-            waits = foreign or starting or not error.heard
+            waits = foreign or starting or not error.received
             waits = waits and not live.begun and now() < patience
             live.lost += not waits
-            if live.begun or live.lost >= MOST_LOST:
+            if live.begun or live.lost >= MAX_LOST:
                 return self._give_up(request.id, error, live.begun)
             if waits and not (starting and error.replica and error.replica not in avoid):
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
             if foreign and waits:
                 continue
             avoid += [error.replica] if error.replica else []
             self.retried += 1
             log.warning("%s; it is asked once more", error)
 
-    async def _once(self, ask: ReplicaRequest) -> ReplicaLostError | None:
+    async def _try_once(self, call: ReplicaCall) -> ReplicaLostError | None:
         """Ask one replica. Returns how it was lost, if it was."""
-        return await self._asked(self._replicas, ask)
+        return await self._call(self._replicas, call)
 
-    async def _asked(self, replicas: Replicas, ask: ReplicaRequest) -> ReplicaLostError | None:
-        ended = heard = False
+    async def _call(self, replicas: Replicas, call: ReplicaCall) -> ReplicaLostError | None:
+        ended = received = False
         try:
-            async for piece in replicas.ask(ask):
-                heard = True
-                for said in piece:
-                    ended = self._take(ask.request.id, said) or ended
+            async for piece in replicas.call(call):
+                received = True
+                for reply in piece:
+                    ended = self._handle_reply(call.request.id, reply) or ended
         except ReplicaLostError as error:
-            error.heard = heard
+            error.received = received
             return error
         except MlccError as error:
-            self._refuse(ask.request.id, error)
+            self._refuse(call.request.id, error)
         except Exception as error:  # a bug: who waits must hear of it
             log.exception("a replica cannot be asked")
-            self._refuse(ask.request.id, DeviceError(f"a replica cannot be asked: {error!r}"))
+            self._refuse(call.request.id, DeviceError(f"a replica cannot be asked: {error!r}"))
         else:
             if not ended:
                 return ReplicaLostError("a replica ended a stream before the answer's end")
         return None
 
-    def _take(self, request_id: str, said: ReplicaReply) -> bool:
+    def _handle_reply(self, request_id: str, reply: ReplicaReply) -> bool:
         """Whether it is the end."""
-        if isinstance(said, Events):
-            self._deliver(said.events)
-            return any(isinstance(event, Finished) for event in said.events)
-        if isinstance(said, Refused):
-            raise said.error
-        if isinstance(said, Dropped):
-            raise _lost(said.error)
+        if isinstance(reply, Events):
+            self._deliver(reply.events)
+            return any(isinstance(event, Finished) for event in reply.events)
+        if isinstance(reply, Refused):
+            raise reply.error
+        if isinstance(reply, Dropped):
+            raise _as_lost(reply.error)
         self._accept(request_id)
         return False
 
     def _give_up(self, request_id: str, error: ReplicaLostError, begun: bool) -> None:
         live = self._owners[request_id]
         what = "a part of the answer is out" if begun else f"it was lost {live.lost} times"
-        said = f"{error.message}; {what}, so it is not asked again. Send the request once more"
-        self._fail_jobs([live.job], EngineDiedError(said, code="replica_lost", cause=error))
+        message = f"{error.message}; {what}, so it is not asked again. Send the request once more"
+        self._fail_jobs([live.job], EngineDiedError(message, code="replica_lost", cause=error))
 
 
-def _lost(error: MlccError) -> MlccError:
+def _as_lost(error: MlccError) -> MlccError:
     """What a replica's engine died of is that replica's, not the request's."""
     if isinstance(error, EngineDiedError | BusyError):
         return ReplicaLostError(error.message)

@@ -16,7 +16,7 @@ from ray.serve.request_router import (
     RunningReplica,
 )
 
-from mlcc.scale.messages import ReplicaRequest
+from mlcc.scale.messages import ReplicaCall
 from mlcc.scale.replica_stats import replica_stats, status_of
 from mlcc.scale.routing import Fleet
 
@@ -25,59 +25,64 @@ SNAPSHOT = "mlcc"
 
 
 class PrefixRouter(RequestRouter):
-    """Sends each `ReplicaRequest` where `Fleet` says, and anything else anywhere."""
+    """Sends each `ReplicaCall` where `Fleet` says, and anything else anywhere."""
 
     def initialize_state(self, **kwargs: str) -> None:
-        self._heard = replica_stats(kwargs["name"])
+        self._stats = replica_stats(kwargs["name"])
         self._fleet = Fleet()
         self._live: dict[str, str] = {}
         """Where requests are that were sent and have not ended, by Serve's name for them."""
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         super().update_replicas(replicas)
-        told = {_name(replica): replica.routing_stats.get(SNAPSHOT) for replica in replicas}
-        self._fleet.keep(told.keys())
-        looks = self._heard.looks
-        for name in looks.keys() - told.keys():
-            del looks[name]
-        for name, look in told.items():
-            if look is not None and look != looks.get(name):
-                looks[name] = look
-                self._fleet.hear(name, status_of(look), time.monotonic())
+        snapshots_by_name = {
+            _name(replica): replica.routing_stats.get(SNAPSHOT) for replica in replicas
+        }
+        self._fleet.set_engines(snapshots_by_name.keys())
+        snapshots = self._stats.snapshots
+        for name in snapshots.keys() - snapshots_by_name.keys():
+            del snapshots[name]
+        for name, snapshot in snapshots_by_name.items():
+            if snapshot is not None and snapshot != snapshots.get(name):
+                snapshots[name] = snapshot
+                self._fleet.update(name, status_of(snapshot), time.monotonic())
 
     async def choose_replicas(
         self,
         candidate_replicas: list[RunningReplica],
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
-        ask = pending_request.args[0] if pending_request and pending_request.args else None
-        if pending_request is None or not isinstance(ask, ReplicaRequest):
+        call = pending_request.args[0] if pending_request and pending_request.args else None
+        if pending_request is None or not isinstance(call, ReplicaCall):
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True  # or a full house is a busy loop
         by_name = {_name(replica): replica for replica in candidate_replicas}
-        choice = self._fleet.choose(ask.prompt, time.monotonic(), self._among(ask, by_name))
+        choice = self._fleet.choose(call.prompt, time.monotonic(), self._among(call, by_name))
         if choice is None:
             return [candidate_replicas]
         self._keep(pending_request, choice.name)
-        self._heard.hoped[choice.name] += choice.hit
+        self._stats.expected_hits[choice.name] += choice.hit
         chosen = by_name[choice.name]
         return [[chosen], [r for r in candidate_replicas if r is not chosen]]
 
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: object
     ) -> None:
-        self._heard.sent[replica_id.unique_id] += 1
+        self._stats.routed[replica_id.unique_id] += 1
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
         self._over(internal_request_id)
 
-    def _among(self, ask: ReplicaRequest, by_name: Mapping[str, RunningReplica]) -> set[str] | None:
+    def _among(self, call: ReplicaCall, by_name: Mapping[str, RunningReplica]) -> set[str] | None:
         """Who may get it: none that lost it, and none of another artifact, but for want of all."""
         fit = {
             name
             for name in by_name
-            if name not in ask.avoid
-            and ((look := self._heard.looks.get(name)) is None or look.artifact == ask.artifact)
+            if name not in call.avoid
+            and (
+                (snapshot := self._stats.snapshots.get(name)) is None
+                or snapshot.artifact == call.artifact
+            )
         }
         return None if len(fit) == len(self._fleet) else fit or set(by_name)
 

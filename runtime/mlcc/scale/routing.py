@@ -99,7 +99,7 @@ class Fleet:
     def __len__(self) -> int:
         return len(self._names)
 
-    def keep(self, names: Collection[str]) -> None:
+    def set_engines(self, names: Collection[str]) -> None:
         """These are there now; others are forgotten."""
         for name in self._engines.keys() - set(names):
             engine = self._engines.pop(name)
@@ -110,7 +110,7 @@ class Fleet:
                 self._engines[name] = _Engine(name)
         self._names = [*self._engines]
 
-    def hear(self, name: str, told: EngineStatus, now: float) -> None:
+    def update(self, name: str, told: EngineStatus, now: float) -> None:
         """What an engine tells replaces what it told before."""
         engine = self._engines[name]
         for gone in engine.hashes - told.hashes:

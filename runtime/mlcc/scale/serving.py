@@ -51,24 +51,27 @@ class RayEngine:
         from ray.serve.handle import DeploymentHandle
 
         from mlcc.scale.deployments import ENGINE, PREFILL, engine_application
-        from mlcc.scale.ray_replicas import ServeReplicas, described
+        from mlcc.scale.ray_replicas import ServeReplicas, replica_info
 
-        ours = secrets.token_hex(4)  # another server's on this cluster has others of these names
+        suffix = secrets.token_hex(4)  # another server's on this cluster has others of these names
 
-        def run(name: str, some: Scale) -> DeploymentHandle[Any]:
-            app, called = engine_application(open_model, artifact, some, name), f"{name}-{ours}"
+        def run(name: str, replicas_of: Scale) -> DeploymentHandle[Any]:
+            app, called = (
+                engine_application(open_model, artifact, replicas_of, name),
+                f"{name}-{suffix}",
+            )
             self._stack.callback(serve.delete, called)  # also where it is ended meanwhile
             return serve.run(app, name=called, route_prefix=None)
 
         handle = run(ENGINE, scale)
-        found = described(handle)
+        found = replica_info(handle)
         self.notes, self.capacity = found.notes, found.capacity
         live = settings.max_queue + scale.most * self.capacity.max_batch
-        told, replicas = (self.capacity, artifact, live), ServeReplicas(handle)
-        self.client = RoutedEngine(replicas, *told)
+        arguments, replicas = (self.capacity, artifact, live), ServeReplicas(handle)
+        self.client = RoutedEngine(replicas, *arguments)
         if scale.prefill:
             prompts = run(PREFILL, replace(scale, replicas=scale.prefill, autoscale=None))
-            self.client = DisaggregatedEngine(ServeReplicas(prompts), replicas, *told)
+            self.client = DisaggregatedEngine(ServeReplicas(prompts), replicas, *arguments)
 
     def start(self) -> None:
         """Nothing: who is asked first opens the handle, in this loop."""

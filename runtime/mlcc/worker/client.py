@@ -40,8 +40,8 @@ from mlcc.worker.messages import (
 log = logging.getLogger("mlcc.server")
 
 T = TypeVar("T")
-_PATIENCE_S = 5.0
-MOST_LOST = 1
+_STATS_TIMEOUT_S = 5.0
+MAX_LOST = 1
 """Engines that may end with a request that none began to answer. One that is there each time may be
 why."""
 
@@ -50,16 +50,16 @@ class RunningEngine(Protocol):
     """A running engine: `mlcc.worker.process`, or a thread (`mlcc.worker.thread`)."""
 
     capacity: Capacity
-    restarts: bool
+    can_restart: bool
     """Whether it can be started again."""
 
     def send(self, command: Command, /) -> None: ...
 
     def receive(self) -> Reply: ...
 
-    def again(self) -> bool: ...
+    def restart(self) -> bool: ...
 
-    def why_it_ended(self) -> str: ...
+    def exit_reason(self) -> str: ...
 
 
 class WorkerClient(EngineClient):
@@ -80,10 +80,10 @@ class WorkerClient(EngineClient):
         super().__init__(max_queue + process.capacity.max_batch)
         self._advice = advice
         self._process = process
-        self._asking: list[asyncio.Future[Stats | None]] = []
+        self._stats_waiters: list[asyncio.Future[Stats | None]] = []
         self._outbox: SimpleQueue[Command | None] | None = None
         """To the engine that runs; None = none does."""
-        self._adapting = LoraClient(self._say, {entry.name: entry for entry in adapters})
+        self._lora = LoraClient(self._send, {entry.name: entry for entry in adapters})
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
 
@@ -100,7 +100,9 @@ class WorkerClient(EngineClient):
         """Begin to move messages. Needs a running event loop."""
         self._loop = asyncio.get_running_loop()
         self._outbox = SimpleQueue()
-        Thread(target=self._live, args=(self._outbox,), name="from-engine", daemon=True).start()
+        Thread(
+            target=self._supervise, args=(self._outbox,), name="from-engine", daemon=True
+        ).start()
 
     def stop_soon(self) -> None:
         """`stop` for signal handlers and other threads."""
@@ -110,20 +112,20 @@ class WorkerClient(EngineClient):
     def stop(self, why: str = "the server is shutting down") -> None:
         """Fail what is still waiting; the process is its owner's to close. Idempotent."""
         self._stopped = True
-        self._die(self._died(MlccError(why)))
-        self._say(None)
+        self._die(self._died_error(MlccError(why)))
+        self._send(None)
 
     @property
     def adapters(self) -> Mapping[str, AdapterEntry]:
-        return self._adapting.loaded
+        return self._lora.loaded
 
     async def load_adapter(self, entry: AdapterEntry, in_place: bool = False) -> None:
         self._check_running()
-        await self._adapting.load(entry, in_place)
+        await self._lora.load(entry, in_place)
 
     async def unload_adapter(self, name: str) -> None:
         self._check_running()
-        await self._adapting.unload(name)
+        await self._lora.unload(name)
 
     def _check_running(self) -> None:
         """Raises BusyError while there is no engine to be told, `dead` if there will be none."""
@@ -137,33 +139,33 @@ class WorkerClient(EngineClient):
         if self._outbox is None:
             return {"engine": None}
         future: asyncio.Future[Stats | None] = asyncio.get_running_loop().create_future()
-        self._asking.append(future)
-        self._say(GetStats())
+        self._stats_waiters.append(future)
+        self._send(GetStats())
         try:
-            found = await asyncio.wait_for(future, _PATIENCE_S)
+            found = await asyncio.wait_for(future, _STATS_TIMEOUT_S)
         except asyncio.TimeoutError:
             found = None
         return {"engine": found and asdict(found)}
 
     def _add(self, request: Request) -> None:
-        self._say(Add(request))  # or it is asked when there is an engine again
+        self._send(Add(request))  # or it is asked when there is an engine again
 
     def _cancel(self, request_id: str) -> None:
-        self._say(Cancel(request_id))
+        self._send(Cancel(request_id))
 
-    def _say(self, command: Command | None) -> None:
+    def _send(self, command: Command | None) -> None:
         if self._outbox is not None:
             self._outbox.put(command)
 
     def _die(self, error: MlccError) -> None:
         super()._die(error)
-        self._answer_asking(error)
-        self._adapting.lose(error)
+        self._finish_stats_waiters(error)
+        self._lora.engine_lost(error)
 
-    def _answer_asking(self, error: MlccError | None = None) -> None:
+    def _finish_stats_waiters(self, error: MlccError | None = None) -> None:
         """Nobody else will answer who asks for counters."""
-        asking, self._asking = self._asking, []
-        for future in asking:
+        waiters, self._stats_waiters = self._stats_waiters, []
+        for future in waiters:
             if future.done():
                 continue
             if error is None:
@@ -171,20 +173,20 @@ class WorkerClient(EngineClient):
             else:
                 future.set_exception(error)
 
-    def _live(self, outbox: SimpleQueue[Command | None]) -> None:
+    def _supervise(self, outbox: SimpleQueue[Command | None]) -> None:
         """A thread: one engine after another, each with an outbox of its own, so that what was
         said to one is never said to the next."""
-        again = True
-        while again:
+        restart = True
+        while restart:
             writer = Thread(target=self._write, args=(outbox,), name="to-engine", daemon=True)
             writer.start()
             error = self._read()
             outbox.put(None)
             writer.join()
-            self._in_loop(self._lose, error)
+            self._in_loop(self._engine_lost, error)
             outbox = SimpleQueue()
-            if again := self._start_again():
-                self._in_loop(self._go_on, outbox)
+            if restart := self._restart():
+                self._in_loop(self._engine_restarted, outbox)
 
     def _write(self, outbox: SimpleQueue[Command | None]) -> None:
         with contextlib.suppress(OSError):  # it is gone: the reader says so
@@ -200,25 +202,27 @@ class WorkerClient(EngineClient):
                 if isinstance(reply, Failed):
                     failed = reply.error
                 else:
-                    self._in_loop(self._take, reply)
+                    self._in_loop(self._handle_reply, reply)
         except (EOFError, OSError):
-            return failed or DeviceError(self._process.why_it_ended())
+            return failed or DeviceError(self._process.exit_reason())
 
-    def _start_again(self) -> bool:
+    def _restart(self) -> bool:
         while True:
             try:
-                return self._process.again()
+                return self._process.restart()
             except MlccError as error:
-                self._in_loop(self._despair, error)
+                self._in_loop(self._restart_failed, error)
             except OSError as error:  # no process or pipe can be had
-                self._in_loop(self._despair, DeviceError(f"no engine process can begin: {error}"))
+                self._in_loop(
+                    self._restart_failed, DeviceError(f"no engine process can begin: {error}")
+                )
 
     def _in_loop(self, work: Callable[[T], None], what: T) -> None:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(work, what)
 
-    def _take(self, reply: Reply) -> None:
+    def _handle_reply(self, reply: Reply) -> None:
         if isinstance(reply, Events):
             self._deliver(reply.events)
         elif isinstance(reply, Accepted):
@@ -226,53 +230,53 @@ class WorkerClient(EngineClient):
         elif isinstance(reply, Refused):
             self._refuse(reply.request_id, reply.error)
         elif isinstance(reply, Stats):
-            if self._asking and not (future := self._asking.pop(0)).done():
+            if self._stats_waiters and not (future := self._stats_waiters.pop(0)).done():
                 future.set_result(reply)
         elif isinstance(reply, AdapterDone):
-            self._adapting.done(reply)
+            self._lora.done(reply)
         elif isinstance(reply, Dropped):
             self._fail(reply.error)
 
-    def _lose(self, error: MlccError) -> None:
+    def _engine_lost(self, error: MlccError) -> None:
         """The engine is gone. Nobody may be asking: the log must say it too."""
         self._outbox = None
         if self._stopped:
             return
-        if not self._process.restarts:
+        if not self._process.can_restart:
             log.error("%s; every request is refused until it is started again", error)
-            return self._die(self._died(error))
+            return self._die(self._died_error(error))
         self.observer.restarted()
-        self._answer_asking()
-        self._adapting.lose(self._died(error))
+        self._finish_stats_waiters()
+        self._lora.engine_lost(self._died_error(error))
         for live in self._owners.values():
             live.lost += 1
-        lost = {live.job for live in self._owners.values() if live.begun or live.lost > MOST_LOST}
-        self._fail_jobs(lost, self._died(error))
+        lost = {live.job for live in self._owners.values() if live.begun or live.lost > MAX_LOST}
+        self._fail_jobs(lost, self._died_error(error))
         log.error(
             "%s; %d answers are lost, %d requests are kept; it is started again",
             error, len(lost), len(self._owners),
         )  # fmt: skip
 
-    def _despair(self, error: MlccError) -> None:
+    def _restart_failed(self, error: MlccError) -> None:
         """It does not start. It is tried again, but nobody is to wait for that."""
         if not self._stopped:
             log.error("the engine does not start: %s; it is tried again", error)
             self.dead = None  # of several reasons the last is told
-            self._die(self._died(error))
+            self._die(self._died_error(error))
 
-    def _go_on(self, outbox: SimpleQueue[Command | None]) -> None:
+    def _engine_restarted(self, outbox: SimpleQueue[Command | None]) -> None:
         """There is an engine again: it is asked what the last one did not begin."""
         if self._stopped:
             return
         log.warning("the engine is back; %d requests waited for it", len(self._owners))
         self.dead = None
         self._outbox = outbox
-        self._adapting.again()
+        self._lora.reload()
         for live in self._owners.values():
             self._add(live.request)
 
-    def _died(self, why: MlccError) -> EngineDiedError:
-        again = self._process.restarts and not self._stopped
-        advice = "It is started again; send the request once more" if again else self._advice
-        said = f"{why}; the answer is lost. {advice}"
-        return EngineDiedError(said, code="engine_died", cause=why)
+    def _died_error(self, why: MlccError) -> EngineDiedError:
+        restart = self._process.can_restart and not self._stopped
+        advice = "It is started again; send the request once more" if restart else self._advice
+        message = f"{why}; the answer is lost. {advice}"
+        return EngineDiedError(message, code="engine_died", cause=why)

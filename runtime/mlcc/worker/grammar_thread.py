@@ -18,34 +18,34 @@ class GrammarThread:
     def __init__(self, grammars: Grammars | None) -> None:
         self._grammars = grammars
         self._thread = ThreadPoolExecutor(1, "grammars")
-        self._reading: dict[str, tuple[Request, Future[Grammar]]] = {}
+        self._pending: dict[str, tuple[Request, Future[Grammar]]] = {}
 
     @property
-    def here(self) -> bool:
+    def available(self) -> bool:
         """Whether there is anything that reads grammars."""
         return self._grammars is not None
 
     @property
     def busy(self) -> bool:
-        """Whether `opened` has something to give, now or soon."""
-        return bool(self._reading)
+        """Whether `completed` has something to give, now or soon."""
+        return bool(self._pending)
 
     def open(self, request: Request) -> None:
         """Read the grammar of a request, which waits for it."""
         assert self._grammars is not None and request.structure is not None
         future = self._thread.submit(self._grammars.open, request.structure)
-        self._reading[request.id] = request, future
+        self._pending[request.id] = request, future
 
-    def opened(self) -> Iterator[tuple[Request, Grammar | MlccError]]:
+    def completed(self) -> Iterator[tuple[Request, Grammar | MlccError]]:
         """Those that are ready, or were refused."""
-        for request, future in [*self._reading.values()]:
+        for request, future in [*self._pending.values()]:
             if future.done():
-                del self._reading[request.id]
+                del self._pending[request.id]
                 yield request, _outcome(future)
 
     def cancel(self, request_id: str) -> None:
         """Nobody waits for it any more. What is being read is read to its end."""
-        if entry := self._reading.pop(request_id, None):
+        if entry := self._pending.pop(request_id, None):
             entry[1].cancel()
 
     def close(self) -> None:

@@ -48,10 +48,10 @@ def load_initial_adapters(engine: EngineConnection, entries: Iterable[AdapterEnt
 class LoraClient:
     """All of it runs in the event loop. The engine answers in the order in which it is asked."""
 
-    say: Callable[[Command], None]
+    send: Callable[[Command], None]
     loaded: dict[str, AdapterEntry] = field(default_factory=dict)
     """Those that requests may name."""
-    _asked: deque[asyncio.Future[None]] = field(default_factory=deque)
+    _waiters: deque[asyncio.Future[None]] = field(default_factory=deque)
     """Who waits for each answer that is to come."""
     _loading: set[str] = field(default_factory=set)
 
@@ -75,11 +75,11 @@ class LoraClient:
                 param="lora_name",
                 code="model_not_found",
             )
-        await asyncio.shield(self._question(UnloadAdapter(name)))
+        await asyncio.shield(self._request(UnloadAdapter(name)))
 
     def done(self, reply: AdapterDone) -> None:
         """The engine has answered the one who asked first."""
-        future = self._asked.popleft()
+        future = self._waiters.popleft()
         if future.done():  # whoever asked has gone
             if reply.error is not None:
                 log.warning("adapter %s: %s", ascii(reply.name), reply.error)
@@ -88,17 +88,17 @@ class LoraClient:
         else:
             future.set_result(None)
 
-    def lose(self, error: MlccError) -> None:
+    def engine_lost(self, error: MlccError) -> None:
         """The engine is gone, and its adapters with it."""
-        asked, self._asked = self._asked, deque()
-        for future in asked:
+        waiters, self._waiters = self._waiters, deque()
+        for future in waiters:
             if not future.done():
                 future.set_exception(error)
 
-    def again(self) -> None:
+    def reload(self) -> None:
         """There is another engine: it loads what the last one had, before any request."""
         for entry in self.loaded.values():
-            future = self._question(LoadAdapter(entry.name, entry.folder))
+            future = self._request(LoadAdapter(entry.name, entry.folder))
             future.add_done_callback(partial(self._reloaded, entry.name))
 
     def _reloaded(self, name: str, done: asyncio.Future[None]) -> None:
@@ -108,13 +108,13 @@ class LoraClient:
 
     async def _load(self, entry: AdapterEntry, in_place: bool) -> None:
         try:
-            await self._question(LoadAdapter(entry.name, entry.folder, in_place))
+            await self._request(LoadAdapter(entry.name, entry.folder, in_place))
             self.loaded[entry.name] = entry
         finally:
             self._loading.discard(entry.name)
 
-    def _question(self, command: Command) -> asyncio.Future[None]:
+    def _request(self, command: Command) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked.append(future)
-        self.say(command)
+        self._waiters.append(future)
+        self.send(command)
         return future

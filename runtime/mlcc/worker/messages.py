@@ -13,11 +13,11 @@ from mlcc.errors import MlccError
 
 @dataclass(frozen=True)
 class Add:
-    """Take this request; answered by Accepted or Refused. `leaves`: with its first token it goes
+    """Take this request; answered by Accepted or Refused. `migrate`: with its first token it goes
     to another engine, which Left tells."""
 
     request: Request
-    leaves: bool = False
+    migrate: bool = False
 
 
 @dataclass(frozen=True)

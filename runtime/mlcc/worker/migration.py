@@ -20,22 +20,22 @@ class Migrator:
 
     def __init__(self, model: Model, driver: Driver | EncoderDriver) -> None:
         self._model, self._driver = model, driver
-        self._leaving: set[str] = set()
+        self._migrating: set[str] = set()
 
-    def leaves(self, request_id: str) -> None:
+    def migrate(self, request_id: str) -> None:
         """It is to go on elsewhere, once it has a token."""
-        self._leaving.add(request_id)
+        self._migrating.add(request_id)
 
-    def after(self, events: Sequence[Event]) -> Iterator[Reply]:
+    def exports(self, events: Sequence[Event]) -> Iterator[Reply]:
         """What is said of those that leave now: their first tokens are among the events. Raises
         DeviceLostError, and what a step in flight raises."""
         ended = {event.request_id for event in events if isinstance(event, Finished)}
-        begun = {e.request_id for e in events if isinstance(e, TextDelta) and e.token_ids}
-        for request_id in sorted(self._leaving & begun - ended):
-            yield from self._leave(request_id)
-        self._leaving -= begun | ended
+        started = {e.request_id for e in events if isinstance(e, TextDelta) and e.token_ids}
+        for request_id in sorted(self._migrating & started - ended):
+            yield from self._export(request_id)
+        self._migrating -= started | ended
 
-    def come(self, name: str, data: bytes) -> tuple[list[Event], Imported]:
+    def resume(self, name: str, data: bytes) -> tuple[list[Event], Imported]:
         """Go on with one. Also the events of what was in flight. Raises MlccError."""
         driver, model = self._driver, self._model
         if isinstance(driver, EncoderDriver) or model.identity is None:
@@ -45,7 +45,7 @@ class Migrator:
         identity = model.identity
         return events, import_request(moves, model.executor, identity, data, grammars, name)
 
-    def _leave(self, request_id: str) -> Iterator[Reply]:
+    def _export(self, request_id: str) -> Iterator[Reply]:
         driver, model = self._driver, self._model
         if isinstance(driver, EncoderDriver) or model.identity is None:
             yield Refused(request_id, UnsupportedError("this model's pages go nowhere"))

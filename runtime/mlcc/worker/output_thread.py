@@ -25,54 +25,54 @@ class OutputThread:
     """Belongs to the engine's thread; `close` ends the one beside it."""
 
     def __init__(self, send: Callable[[Reply], None], texts: DeferredText) -> None:
-        self._send, self._texts = send, texts
-        self._waiting: Queue[tuple[Request, Sequence[int]] | Reply | None] = Queue(MAX_QUEUED)
-        self._failed: MlccError | None = None
+        self._send_reply, self._detokenizer = send, texts
+        self._queue: Queue[tuple[Request, Sequence[int]] | Reply | None] = Queue(MAX_QUEUED)
+        self._error: MlccError | None = None
         self._thread = Thread(target=self._run, name="teller", daemon=True)
         self._thread.start()
 
-    def begin(self, request: Request, said: Sequence[int] = ()) -> None:
+    def begin(self, request: Request, token_ids: Sequence[int] = ()) -> None:
         """The engine took it: its events follow. said: of its answer, elsewhere."""
-        self._waiting.put((request, said))
+        self._queue.put((request, token_ids))
 
-    def say(self, reply: Reply) -> None:
+    def send(self, reply: Reply) -> None:
         """Soon."""
-        self._waiting.put(reply)
+        self._queue.put(reply)
 
-    def failed(self) -> MlccError | None:
+    def take_error(self) -> MlccError | None:
         """Why the text of live answers cannot be made, if so: told once, and the listener has been
         told already. No live request of that time can be answered."""
-        failed, self._failed = self._failed, None
-        return failed
+        error, self._error = self._error, None
+        return error
 
     def close(self) -> None:
         """Say what waits, and no more."""
-        self._waiting.put(None)
+        self._queue.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        heard = True
-        while (what := self._waiting.get()) is not None:
+        connected = True
+        while (what := self._queue.get()) is not None:
             try:
                 reply = self._reply(what)
-                if reply is not None and heard:
-                    self._send(reply)
+                if reply is not None and connected:
+                    self._send_reply(reply)
             except OSError:
-                heard = False  # nobody is there: the engine's thread finds out by itself
+                connected = False  # nobody is there: the engine's thread finds out by itself
 
     def _reply(self, what: tuple[Request, Sequence[int]] | Reply) -> Reply | None:
         """What is sent: of events without their text, with it."""
         try:
             if isinstance(what, tuple):
-                self._texts.begin(*what)
+                self._detokenizer.begin(*what)
                 return None
             if isinstance(what, Dropped):
-                self._texts.clear()
-            return Events(self._texts.read(what.events)) if isinstance(what, Events) else what
+                self._detokenizer.clear()
+            return Events(self._detokenizer.read(what.events)) if isinstance(what, Events) else what
         except MlccError as error:
-            self._failed = error
+            self._error = error
         except Exception:
             traceback.print_exc()
-            self._failed = internal_error()
-        self._texts.clear()
-        return Dropped(self._failed)
+            self._error = internal_error()
+        self._detokenizer.clear()
+        return Dropped(self._error)

@@ -20,7 +20,7 @@ from mlcc.errors import DeviceError, MlccError
 from mlcc.worker.messages import Command, Failed, Ready, Reply, Stop
 from mlcc.worker.worker import OpenModel, engine_main
 
-FIRST_S, LONGEST_S = 1.0, 60.0
+FIRST_DELAY_S, MAX_DELAY_S = 1.0, 60.0
 HEALTHY_S = 60.0
 """What lived for so long did not end because of how it began."""
 
@@ -43,12 +43,12 @@ class Backoff:
         if self._clock() - self._began >= HEALTHY_S:
             self._pause = 0.0
         found = self._pause
-        self._pause = min(max(FIRST_S, 2 * found), LONGEST_S)
+        self._pause = min(max(FIRST_DELAY_S, 2 * found), MAX_DELAY_S)
         self._began = self._clock() + found  # until it begins, it has not lived
         return found
 
 
-_GRACE_S = 3.0
+_EXIT_TIMEOUT_S = 3.0
 
 
 class EngineProcess:
@@ -57,19 +57,21 @@ class EngineProcess:
     Raises what `open_model` raises, or DeviceError if the process ends meanwhile.
     """
 
-    restarts = True
+    can_restart = True
 
     def __init__(
-        self, open_model: OpenModel, begun: Callable[[EngineProcess], object] = lambda process: None
+        self,
+        open_model: OpenModel,
+        on_created: Callable[[EngineProcess], object] = lambda process: None,
     ) -> None:
-        """`begun` gets it before the model is loaded, for whoever may `close` it meanwhile."""
+        """`on_created` gets it before the model is loaded, for whoever may `close` it meanwhile."""
         self._open_model = open_model
         self._backoff = Backoff()
         self._connection: Connection
         self._process: SpawnProcess | None = None
         self._starting, self._sending = Lock(), Lock()
         self._closed = Event()
-        begun(self)
+        on_created(self)
         try:
             self._start()
         except BaseException:
@@ -90,7 +92,7 @@ class EngineProcess:
         reply: Reply = self._connection.recv()
         return reply
 
-    def again(self) -> bool:
+    def restart(self) -> bool:
         """Start it once more after it has ended, sooner or later (`backoff.py`); False = it was
         closed meanwhile. Raises MlccError if it does not begin to work: to be called again.
 
@@ -98,7 +100,7 @@ class EngineProcess:
         """
         if self._closed.wait(self._backoff.pause()):
             return False
-        self._end()  # one that closed its pipe and lives on
+        self._terminate()  # one that closed its pipe and lives on
         try:
             self._start()
         except MlccError:
@@ -112,13 +114,13 @@ class EngineProcess:
         self._closed.set()
         with self._starting:  # either it is there by now, or it will not be
             pass
-        self._end()
+        self._terminate()
 
-    def why_it_ended(self) -> str:
+    def exit_reason(self) -> str:
         """In words, once the pipe is closed."""
         if self._process is None:
             return "the engine process did not start"
-        self._process.join(_GRACE_S)
+        self._process.join(_EXIT_TIMEOUT_S)
         code = self._process.exitcode
         if code is None:
             return "the engine process closed its pipe"
@@ -149,22 +151,22 @@ class EngineProcess:
         try:
             reply = self.receive()
         except (EOFError, OSError):
-            why = self.why_it_ended()
+            why = self.exit_reason()
             raise DeviceError(f"{why} while it loaded the model; see the lines above") from None
         if isinstance(reply, Ready):
             return reply
         raise reply.error if isinstance(reply, Failed) else MlccError(f"unexpected {reply!r}")
 
-    def _end(self) -> None:
+    def _terminate(self) -> None:
         if (process := self._process) is None:
             return
         # Not by closing the pipe: a thread that is reading it would keep it open.
-        if self._sending.acquire(timeout=_GRACE_S):
+        if self._sending.acquire(timeout=_EXIT_TIMEOUT_S):
             with suppress(OSError):
                 self._connection.send(Stop())
             self._sending.release()
         for end in (process.terminate, process.kill):
-            process.join(_GRACE_S)
+            process.join(_EXIT_TIMEOUT_S)
             if not process.is_alive():
                 return
             end()

@@ -20,7 +20,7 @@ class EngineThread:
         self._open_model = open_model
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._replies: SimpleQueue[Reply | None] = SimpleQueue()
-        self._thread = Thread(target=self._live, name="mlcc-engine", daemon=True)
+        self._thread = Thread(target=self._run, name="mlcc-engine", daemon=True)
         self._thread.start()
         try:
             ready = self.receive()
@@ -31,7 +31,7 @@ class EngineThread:
             raise ready.error if isinstance(ready, Failed) else MlccError(f"unexpected {ready!r}")
         self.capacity, self.notes = ready.capacity, ready.notes
 
-    restarts = False
+    can_restart = False
 
     @property
     def model(self) -> Model:
@@ -58,14 +58,14 @@ class EngineThread:
         self.send(Stop())
         self._thread.join()
 
-    def again(self) -> bool:
+    def restart(self) -> bool:
         """It is not started again: whoever made it lives in the same process."""
         return False
 
-    def why_it_ended(self) -> str:
+    def exit_reason(self) -> str:
         return "the engine was closed"
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         try:
             run_engine(_Channel(self._commands, self._replies), self._open)
         finally:

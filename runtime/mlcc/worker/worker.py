@@ -46,7 +46,7 @@ OpenModel = Callable[[], Model]
 """Opens the model in the engine's process; must survive pickling."""
 
 
-_GLANCE_S = 0.002
+_GRAMMAR_POLL_S = 0.002
 """How long a command is waited for while a grammar is read, and nothing else is to do."""
 
 
@@ -91,61 +91,61 @@ class Worker:
     def __init__(self, connection: Channel, model: Model) -> None:
         self._connection = connection
         self._driver = driver_of(model, defer_text=True)
-        self._teller = OutputThread(connection.send, DeferredText(model.text.tokenizer))
+        self._output = OutputThread(connection.send, DeferredText(model.text.tokenizer))
         self._grammars = GrammarThread(model.text.grammars)
-        self._movers = Migrator(model, self._driver)
+        self._migrator = Migrator(model, self._driver)
         self._stopped = False
 
     def run(self) -> None:
         """Step while there is work, sleep while there is none."""
         try:
             while not self._stopped:
-                self._drain()
-                for request, grammar in self._grammars.opened():
+                self._take_commands()
+                for request, grammar in self._grammars.completed():
                     self._add(request, grammar)
-                self._hear_teller()
+                self._check_output_thread()
                 if self._driver.has_work and not self._stopped:
                     self._step()
         finally:
             self._grammars.close()
-            self._teller.close()
+            self._output.close()
 
-    def _hear_teller(self) -> None:
+    def _check_output_thread(self) -> None:
         """Forget the live requests if their text cannot be made."""
-        if (failed := self._teller.failed()) is not None:
+        if (error := self._output.take_error()) is not None:
             self._driver.forget()
-            self._teller.say(Dropped(failed))  # of requests that came meanwhile, too
+            self._output.send(Dropped(error))  # of requests that came meanwhile, too
 
     def _step(self) -> None:
         """A step. One that fails costs the live requests, unless the device is gone with it."""
         try:
             events = self._driver.step()
             if events:
-                self._teller.say(Events(events))
-                for reply in self._movers.after(events):
-                    self._teller.say(reply)
+                self._output.send(Events(events))
+                for reply in self._migrator.exports(events):
+                    self._output.send(reply)
         except DeviceLostError:
             raise
         except MlccError as error:
-            self._teller.say(Dropped(error))
+            self._output.send(Dropped(error))
 
-    def _drain(self) -> None:
+    def _take_commands(self) -> None:
         """Take every command that is there; with nothing to do, wait for one."""
-        while not self._stopped and self._connection.poll(self._patience()):
+        while not self._stopped and self._connection.poll(self._poll_timeout()):
             self._handle(self._connection.recv())
 
-    def _patience(self) -> float | None:
+    def _poll_timeout(self) -> float | None:
         """Seconds to wait for a command; None = until one comes."""
         if self._driver.has_work:
             return 0
-        return _GLANCE_S if self._grammars.busy else None
+        return _GRAMMAR_POLL_S if self._grammars.busy else None
 
     def _handle(self, command: Command) -> None:
         engine = self._driver.engine
         if isinstance(command, Add):
-            if command.leaves:
-                self._movers.leaves(command.request.id)
-            if command.request.structure is not None and self._grammars.here:
+            if command.migrate:
+                self._migrator.migrate(command.request.id)
+            if command.request.structure is not None and self._grammars.available:
                 self._grammars.open(command.request)
             else:
                 self._add(command.request)
@@ -153,42 +153,42 @@ class Worker:
             self._resume(command)
         elif isinstance(command, Cancel):
             self._grammars.cancel(command.request_id)
-            self._teller.say(Events(engine.cancel(command.request_id)))
+            self._output.send(Events(engine.cancel(command.request_id)))
         elif isinstance(command, (LoadAdapter, UnloadAdapter)):
-            self._teller.say(self._adapt(command))
+            self._output.send(self._change_adapter(command))
         elif isinstance(command, GetStats):
-            self._teller.say(engine.stats())
+            self._output.send(engine.stats())
         elif isinstance(command, GetSnapshot):
-            self._teller.say(EngineSnapshot(engine.stats(), engine.prefix_digest()))
+            self._output.send(EngineSnapshot(engine.stats(), engine.prefix_digest()))
         elif isinstance(command, Stop):
             self._stopped = True
 
     def _add(self, request: Request, grammar: Grammar | MlccError | None = None) -> None:
-        self._hear_teller()  # of those before it
+        self._check_output_thread()  # of those before it
         try:
             if isinstance(grammar, MlccError):
                 raise grammar
             self._driver.engine.add(request, grammar)
         except MlccError as error:
-            self._teller.say(Refused(request.id, error))
+            self._output.send(Refused(request.id, error))
         else:
-            self._teller.begin(request)
-            self._teller.say(Accepted(request.id))
+            self._output.begin(request)
+            self._output.send(Accepted(request.id))
 
     def _resume(self, command: Resume) -> None:
-        self._hear_teller()
+        self._check_output_thread()
         try:
-            events, found = self._movers.come(command.request_id, command.data)
+            events, found = self._migrator.resume(command.request_id, command.data)
         except DeviceLostError:
             raise
         except MlccError as error:
-            self._teller.say(Refused(command.request_id, error))
+            self._output.send(Refused(command.request_id, error))
         else:
-            self._teller.say(Events(events))
-            self._teller.begin(found.request, found.said)
-            self._teller.say(Accepted(command.request_id))
+            self._output.send(Events(events))
+            self._output.begin(found.request, found.said)
+            self._output.send(Accepted(command.request_id))
 
-    def _adapt(self, command: LoadAdapter | UnloadAdapter) -> Reply:
+    def _change_adapter(self, command: LoadAdapter | UnloadAdapter) -> Reply:
         try:
             if isinstance(command, LoadAdapter):
                 self._driver.load_adapter(command.name, command.folder, command.in_place)

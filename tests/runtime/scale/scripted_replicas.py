@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 
 from mlcc.engine.events import Finished, TextDelta
-from mlcc.scale.messages import ReplicaRequest, ReplyBatch
+from mlcc.scale.messages import ReplicaCall, ReplyBatch
 from mlcc.scale.routed_engine import ReplicaLostError
 from mlcc.scale.routing import Fleet
 from mlcc.worker.messages import Accepted, Events
@@ -20,7 +20,7 @@ class ScriptedReplicas:
     def __init__(self, count: int, pause_s: float = 0.0) -> None:
         self.fleet = Fleet(seed=3)
         self.names = [f"r{n}" for n in range(count)]
-        self.fleet.keep(self.names)
+        self.fleet.set_engines(self.names)
         self.killed: dict[str, asyncio.Event] = {name: asyncio.Event() for name in self.names}
         self.ended: Counter[str] = Counter()
         """How often a request was answered to its end."""
@@ -32,12 +32,12 @@ class ScriptedReplicas:
         self.killed[name].set()
         self.killed[name] = asyncio.Event()
 
-    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
-        fit = {name for name in self.names if name not in ask.avoid}
-        choice = self.fleet.choose(ask.prompt, 0.0, among=fit or set(self.names))
+    async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
+        fit = {name for name in self.names if name not in call.avoid}
+        choice = self.fleet.choose(call.prompt, 0.0, among=fit or set(self.names))
         assert choice is not None
         self.asked.append(choice.name)
-        dead, request = self.killed[choice.name], ask.request
+        dead, request = self.killed[choice.name], call.request
         try:
             await self._alive(dead, choice.name)
             yield [Accepted(request.id)]
@@ -51,7 +51,7 @@ class ScriptedReplicas:
         finally:
             self.fleet.ended(choice.name)
 
-    def told(self) -> Mapping[str, Mapping[str, float]]:
+    def stats(self) -> Mapping[str, Mapping[str, float]]:
         return {name: {"routed": self.asked.count(name), "pages": 8} for name in self.names}
 
     async def _alive(self, dead: asyncio.Event, name: str) -> None:

@@ -197,7 +197,7 @@ def test_an_upgrade_with_traffic_on(
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
     ends, prints, over = Counter[str](), Counter[str](), Event()
 
-    def ask(number: int) -> None:
+    def call(number: int) -> None:
         with httpx.Client(headers=KEY, timeout=120) as client:
             while not over.is_set():
                 answer = client.post(url, json=body(f"{number}?", 24))
@@ -206,7 +206,7 @@ def test_an_upgrade_with_traffic_on(
                     prints[answer.json()["system_fingerprint"]] += 1
 
     with ThreadPoolExecutor(4) as pool:
-        asking = [pool.submit(ask, number) for number in range(4)]
+        asking = [pool.submit(call, number) for number in range(4)]
         try:
             until(lambda: ends.total() >= 40, 60)
             cluster.do(model=models[1], **asked)

@@ -80,7 +80,7 @@ def test_two_devices_are_one_server(engines: DataParallelEngines) -> None:
         assert min(hits) >= 64, "it goes where its beginning is"
 
         lied = prefix_hashes("", prompt("nobody has it" * 9), RadixTree(CAPACITY.groups).block)
-        engines._behind._fleet.hear("1", EngineStatus({number for _, number in lied}), 0.0)
+        engines._replica_set._fleet.update("1", EngineStatus({number for _, number in lied}), 0.0)
         text, found = await answer(client, "stale", "nobody has it" * 9)
         assert found == 0 and (await answer(client, "again", "nobody has it" * 9))[0] == text
 

@@ -13,9 +13,9 @@ from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.model.kv_transfer import without_pages
 from mlcc.scale.experimental.disaggregated import DisaggregatedEngine
-from mlcc.scale.messages import Handoff, ReplicaRequest, ReplyBatch
+from mlcc.scale.messages import Handoff, ReplicaCall, ReplyBatch
 from mlcc.scale.replica import Replica
-from mlcc.scale.routed_engine import MOST_LOST, ReplicaLostError, RoutedEngine, StartingReplicaError
+from mlcc.scale.routed_engine import MAX_LOST, ReplicaLostError, RoutedEngine, StartingReplicaError
 from mlcc.scale.routing import Prompt
 from mlcc.worker.messages import Events
 from tests.helpers.toy_model import CAPACITY, Letters, open_moving_toy
@@ -35,15 +35,15 @@ class Side:
 
     def __init__(self, replica: Replica, lost_after: int = 0, times: int = 0) -> None:
         self.replica, self.lost_after, self.times = replica, lost_after, times
-        self.asked: list[ReplicaRequest] = []
+        self.asked: list[ReplicaCall] = []
 
-    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
-        self.asked.append(ask)
+    async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
+        self.asked.append(call)
         tokens, fails = 0, self.times > 0
         self.times -= fails
         if fails and not self.lost_after:
             raise ReplicaLostError("a replica was killed")
-        async with aclosing(self.replica.answer(ask)) as pieces:
+        async with aclosing(self.replica.generate(call)) as pieces:
             async for said in (said async for piece in pieces for said in piece):
                 yield [said]
                 events = said.events if isinstance(said, Events) else ()
@@ -53,7 +53,7 @@ class Side:
         if fails:
             raise ReplicaLostError("a replica was killed")
 
-    def told(self) -> Mapping[str, Mapping[str, float]]:
+    def stats(self) -> Mapping[str, Mapping[str, float]]:
         return {}
 
 
@@ -103,19 +103,19 @@ def test_the_same_tokens_as_together(
     expected = loop.run_until_complete(answered(together, params))
     found = loop.run_until_complete(answered(apart, params))
     assert found == expected and len(found[1]) == params.max_tokens
-    assert len(prefill.asked) == 1 and prefill.asked[0].leaves
+    assert len(prefill.asked) == 1 and prefill.asked[0].prefill_only
     assert len(decode.asked) == (0 if name == "one token" else 1 + times)
-    assert all(isinstance(ask.moved, bytes) for ask in decode.asked)
+    assert all(isinstance(call.state, bytes) for call in decode.asked)
 
 
 class Starting(Side):
     """Its engine was lost, and is being started."""
 
-    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
-        self.asked.append(ask)
-        if len(self.asked) <= MOST_LOST + 1:
+    async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
+        self.asked.append(call)
+        if len(self.asked) <= MAX_LOST + 1:
             raise StartingReplicaError("a replica's engine is being started", "r0")
-        async with aclosing(self.replica.answer(ask)) as pieces:
+        async with aclosing(self.replica.generate(call)) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -129,23 +129,23 @@ def test_it_waits_for_an_engine_that_is_being_started(
     apart = DisaggregatedEngine(Side(replicas[0]), decode, CAPACITY, "", 64)
     found = loop.run_until_complete(answered(apart, PARAMS["greedy"]))
     assert found == loop.run_until_complete(answered(together, PARAMS["greedy"]))
-    assert len(decode.asked) == MOST_LOST + 2 and decode.asked[-1].avoid[0] == "r0"
+    assert len(decode.asked) == MAX_LOST + 2 and decode.asked[-1].avoid[0] == "r0"
 
 
 def test_what_is_handed_is_small_without_its_pages(
     loop: asyncio.AbstractEventLoop, replicas: list[Replica]
 ) -> None:
     async def handed() -> Handoff:
-        ask = ReplicaRequest(
-            Request("h", PROMPT, PARAMS["greedy"]), "", Prompt(len(PROMPT)), leaves=True
+        call = ReplicaCall(
+            Request("h", PROMPT, PARAMS["greedy"]), "", Prompt(len(PROMPT)), prefill_only=True
         )
-        pieces = [said async for piece in replicas[0].answer(ask) for said in piece]
+        pieces = [said async for piece in replicas[0].generate(call) for said in piece]
         assert isinstance(pieces[-1], Handoff)
         return pieces[-1]
 
     found = loop.run_until_complete(handed())
-    assert len(found.note) < len(found.moved)
-    assert without_pages(found.moved, CAPACITY.groups) == found.note
+    assert len(found.tokens_only) < len(found.state)
+    assert without_pages(found.state, CAPACITY.groups) == found.tokens_only
 
 
 def test_where_the_object_store_is_full_what_was_computed_is_computed_again(

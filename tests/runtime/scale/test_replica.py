@@ -12,7 +12,7 @@ import pytest
 
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.scale.messages import ReplicaRequest, ReplyBatch
+from mlcc.scale.messages import ReplicaCall, ReplyBatch
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import RoutedEngine
 from tests.helpers.toy_model import Letters, open_toy
@@ -28,13 +28,13 @@ class Beside:
         self.replicas = replicas
         self.pieces: list[ReplyBatch] = []
 
-    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
-        name = next(name for name in self.replicas if name not in ask.avoid)
-        async for piece in self.replicas[name].answer(ask):
+    async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
+        name = next(name for name in self.replicas if name not in call.avoid)
+        async for piece in self.replicas[name].generate(call):
             self.pieces.append(piece)
             yield piece
 
-    def told(self) -> Mapping[str, Mapping[str, float]]:
+    def stats(self) -> Mapping[str, Mapping[str, float]]:
         return {}
 
 
@@ -46,7 +46,7 @@ def replica() -> Iterator[Replica]:
 
 
 def client(replicas: Beside, artifact: str = "fp_1") -> RoutedEngine:
-    capacity = next(iter(replicas.replicas.values())).described().capacity
+    capacity = next(iter(replicas.replicas.values())).info().capacity
     return RoutedEngine(replicas, capacity, artifact, 64)
 
 
@@ -71,9 +71,9 @@ def test_all_that_an_engine_can_be_asked_through_one_loop(replica: Replica) -> N
         assert first == second and len(first) == 24
         assert all(isinstance(piece, list) and piece for piece in beside.pieces)
 
-        look = await replica.look()
-        assert look.artifact == "fp_1" and look.page_tokens == 16
-        assert look.hashes and look.stats is not None and look.stats.requests == 2
+        snapshot = await replica.snapshot()
+        assert snapshot.artifact == "fp_1" and snapshot.page_tokens == 16
+        assert snapshot.hashes and snapshot.stats is not None and snapshot.stats.requests == 2
 
         job = made.submit([Request("z", [1000], GREEDY)], 30)
         with pytest.raises(InvalidRequestError):
@@ -109,7 +109,7 @@ async def its_engine_dies(made: RoutedEngine, replica: Replica) -> None:
 
 
 def test_what_comes_meanwhile_goes_together() -> None:
-    from mlcc.scale.replica import gathered
+    from mlcc.scale.replica import batched
 
     async def many() -> AsyncIterator[int]:
         for number in range(10):
@@ -118,6 +118,6 @@ def test_what_comes_meanwhile_goes_together() -> None:
                 await asyncio.sleep(0.05)
 
     async def run() -> list[list[int]]:
-        return [piece async for piece in gathered(many())]
+        return [piece async for piece in batched(many())]
 
     assert asyncio.run(run()) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]

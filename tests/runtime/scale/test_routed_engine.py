@@ -12,9 +12,9 @@ import pytest
 from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError
-from mlcc.scale.messages import ReplicaRequest, ReplyBatch
+from mlcc.scale.messages import ReplicaCall, ReplyBatch
 from mlcc.scale.routed_engine import (
-    MOST_LOST,
+    MAX_LOST,
     ForeignReplicaError,
     ReplicaLostError,
     RoutedEngine,
@@ -110,7 +110,7 @@ def test_what_was_not_begun_is_asked_of_another() -> None:
 
 def test_one_that_is_there_each_time_may_be_why() -> None:
     class Deadly(ScriptedReplicas):
-        async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
+        async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
             self.asked.append("")
             yield [Dropped(EngineDiedError("the engine is gone", code="engine_died"))]
 
@@ -118,27 +118,27 @@ def test_one_that_is_there_each_time_may_be_why() -> None:
         replicas = Deadly(4)
         with pytest.raises(EngineDiedError, match="lost 3 times"):
             await answered(engine(replicas), "a", [1])
-        assert len(replicas.asked) == MOST_LOST
+        assert len(replicas.asked) == MAX_LOST
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize(
-    "told",
+    "stats",
     [
         Refused("a", InvalidRequestError("no such token", param="prompt")),
         Dropped(DeviceError("the device failed")),
     ],
 )
-def test_what_the_request_itself_is_to_blame_for_is_asked_once(told: Refused | Dropped) -> None:
+def test_what_the_request_itself_is_to_blame_for_is_asked_once(stats: Refused | Dropped) -> None:
     class Refusing(ScriptedReplicas):
-        async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
+        async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
             self.asked.append("")
-            yield [told]
+            yield [stats]
 
     async def run() -> None:
         replicas = Refusing(4)
-        with pytest.raises(type(told.error)):
+        with pytest.raises(type(stats.error)):
             await answered(engine(replicas), "a", [1])
         assert len(replicas.asked) == 1
 
@@ -175,8 +175,8 @@ def test_a_full_house_is_said_here() -> None:
 
 def test_an_end_that_nobody_told_is_a_loss() -> None:
     class Mute(ScriptedReplicas):
-        async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
-            yield [Accepted(ask.request.id)]
+        async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
+            yield [Accepted(call.request.id)]
 
     async def run() -> None:
         with pytest.raises(EngineDiedError, match="before the answer's end"):
@@ -192,12 +192,12 @@ class Upgraded(ScriptedReplicas):
         super().__init__(2)
         self._foreign = foreign
 
-    async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
+    async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
         if len(self.asked) < self._foreign:
             self.asked.append("")
             yield [Dropped(ForeignReplicaError("a replica runs fp_1, not fp_2"))]
             return
-        async for piece in super().ask(ask):
+        async for piece in super().call(call):
             yield piece
 
 
@@ -205,10 +205,10 @@ def test_in_an_upgrade_it_waits_for_a_replica_of_its_artifact() -> None:
     """More of the other one than it would have had lost: nothing was lost."""
 
     async def run() -> None:
-        replicas = Upgraded(MOST_LOST + 1)
+        replicas = Upgraded(MAX_LOST + 1)
         client = engine(replicas)
         assert await answered(client, "a", [1, 2]) == "1,2,"
-        assert len(replicas.asked) == MOST_LOST + 2 and not client.retried
+        assert len(replicas.asked) == MAX_LOST + 2 and not client.retried
 
     asyncio.run(run())
 
@@ -217,35 +217,35 @@ def test_one_that_nobody_heard_is_asked_until_somebody_does() -> None:
     """Who is dead is chosen until that is known: no reason to take the request for a deadly one."""
 
     class Gone(ScriptedReplicas):
-        async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
-            if len(self.asked) <= MOST_LOST:
+        async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
+            if len(self.asked) <= MAX_LOST:
                 self.asked.append("")
                 raise ReplicaLostError("a replica was lost")
-            async for piece in super().ask(ask):
+            async for piece in super().call(call):
                 yield piece
 
     async def run() -> None:
         client = engine(Gone(2))
         assert await answered(client, "a", [1, 2]) == "1,2,"
-        assert client.retried == MOST_LOST + 1
+        assert client.retried == MAX_LOST + 1
 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(("refusals", "pause_s"), [(1, 3600.0), (MOST_LOST + 1, 0.01)])
+@pytest.mark.parametrize(("refusals", "pause_s"), [(1, 3600.0), (MAX_LOST + 1, 0.01)])
 def test_while_an_engine_is_being_started_another_answers(
     refusals: int, pause_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once; and where each refuses, it asks until one does not, as nothing is lost by that."""
-    monkeypatch.setattr("mlcc.scale.routed_engine.AGAIN_S", pause_s)
+    monkeypatch.setattr("mlcc.scale.routed_engine.RETRY_S", pause_s)
 
     class Restarting(ScriptedReplicas):
-        async def ask(self, ask: ReplicaRequest) -> AsyncIterator[ReplyBatch]:
+        async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
             if len(self.asked) < refusals:
                 self.asked.append("")
                 raise StartingReplicaError("a replica's engine is being started", "r0")
-            assert "r0" in ask.avoid
-            async for piece in super().ask(ask):
+            assert "r0" in call.avoid
+            async for piece in super().call(call):
                 yield piece
 
     async def run() -> None:

@@ -14,10 +14,10 @@ LONG = Prompt(1000, [(250, 1), (500, 2), (900, 3)])
 
 def fleet(count: int, told: bool = True) -> Fleet:
     made = Fleet(seed=1)
-    made.keep([f"e{n}" for n in range(count)])
+    made.set_engines([f"e{n}" for n in range(count)])
     if told:
         for n in range(count):
-            made.hear(f"e{n}", EngineStatus(room=8), 0.0)
+            made.update(f"e{n}", EngineStatus(room=8), 0.0)
     return made
 
 
@@ -34,22 +34,22 @@ def test_there_must_be_somebody() -> None:
 
 def test_the_longest_hit_wins() -> None:
     made = fleet(16)
-    made.hear("e5", EngineStatus({1, 2}), 0.0)
-    made.hear("e9", EngineStatus({1, 2, 3}), 0.0)
+    made.update("e5", EngineStatus({1, 2}), 0.0)
+    made.update("e9", EngineStatus({1, 2, 3}), 0.0)
     choice = made.choose(LONG, 0.0)
     assert choice is not None and (choice.name, choice.hit) == ("e9", 900)
 
 
 def test_a_long_queue_outweighs_any_hit() -> None:
     made = fleet(4)
-    made.hear("e2", EngineStatus({1, 2, 3}, live=40, room=8), 0.0)
+    made.update("e2", EngineStatus({1, 2, 3}, live=40, room=8), 0.0)
     assert chosen(made, LONG) != "e2"
 
 
 def test_short_pages_outweigh_a_small_hit() -> None:
     made = fleet(2)
-    made.hear("e0", EngineStatus({1}, room=8, free_tokens=0), 0.0)
-    made.hear("e1", EngineStatus(room=8, free_tokens=5000), 0.0)
+    made.update("e0", EngineStatus({1}, room=8, free_tokens=0), 0.0)
+    made.update("e1", EngineStatus(room=8, free_tokens=5000), 0.0)
     assert chosen(made, LONG) == "e1"
 
 
@@ -65,17 +65,17 @@ def test_what_was_expected_and_never_told_is_forgotten() -> None:
     made.ended(first)
     later = EXPECTED_S + 1
     for n in range(8):
-        made.hear(f"e{n}", EngineStatus(room=8), later)
+        made.update(f"e{n}", EngineStatus(room=8), later)
     choice = made.choose(LONG, later)
     assert choice is not None and choice.hit == 0
 
 
 def test_one_that_is_gone_gets_nothing_and_one_that_returns_is_new() -> None:
     made = fleet(3)
-    made.hear("e1", EngineStatus({1, 2, 3}), 0.0)
-    made.keep(["e0", "e2"])
+    made.update("e1", EngineStatus({1, 2, 3}), 0.0)
+    made.set_engines(["e0", "e2"])
     assert {chosen(made, LONG) for _ in range(20)} <= {"e0", "e2"}
-    made.keep(["e0", "e1", "e2"])
+    made.set_engines(["e0", "e1", "e2"])
     only = made.choose(LONG, 0.0, among={"e1"})
     assert only is not None and only.hit == 0
 
@@ -88,7 +88,7 @@ def test_a_session_stays_and_leaves_one_that_is_much_busier() -> None:
     for prompt in prompts[1:]:
         assert chosen(made, prompt) == home
         made.ended(home)
-    made.hear(home, EngineStatus(live=60, room=8), 1.0)
+    made.update(home, EngineStatus(live=60, room=8), 1.0)
     assert chosen(made, prompts[0], 1.0) != home
 
 
@@ -118,11 +118,11 @@ def test_books_hold_whatever_happens(data: st.DataObject) -> None:
         what = data.draw(st.integers(0, 3))
         name = f"e{data.draw(st.integers(0, 3))}"
         if what == 0 and name in made._engines:
-            made.hear(name, EngineStatus(data.draw(st.sets(st.integers(0, 5)))), now)
+            made.update(name, EngineStatus(data.draw(st.sets(st.integers(0, 5)))), now)
         elif what == 1:
             made.choose(Prompt(100, [(16, data.draw(st.integers(0, 5)))]), now)
         elif what == 2:
-            made.keep(data.draw(st.sets(st.sampled_from(("e0", "e1", "e2", "e3")))))
+            made.set_engines(data.draw(st.sets(st.sampled_from(("e0", "e1", "e2", "e3")))))
         else:
             made.ended(name)
         found = {(told, name) for told, names in made._holders.items() for name in names}

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mlcc.worker.process import FIRST_S, HEALTHY_S, LONGEST_S, Backoff
+from mlcc.worker.process import FIRST_DELAY_S, HEALTHY_S, MAX_DELAY_S, Backoff
 from tests.runtime.server.server_process import RunningServer, alive, eventually, idle, running
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "ignore_eos": True, "temperature": 0}
@@ -117,11 +117,14 @@ def test_how_long_is_waited() -> None:
     now = 0.0
     backoff = Backoff(lambda: now)
     pauses = [backoff.pause() for _ in range(9)]
-    assert pauses[:4] == [0, FIRST_S, 2 * FIRST_S, 4 * FIRST_S] and pauses[-1] == LONGEST_S
-    assert backoff.pause() == LONGEST_S
+    assert (
+        pauses[:4] == [0, FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S]
+        and pauses[-1] == MAX_DELAY_S
+    )
+    assert backoff.pause() == MAX_DELAY_S
     backoff.began()
     now = HEALTHY_S / 2
-    assert backoff.pause() == LONGEST_S
+    assert backoff.pause() == MAX_DELAY_S
     backoff.began()
     now += HEALTHY_S
-    assert [backoff.pause(), backoff.pause()] == [0, FIRST_S]
+    assert [backoff.pause(), backoff.pause()] == [0, FIRST_DELAY_S]

@@ -41,48 +41,48 @@ def said(token: int, name: str = "a", text: str = "") -> TextDelta:
 def test_text_is_made_in_its_thread_and_nothing_overtakes() -> None:
     heard: list[Reply] = []
     letters = Letters(ArtifactError("no"))
-    teller = OutputThread(heard.append, DeferredText(letters))
-    teller.begin(asked())
-    teller.say(Accepted("a"))
-    teller.begin(asked("b", ("z",)))  # the engine writes it
-    teller.say(Events([said(1), said(2, "b", "x")]))
-    teller.say(Events([said(2), END]))
-    teller.close()
+    thread = OutputThread(heard.append, DeferredText(letters))
+    thread.begin(asked())
+    thread.send(Accepted("a"))
+    thread.begin(asked("b", ("z",)))  # the engine writes it
+    thread.send(Events([said(1), said(2, "b", "x")]))
+    thread.send(Events([said(2), END]))
+    thread.close()
     assert heard == [
         Accepted("a"),
         Events([said(1, text="b"), said(2, "b", "x")]),
         Events([said(2, text="c"), END]),
     ]
     assert get_ident() not in letters.threads
-    assert teller.failed() is None
+    assert thread.take_error() is None
 
 
 @pytest.mark.parametrize("error", [ArtifactError("the tokenizer failed"), ValueError("a bug")])
 def test_text_that_cannot_be_made_ends_who_is_live(error: Exception) -> None:
     heard: list[Reply] = []
-    teller = OutputThread(heard.append, DeferredText(Letters(error)))
-    teller.begin(asked())
-    teller.say(Events([said(7)]))
-    teller.say(Events([END]))
-    teller.close()
+    thread = OutputThread(heard.append, DeferredText(Letters(error)))
+    thread.begin(asked())
+    thread.send(Events([said(7)]))
+    thread.send(Events([END]))
+    thread.close()
     dropped, after = heard
     assert isinstance(dropped, Dropped)
     assert after == Events([END])
-    failed = teller.failed()
+    failed = thread.take_error()
     assert failed is dropped.error
     assert isinstance(failed, MlccError)
     assert ("tokenizer" in str(failed)) == isinstance(error, ArtifactError)
-    assert teller.failed() is None, "told once"
+    assert thread.take_error() is None, "told once"
 
 
 def test_a_listener_that_is_gone_holds_nobody_up() -> None:
     def send(reply: Reply) -> None:
         raise BrokenPipeError
 
-    teller = OutputThread(send, DeferredText(Letters(ArtifactError("no"))))
+    thread = OutputThread(send, DeferredText(Letters(ArtifactError("no"))))
     for _ in range(3 * MAX_QUEUED):
-        teller.say(Accepted("a"))
-    teller.close()
+        thread.send(Accepted("a"))
+    thread.close()
 
 
 def test_a_slow_listener_holds_the_engine_up() -> None:
@@ -93,11 +93,11 @@ def test_a_slow_listener_holds_the_engine_up() -> None:
         go.wait()
         count += 1
 
-    teller = OutputThread(send, DeferredText(Letters(ArtifactError("no"))))
+    thread = OutputThread(send, DeferredText(Letters(ArtifactError("no"))))
     for _ in range(MAX_QUEUED):
-        teller.say(Accepted("a"))
-    assert teller._waiting.qsize() >= MAX_QUEUED - 1
-    assert teller._waiting.maxsize == MAX_QUEUED
+        thread.send(Accepted("a"))
+    assert thread._queue.qsize() >= MAX_QUEUED - 1
+    assert thread._queue.maxsize == MAX_QUEUED
     go.set()
-    teller.close()
+    thread.close()
     assert count == MAX_QUEUED

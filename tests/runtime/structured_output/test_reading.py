@@ -55,7 +55,7 @@ def outcomes(thread: GrammarThread) -> dict[str, Grammar | MlccError]:
     """All that there will be."""
     found: dict[str, Grammar | MlccError] = {}
     while thread.busy:
-        found |= {request.id: grammar for request, grammar in thread.opened()}
+        found |= {request.id: grammar for request, grammar in thread.completed()}
     return found
 
 
@@ -64,7 +64,7 @@ def test_what_is_slow_is_not_waited_for_and_what_is_cancelled_does_not_come() ->
     thread = GrammarThread(slow)
     for text in ("slow", "left", "good", "bad", "bug"):
         thread.open(asked(text))
-    assert slow.begun.wait(60) and not [*thread.opened()] and thread.busy
+    assert slow.begun.wait(60) and not [*thread.completed()] and thread.busy
     thread.cancel("left")
     thread.cancel("unknown")
     slow.let.set()
@@ -83,5 +83,5 @@ def test_a_request_that_is_cancelled_while_it_is_read_is_forgotten() -> None:
     assert slow.begun.wait(60)
     thread.cancel("slow")
     slow.let.set()
-    assert not thread.busy and not [*thread.opened()]
+    assert not thread.busy and not [*thread.completed()]
     thread.close()

@@ -15,10 +15,10 @@ from typing import Any
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import TextDelta
 from mlcc.model.kv_transfer import without_pages
-from mlcc.scale.messages import Handoff, ReplicaReply, ReplicaRequest
+from mlcc.scale.messages import Handoff, ReplicaCall, ReplicaReply
 from mlcc.scale.routed_engine import (
-    AGAIN_S,
-    MOST_LOST,
+    MAX_LOST,
+    RETRY_S,
     ReplicaLostError,
     Replicas,
     RoutedEngine,
@@ -41,51 +41,52 @@ class DisaggregatedEngine(RoutedEngine):
     ) -> None:
         super().__init__(prefill, capacity, artifact, most_live)
         self._decode = decode
-        self._handed: dict[str, Handoff] = {}
-        self._said: dict[str, list[int]] = {}
+        self._handoffs: dict[str, Handoff] = {}
+        self._emitted: dict[str, list[int]] = {}
         """Tokens of answers that go on elsewhere, since they were handed over."""
 
     async def counters(self) -> dict[str, Any]:
         """Of both kinds."""
-        return self._counted({**self._replicas.told(), **self._decode.told()})
+        return self._sum_counters({**self._replicas.stats(), **self._decode.stats()})
 
-    async def _once(self, ask: ReplicaRequest) -> ReplicaLostError | None:
-        name = ask.request.id
+    async def _try_once(self, call: ReplicaCall) -> ReplicaLostError | None:
+        name = call.request.id
         try:
-            error = await super()._once(replace(ask, leaves=True))
+            error = await super()._try_once(replace(call, prefill_only=True))
             now, lost, avoid = asyncio.get_running_loop().time, 0, list[str]()
             patience = now() + self.wait_s
-            while lost < MOST_LOST and (handed := self._handed.get(name)) is not None:
-                error = await self._go_on(replace(ask, avoid=tuple(avoid)), handed)
+            while lost < MAX_LOST and (handoff := self._handoffs.get(name)) is not None:
+                error = await self._continue(replace(call, avoid=tuple(avoid)), handoff)
                 if error is None:
                     return None
                 self.retried += 1
                 starting = isinstance(error, StartingReplicaError) and now() < patience
                 if starting:  # nothing was lost by that
-                    await asyncio.sleep(AGAIN_S)
+                    await asyncio.sleep(RETRY_S)
                 lost += not starting
                 avoid += [error.replica] if error.replica else []
             return error
         finally:
-            self._handed.pop(name, None)
-            self._said.pop(name, None)
+            self._handoffs.pop(name, None)
+            self._emitted.pop(name, None)
 
-    async def _go_on(self, ask: ReplicaRequest, handed: Handoff) -> ReplicaLostError | None:
+    async def _continue(self, call: ReplicaCall, handoff: Handoff) -> ReplicaLostError | None:
         """Ask a decoding replica. What it says before it is lost is a part of the answer."""
-        name, said = ask.request.id, self._said.setdefault(ask.request.id, [])
+        name, emitted = call.request.id, self._emitted.setdefault(call.request.id, [])
         groups = self.capacity.groups
-        moved = without_pages(handed.note, groups, said) if said else handed.moved
-        prompt = Prompt(len(ask.request.prompt))
-        error = await self._asked(self._decode, replace(ask, moved=moved, prompt=prompt))
-        if error is not None and not said and moved is not handed.note:
-            self._handed[name] = replace(handed, moved=handed.note)  # perhaps it is what was lost
+        state = without_pages(handoff.tokens_only, groups, emitted) if emitted else handoff.state
+        prompt = Prompt(len(call.request.prompt))
+        error = await self._call(self._decode, replace(call, state=state, prompt=prompt))
+        if error is not None and not emitted and state is not handoff.tokens_only:
+            # the state itself may be what was lost
+            self._handoffs[name] = replace(handoff, state=handoff.tokens_only)
         return error
 
-    def _take(self, request_id: str, said: ReplicaReply) -> bool:
-        if isinstance(said, Handoff):
-            self._handed[request_id] = said
+    def _handle_reply(self, request_id: str, reply: ReplicaReply) -> bool:
+        if isinstance(reply, Handoff):
+            self._handoffs[request_id] = reply
             return True
-        if isinstance(said, Events) and (known := self._said.get(request_id)) is not None:
-            for event in said.events:
-                known.extend(event.token_ids if isinstance(event, TextDelta) else ())
-        return super()._take(request_id, said)
+        if isinstance(reply, Events) and (emitted := self._emitted.get(request_id)) is not None:
+            for event in reply.events:
+                emitted.extend(event.token_ids if isinstance(event, TextDelta) else ())
+        return super()._handle_reply(request_id, reply)

@@ -73,9 +73,9 @@ class LoadedModel:
     def _start(self) -> tuple[ModelText, EngineProcess]:
         """Blocks; another thread may close the process meanwhile."""
         text = self._open_text()
-        return text, EngineProcess(self._open_model, self._begun)
+        return text, EngineProcess(self._open_model, self._on_created)
 
-    def _begun(self, process: EngineProcess) -> None:
+    def _on_created(self, process: EngineProcess) -> None:
         self._stack.callback(process.close)
 
     async def _abandon(self, loading: asyncio.Future[Any]) -> None:
