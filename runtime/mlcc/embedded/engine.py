@@ -75,7 +75,7 @@ class LoopClient(EngineClient):
         else:
             self._adapters.unload(name)
 
-    def look(self) -> dict[str, Any]:
+    def stats(self) -> dict[str, Any]:
         """The engine's counters and the driver's."""
         driver = self._driver.counters
         return {
@@ -84,10 +84,10 @@ class LoopClient(EngineClient):
         }
 
     async def counters(self) -> dict[str, Any]:
-        """What `look` sees, unless the engine is dead."""
+        """What `stats` sees, unless the engine is dead."""
         if self.dead:
             raise self.dead.with_traceback(None)
-        return self.look()
+        return self.stats()
 
     def close(self) -> None:
         """Fail what is still waiting. Idempotent; the device is its owner's to close."""

@@ -85,36 +85,36 @@ class JsExecutor:
 
     async def collect(self, ticket: Ticket) -> Result:
         """What was sampled, once it is here. Tickets in the order of submission."""
-        told = await self._told(ticket)
-        top = getattr(told, "top", None)
-        return Result(*_lists(told), None if top is None else pairs_of(*_lists(top)))
+        result = await self._result(ticket)
+        top = getattr(result, "top", None)
+        return Result(*_lists(result), None if top is None else pairs_of(*_lists(top)))
 
     async def vectors(self, ticket: Ticket) -> Any:
         """The same of an encoder: float32, a row of each text after the other; has `tobytes`."""
-        return to_python((await self._told(ticket)).vectors)
+        return to_python((await self._result(ticket)).vectors)
 
-    async def _told(self, ticket: Ticket) -> Any:
+    async def _result(self, ticket: Ticket) -> Any:
         try:
             return await ticket
         except Exception as error:
             raise device_error(error) from error
 
 
-def _lists(told: Any) -> tuple[list[int], list[float]]:
-    return to_python(told.tokens).tolist(), to_python(told.logprobs).tolist()
+def _lists(result: Any) -> tuple[list[int], list[float]]:
+    return to_python(result.tokens).tolist(), to_python(result.logprobs).tolist()
 
 
 def device_error(error: Exception) -> MlccError:
     """The typed error of what JavaScript threw (`js_error`); anything else is a bug's."""
-    told = getattr(error, "js_error", None)
-    kind = _ERRORS.get(str(getattr(told, "name", "")))
-    if told is None or kind is None:
+    thrown = getattr(error, "js_error", None)
+    kind = _ERRORS.get(str(getattr(thrown, "name", "")))
+    if thrown is None or kind is None:
         return DeviceError(
             f"the GPU's side failed ({' '.join(str(error).split())[:300]}); this is a bug, please "
             "report it with the browser's console",
             code="engine_failed",
         )
-    return kind(str(told.message), code=str(getattr(told, "code", None) or _code(kind)))
+    return kind(str(thrown.message), code=str(getattr(thrown, "code", None) or _code(kind)))
 
 
 def _code(kind: type[MlccError]) -> str:

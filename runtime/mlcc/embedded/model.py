@@ -129,7 +129,7 @@ class EmbeddedModel:
 
     def stats(self) -> str:
         """The engine's and the driver's counters, whatever state they are in."""
-        return json.dumps(self._engine.look())
+        return json.dumps(self._engine.stats())
 
     def close(self) -> None:
         """Fail what is being answered, and everything from now on. Idempotent."""

@@ -1,10 +1,11 @@
-"""Several engines as one server, on Ray Serve: which of them gets a request, what becomes of it if
-that one dies, and how a half-computed one goes from one to another.
+"""Serves one model with several engines on Ray Serve: request routing, retries after a replica
+dies, and migration of half-computed requests between replicas.
 
-Replicas, their starting, restarting and scaling are Ray's. Here is what only mlcc knows: what each
-engine's prefix cache has (`mlcc.engine.kv_cache.prefix_digest`), which of them would answer first
-(`routing`), and what its answers are (`routed`, `replica`). Ray is imported by
-`on_ray`, `router`, `calls` and `cluster` alone; the extra `ray` brings it.
+Ray starts, restarts and scales the replicas. This package adds what only mlcc knows: the prefix
+cache digest of each engine (`mlcc.engine.kv_cache.prefix_digest`), which engine would answer first
+(`routing`), and the replies themselves (`routed_engine`, `replica`). Ray is imported by
+`ray_replicas`, `router`, `deployments`, `application`, `serving` and `cluster` only; the extra
+`ray` installs it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def deployment(model: str, **options: Any) -> Application:
-    """An application of Ray Serve that answers with a compiled model: `serve.run(deployment(...))`.
+    """Return a Ray Serve application for a compiled model: `serve.run(deployment(...))`.
 
-    The options are those of `mlcc.scale.application.application`. Raises UnsupportedError without
-    ray.
+    The options are those of `mlcc.scale.application.application`. Raises UnsupportedError if ray is
+    not installed.
     """
     require("ray", "ray", "mlcc.scale")
     from mlcc.scale.application import application

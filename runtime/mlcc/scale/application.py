@@ -1,9 +1,8 @@
-"""An application of Ray Serve, for `serve.run` and `serve deploy`: mlcc's server as its ingress, in
+"""A Ray Serve application for `serve.run` and `serve deploy`: mlcc's HTTP server as the ingress, in
 front of replicas of a compiled model.
 
-The ingress is the application of `mlcc.server.app`, asked through Serve's HTTP proxies, one on each
-node; it is `mlcc serve --ray` that needs none. The model's folder must be on each node, at the same
-path.
+The ingress runs the application of `mlcc.server.app` behind Serve's HTTP proxies, one on each node.
+(`mlcc serve --ray` needs no proxies.) The model's folder must exist on each node, at the same path.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from mlcc.server.models.backends import SingleModelBackend
 from mlcc.server.prompts.prompt_pool import PromptPool
 
 _LOADING = ("threads", "context", "max_batch", "max_step_tokens", "kv_pages", "prefix_cache")
-"""What of `EngineArgs` may be given."""
+"""Options of `open_model` that may be given."""
 _BOUNDS = ("context", "max_batch", "max_step_tokens")
 _INGRESS = "mlcc"
 _MAX_ONGOING = 1000
@@ -56,13 +55,15 @@ def application(
     api_key_file: str | None = None,
     **loading: Any,
 ) -> Application:
-    """A compiled model's, of so many replicas (or MIN:MAX of them), each of which gets `cpus` of
-    Ray's, and a GPU if it was compiled for CUDA. `api_key_file` is what `mlcc serve --api-keys`
-    takes, at the same path on each node. `loading` are fields of `EngineArgs`: threads,
+    """Build the application of a compiled model.
+
+    It has `replicas` replicas (or MIN:MAX of them, `autoscale`). Each gets `cpus` of Ray's CPUs,
+    and a GPU if the model was compiled for CUDA. `api_key_file` is the file of `mlcc serve
+    --api-keys`, at the same path on each node. `loading` are options of `open_model`: threads,
     context, max_batch, max_step_tokens, kv_pages, prefix_cache.
 
-    Raises InvalidRequestError for others, ArtifactError, and UnsupportedError on a cluster where
-    nobody could ask it, or that has no token.
+    Raises InvalidRequestError for other options, ArtifactError for a bad model, and
+    UnsupportedError on a cluster that has no HTTP proxies or no token.
     """
     if ray.is_initialized():
         check_token(connected=True)
@@ -103,12 +104,14 @@ def application(
 
 
 def from_yaml(args: Mapping[str, Any]) -> Application:
-    """For `import_path: mlcc.scale.application:from_yaml`, whose `args` are `application`'s."""
+    """Entry point for `import_path: mlcc.scale.application:from_yaml`; `args` are those of
+    `application`."""
     return application(**args)
 
 
 def _check_proxies() -> None:
-    """Serve's HTTP proxies are as its first starter on a cluster wanted them."""
+    """Raise UnsupportedError if Serve runs without HTTP proxies: its first starter on a cluster
+    decides that."""
     found = serve_status()
     if found.applications and not found.proxies:
         raise UnsupportedError(
@@ -119,7 +122,7 @@ def _check_proxies() -> None:
 
 
 def _app(path: Path, settings: Settings, capacity: Capacity, scale: Scale) -> FastAPI:
-    """In the ingress' process."""
+    """Build the HTTP application, in the ingress process."""
     context = serve.get_replica_context()
     handle = serve.get_deployment_handle(ENGINE, context.app_name)
     reader = partial(open_text, path)
@@ -129,7 +132,7 @@ def _app(path: Path, settings: Settings, capacity: Capacity, scale: Scale) -> Fa
 
 
 class _RayEngineHandle:
-    """`Begun`: replicas that Serve starts and ends."""
+    """An `EngineHandle` on replicas that Serve starts and stops."""
 
     notes: tuple[str, ...] = ()
 
@@ -146,20 +149,20 @@ class _RayEngineHandle:
         self.client = RoutedEngine(ServeReplicas(handle), capacity, artifact, live)
 
     def start(self) -> None:
-        """Nothing: Serve does."""
+        """Do nothing: Serve starts the replicas."""
 
     def stop(self) -> None:
         self.client.stop()
 
     def stop_soon(self) -> None:
-        """Serve stops it in the event loop."""
+        """Do nothing: Serve stops the application in the event loop."""
 
     def close(self) -> None:
-        """Nothing is its own."""
+        """Do nothing: Serve owns the replicas."""
 
 
 class _IngressBackend(SingleModelBackend):
-    """With prompt processes of its own."""
+    """A `SingleModelBackend` that owns its prompt processes."""
 
     def __init__(
         self, engine: _RayEngineHandle, text: ModelText, prompts: PromptPool, settings: Settings

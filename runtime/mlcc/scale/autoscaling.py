@@ -1,5 +1,8 @@
-"""How many replicas there should be: by the requests that there are, and by the pages that running
-ones hold. Ray Serve keeps the bounds and waits before it acts. Imports no ray."""
+"""Autoscaling policy: the number of replicas, from the number of requests and the KV pages that
+running requests use.
+
+Ray Serve applies the bounds and the delays. Does not import ray.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from math import ceil
 from typing import Any, Protocol
 
 PAGES_USED = 0.8
-"""Of all pages, held by running requests: beyond this they step back for each other."""
+"""Target share of pages in use by running requests; above it, requests preempt each other."""
 
 Stats = Mapping[str, Mapping[Any, float]]
-"""A number's name, and what each replica told of it."""
+"""Metric name -> replica -> value."""
 
 
 class Context(Protocol):
-    """What of Ray Serve's AutoscalingContext is used."""
+    """The fields of Ray Serve's AutoscalingContext that the policy reads."""
 
     current_num_replicas: int
     total_num_requests: float
@@ -24,7 +27,7 @@ class Context(Protocol):
 
 
 def replica_policy(context: Context) -> tuple[int, dict[str, Any]]:
-    """A policy of Ray Serve's: the number, and no state."""
+    """Ray Serve policy function: returns the number of replicas, and no state."""
     metrics = context.aggregated_metrics or {}
     pages, free = (sum((metrics.get(name) or {}).values()) for name in ("pages", "pages_free"))
     used = 1 - free / pages if pages else 0.0
@@ -33,9 +36,11 @@ def replica_policy(context: Context) -> tuple[int, dict[str, Any]]:
 
 
 def desired(current: int, requests: float, used: float, ongoing: float) -> int:
-    """Replicas for so many requests, of which each takes `ongoing`, and a share of used pages.
+    """Return the replicas needed for `requests` requests, at `ongoing` requests per replica and a
+    share `used` of all pages.
 
-    None are for nobody: with none there is nothing that holds pages."""
+    Zero requests need zero replicas.
+    """
     by_requests = requests / ongoing
     by_pages = current * used / PAGES_USED
     return ceil(round(max(by_requests, by_pages), 6))

@@ -1,7 +1,7 @@
-"""A Ray to run on: one that is there, or one of our own on this machine that ends with us.
+"""Connects to a Ray cluster, or starts one on this machine that ends with this process.
 
-Replicas take pickles on a port that Serve opens on every address (`serve/_private/replica.py`):
-only Ray's token keeps others out, so that a cluster without one is refused.
+Replicas accept pickles on a port that Serve opens on every address (`serve/_private/replica.py`).
+Only Ray's token keeps strangers out, so a cluster without a token is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from mlcc.errors import DeviceError, UnsupportedError
 from mlcc.util.extras import require
 
 STORE_BYTES = 256 << 20
-"""Of the object store of a cluster of our own: requests that move go through it."""
+"""Size of the object store of a local cluster: the state of migrating requests passes through
+it."""
 _LOCAL_ENV = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the node is 127.0.0.1, and so are its listeners
     "RAY_SERVE_DEFAULT_HTTP_HOST": "127.0.0.1",
@@ -36,10 +37,11 @@ _ENV = {
 
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """Within it, this process is a driver. None = a cluster of our own, on this machine alone.
+    """Make this process a Ray driver inside the context. `address` None = start a cluster on this
+    machine only.
 
-    Raises UnsupportedError without ray or with its token turned off, DeviceError if it is not
-    reached.
+    Raises UnsupportedError without ray or with its token turned off, DeviceError if the cluster
+    cannot be reached.
     """
     require("ray", "ray", "--ray")
     check_token()
@@ -67,8 +69,8 @@ def connected(address: str | None) -> Iterator[None]:
 
 
 def check_token(connected: bool = False) -> None:
-    """Raises UnsupportedError where whoever reaches a replica's port may run code there: where the
-    token is turned off, and on a cluster that is `connected` also where nobody turned it on."""
+    """Raise UnsupportedError if anybody who reaches a replica's port could run code there: if the
+    token is turned off or, with `connected`, if nobody turned it on."""
     mode = os.environ.get("RAY_AUTH_MODE")
     if mode is None and connected:  # ray sets it where it finds a token; `ray start` needs none
         raise UnsupportedError(
@@ -84,8 +86,8 @@ def check_token(connected: bool = False) -> None:
 
 
 def serve_status() -> Any:
-    """Ray Serve's `ServeStatus`: an empty one where it does not run, also if it did when this
-    process asked last, and others have ended it since."""
+    """Return Ray Serve's `ServeStatus`. It is empty if Serve does not run, also if others ended it
+    since this process last asked."""
     from ray import serve
     from ray.exceptions import RayActorError
     from ray.serve.schema import ServeStatus
@@ -97,8 +99,8 @@ def serve_status() -> Any:
 
 
 def in_use(found: Any) -> bool:
-    """Whether anybody has an application on this `ServeStatus`. One that Ray could not build, as
-    what was deployed beside `mlcc serve --ray`, is nothing that runs or will."""
+    """Return whether this `ServeStatus` has an application in use. An application that Ray failed
+    to build does not count."""
     return any(
         one.deployments or one.status != "DEPLOY_FAILED" for one in found.applications.values()
     )
@@ -124,8 +126,8 @@ def _local_cluster() -> Iterator[None]:
 
 
 def _start(folder: str, again: bool = True) -> None:
-    """Once more if it fails: Ray gives itself 30 s, which reading its files may take on a busy one.
-    Raises DeviceError, for which Ray has no type of its own."""
+    """Start Ray, with one retry: Ray allows itself 30 s, which reading its files can take on a busy
+    machine. Raises DeviceError; Ray has no error type of its own for this."""
     import ray
 
     try:
@@ -148,7 +150,8 @@ def _start(folder: str, again: bool = True) -> None:
 
 
 def _quiet_serve_log() -> None:
-    """What is lost is said by `routed`. Importing Serve sets its log up, so that goes first."""
+    """Silence Serve's log: `routed_engine` reports lost replicas. Importing Serve configures its
+    logger, so the import comes first."""
     from ray import serve  # noqa: F401
 
     logging.getLogger("ray.serve").setLevel(logging.ERROR)

@@ -1,6 +1,8 @@
-"""Data parallel on one machine: an engine process for each of several devices, as one server. No
-ray, no network; which of them gets a request is decided as among replicas of a cluster (`routing`),
-and what becomes of it if one dies is too (`routed`).
+"""Data parallelism on one machine: an engine process for each of several devices, behind one
+server.
+
+Uses no ray and no network. Requests are routed as among replicas of a cluster (`routing`), and
+retried in the same way if a device's engine dies (`routed_engine`).
 """
 
 from __future__ import annotations
@@ -29,24 +31,24 @@ _POLL_S = 1.0
 
 
 class DeviceReplicas:
-    """`Replicas`: engines of this process' own, by the numbers of their devices."""
+    """`Replicas` on engines of this process, named by their device numbers."""
 
     def __init__(self, replicas: Mapping[str, Replica]) -> None:
         self._replicas, self._fleet, self._stats = replicas, Fleet(), ReplicaStats()
         self._fleet.set_engines(replicas)
 
     async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
-        """As `Replicas` has it."""
+        """Send a request to the chosen engine; see `Replicas.call`."""
         with self._chosen(call) as replica:
             async for piece in replica.generate(call):
                 yield piece
 
     def stats(self) -> Mapping[str, Mapping[str, float]]:
-        """As `Replicas` has it."""
+        """Counters of each engine; see `Replicas.stats`."""
         return self._stats.counters()
 
     async def snapshot(self) -> None:
-        """Hear what each has and does, from time to time, until it is cancelled."""
+        """Poll the snapshot of each engine until cancelled."""
         while True:
             for name, replica in self._replicas.items():
                 snapshot = self._stats.snapshots[name] = await replica.snapshot()
@@ -55,7 +57,8 @@ class DeviceReplicas:
 
     @contextmanager
     def _chosen(self, call: ReplicaCall) -> Iterator[Replica]:
-        """One whose engine runs, if one does: the others' are being started again."""
+        """Choose an engine for the request, among the running ones if there are any; the others are
+        restarting."""
         replicas = self._replicas
         among = {name for name in replicas if replicas[name].ready and name not in call.avoid}
         choice = self._fleet.choose(call.prompt, time.monotonic(), among or None)
@@ -69,8 +72,10 @@ class DeviceReplicas:
 
 
 class DataParallelEngines:
-    """`Begun`: an engine on each device. Raises what `open_model` raises, and leaves no process
-    behind then. open_model takes `device`."""
+    """An `EngineHandle` with an engine on each device. `open_model` takes `device`.
+
+    Raises what `open_model` raises, and leaves no process behind then.
+    """
 
     def __init__(
         self,
@@ -92,7 +97,7 @@ class DataParallelEngines:
         self._polling: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to hear what they have."""
+        """Start polling the engines."""
         self._loop = asyncio.get_running_loop()
         self._polling = self._loop.create_task(self._replica_set.snapshot())
 
@@ -113,7 +118,7 @@ class DataParallelEngines:
 def _opened(
     open_model: Callable[..., Model], artifact: str, max_queue: int, devices: Sequence[int]
 ) -> dict[str, Replica]:
-    """All at once, as each reads its weights for itself."""
+    """Open the replicas in parallel: each reads its own weights."""
     with ThreadPoolExecutor(len(devices)) as pool:
         opening = {
             str(number): pool.submit(
@@ -134,5 +139,5 @@ def _opened(
 
 
 def _size(capacity: Capacity) -> tuple[int, int]:
-    """What a request may need, on whichever of them it comes."""
+    """Order of capacities: what a request may need, whichever engine gets it."""
     return capacity.context, sum(capacity.pools)

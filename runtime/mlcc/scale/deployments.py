@@ -1,6 +1,7 @@
-"""Deployments of Ray Serve: engines behind `PrefixRouter`, and what starts them.
+"""Ray Serve deployments: engine replicas behind `PrefixRouter`.
 
-Importing this imports ray: `mlcc.scale` and `mlcc.scale.cluster` say what to type without it.
+Importing this module imports ray; `mlcc.scale` and `mlcc.scale.cluster` raise the error that names
+the missing extra.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ from mlcc.worker.messages import Dropped
 from mlcc.worker.worker import OpenModel
 
 ENGINE, PREFILL = "mlcc-engine", "mlcc-prefill"
-"""Names of deployments."""
 _POLL_S = 1.0
 
 
 class EngineReplica:
-    """A `Replica` as Ray Serve runs it: these names are Serve's, but `generate` and `info`."""
+    """A `Replica` as a Ray Serve deployment. The method names are Serve's, except `generate` and
+    `info`."""
 
     def __init__(self, open_model: OpenModel, artifact: str, max_queue: int) -> None:
         name = serve.get_replica_context().replica_id.unique_id
         self._replica = Replica(open_model, artifact, max_queue, name)
 
     async def generate(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
-        """As `Replica` has it, but what moves goes through Ray's object store."""
+        """Stream the replies of `Replica.generate`; the state of migrating requests goes through
+        Ray's object store."""
         if isinstance(call.state, list):
             try:
                 call = replace(call, state=await call.state[0])
@@ -50,19 +52,19 @@ class EngineReplica:
             yield [await _stored(said) if isinstance(said, Handoff) else said for said in piece]
 
     async def info(self) -> ReplicaInfo:
-        """As `Replica` has it."""
+        """Return `Replica.info`."""
         return self._replica.info()
 
     async def record_routing_stats(self) -> dict[str, Any]:
-        """For the router: asked about once a second."""
+        """Return the replica's snapshot to the router. Serve asks about once a second."""
         return {SNAPSHOT: await self._replica.snapshot()}
 
     async def check_health(self) -> None:
-        """Raises what makes Serve start another in its place."""
+        """Raise MlccError if Serve should replace this replica."""
         self._replica.check()
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """For `replica_policy`."""
+        """Return the metrics of `replica_policy`."""
         stats = (await self._replica.snapshot()).stats
         return {name: float(value) for name, value in (asdict(stats) if stats else {}).items()}
 
@@ -72,8 +74,12 @@ class EngineReplica:
 
 
 async def _stored(handoff: Handoff) -> ReplicaReply:
-    """With a reference, boxed: a bare one would be resolved on its way. A full store is a loss of
-    time: what was computed stays, as the note, and is computed again."""
+    """Return the handoff with a reference into the object store, in a list: Ray would resolve a
+    bare reference on the way.
+
+    If the store is full, the state is dropped and the decoding replica computes it again from the
+    tokens.
+    """
     try:
         return replace(handoff, state=[await asyncio.to_thread(ray.put, handoff.state)])
     except RayError:
@@ -83,7 +89,7 @@ async def _stored(handoff: Handoff) -> ReplicaReply:
 def engine_application(
     open_model: OpenModel, artifact: str, scale: Scale, name: str = ENGINE
 ) -> Application:
-    """The engines alone, for who asks them through a handle."""
+    """Return the application of the engines alone, without an HTTP ingress."""
     counts: dict[str, Any] = {"num_replicas": scale.replicas}
     if scale.autoscale is not None:
         counts = {"autoscaling_config": _autoscaling(scale)}

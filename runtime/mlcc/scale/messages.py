@@ -1,4 +1,4 @@
-"""What a server's process and a replica's say to each other through Ray. Plain data, pickled."""
+"""Messages between a server process and a replica, sent through Ray. Plain data, pickled."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from mlcc.worker.messages import Accepted, Dropped, Events, Refused
 
 @dataclass(frozen=True)
 class Handoff:
-    """A request whose first token is out, as bytes for another replica
-    (`mlcc.model.kv_transfer`)."""
+    """A request after its first token, as bytes for another replica (`mlcc.model.kv_transfer`)."""
 
     state: Any
-    """The bytes, or a list with Ray's reference to them."""
+    """The bytes with the KV cache, or a list that holds Ray's reference to them."""
     tokens_only: bytes
-    """The same without what was computed."""
+    """The same without the KV cache."""
 
 
 ReplicaReply = Accepted | Refused | Events | Dropped | Handoff
-"""Of one request: the worker's own words, of which a piece of a stream holds several."""
+"""One reply to a request: the worker's messages, of which a `ReplyBatch` holds several."""
 ReplyBatch = list[ReplicaReply]
 
 
 @dataclass(frozen=True)
 class ReplicaCall:
-    """Answer this request."""
+    """A request for a replica to answer."""
 
     request: Request
     artifact: str
-    """Of which model, as `ModelText.about` has it: who runs another answers in other tokens."""
+    """Fingerprint of the model (`ModelText.about`). A replica of another artifact must not
+    answer."""
     prompt: Prompt
     avoid: tuple[str, ...] = ()
-    """Replicas that had it and lost it, or refused it."""
+    """Names of replicas that lost or refused the request."""
     prefill_only: bool = False
-    """Compute its prompt and one token, and hand it back."""
+    """Run prefill, sample one token, and hand the request back."""
     state: Any = None
-    """Go on with this of it, as `Handoff` has it; None = it begins here."""
+    """Continue from this `Handoff.state`; None = the request starts here."""
 
 
 @dataclass(frozen=True)
 class ReplicaInfo:
-    """What a replica is."""
+    """A replica's model, capacity and start-up notes."""
 
     artifact: str
     capacity: Capacity
@@ -55,14 +55,14 @@ class ReplicaInfo:
 
 @dataclass(frozen=True)
 class ReplicaSnapshot:
-    """What a replica tells of itself from time to time."""
+    """A replica's state, polled for routing."""
 
     artifact: str
     room: int
-    """Requests that run together."""
+    """Requests that can run together."""
     page_tokens: int
-    """Of one page, where all pages are alike; else 0."""
+    """Tokens of a page if all pages have the same size; else 0."""
     stats: Stats | None
-    """None = its engine has told nothing yet."""
+    """None = the engine has not reported yet."""
     hashes: bytes = b""
-    """`mlcc.engine.kv_cache.prefix_digest.prefix_digest`."""
+    """The prefix digest (`mlcc.engine.kv_cache.prefix_digest`)."""

@@ -1,5 +1,7 @@
-"""How many replicas, and what each may take. Knows no ray, so that options are checked before it is
-imported."""
+"""Options of a deployment: the number of replicas and their resources.
+
+Does not import ray, so that options are checked before ray is imported.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +12,28 @@ from mlcc.errors import InvalidRequestError
 
 @dataclass(frozen=True)
 class Scale:
-    """Of one model. Raises InvalidRequestError for numbers that cannot be."""
+    """The scaling options of one model. Raises InvalidRequestError for impossible numbers."""
 
     replicas: int = 1
     autoscale: tuple[int, int] | None = None
-    """(fewest, most); 0 = none while nobody asks. In place of `replicas`."""
+    """(minimum, maximum), in place of `replicas`. A minimum of 0 allows no replicas while there are
+    no requests."""
     prefill: int = 0
-    """Further replicas, which compute prompts alone; 0 = all do both."""
+    """Additional prefill-only replicas; 0 = every replica does prefill and decode."""
     ongoing: float = 8.0
-    """Requests that one replica should have, on the average, where their number follows that."""
+    """Autoscaling target: average number of requests per replica."""
     max_ongoing: int = 256
-    """Requests that one may have at all: the others wait at who asks."""
+    """Most requests sent to one replica; further ones wait at the caller."""
     cpus: float = 0.0
     gpus: float = 0.0
-    """Of Ray's, for each replica: where it starts it."""
+    """Ray CPUs and GPUs of each replica."""
     upscale_s: float = 5.0
     downscale_s: float = 60.0
-    """How long more or fewer must be wanted before there are."""
+    """Seconds for which more or fewer replicas must be needed before the number changes."""
     lookback_s: float = 30.0
-    """Requests are counted on the average of so long."""
+    """Window over which requests are averaged."""
     drain_s: float = 60.0
-    """How long answers may take to finish where a replica is not wanted any more."""
+    """Seconds that running requests have to finish when a replica is removed."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -45,13 +48,13 @@ class Scale:
 
     @property
     def most(self) -> int:
-        """Replicas that there may be."""
+        """Largest possible number of replicas."""
         decode = self.replicas if self.autoscale is None else self.autoscale[1]
         return decode + self.prefill
 
 
 def read_autoscale(text: str) -> tuple[int, int]:
-    """`MIN:MAX`. Raises InvalidRequestError."""
+    """Parse `MIN:MAX`. Raises InvalidRequestError."""
     least, _, most = text.partition(":")
     if not (least.isdecimal() and most.isdecimal()) or len(text) > 9:
         raise InvalidRequestError(f"--autoscale {text[:40]!r}: type MIN:MAX, as in 1:4")

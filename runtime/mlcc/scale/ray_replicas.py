@@ -1,4 +1,4 @@
-"""The port `Replicas` over a handle of Ray Serve."""
+"""The port `Replicas` on a Ray Serve deployment handle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlcc.scale.routed_engine import ReplicaLostError
 
 
 def replica_info(handle: DeploymentHandle[Any]) -> ReplicaInfo:
-    """What a replica is, once there is one; not for an event loop. Raises ReplicaLostError."""
+    """Return the info of a replica, once one is up. Blocking; raises ReplicaLostError."""
     try:
         found: ReplicaInfo = handle.info.remote().result()
         return found
@@ -24,13 +24,13 @@ def replica_info(handle: DeploymentHandle[Any]) -> ReplicaInfo:
 
 
 class ServeReplicas:
-    """Replicas of one deployment, whose router has the deployment's name."""
+    """The replicas of one deployment. Its router has the deployment's name."""
 
     def __init__(self, handle: DeploymentHandle[Any]) -> None:
         self._streaming, self._deployment = handle.options(stream=True), handle.deployment_name
 
     async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
-        """As `Replicas` has it."""
+        """Send a request through the handle; see `Replicas.call`."""
         pieces: Any = self._streaming.generate.remote(call)
         over = False
         try:
@@ -45,7 +45,7 @@ class ServeReplicas:
                 pieces.cancel()
 
     def stats(self) -> Mapping[str, Mapping[str, float]]:
-        """As `Replicas` has it."""
+        """Counters of each replica; see `Replicas.stats`."""
         return replica_stats(self._deployment).counters()
 
 

@@ -1,7 +1,7 @@
-"""A replica: the ordinary engine process, its asyncio end, and what it says to who asks.
+"""A replica: an engine process, its asyncio client, and the replies to its callers.
 
-Plain asyncio, which Ray Serve runs in a process of its own (`on_ray`). A process that ends is
-started again here, as in a server (`mlcc.worker.client`); what Ray starts again is this one.
+Plain asyncio; Ray Serve runs it in a process of its own (`deployments`). An engine process that
+ends is restarted here, as in a server (`mlcc.worker.client`); Ray restarts the replica itself.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _SNAPSHOT_TIMEOUT_S = 1.0
 
 
 class Replica:
-    """Made outside the event loop in which it then answers. Raises what `open_model` raises."""
+    """To be created outside the event loop that later uses it. Raises what `open_model` raises."""
 
     def __init__(
         self, open_model: OpenModel, artifact: str, max_queue: int, name: str = ""
     ) -> None:
-        """name: by which who asks avoids it."""
+        """`name` lets callers avoid this replica in a retry."""
         self._process = EngineProcess(open_model)
         self._client = ReplicaClient(self._process, max_queue)
         self._artifact, self._name = artifact, name
@@ -61,12 +61,12 @@ class Replica:
         self._last: EngineSnapshot | None = None
 
     def info(self) -> ReplicaInfo:
-        """What it is."""
+        """Return the model, capacity and notes."""
         return ReplicaInfo(self._artifact, self._process.capacity, self._process.notes)
 
     async def generate(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
-        """What the engine says of a request, as much at a time as has come meanwhile. A piece costs
-        a millisecond on its way through Ray, whatever is in it."""
+        """Stream the engine's replies to a request, batched: a message costs about a millisecond in
+        Ray, whatever its size."""
         if call.artifact != self._artifact:
             yield [
                 Dropped(
@@ -85,7 +85,7 @@ class Replica:
             yield piece
 
     async def snapshot(self) -> ReplicaSnapshot:
-        """What it has and does; in a long step what it told last."""
+        """Return the current snapshot; during a long step, the engine's last one."""
         self._begin()
         with suppress(asyncio.TimeoutError, MlccError):
             self._last = await asyncio.wait_for(self._client.snapshot(), _SNAPSHOT_TIMEOUT_S)
@@ -97,26 +97,27 @@ class Replica:
 
     @property
     def ready(self) -> bool:
-        """Whether an engine runs here, or will when it is first asked."""
+        """Whether an engine runs, or will start with the first request."""
         return self._client.ready or not self._begun
 
     def check(self) -> None:
-        """Raises MlccError if nothing will be answered here any more."""
+        """Raise MlccError if this replica will never answer again."""
         self._client.check_alive()
 
     def close(self) -> None:
-        """End the engine. Idempotent."""
+        """Stop the engine. Idempotent."""
         self._client.stop("the replica is shutting down")
         self._process.close()
 
     def _begin(self) -> None:
-        """In the loop in which it is first asked."""
+        """Start the client in the event loop of the first call."""
         if not self._begun:
             self._begun = True
             self._client.start()
 
     async def _replies(self, call: ReplicaCall) -> AsyncIterator[ReplicaReply]:
-        """Under a name of its own: one that was lost and comes again may find itself here."""
+        """Run the request under an id of its own: a request that was lost and retried may return to
+        this replica."""
         name, client, job = call.request.id, self._client, None
         request = replace(call.request, id=f"{name}/{next(self._numbers)}")
         try:
@@ -140,26 +141,26 @@ class Replica:
                 job.close()
 
     def _lost(self, error: MlccError) -> MlccError:
-        """What the engine died of is its own, not the request's."""
+        """Map an engine failure to ReplicaLostError: the request is not the cause."""
         if isinstance(error, EngineDiedError | BusyError):
             return ReplicaLostError(error.message, self._name)
         return error
 
 
 class ReplicaClient(WorkerClient):
-    """A `WorkerClient` that also asks for the prefix digest, and whose requests may come
-    from other engines and leave for others."""
+    """A `WorkerClient` with engine snapshots and request migration."""
 
     def __init__(self, process: EngineProcess, max_queue: int) -> None:
         super().__init__(process, max_queue)
         self._snapshot_waiters: list[asyncio.Future[EngineSnapshot]] = []
         self.migrating: dict[str, ReplicaCall] = {}
-        """Of live requests that do not begin here, or end here."""
+        """Live requests that are imported from, or exported to, another engine."""
         self.exported: dict[str, bytes] = {}
-        """Those that left, before anybody took them; they are cancelled here then."""
+        """Exported requests that have not been picked up; their local copies are being
+        cancelled."""
 
     def expect(self, name: str, call: ReplicaCall) -> None:
-        """Before a request is submitted: what is to become of it."""
+        """Register a migrating request; call it before the request is submitted."""
         if call.prefill_only or call.state is not None:
             self.migrating[name] = call
 
@@ -171,7 +172,7 @@ class ReplicaClient(WorkerClient):
             self._send(Add(request, migrated is not None))
 
     async def snapshot(self) -> EngineSnapshot:
-        """Raises BusyError while no engine runs."""
+        """Return the engine's snapshot. Raises BusyError while no engine runs."""
         self._check_running()
         future: asyncio.Future[EngineSnapshot] = asyncio.get_running_loop().create_future()
         self._snapshot_waiters.append(future)
@@ -179,7 +180,8 @@ class ReplicaClient(WorkerClient):
         return await future
 
     def _deliver(self, events: Iterable[Event]) -> None:
-        """Of one that left, what its cancelling brings is not new."""
+        """Deliver events, except text of exported requests: cancelling them flushes text that was
+        sent already."""
         exported = self.exported
         super()._deliver(
             e for e in events if e.request_id not in exported or not isinstance(e, TextDelta)
@@ -206,7 +208,8 @@ class ReplicaClient(WorkerClient):
 
 
 async def batched(replies: AsyncIterator[T]) -> AsyncIterator[list[T]]:
-    """What came while the last piece was being taken, together. Raises what `replies` raises."""
+    """Group the items that arrive while the consumer handles the previous group. Raises what
+    `replies` raises."""
     queue: asyncio.Queue[T | None] = asyncio.Queue()
 
     async def fill() -> None:

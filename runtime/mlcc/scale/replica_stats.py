@@ -1,8 +1,7 @@
-"""What the routers of this process have heard and done: for who counts it, and in the words of the
-fleet.
+"""Replica snapshots and routing counters of this process, for metrics and for the router.
 
-Beside `router.py`, whose names are not one and the same in a process: Ray Serve carries a router's
-module from process to process by its value.
+Not in `router.py`: Ray Serve pickles a router's module by value, so its globals are not shared
+within a process.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from mlcc.scale.routing import EngineStatus
 
 @dataclass
 class ReplicaStats:
-    """Of one deployment, by the names of its replicas."""
+    """Snapshots and counters of one deployment, by replica name."""
 
     snapshots: dict[str, ReplicaSnapshot] = field(default_factory=dict)
-    """What each told last."""
+    """The last snapshot of each replica."""
     routed: Counter[str] = field(default_factory=Counter)
-    """Requests that were sent to each."""
+    """Requests sent to each replica."""
     expected_hits: Counter[str] = field(default_factory=Counter)
-    """Tokens of prompts that each was hoped to have."""
+    """Prompt tokens that each replica was expected to have in its prefix cache."""
 
     def counters(self) -> dict[str, dict[str, float]]:
-        """All of it as numbers, of the replicas that are there."""
+        """Return the engine statistics and counters of the current replicas."""
         return {
             name: {
                 **(asdict(snapshot.stats) if snapshot.stats is not None else {}),
@@ -42,12 +41,12 @@ _STATS: dict[str, ReplicaStats] = {}
 
 
 def replica_stats(deployment: str) -> ReplicaStats:
-    """That of a deployment, made when it is first asked for."""
+    """Return the statistics of a deployment; created on first use."""
     return _STATS.setdefault(deployment, ReplicaStats())
 
 
 def status_of(snapshot: ReplicaSnapshot) -> EngineStatus:
-    """A replica's words in those of the fleet."""
+    """Convert a snapshot to the router's `EngineStatus`."""
     if (stats := snapshot.stats) is None:
         return EngineStatus(hashes_of(snapshot.hashes), room=snapshot.room)
     free = stats.pages_free * snapshot.page_tokens if snapshot.page_tokens else None

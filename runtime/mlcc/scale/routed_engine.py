@@ -1,9 +1,9 @@
-"""An `EngineClient` whose engine is several: each request is asked of one of them, and of another
-if that one is lost before anybody saw a part of the answer.
+"""An `EngineClient` over several replicas: sends each request to one, and to another if that one is
+lost before any output was delivered.
 
-What is known already cannot be asked again: tokens are drawn anew elsewhere, and half of one answer
-would end as another's. Such a stream ends with a typed error. Knows no ray: who the replicas are
-and which one gets a request is behind the port `Replicas`.
+After the first delivered token a retry is impossible: another replica would sample other tokens.
+Such a stream ends with a typed error. Does not import ray: the port `Replicas` hides what the
+replicas are and how one is chosen.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from mlcc.worker.messages import Dropped, Events, Refused
 log = logging.getLogger("mlcc.scale")
 
 MAX_LOST = 3
-"""Replicas that may be lost with a request. One that is there each time may be why."""
+"""Replicas that a request may lose. A request that was present each time may be the cause."""
 WAIT_S = 60.0
-"""How long a request waits for a replica of its artifact, as in an upgrade those of the other go
-one by one; and for one that hears it, as who is dead may be chosen until that is known."""
+"""Seconds that a request waits for a replica of its artifact (in a rolling upgrade they are
+replaced one by one) or for one that receives it (a dead replica may be chosen until its death is
+noticed)."""
 RETRY_S = 0.25
 
 
 class ReplicaLostError(MlccError):
-    """A replica ended, or cannot be reached, and with it what it was asked. `replica` is its name,
-    if that is known."""
+    """A replica ended or cannot be reached, and its requests are lost. `replica` is its name, if
+    known."""
 
     http_status = 503
 
@@ -46,32 +47,33 @@ class ReplicaLostError(MlccError):
         super().__init__(message, code="replica_lost")
         self.replica = replica
         self.received = True
-        """Whether it had the request, which may be why."""
+        """Whether the replica received the request, which may then be the cause."""
 
 
 class ForeignReplicaError(ReplicaLostError):
-    """A replica runs another artifact than its asker's. Nothing was lost, it is not the one."""
+    """The replica runs another artifact than the caller. Nothing was lost; another replica can
+    answer."""
 
 
 class StartingReplicaError(ReplicaLostError):
-    """A replica's engine is being started again. Nothing was lost; another may answer now."""
+    """The replica's engine is restarting. Nothing was lost; another replica can answer."""
 
 
 class Replicas(Protocol):
-    """Those who answer, wherever they are."""
+    """Port: a set of replicas that answer requests."""
 
     def call(self, call: ReplicaCall, /) -> AsyncIterator[ReplyBatch]:
-        """What one of them says, until the request's end. Whoever stops reading cancels it. Raises
-        ReplicaLostError."""
+        """Stream the replies of one replica until the request ends. Closing the stream cancels the
+        request. Raises ReplicaLostError."""
         ...
 
     def stats(self) -> Mapping[str, Mapping[str, float]]:
-        """What each told of itself last, and what was sent to it, by name."""
+        """Return the last reported statistics and routing counters, by replica name."""
         ...
 
 
 class RoutedEngine(EngineClient):
-    """One per model. `capacity` is that of each replica."""
+    """The engine client of one model. `capacity` is that of each replica."""
 
     def __init__(
         self, replicas: Replicas, capacity: Capacity, artifact: str, most_live: int
@@ -82,14 +84,14 @@ class RoutedEngine(EngineClient):
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.wait_s = WAIT_S
         self.retried = 0
-        """Requests that were asked once more of somebody else."""
+        """Requests that were sent to another replica."""
 
     @property
     def capacity(self) -> Capacity:
         return self._capacity
 
     async def counters(self) -> dict[str, Any]:
-        """Of all engines together, and of each, as they told last."""
+        """Return the last reported counters: summed, and by replica."""
         return self._sum_counters(self._replicas.stats())
 
     def _sum_counters(self, each: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
@@ -101,7 +103,7 @@ class RoutedEngine(EngineClient):
         return {"engine": dict(total) if each else None, "replicas": each}
 
     def stop(self, why: str = "the server is shutting down") -> None:
-        """Fail what still waits. Idempotent."""
+        """Fail all waiting requests. Idempotent."""
         self._die(EngineDiedError(f"{why}; the answer is lost", code="engine_died"))
         for task in self._tasks.values():
             task.cancel()
@@ -116,7 +118,7 @@ class RoutedEngine(EngineClient):
             task.cancel()
 
     async def _run_request(self, request: Request) -> None:
-        """Ask until it is answered, refused, or lost too often."""
+        """Retry until the request is answered, refused, or lost MAX_LOST times."""
         tokens, session = len(request.prompt), request.sampling_group
         beginnings = prefix_hashes(request.scope, request.prompt, self._block)
         prompt = Prompt(tokens, beginnings, session)
@@ -144,7 +146,7 @@ class RoutedEngine(EngineClient):
             log.warning("%s; it is asked once more", error)
 
     async def _try_once(self, call: ReplicaCall) -> ReplicaLostError | None:
-        """Ask one replica. Returns how it was lost, if it was."""
+        """Send the request to one replica. Returns the error if that replica was lost."""
         return await self._call(self._replicas, call)
 
     async def _call(self, replicas: Replicas, call: ReplicaCall) -> ReplicaLostError | None:
@@ -168,7 +170,7 @@ class RoutedEngine(EngineClient):
         return None
 
     def _handle_reply(self, request_id: str, reply: ReplicaReply) -> bool:
-        """Whether it is the end."""
+        """Handle one reply; return whether it ends the request."""
         if isinstance(reply, Events):
             self._deliver(reply.events)
             return any(isinstance(event, Finished) for event in reply.events)
@@ -187,7 +189,7 @@ class RoutedEngine(EngineClient):
 
 
 def _as_lost(error: MlccError) -> MlccError:
-    """What a replica's engine died of is that replica's, not the request's."""
+    """Map an engine failure to ReplicaLostError: the request is not the cause."""
     if isinstance(error, EngineDiedError | BusyError):
         return ReplicaLostError(error.message)
     return error

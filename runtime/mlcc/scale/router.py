@@ -1,7 +1,7 @@
-"""`mlcc.scale.routing` as a request router of Ray Serve (an API that Ray calls alpha).
+"""Ray Serve request router on top of `mlcc.scale.routing`. Ray calls the router API alpha.
 
-One in each process that holds a handle, in a loop of its own. What replicas tell comes through
-Serve's controller, as "routing stats", about once a second.
+There is one router in each process that holds a handle, in an event loop of its own. Replica
+snapshots arrive through Serve's controller as "routing stats", about once a second.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mlcc.scale.replica_stats import replica_stats, status_of
 from mlcc.scale.routing import Fleet
 
 SNAPSHOT = "mlcc"
-"""The key of the routing stats."""
+"""Key of the snapshot in the routing stats."""
 
 
 class PrefixRouter(RequestRouter):
-    """Sends each `ReplicaCall` where `Fleet` says, and anything else anywhere."""
+    """Routes each `ReplicaCall` by `Fleet`, and any other call to any replica."""
 
     def initialize_state(self, **kwargs: str) -> None:
         self._stats = replica_stats(kwargs["name"])
@@ -74,7 +74,8 @@ class PrefixRouter(RequestRouter):
         self._over(internal_request_id)
 
     def _among(self, call: ReplicaCall, by_name: Mapping[str, RunningReplica]) -> set[str] | None:
-        """Who may get it: none that lost it, and none of another artifact, but for want of all."""
+        """Return the candidate replicas: not in `avoid` and of the same artifact, or all if none
+        qualify."""
         fit = {
             name
             for name in by_name

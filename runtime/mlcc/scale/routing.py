@@ -1,15 +1,15 @@
-"""Which of several engines gets a request: the one that is likely to begin its answer first.
+"""Chooses the engine for a request: the one that will probably produce the first token first.
 
-What a request costs on an engine is counted in tokens to compute before its first token: those of
-its prompt that the engine has not, and a share for each request that is there already. Hits are
-looked for in what engines told of their prefix caches (`mlcc.engine.kv_cache.prefix_digest`) and
-in what was sent to them since. As the queue counts without bound and a hit only as much as the
-prompt is long, no engine is loved to death, and as each request is sent at once, none waits for a
-better one.
+The cost of a request on an engine is the number of tokens to compute before its first token: the
+prompt tokens that the engine's prefix cache does not have, plus a share for each request already
+there. Cache hits are looked up in the engines' prefix digests
+(`mlcc.engine.kv_cache.prefix_digest`) and in recently routed prompts. The queue term is unbounded
+and a hit is bounded by the prompt length, so a popular engine cannot be overloaded by hits.
+Requests are routed immediately and never wait for a better engine.
 
-Not considered is every engine, but a few that have the most of the prompt, the one with the fewest
-requests, and two at random (Mitzenmacher, 2001: of two, the less loaded), which alone remain where
-nobody told anything. Knows no ray, no clock and no network.
+Only a few candidates are compared: those with the longest cached prefix, the one with the fewest
+requests, and two random ones (power of two choices; Mitzenmacher, 2001). Before any engine has
+reported, the random ones alone. Does no I/O and reads no clock.
 """
 
 from __future__ import annotations
@@ -21,46 +21,48 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 MOST_HOLDERS = 8
-"""Engines that are looked at for what they have of a prompt."""
+"""Engines compared for their cached prefix of a prompt."""
 MOST_SESSIONS = 1 << 16
 MOST_EXPECTED = 1 << 14
-"""Hashes of an engine that it has not told of yet."""
+"""Hashes of recently routed prompts kept per engine, until it reports them."""
 EXPECTED_S = 5.0
-"""What was sent to an engine is told by it by then, or is not there."""
+"""Seconds after which a routed prompt is in the engine's digest, or not cached."""
 LOYALTY = 0.25
-"""Of a prompt's tokens: what a session's own engine is worth."""
+"""Bonus of a session's previous engine, as a share of the prompt's tokens."""
 SHARE = 0.5
-"""Of a prompt's computing, what a request that is there delays another: most of them decode."""
+"""Delay by each request already on an engine, as a share of a typical prompt: most of them
+decode."""
 _SLOWLY = 1 / 32
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is known of a request."""
+    """The properties of a request that routing uses."""
 
     tokens: int
     beginnings: Sequence[tuple[int, int]] = ()
-    """(tokens, hash), the longest last (`mlcc.engine.kv_cache.prefix_digest.prefix_hashes`)."""
+    """(tokens, hash) of each prefix, longest last
+    (`mlcc.engine.kv_cache.prefix_digest.prefixes`)."""
     session: str = ""
-    """Requests of one name had better stay together."""
+    """Requests of one session are preferably sent to one engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """What an engine told of itself."""
+    """The reported state of an engine."""
 
     hashes: frozenset[int] | set[int] = frozenset()
     live: int = 0
-    """Requests that wait or run there, whoever sent them."""
+    """Requests that wait or run there, from all senders."""
     room: int = 1
-    """Requests that run together."""
+    """Requests that can run together."""
     free_tokens: int | None = None
-    """For which it has pages; None = it did not say."""
+    """Tokens that fit into the free pages; None = unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The engine, and how many tokens of the prompt it is expected to have."""
+    """The chosen engine and the expected prefix cache hit, in tokens."""
 
     name: str
     hit: int
@@ -72,11 +74,11 @@ class _Engine:
     told: EngineStatus | None = None
     hashes: set[int] = field(default_factory=set)
     expected: OrderedDict[int, float] = field(default_factory=OrderedDict)
-    """Hashes of what was sent to it, and when."""
+    """Hashes of recently routed prompts, and the time of each."""
     own: int = 0
-    """Requests that were sent from here and have not ended."""
+    """Running requests that this router sent."""
     others: int = 0
-    """Those that others sent, when it told last."""
+    """Requests of other senders, at the last report."""
 
     @property
     def load(self) -> int:
@@ -84,23 +86,23 @@ class _Engine:
 
 
 class Fleet:
-    """All engines, as one sender sees them. `now` of its methods are seconds of one clock."""
+    """All engines, as one sender sees them. `now` is in seconds of one clock."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._engines: dict[str, _Engine] = {}
         self._names: list[str] = []
         self._holders: dict[int, dict[str, None]] = {}
-        """Who has the prompt's beginning of a hash."""
+        """Engines that have the prefix with a given hash."""
         self._sessions: OrderedDict[str, str] = OrderedDict()
         self._random = random.Random(seed)
         self._typical = 256.0
-        """Tokens that a request leaves to compute, on the average of late."""
+        """Moving average of the tokens that a request computes."""
 
     def __len__(self) -> int:
         return len(self._names)
 
     def set_engines(self, names: Collection[str]) -> None:
-        """These are there now; others are forgotten."""
+        """Set the current engines; forget all others."""
         for name in self._engines.keys() - set(names):
             engine = self._engines.pop(name)
             for told in engine.hashes | engine.expected.keys():
@@ -111,7 +113,7 @@ class Fleet:
         self._names = [*self._engines]
 
     def update(self, name: str, told: EngineStatus, now: float) -> None:
-        """What an engine tells replaces what it told before."""
+        """Replace the status of an engine."""
         engine = self._engines[name]
         for gone in engine.hashes - told.hashes:
             if gone not in engine.expected:
@@ -125,7 +127,8 @@ class Fleet:
     def choose(
         self, prompt: Prompt, now: float, among: Collection[str] | None = None
     ) -> Choice | None:
-        """Where it is sent to; None = there is nobody. `among`: only these may get it."""
+        """Choose an engine and count the request to it; None = there are no engines. `among`
+        restricts the candidates."""
         best, least = None, 0.0
         hits = self._hits(prompt, among)
         own = self._sessions.get(prompt.session) if prompt.session else None
@@ -141,7 +144,7 @@ class Fleet:
         return best
 
     def ended(self, name: str) -> None:
-        """A request that was sent there is over, however."""
+        """A request on this engine has ended, for whatever reason."""
         if (engine := self._engines.get(name)) is not None and engine.own:
             engine.own -= 1
 
@@ -178,8 +181,8 @@ class Fleet:
         return engine.own + engine.others
 
     def _cost(self, engine: _Engine, tokens: int) -> float:
-        """Tokens to compute before the first of an answer, and a penalty where pages are short:
-        somebody will have to step back, and be computed again."""
+        """Tokens to compute before the first token, plus a penalty if pages are short: some request
+        will be preempted and recomputed."""
         cost, told = tokens + SHARE * self._typical * engine.load, engine.told
         if told is not None:
             cost += self._typical * max(0, engine.load + 1 - told.room)

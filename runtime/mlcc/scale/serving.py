@@ -1,9 +1,9 @@
-"""What `mlcc serve --ray` starts in the place of an engine process: replicas on a cluster.
+"""`mlcc serve --ray`: replicas on a Ray cluster in place of one engine process.
 
-The server itself stays what it is, in the process that was started: connections, keys, limits,
-draining and the API cost no hop through Serve's HTTP proxy, which is not started: its port is the
-server's own. A cluster's Serve keeps its first starter's choice as long as it runs, so one that was
-started here ends here, or applications that are deployed later would get no proxies and no
+The HTTP server stays in the process that was started, so connections, keys, limits, draining and
+the API pass through no Serve proxy. Serve's HTTP proxy is not started; its port is the server's
+own. Serve keeps its first starter's proxy setting as long as it runs, so a Serve started here is
+also shut down here: otherwise applications deployed later would have no proxies and get no
 requests.
 """
 
@@ -25,8 +25,8 @@ from mlcc.worker.worker import OpenModel
 
 
 class RayEngine:
-    """Replicas that answer, and the cluster if it is our own. Raises MlccError, and leaves none
-    behind then."""
+    """An `EngineHandle` on Ray replicas, and on the cluster if it is a local one. Raises MlccError,
+    and leaves nothing running then."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class RayEngine:
             self.client = DisaggregatedEngine(ServeReplicas(prompts), replicas, *arguments)
 
     def start(self) -> None:
-        """Nothing: who is asked first opens the handle, in this loop."""
+        """Remember the event loop; the first request opens the handle in it."""
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
@@ -90,8 +90,8 @@ class RayEngine:
 
 @contextmanager
 def _proxyless(ends: bool) -> Iterator[None]:
-    """Ray Serve runs within it. Where it `ends`, it does unless others have proxies or applications
-    on it."""
+    """Run Ray Serve without proxies inside the context. With `ends`, shut it down afterwards unless
+    others have proxies or applications on it."""
     from ray import serve
 
     ends = ends and not serve_status().proxies

@@ -1,6 +1,6 @@
-"""The OpenAI-style HTTP server: asyncio in one process, the engine in another.
+"""The HTTP server: OpenAI-compatible and other APIs over ASGI, in one asyncio process.
 
-The engine's process and who talks to it are `mlcc.worker`'s. `adapter.py` and `app.py` are the HTTP
-side of `mlcc.service`, which answers; `serve.py` binds and
-runs it all. What requests and answers look like is in `mlcc.api`.
+`serve.py` binds the port and runs uvicorn, `app.py` builds the FastAPI application, and `asgi.py`
+connects it to `mlcc.service`, which answers the requests. Engines run in processes of
+`mlcc.worker`. The request and response formats are in `mlcc.api`.
 """

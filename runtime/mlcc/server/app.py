@@ -1,8 +1,7 @@
-"""The FastAPI application: the API's addresses, its description, and the life of its engine's
-client.
+"""The FastAPI application: routes, OpenAPI document, middleware, and the engine client's lifespan.
 
-Addresses and their description are printed from tables (`mlcc.service.http.routes`, `openapi.py`);
-what they answer is `mlcc.service`'s, and FastAPI checks no body a second time.
+Routes and their description come from tables (`mlcc.service.http.routes`, `openapi.py`).
+`mlcc.service` answers the requests; FastAPI does not validate bodies again.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ from mlcc.service.observer import Observer, Several
 from mlcc.service.service import Service
 
 PUBLIC = (HEALTH, READY)
-"""Need no key, so that whatever watches the server can ask. The description needs none either: it
-says nothing that the sources of mlcc do not."""
+"""Routes that need no API key, so that monitoring can use them. Neither does the OpenAPI document:
+it reveals nothing that mlcc's sources do not."""
 
 EXPOSED = (
     "x-request-id",
@@ -57,55 +56,55 @@ EXPOSED = (
         for of in ("requests", "tokens")
     ),
 )
-"""Headers that pages of other origins may read."""
+"""Response headers that pages of other origins may read (CORS)."""
 ABOUT = "A language model behind OpenAI's API. A field that is not built is refused by name."
 
 
 class Backend(Protocol):
-    """The models, and their life within the server's."""
+    """The models behind the application, and their lifespan."""
 
     models: Models
 
     def clients(self) -> Mapping[str, EngineClient]:
-        """The engines that there are now, by the name of their model."""
+        """Return the running engines, by model name."""
 
     def observe(self, observer: Callable[[str], Observer], /) -> None:
-        """Who hears of a model's answers, by its name. To be called before `start`."""
+        """Set the observer of each model, by its name. Call it before `start`."""
 
     async def start(self) -> None:
-        """In the event loop, before the first request."""
+        """Called in the event loop, before the first request."""
 
     async def stop(self) -> None:
-        """After the last one. Idempotent."""
+        """Called after the last request. Idempotent."""
 
 
 def create_app(
-    place: Backend,
+    backend: Backend,
     settings: Settings,
     when_ready: Callable[[], None] = lambda: None,
     more: Sequence[BaseRoute] = (),
-    traffic: DrainState | None = None,
+    drain_state: DrainState | None = None,
 ) -> FastAPI:
-    """The application. `more` are addresses beside the API's.
+    """Create the application. `more` are routes besides the API's.
 
-    Raises MlccError if the file of keys is not good, or traces cannot be sent.
+    Raises MlccError if the key file is invalid, or traces cannot be sent.
     """
-    rates, metrics = RateLimiter(), Metrics(place.clients)
-    place.observe(lambda model: Several(rates, metrics.of(model)))
+    rate_limiter, metrics = RateLimiter(), Metrics(backend.clients)
+    backend.observe(lambda model: Several(rate_limiter, metrics.of(model)))
     traces = Traces() if settings.traces else None
     file = KeyFile(settings.api_key_file) if settings.api_key_file else None
-    key = ApiKeyAuth(Keyring(settings.api_keys, file), rates)
+    key = ApiKeyAuth(Keyring(settings.api_keys, file), rate_limiter)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await place.start()
+        await backend.start()
         when_ready()
         yield
-        await place.stop()
+        await backend.stop()
         if traces is not None:
             await asyncio.to_thread(traces.close)
 
-    adapter = ServiceApp(Service(place.models, settings.bounds), settings)
+    service_app = ServiceApp(Service(backend.models, settings.bounds), settings)
     app = Api(
         title="mlcc",
         version=__version__,
@@ -118,15 +117,15 @@ def create_app(
     )
     app.router.routes.extend(more)
     for address in ADDRESSES:
-        _add(app, address, adapter, [] if address in PUBLIC else [Depends(key)])
+        _add(app, address, service_app, [] if address in PUBLIC else [Depends(key)])
     app.add_route("/docs", reference_page(app.openapi), include_in_schema=False)
     app.add_api_route(
         "/metrics", metrics.show, include_in_schema=False, dependencies=[Depends(key)]
     )
-    app.mount("/", FallbackApp(adapter, key))
+    app.mount("/", FallbackApp(service_app, key))
     app.add_exception_handler(MlccError, _refuse)
     # From the innermost to the outermost.
-    app.add_middleware(DrainGate, traffic=traffic or DrainState())
+    app.add_middleware(DrainGate, drain_state=drain_state or DrainState())
     app.add_middleware(AllowedHosts, names=settings.hosts, origins=settings.cors_origins)
     if settings.cors_origins:
         app.add_middleware(
@@ -142,10 +141,10 @@ def create_app(
 
 
 class Api(FastAPI):
-    """FastAPI with the schemas of our tables; its own come from Python classes of bodies."""
+    """FastAPI with the schemas of our tables; FastAPI's own come from Python classes."""
 
     def openapi(self) -> dict[str, Any]:
-        """The document, made once."""
+        """Return the OpenAPI document; built once."""
         if self.openapi_schema is None:
             self.openapi_schema = get_openapi(
                 title=self.title,
@@ -159,11 +158,11 @@ class Api(FastAPI):
 
 
 class FallbackApp:
-    """All that has no address of its own, refused by the service as everywhere, but after the key:
-    who has none learns of no address."""
+    """Everything without a route: the service answers 404, but only after the API key was checked,
+    so that strangers cannot probe for routes."""
 
-    def __init__(self, adapter: ServiceApp, key: ApiKeyAuth) -> None:
-        self._adapter = adapter
+    def __init__(self, service_app: ServiceApp, key: ApiKeyAuth) -> None:
+        self._service_app = service_app
         self._key = key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,12 +171,12 @@ class FallbackApp:
             return
         if path_of(scope) not in [address.path for address in PUBLIC]:
             await self._key(HttpRequest(scope))
-        await ServiceResponse(self._adapter)(scope, receive, send)
+        await ServiceResponse(self._service_app)(scope, receive, send)
 
 
-def _add(app: FastAPI, address: Address, adapter: ServiceApp, dependencies: list[Any]) -> None:
+def _add(app: FastAPI, address: Address, service_app: ServiceApp, dependencies: list[Any]) -> None:
     async def endpoint() -> HttpResponse:
-        return ServiceResponse(adapter)
+        return ServiceResponse(service_app)
 
     path = re.sub(r"\}$", ":path}", address.path)
     words = re.findall(r"\w+", address.path)
@@ -194,8 +193,7 @@ def _add(app: FastAPI, address: Address, adapter: ServiceApp, dependencies: list
 
 
 class RootPath:
-    """ASGI middleware: what a proxy has put before the paths, whether it takes that away again or
-    not."""
+    """ASGI middleware: handles a proxy's path prefix, whether the proxy strips it or not."""
 
     def __init__(self, app: ASGIApp, root: str) -> None:
         self._app = app

@@ -1,7 +1,5 @@
-"""HTTP (ASGI) round the endpoints of `mlcc.service`: bytes in, bytes out, clients that leave.
-
-What is answered is not decided here.
-"""
+"""ASGI adapter of `mlcc.service`: reads request bodies, sends responses, and cancels the work for
+clients that disconnect."""
 
 from __future__ import annotations
 
@@ -30,61 +28,59 @@ from mlcc.service.http.types import LINES_TYPE, ApiRequest, ApiResponse
 from mlcc.service.service import Service
 
 PROBE = "mlcc.probe"
-"""In a scope's `state`: bytes that mean nothing in the body that is sent, for whoever must find out
-whether its reader is still there."""
+"""Key in a scope's `state`: bytes without meaning in the response body, for testing whether the
+client still reads."""
 _EVENTS = "text/event-stream"
 _NO_LINE = b" "
-"""The space before a line of JSON, where a comment would be an event's."""
-_ALSO = ("OPTIONS", "HEAD")
-"""Methods of every address, and of those that are for GET."""
+"""A space before a line of JSON: what a comment is in server-sent events."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the server allows."""
+    """Settings of the server."""
 
     api_keys: tuple[str, ...] = ()
-    """A caller must send one of them; each is a tenant. Empty = all may ask."""
+    """Accepted API keys; each is a tenant. Empty = no key is needed."""
     max_queue: int = default("max_queue")
-    """Requests that may wait; those being answered are not counted."""
+    """Requests that may wait; running ones are not counted."""
     max_body_bytes: int = default("max_body_bytes")
     timeout_s: float = default("timeout_s")
-    """From a request's head to the end of its answer."""
+    """Seconds from the end of a request's headers to the end of its response."""
     body_s: float = 60.0
-    """A body must have come by then."""
+    """Seconds within which the body must arrive."""
     bodies: int = 16
-    """So many of the largest bodies may be in memory at once: that many bytes, in any number."""
+    """Memory for request bodies, as a multiple of max_body_bytes."""
     hosts: frozenset[str] | None = None
-    """Names that requests may be for and from; None = all."""
+    """Host names accepted in Host and Origin; None = all."""
     strict_fields: bool = False
-    """Refuse fields that nobody here knows."""
+    """Refuse unknown fields."""
     store: Path | None = None
-    """The file in which answers of /v1/responses are kept; None = in memory."""
+    """SQLite file of the response store (/v1/responses); None = in memory."""
     api_key_file: Path | None = None
     """More keys, with names and limits (`key_file.py`)."""
     cors_origins: tuple[str, ...] = ()
-    """Other origins whose pages may ask; "*" = all."""
+    """Origins whose pages may call the API; "*" = all."""
     root_path: str = ""
-    """What a proxy has put before the paths."""
+    """The path prefix of a proxy."""
     ping_s: float = 15.0
-    """A stream of events that is silent for so long says that it lives."""
+    """Seconds of silence after which an event stream gets a keepalive."""
     drain_s: float = 30.0
-    """How long running answers have to finish once the server is to end."""
+    """Seconds that running requests have to finish at shutdown."""
     adapters: tuple[AdapterEntry, ...] = ()
-    """Loaded before anything is answered."""
+    """LoRA adapters loaded before the first request."""
     lora_dir: Path | None = None
-    """The folder in which requests may have adapters loaded; None = none may."""
+    """Folder from which requests may load adapters; None = none may."""
     traces: bool = False
-    """Send spans to a collector (`traces.py`)."""
+    """Send OpenTelemetry spans to a collector (`traces.py`)."""
 
     @property
     def bounds(self) -> ServiceBounds:
-        """Those of a single request."""
+        """The bounds of a single request."""
         return ServiceBounds(self.max_body_bytes, self.timeout_s, self.strict_fields)
 
 
 class ServiceApp:
-    """An ASGI application. A client that goes away ends the work that was done for it."""
+    """ASGI application of a `Service`. Cancels a request whose client disconnects."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service = service
@@ -94,7 +90,8 @@ class ServiceApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = path_of(scope), scope["method"]
         if method == "OPTIONS" and (methods := ROUTES.methods(path)):
-            allow = ", ".join(dict.fromkeys((*methods, *_ALSO[: 2 if "GET" in methods else 1])))
+            implied = ["OPTIONS", "HEAD"] if "GET" in methods else ["OPTIONS"]
+            allow = ", ".join(dict.fromkeys((*methods, *implied)))
             return await HttpResponse(status_code=204, headers={"Allow": allow})(
                 scope, receive, send
             )
@@ -129,42 +126,42 @@ class ServiceApp:
 
 
 class ServiceResponse(HttpResponse):
-    """A response of Starlette's that is made while it is sent: the adapter's."""
+    """A Starlette response that runs the `ServiceApp` while it is sent."""
 
-    def __init__(self, adapter: ServiceApp) -> None:
+    def __init__(self, service_app: ServiceApp) -> None:
         super().__init__()
-        self._adapter = adapter
+        self._service_app = service_app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._adapter(scope, receive, send)
+        await self._service_app(scope, receive, send)
 
 
 class BodyMemory:
-    """Bytes of bodies that are held, finished or not, by all requests that are not yet answered or
-    being streamed."""
+    """Bytes of all request bodies in memory, complete or not, of requests that are not answered
+    yet."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held = 0
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
 
     def take(self, size: int) -> None:
-        """Raises BusyError if it is too much now."""
-        if self._held + size > self._most:
+        """Reserve bytes. Raises BusyError if there are not enough now."""
+        if self._used + size > self._limit:
             raise BusyError(
-                f"the requests that are being read have {self._held} bytes, and {self._most} are "
+                f"the requests that are being read have {self._used} bytes, and {self._limit} are "
                 "the most at once; try again later or allow larger ones (--max-body of "
                 "`mlcc serve`)",
                 code="bodies_full",
             )
-        self._held += size
+        self._used += size
 
     def give_back(self, size: int) -> None:
-        """Of what was taken."""
-        self._held -= size
+        """Release reserved bytes."""
+        self._used -= size
 
 
 class RequestBody:
-    """The body of one HTTP request, and then whether its client is still there."""
+    """The body of one HTTP request, and afterwards the client's connection state."""
 
     def __init__(self, http: HttpRequest, settings: Settings, memory: BodyMemory) -> None:
         self.scope = http.scope
@@ -174,11 +171,11 @@ class RequestBody:
         self._memory = memory
         self._size = 0
         self._whole = asyncio.Event()
-        """The body has been read: what comes now is about the connection."""
+        """Set once the body has been read: later messages concern the connection."""
 
     async def read(self) -> bytes:
-        """All of it, unpacked. Raises BodyTooLargeError or BusyError as soon as that is known,
-        RequestTimeoutError, or what `encodings.py` raises."""
+        """Return the decompressed body. Raises BodyTooLargeError or BusyError as soon as that is
+        known, RequestTimeoutError, or what `compression.py` raises."""
         seconds = min(self._settings.body_s, self._settings.timeout_s)
         try:
             body = await asyncio.wait_for(self._read(), seconds)
@@ -193,12 +190,12 @@ class RequestBody:
         return body
 
     def close(self) -> None:
-        """Its bytes are no longer needed. Idempotent."""
+        """Release the body's memory. Idempotent."""
         self._memory.give_back(self._size)
         self._size = 0
 
     async def disconnected(self) -> None:
-        """Returns once the client is gone; never for a request whose body nobody wanted."""
+        """Return once the client has disconnected; never if the body was not read."""
         await self._whole.wait()
         while (await self._http.receive())["type"] != "http.disconnect":
             pass
@@ -222,8 +219,8 @@ class RequestBody:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """Header lines by name, the first of each, in one pass: Starlette's own mapping looks through
-    all of them for each."""
+    """Return the headers by name, the first line of each, in one pass. Starlette's mapping scans
+    all lines for each lookup."""
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1"), value.decode("latin-1"))
@@ -242,8 +239,8 @@ async def _send(response: ApiResponse, send: Send, ping_s: float) -> None:
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": response.status, "headers": raw})
     if not isinstance(response.body, str):
-        async with Keepalive(send, ping_s if _is_events(response) else math.inf) as pulse:
+        async with Keepalive(send, ping_s if _is_events(response) else math.inf) as keepalive:
             async for line in response.body:
                 await send({"type": "http.response.body", "body": line.encode(), "more_body": True})
-                pulse.sent()
+                keepalive.sent()
     await send({"type": "http.response.body", "body": whole})

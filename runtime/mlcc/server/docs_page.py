@@ -1,7 +1,7 @@
-"""The page /docs: the OpenAPI document for people, as HTML without a script.
+"""The page /docs: the OpenAPI document as HTML without scripts.
 
-FastAPI's own pages load theirs from another host; a server on an aeroplane, and one that tells
-nobody of its visitors, cannot.
+FastAPI's own pages load scripts from another host; this one works offline and reports visitors to
+nobody.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STYLE = (
 def reference_page(
     document: Callable[[], Document],
 ) -> Page:
-    """The endpoint that shows what `document` returns."""
+    """Return the endpoint that renders what `document` returns."""
 
     async def show(request: Request) -> HTMLResponse:
         return HTMLResponse("".join(_page(document())), headers=_HEADERS)
@@ -60,7 +60,7 @@ def _page(document: Document) -> Iterator[str]:
 
 
 def _types(operation: Document) -> str:
-    """What an operation takes and gives."""
+    """Describe the request and response types of an operation."""
     body = operation.get("requestBody")
     taken = [_type(body["content"]["application/json"]["schema"])] if body else []
     given = [_type(one["schema"]) for one in operation["responses"]["200"]["content"].values()]
@@ -69,7 +69,7 @@ def _types(operation: Document) -> str:
 
 
 def _type(schema: Document) -> str:
-    """A schema in words, its names as links."""
+    """Render a schema as text, with links for names."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"<a href=#{name}>{name}</a>"

@@ -1,7 +1,8 @@
-"""The OpenAPI document, printed from the one schema: requests from `mlcc.api.schema.chat_fields`,
-answers from the classes of `mlcc.api.openai.shapes`, addresses from `mlcc.service.http.routes`.
+"""The OpenAPI document, generated from the schema tables: requests from
+`mlcc.api.schema.chat_fields`, responses from the typed dictionaries of `mlcc.api.openai.shapes`,
+routes from `mlcc.service.http.routes`.
 
-It describes and checks nothing: what is refused, and with which words, is those tables' own.
+It describes; validation and its error messages belong to those tables.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from mlcc.service.http.types import (
 
 Schema = dict[str, Any]
 SHAPES = (shapes, responses_shapes, anthropic_shapes, ollama_shapes, llamacpp_shapes)
-"""Modules whose typed dictionaries are answers."""
+"""Modules whose typed dictionaries are response types."""
 
 _NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."
 _METADATA = "Accepted; never changes an answer."
@@ -65,7 +66,7 @@ _ERRORS: Mapping[Callable[[MlccError], ApiResponse], str] = {
 
 
 def operation(address: Address) -> Schema:
-    """What OpenAPI says of one address beside its path and method."""
+    """Return the OpenAPI operation of a route."""
     found: Schema = {"responses": _responses(address)}
     if address.takes:
         body = {"application/json": {"schema": _ref(address.takes.name)}}
@@ -77,7 +78,7 @@ def operation(address: Address) -> Schema:
 
 
 def components(addresses: tuple[Address, ...]) -> dict[str, Schema]:
-    """Every schema that the operations name, by name."""
+    """Return every schema that the operations reference, by name."""
     found: dict[str, Schema] = {}
     for address in addresses:
         if address.takes:
@@ -109,7 +110,7 @@ def _ref(name: str) -> Schema:
 
 
 def _add_object(table: Object, found: dict[str, Schema]) -> None:
-    """A request's object and the objects in it."""
+    """Add a request object and its nested objects."""
     found[table.name] = {
         "type": "object",
         "properties": {field.name: _field(field) for field in table.fields},
@@ -136,7 +137,7 @@ def _objects(kind: JsonType) -> Iterator[Object]:
 
 
 def _field(field: Field) -> Schema:
-    """One field; `null` always means absent."""
+    """Return the schema of a field; `null` always means absent."""
     if field.use is Use.METADATA:
         return {"description": _METADATA}
     if field.use is Use.NOT_BUILT:
@@ -174,14 +175,14 @@ def _json_type(kind: JsonType) -> Schema:
 
 
 def _tagged(kind: Tagged, name: str) -> Schema:
-    """A table, and the value of `type` that says that it is this one."""
-    said = {"properties": {kind.key: {"enum": [name]}}}
+    """Return the schema of one variant, with its discriminator value."""
+    discriminator = {"properties": {kind.key: {"enum": [name]}}}
     must = {} if name == kind.default else {"required": [kind.key]}
-    return {"allOf": [_ref(kind.kinds[name].name), {**said, **must}]}
+    return {"allOf": [_ref(kind.kinds[name].name), {**discriminator, **must}]}
 
 
 def _any_of(*choices: Schema) -> Schema:
-    """One of several, written flat."""
+    """Return a flattened `anyOf`."""
     flat = [inner for one in choices for inner in (one["anyOf"] if [*one] == ["anyOf"] else [one])]
     return flat[0] if len(flat) == 1 else {"anyOf": flat}
 
@@ -197,7 +198,7 @@ def _typed_dict(shape: Any) -> Schema:
 
 
 def _annotation(hint: Any) -> Schema:
-    """A Python type, as the shapes use them."""
+    """Convert a Python type annotation of a response type."""
     origin = get_origin(hint)
     if origin is Literal:
         return {"enum": [*get_args(hint)]}

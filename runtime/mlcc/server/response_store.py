@@ -1,8 +1,8 @@
-"""Answers of /v1/responses that are kept in a file (SQLite), so that they outlive the server.
+"""Response store in a SQLite file: stored responses of /v1/responses survive a restart.
 
-All of it runs in one thread beside the event loop. Each tenant has a share, and what is older than
-OpenAI keeps answers goes. A key of `--api-key` is known by its number only, which is another key's
-after the next start: in the file it is known by what scrypt makes of it.
+All database access runs in one thread beside the event loop. Each tenant has a quota, and responses
+expire after the time that OpenAI keeps them. Keys of `--api-key` are known to the server by number
+only, and numbers change between starts; the file stores a scrypt hash of the key instead.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from mlcc.service.response_store.store import Share
 
 log = logging.getLogger("mlcc.server")
 SHARE = Share(256 << 20, 10_000)
-"""Of each tenant."""
-MOST_SECONDS = 30 * 24 * 3600.0
+"""Quota of each tenant."""
+MAX_AGE_S = 30 * 24 * 3600.0
 _APPLICATION, _VERSION = 0x6D6C6363, 1
-"""What says that a file is one of these: "mlcc"."""
+"""SQLite application id ("mlcc") and schema version of these files."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS about (salt BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (
@@ -35,12 +35,12 @@ CREATE TABLE IF NOT EXISTS answers (
     PRIMARY KEY (tenant, name));
 CREATE INDEX IF NOT EXISTS by_age ON answers (tenant, at);
 """
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
 class SqliteResponseStore:
-    """A `mlcc.service.response_store.store.Kept`. Raises MlccError for a file that is no such
-    file; one that cannot be written later is said in the log, and the answer given all the same."""
+    """Implements `mlcc.service.response_store.store`'s port. Raises MlccError for a file that is no
+    response store. A failed write is logged, and the response is sent all the same."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class SqliteResponseStore:
         self._path, self._share, self._now = path, share, now
         self._thread = ThreadPoolExecutor(1, "mlcc-kept")
         try:
-            self._db = self._thread.submit(_opened, path).result()
+            self._db = self._thread.submit(_open_database, path).result()
             salt = self._thread.submit(_salt, self._db).result()
         except (sqlite3.Error, OSError) as error:
             self._thread.shutdown()
@@ -62,7 +62,7 @@ class SqliteResponseStore:
         self._owners = {f"key {n + 1}": _owner(key, salt) for n, key in enumerate(api_keys)}
 
     async def put(self, tenant: str, name: str, text: str) -> None:
-        """Keep it; the oldest of the tenant's make room."""
+        """Store a response; evicts the tenant's oldest ones if needed."""
         data = zlib.compress(text.encode(), 1)
         if len(data) > self._share.bytes:
             return
@@ -72,7 +72,8 @@ class SqliteResponseStore:
             log.warning("an answer is not kept in %s: %s", self._path, error)
 
     async def get(self, tenant: str, name: str) -> str | None:
-        """The text, if it is there and the tenant's. Raises MlccError if that cannot be told."""
+        """Return a tenant's stored response; None = there is none. Raises MlccError if the file
+        cannot be read."""
         try:
             found = await self._run(self._get, self._owner(tenant), name)
         except sqlite3.Error as error:
@@ -80,18 +81,18 @@ class SqliteResponseStore:
         return None if found is None else zlib.decompress(found).decode()
 
     async def delete(self, tenant: str, name: str) -> bool:
-        """Whether it was there. Raises MlccError if that cannot be told."""
+        """Return whether it existed. Raises MlccError if the file cannot be read."""
         try:
             return await self._run(self._delete, self._owner(tenant), name)
         except sqlite3.Error as error:
             raise self._failed(error) from None
 
     def close(self) -> None:
-        """What was put is in the file. Idempotent."""
+        """Flush and close the file. Idempotent."""
         self._thread.submit(self._db.close)
         self._thread.shutdown()
 
-    async def _run(self, work: Callable[..., Made], *arguments: Any) -> Made:
+    async def _run(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def _owner(self, tenant: str) -> str:
@@ -100,7 +101,7 @@ class SqliteResponseStore:
     def _put(self, owner: str, name: str, data: bytes) -> None:
         now = self._now()
         with self._db as db:
-            db.execute("DELETE FROM answers WHERE at < ?", (now - MOST_SECONDS,))
+            db.execute("DELETE FROM answers WHERE at < ?", (now - MAX_AGE_S,))
             db.execute("REPLACE INTO answers VALUES (?, ?, ?, ?)", (owner, name, now, data))
             sizes = db.execute(
                 "SELECT name, length(text) FROM answers WHERE tenant = ? ORDER BY at DESC, name",
@@ -116,7 +117,7 @@ class SqliteResponseStore:
     def _get(self, owner: str, name: str) -> bytes | None:
         row = self._db.execute(
             "SELECT text FROM answers WHERE tenant = ? AND name = ? AND at >= ?",
-            (owner, name, self._now() - MOST_SECONDS),
+            (owner, name, self._now() - MAX_AGE_S),
         ).fetchone()
         return None if row is None else bytes(row[0])
 
@@ -131,8 +132,8 @@ class SqliteResponseStore:
         )
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    """Readable by its owner only: conversations are in it."""
+def _open_database(path: Path) -> sqlite3.Connection:
+    """Open or create the file, readable by its owner only: it contains conversations."""
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     db = sqlite3.connect(path, timeout=10)
     application = db.execute("PRAGMA application_id").fetchone()[0]
@@ -158,6 +159,6 @@ def _salt(db: sqlite3.Connection) -> bytes:
 
 
 def _owner(key: str, salt: bytes) -> str:
-    """A key that cannot be read from the file."""
+    """Return a hash of the key from which the key cannot be recovered."""
     made = hashlib.scrypt(key.encode("utf-8", "surrogateescape"), salt=salt, n=2**14, r=8, p=1)
     return f"key {made[:24].hex()}"

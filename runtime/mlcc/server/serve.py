@@ -1,4 +1,4 @@
-"""Binds the port, starts the engine's process, runs uvicorn, and leaves nothing behind."""
+"""Binds the port, starts the engine, and runs uvicorn until a signal ends it."""
 
 from __future__ import annotations
 
@@ -66,25 +66,25 @@ def serve(
     aliases: Sequence[str] = (),
     begin: StartEngine = LocalEngine,
 ) -> None:
-    """Serve until Ctrl-C, or until SIGTERM and the end of what is in hand then. `when_ready` gets
-    the URL and what there is room for, `note` what to know of the model.
+    """Serve one model until Ctrl-C, or until SIGTERM and the end of running requests.
 
-    `more` are addresses beside the API's. `begin` starts what answers. Raises MlccError in one line
-    if the port cannot be bound or the model not be loaded.
+    `when_ready` gets the URL and the engine's capacity, `note` gets messages about the model.
+    `more` are routes besides the API's. `begin` starts the engine. Raises MlccError in one line if
+    the port cannot be bound or the model cannot be loaded.
     """
     with ExitStack() as stack:
         listener = stack.enter_context(closing(bind(host, port)))
         stack.enter_context(_terminate_politely())
-        kept = _kept(settings, stack)
+        store = _response_store(settings, stack)
         text, prompts = open_text(), stack.enter_context(closing(PromptPool(open_text)))
         engine = stack.enter_context(closing(begin(open_model, settings)))
         for line in engine.notes:
             note(line)
         url = _url(host, listener.getsockname()[1], settings.root_path, tls)
-        place = SingleModelBackend(engine, text, prompts, settings, aliases, kept)
-        ready, traffic = partial(when_ready, url, engine.capacity), DrainState()
-        app = create_app(place, settings, ready, more, traffic)
-        drain = partial(traffic.drain, settings.drain_s)
+        backend = SingleModelBackend(engine, text, prompts, settings, aliases, store)
+        ready, drain_state = partial(when_ready, url, engine.capacity), DrainState()
+        app = create_app(backend, settings, ready, more, drain_state)
+        drain = partial(drain_state.drain, settings.drain_s)
         _Server(_config(app, limits, tls), engine.stop_soon, drain).run(sockets=[listener])
 
 
@@ -100,23 +100,26 @@ def serve_models(
     limits: ConnectionLimits = DEFAULT_LIMITS,
     tls: Tls | None = None,
 ) -> None:
-    """Serve several models until Ctrl-C or SIGTERM, each loaded when it is first asked.
+    """Serve several models until Ctrl-C or SIGTERM; each is loaded by its first request.
 
     `budgets` are bytes by device. Raises MlccError if the port cannot be bound.
     """
     with ExitStack() as stack:
         listener = stack.enter_context(closing(bind(host, port)))
         stack.enter_context(_terminate_politely())
-        kept = _kept(settings, stack)
+        store = _response_store(settings, stack)
         url = _url(host, listener.getsockname()[1], settings.root_path, tls)
-        place, traffic = ModelPoolBackend(sources, budgets, settings, note, kept), DrainState()
-        app = create_app(place, settings, partial(when_ready, url), more, traffic)
-        drain = partial(traffic.drain, settings.drain_s)
-        _Server(_config(app, limits, tls), place.stop_soon, drain).run(sockets=[listener])
+        backend, drain_state = (
+            ModelPoolBackend(sources, budgets, settings, note, store),
+            DrainState(),
+        )
+        app = create_app(backend, settings, partial(when_ready, url), more, drain_state)
+        drain = partial(drain_state.drain, settings.drain_s)
+        _Server(_config(app, limits, tls), backend.stop_soon, drain).run(sockets=[listener])
 
 
-def _kept(settings: Settings, stack: ExitStack) -> SqliteResponseStore | None:
-    """Where answers are kept, if a file was given; None = in memory."""
+def _response_store(settings: Settings, stack: ExitStack) -> SqliteResponseStore | None:
+    """Open the response store's file, if one was given; None = responses are stored in memory."""
     if settings.store is None:
         return None
     return stack.enter_context(closing(SqliteResponseStore(settings.store, settings.api_keys)))
@@ -131,7 +134,7 @@ def serve_page(
     limits: ConnectionLimits = DEFAULT_LIMITS,
     tls: Tls | None = None,
 ) -> None:
-    """Serve the chat page and a model for browsers until Ctrl-C or SIGTERM; no engine runs here.
+    """Serve the chat page and a model for browsers until Ctrl-C or SIGTERM. No engine runs here.
 
     Raises MlccError in one line if there is no page, or the model is not for browsers.
     """
@@ -143,14 +146,14 @@ def serve_page(
 
 @dataclass(frozen=True)
 class Tls:
-    """A certificate, with the chain behind it, and its key: files in PEM."""
+    """A certificate chain and its private key: PEM files."""
 
     certfile: Path
     keyfile: Path | None = None
-    """None = it is in the other file."""
+    """None = the key is in `certfile`."""
 
     def check(self) -> None:
-        """Raises MlccError for files that cannot be used together."""
+        """Raise MlccError if the files cannot be used together."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(self.certfile, self.keyfile, password="")
@@ -163,8 +166,9 @@ class Tls:
 
 
 def _config(app: Starlette, limits: ConnectionLimits, tls: Tls | None) -> Config:
-    """What is the same for both. One event loop and one protocol, whatever else is installed: the
-    limits are theirs. Warnings would let each stranger write into the log."""
+    """uvicorn's configuration. The event loop and protocol are fixed, whatever else is installed,
+    because the connection limits are implemented in them. Warnings are off: they would let
+    strangers fill the log."""
     return Config(
         app,
         replace(limits, connections=affordable_connections(limits.connections)),
@@ -187,8 +191,8 @@ Drain = Callable[[], Coroutine[Any, Any, bool]]
 
 
 class _Server(uvicorn.Server):
-    """Ends open streams at Ctrl-C, instead of waiting for their answers; at SIGTERM, waits for what
-    `drain` waits for. Whatever signal comes then, ends it at once."""
+    """At Ctrl-C, closes open streams instead of waiting for them. At SIGTERM, drains first; another
+    signal then ends it at once."""
 
     def __init__(
         self,
@@ -197,7 +201,7 @@ class _Server(uvicorn.Server):
         drain: Drain | None = None,
     ) -> None:
         super().__init__(config)
-        self._seldom = config.seldom
+        self._log_throttle = config.log_throttle
         self._at_exit = at_exit
         self._drain = drain
         self._draining: asyncio.Task[None] | None = None
@@ -206,12 +210,13 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        note_accept_errors(self._loop, self._seldom)
+        note_accept_errors(self._loop, self._log_throttle)
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The last signal that counts ends it within seconds, and is raised again when that is
-        done. Another one changes nothing: uvicorn would leave its own tasks lying, and say so."""
+        """The last signal that counts ends the server within seconds and is raised again
+        afterwards. Further ones are ignored: uvicorn would leave its own tasks running, and report
+        that."""
         if sig == signal.SIGTERM and self._drain is not None and self._loop is not None:
             drain, self._drain = self._drain, None  # at once: a signal may interrupt this function
             self._loop.call_soon_threadsafe(self._begin_drain, drain)
@@ -234,7 +239,8 @@ class _Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, bound before the model is loaded so that a taken port is said at once."""
+    """Return a listening socket. It is bound before the model is loaded, so that a taken port is
+    reported at once."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         # With its protocol named, or asyncio leaves Nagle's algorithm on: 41 ms an answer.
@@ -261,14 +267,14 @@ def _bind_words(host: str, port: int, error: OSError) -> str:
 
 
 def _url(host: str, port: int, root: str, tls: Tls | None) -> str:
-    place = f"[{host}]" if ":" in host else host
-    return f"{'https' if tls else 'http'}://{place}:{port}{root}"
+    backend = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{backend}:{port}{root}"
 
 
 @contextmanager
 def _terminate_politely() -> Iterator[None]:
-    """SIGTERM, before there is a server to drain, unwinds the stack, so that the engine's process
-    is stopped on the way out."""
+    """Let SIGTERM unwind the stack while there is no server to drain yet, so that the engine's
+    process is stopped."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

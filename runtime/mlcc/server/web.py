@@ -1,8 +1,9 @@
-"""The chat page: at / over the server's own engine, at /web/ with a model that runs in the
-visitor's browser and lies beside it at /web/model/.
+"""The chat page: at / on top of this server's engine, or at /web/ with a model that runs in the
+visitor's browser and is served at /web/model/.
 
-Files of two fixed lists (`listed.py`): what the page's folder holds, and what the model's manifest
-names. The one answer that is made here is site.json, which tells the page what there is to ask.
+Only files of two fixed lists are served (`static_files.py`): the page's folder, and the files that
+the model's manifest names. The only generated response is site.json, which tells the page which API
+and model exist.
 """
 
 from __future__ import annotations
@@ -32,17 +33,18 @@ TARGET = "webgpu"
 PAGE_URL = "/web/"
 
 _WHEEL = "mlcc_web"
-"""The package that brings the page built."""
+"""The package that contains the built page."""
 _IN_CLONE = Path(__file__).resolve().parents[3] / "web" / "dist" / "page"
 
 
 def is_for_browsers(model: str) -> bool:
-    """Whether it is a compiled model that browsers run. Raises ArtifactError if it is damaged."""
+    """Return whether this is a compiled model for browsers. Raises ArtifactError if it is
+    damaged."""
     return is_compiled(model) and _manifest(Path(model)).target.name == TARGET
 
 
 def page_folder() -> Path:
-    """The built page. Raises UnsupportedError if there is none."""
+    """Return the folder of the built page. Raises UnsupportedError if there is none."""
     wheel = find_spec(_WHEEL)
     found = wheel.submodule_search_locations if wheel else None
     for folder in (*(Path(place) / "page" for place in found or ()), _IN_CLONE):
@@ -55,7 +57,8 @@ def page_folder() -> Path:
 
 
 def model_files(folder: Path) -> dict[str, Path]:
-    """What the page may fetch of a model. Raises ArtifactError if it is not for a browser."""
+    """Return the files of a model that the page may fetch. Raises ArtifactError if it is not for
+    browsers."""
     manifest = _manifest(folder)
     if manifest.target.name != TARGET:
         raise ArtifactError(
@@ -67,7 +70,7 @@ def model_files(folder: Path) -> dict[str, Path]:
 
 
 def page_files(folder: Path) -> dict[str, Path]:
-    """The page, whose address without a name is its index."""
+    """Return the page's files by name; the empty name is the index."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     files = {name: path for name, path in found.items() if path.is_file()}
     return {"": files[INDEX], **files}
@@ -75,22 +78,22 @@ def page_files(folder: Path) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class Site:
-    """What a page is told of the server, by addresses relative to its own; None = there is none."""
+    """Content of site.json: URLs relative to the page; None = absent."""
 
     api: str | None
-    """Where the API's /v1 stands."""
+    """URL under which /v1 is found."""
     model: str | None
-    """The folder of a model for the visitor's GPU."""
+    """Folder of a model for the visitor's GPU."""
 
     async def answer(self, request: Request) -> Response:
-        """site.json."""
+        """Endpoint of site.json."""
         return JSONResponse({"api": self.api, "model": self.model}, headers=headers("site.json"))
 
 
 def page_routes(page: Path, model: Path | None = None) -> list[BaseRoute]:
-    """The page at / over the API's engine, and with a model for browsers at /web/ as well. To stand
-    before the API's addresses. Raises ArtifactError."""
-    files = StaticFiles(page_files(page), packs=True, elsewhere=model is not None)
+    """Return the routes of the page at / for this server's API and, with a model for browsers, at
+    /web/ too. They go before the API's routes. Raises ArtifactError."""
+    files = StaticFiles(page_files(page), gzip_code=True, remote_models=model is not None)
     site = Site("./", "web/model/" if model else None)
     routes: list[BaseRoute] = [Route("/site.json", site.answer)]
     routes += [_at_root(files, name) for name in sorted({_first(name) for name in files.files})]
@@ -98,18 +101,18 @@ def page_routes(page: Path, model: Path | None = None) -> list[BaseRoute]:
 
 
 def web_routes(page: Path, model: Path, api: str | None = None) -> list[BaseRoute]:
-    """The page at /web/ and its model; `api` is where an API is, seen from there. Raises
-    ArtifactError."""
+    """Return the routes of the page at /web/ and its model; `api` is the API's URL relative to the
+    page. Raises ArtifactError."""
     return [
         Route("/web", _to_page),
         Route("/web/site.json", Site(api, "model/").answer),
         Route("/web/model/{name:path}", StaticFiles(model_files(model)).answer),
-        Route("/web/{name:path}", StaticFiles(page_files(page), packs=True).answer),
+        Route("/web/{name:path}", StaticFiles(page_files(page), gzip_code=True).answer),
     ]
 
 
 def no_page_routes(why: str) -> list[BaseRoute]:
-    """What / says where the page could be and is not installed, as a person reads it."""
+    """Return routes that explain why there is no page at /."""
 
     async def answer(request: Request) -> Response:
         words = f"mlcc answers at /v1 and is described at /docs. {why[:1].upper()}{why[1:]}.\n"
@@ -119,18 +122,18 @@ def no_page_routes(why: str) -> list[BaseRoute]:
 
 
 def no_web_routes() -> list[BaseRoute]:
-    """What /web says on a server without a model for browsers."""
+    """Return routes for /web on a server without a model for browsers."""
     return [Route("/web", _no_page), Route("/web/{name:path}", _no_page)]
 
 
 def _first(name: str) -> str:
-    """The folder at the root that a file is in, with its slash, or the file."""
+    """Return the top-level folder of a file with its slash, or the file's name."""
     folder, slash, _ = name.partition("/")
     return folder + slash
 
 
 def _at_root(files: StaticFiles, first: str) -> Route:
-    """A file at the root, or all of a folder there, leaving every other address to the API."""
+    """Return the route of a top-level file or folder; all other paths are left to the API."""
 
     async def answer(request: Request) -> Response:
         return await files.send(request, first + request.path_params.get("rest", ""))
@@ -143,8 +146,8 @@ def create_page_app(
     when_ready: Callable[[], None] = lambda: None,
     hosts: frozenset[str] | None = None,
 ) -> Starlette:
-    """The page and its model without an API: that is in each visitor's tab. `hosts` are the names
-    to answer to, None = all."""
+    """Create an application with the page and its model, without an API: the model runs in the
+    visitor's tab. `hosts` are the accepted host names, None = all."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

@@ -1,5 +1,6 @@
-"""An engine with a thread of its own, and how others talk to it.
+"""Runs an engine in a thread or process of its own, and talks to it.
 
-`worker.py` is what that thread does, `messages.py` what is said, `process.py` and `thread.py` give
-it a process or a thread of this one, and `client.py` is the asyncio end. Knows no HTTP.
+`worker.py` is the engine loop, `messages.py` its protocol. `process.py` and `thread.py` run the
+loop in a process or in a thread of this process; `client.py` is the asyncio client. Does not know
+HTTP.
 """

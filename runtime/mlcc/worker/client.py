@@ -1,7 +1,7 @@
-"""The engine's process as seen from asyncio. Who waits for what is
-`mlcc.service.jobs.engine_client`'s.
+"""Asyncio client of an engine in another process or thread. The bookkeeping of requests is in
+`mlcc.service.jobs.engine_client`.
 
-Two threads move messages, so that neither a busy engine nor a long prompt holds up the event loop.
+Two threads move messages, so that neither a busy engine nor a long prompt blocks the event loop.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ log = logging.getLogger("mlcc.server")
 T = TypeVar("T")
 _STATS_TIMEOUT_S = 5.0
 MAX_LOST = 1
-"""Engines that may end with a request that none began to answer. One that is there each time may be
-why."""
+"""Engines that may end while they hold a request that has no output yet. A request that is present
+each time may be the cause."""
 
 
 class RunningEngine(Protocol):
-    """A running engine: `mlcc.worker.process`, or a thread (`mlcc.worker.thread`)."""
+    """A running engine: a process (`mlcc.worker.process`) or a thread (`mlcc.worker.thread`)."""
 
     capacity: Capacity
     can_restart: bool
-    """Whether it can be started again."""
+    """Whether `restart` can start it again."""
 
     def send(self, command: Command, /) -> None: ...
 
@@ -63,10 +63,11 @@ class RunningEngine(Protocol):
 
 
 class WorkerClient(EngineClient):
-    """One per model. `start` in the event loop; everything but the threads runs in that loop.
+    """One per model. Call `start` in the event loop; everything except the two threads runs in that
+    loop.
 
-    An engine whose process ends is started again, if it can be. Answers of which a part is known
-    are lost with it; the other requests are kept and asked of the next one, once.
+    If the engine process ends, it is restarted if possible. Requests with partial output fail; the
+    others are sent to the new engine, once.
     """
 
     def __init__(
@@ -76,13 +77,14 @@ class WorkerClient(EngineClient):
         advice: str = "Start `mlcc serve` again",
         adapters: Iterable[AdapterEntry] = (),
     ) -> None:
-        """advice: what to do once the engine is gone for good. adapters: those that it has."""
+        """`advice`: what the user should do once the engine is gone for good. `adapters`: the LoRA
+        adapters that it has loaded."""
         super().__init__(max_queue + process.capacity.max_batch)
         self._advice = advice
         self._process = process
         self._stats_waiters: list[asyncio.Future[Stats | None]] = []
         self._outbox: SimpleQueue[Command | None] | None = None
-        """To the engine that runs; None = none does."""
+        """Queue to the running engine; None = no engine runs."""
         self._lora = LoraClient(self._send, {entry.name: entry for entry in adapters})
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
@@ -97,7 +99,7 @@ class WorkerClient(EngineClient):
         return self.dead is None and self._outbox is not None
 
     def start(self) -> None:
-        """Begin to move messages. Needs a running event loop."""
+        """Start the threads. Needs a running event loop."""
         self._loop = asyncio.get_running_loop()
         self._outbox = SimpleQueue()
         Thread(
@@ -105,12 +107,12 @@ class WorkerClient(EngineClient):
         ).start()
 
     def stop_soon(self) -> None:
-        """`stop` for signal handlers and other threads."""
+        """`stop`, for signal handlers and other threads."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.stop)
 
     def stop(self, why: str = "the server is shutting down") -> None:
-        """Fail what is still waiting; the process is its owner's to close. Idempotent."""
+        """Fail all waiting requests; the owner closes the process. Idempotent."""
         self._stopped = True
         self._die(self._died_error(MlccError(why)))
         self._send(None)
@@ -128,13 +130,13 @@ class WorkerClient(EngineClient):
         await self._lora.unload(name)
 
     def _check_running(self) -> None:
-        """Raises BusyError while there is no engine to be told, `dead` if there will be none."""
+        """Raise BusyError while the engine restarts, or `dead` if it will not come back."""
         self.check_alive()
         if self._outbox is None:
             raise BusyError("the engine is being started; try again soon", code="engine_starting")
 
     async def counters(self) -> dict[str, Any]:
-        """The engine's counters, None if it is in a long step or being started again."""
+        """Return the engine's counters; None if it is in a long step or restarting."""
         self.check_alive()
         if self._outbox is None:
             return {"engine": None}
@@ -163,7 +165,7 @@ class WorkerClient(EngineClient):
         self._lora.engine_lost(error)
 
     def _finish_stats_waiters(self, error: MlccError | None = None) -> None:
-        """Nobody else will answer who asks for counters."""
+        """Complete the pending `counters` calls: no reply will come."""
         waiters, self._stats_waiters = self._stats_waiters, []
         for future in waiters:
             if future.done():
@@ -174,8 +176,8 @@ class WorkerClient(EngineClient):
                 future.set_exception(error)
 
     def _supervise(self, outbox: SimpleQueue[Command | None]) -> None:
-        """A thread: one engine after another, each with an outbox of its own, so that what was
-        said to one is never said to the next."""
+        """Thread: run one engine after another. Each has its own outbox, so that no command reaches
+        the wrong engine."""
         restart = True
         while restart:
             writer = Thread(target=self._write, args=(outbox,), name="to-engine", daemon=True)
@@ -194,7 +196,7 @@ class WorkerClient(EngineClient):
                 self._process.send(command)
 
     def _read(self) -> MlccError:
-        """Hand on all that an engine says. Returns why it says no more."""
+        """Forward all replies to the event loop. Returns the reason once there are no more."""
         failed: MlccError | None = None
         try:
             while True:
@@ -238,7 +240,8 @@ class WorkerClient(EngineClient):
             self._fail(reply.error)
 
     def _engine_lost(self, error: MlccError) -> None:
-        """The engine is gone. Nobody may be asking: the log must say it too."""
+        """The engine has ended. This is also logged, because there may be no waiting request to
+        report it to."""
         self._outbox = None
         if self._stopped:
             return
@@ -258,14 +261,14 @@ class WorkerClient(EngineClient):
         )  # fmt: skip
 
     def _restart_failed(self, error: MlccError) -> None:
-        """It does not start. It is tried again, but nobody is to wait for that."""
+        """A restart failed. Further attempts follow, but waiting requests fail now."""
         if not self._stopped:
             log.error("the engine does not start: %s; it is tried again", error)
             self.dead = None  # of several reasons the last is told
             self._die(self._died_error(error))
 
     def _engine_restarted(self, outbox: SimpleQueue[Command | None]) -> None:
-        """There is an engine again: it is asked what the last one did not begin."""
+        """A new engine runs: send it the requests without output."""
         if self._stopped:
             return
         log.warning("the engine is back; %d requests waited for it", len(self._owners))

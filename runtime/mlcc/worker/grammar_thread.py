@@ -1,4 +1,4 @@
-"""Grammars of new requests, read in a thread beside the engine's, which goes on with its steps."""
+"""Compiles the grammars of new requests in a thread, while the engine thread continues stepping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlcc.errors import MlccError
 
 
 class GrammarThread:
-    """Belongs to the engine's thread; the one beside it starts with the first grammar."""
+    """Owned by the engine thread; the grammar thread starts with the first grammar."""
 
     def __init__(self, grammars: Grammars | None) -> None:
         self._grammars = grammars
@@ -22,34 +22,34 @@ class GrammarThread:
 
     @property
     def available(self) -> bool:
-        """Whether there is anything that reads grammars."""
+        """Whether there is a grammar backend."""
         return self._grammars is not None
 
     @property
     def busy(self) -> bool:
-        """Whether `completed` has something to give, now or soon."""
+        """Whether grammars are being compiled or wait in `completed`."""
         return bool(self._pending)
 
     def open(self, request: Request) -> None:
-        """Read the grammar of a request, which waits for it."""
+        """Start compiling the grammar of a request."""
         assert self._grammars is not None and request.structure is not None
         future = self._thread.submit(self._grammars.open, request.structure)
         self._pending[request.id] = request, future
 
     def completed(self) -> Iterator[tuple[Request, Grammar | MlccError]]:
-        """Those that are ready, or were refused."""
+        """Yield the requests whose grammar is ready or was refused."""
         for request, future in [*self._pending.values()]:
             if future.done():
                 del self._pending[request.id]
                 yield request, _outcome(future)
 
     def cancel(self, request_id: str) -> None:
-        """Nobody waits for it any more. What is being read is read to its end."""
+        """Drop a request. A compilation that has started runs to its end."""
         if entry := self._pending.pop(request_id, None):
             entry[1].cancel()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop compiling."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

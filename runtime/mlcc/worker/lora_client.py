@@ -1,6 +1,5 @@
-"""The adapters of an engine in another thread or process, as asyncio sees them: who asked for what,
-and what an engine that is started again has to load again.
-"""
+"""LoRA adapters of an engine in another thread or process, for asyncio: pending loads and unloads,
+and the adapters to load again after a restart."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ log = logging.getLogger("mlcc.server")
 
 
 class EngineConnection(Protocol):
-    """An engine that nobody listens to yet."""
+    """The blocking connection to an engine, before a client uses it."""
 
     def send(self, command: Command, /) -> None: ...
 
@@ -36,7 +35,7 @@ class EngineConnection(Protocol):
 
 
 def load_initial_adapters(engine: EngineConnection, entries: Iterable[AdapterEntry]) -> None:
-    """Load adapters before anything is asked. Raises what is wrong with the first that is."""
+    """Load adapters before the first request. Raises the error of the first one that fails."""
     for entry in entries:
         engine.send(LoadAdapter(entry.name, entry.folder))
         reply = engine.receive()
@@ -46,17 +45,17 @@ def load_initial_adapters(engine: EngineConnection, entries: Iterable[AdapterEnt
 
 @dataclass
 class LoraClient:
-    """All of it runs in the event loop. The engine answers in the order in which it is asked."""
+    """All methods run in the event loop. The engine replies in the order of the commands."""
 
     send: Callable[[Command], None]
     loaded: dict[str, AdapterEntry] = field(default_factory=dict)
-    """Those that requests may name."""
+    """Adapters that requests may name."""
     _waiters: deque[asyncio.Future[None]] = field(default_factory=deque)
-    """Who waits for each answer that is to come."""
+    """The future of each pending reply, in order."""
     _loading: set[str] = field(default_factory=set)
 
     async def load(self, entry: AdapterEntry, in_place: bool) -> None:
-        """Raises what is wrong with the folder."""
+        """Load an adapter. Raises what is wrong with the folder."""
         if entry.name in self._loading:
             raise InvalidRequestError(
                 f"an adapter '{entry.name}' is being loaded; wait for that",
@@ -78,7 +77,7 @@ class LoraClient:
         await asyncio.shield(self._request(UnloadAdapter(name)))
 
     def done(self, reply: AdapterDone) -> None:
-        """The engine has answered the one who asked first."""
+        """Complete the oldest pending command."""
         future = self._waiters.popleft()
         if future.done():  # whoever asked has gone
             if reply.error is not None:
@@ -89,14 +88,14 @@ class LoraClient:
             future.set_result(None)
 
     def engine_lost(self, error: MlccError) -> None:
-        """The engine is gone, and its adapters with it."""
+        """Fail all pending commands: the engine is gone, with its adapters."""
         waiters, self._waiters = self._waiters, deque()
         for future in waiters:
             if not future.done():
                 future.set_exception(error)
 
     def reload(self) -> None:
-        """There is another engine: it loads what the last one had, before any request."""
+        """Load all adapters into a restarted engine, before any request."""
         for entry in self.loaded.values():
             future = self._request(LoadAdapter(entry.name, entry.folder))
             future.add_done_callback(partial(self._reloaded, entry.name))

@@ -1,4 +1,4 @@
-"""What the HTTP process and the engine's process say to each other. Plain data, pickled."""
+"""Messages between the client and the engine's process or thread. Plain data, pickled."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mlcc.errors import MlccError
 
 @dataclass(frozen=True)
 class Add:
-    """Take this request; answered by Accepted or Refused. `migrate`: with its first token it goes
-    to another engine, which Left tells."""
+    """Add a request; answered by Accepted or Refused. With `migrate`, the request is exported after
+    its first token (reply: Exported)."""
 
     request: Request
     migrate: bool = False
@@ -22,7 +22,8 @@ class Add:
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a request that left another engine (`mlcc.model.kv_transfer`); answered as Add."""
+    """Continue a request exported by another engine (`mlcc.model.kv_transfer`); answered like
+    Add."""
 
     request_id: str
     data: bytes
@@ -30,25 +31,25 @@ class Resume:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Forget this request; answered by its last events, if it is still live."""
+    """Cancel a request; answered by its last events if it is still running."""
 
     request_id: str
 
 
 @dataclass(frozen=True)
 class GetStats:
-    """Answered by Stats."""
+    """Ask for Stats."""
 
 
 @dataclass(frozen=True)
 class GetSnapshot:
-    """Answered by Sketch."""
+    """Ask for an EngineSnapshot."""
 
 
 @dataclass(frozen=True)
 class LoadAdapter:
-    """Read a PEFT folder into a slot; answered by AdapterDone. `in_place`: of the name's own
-    adapter, if there is one."""
+    """Load a PEFT folder into a LoRA slot; answered by AdapterDone. `in_place` replaces a loaded
+    adapter of that name."""
 
     name: str
     folder: Path
@@ -57,14 +58,14 @@ class LoadAdapter:
 
 @dataclass(frozen=True)
 class UnloadAdapter:
-    """Let nobody new use an adapter; answered by AdapterDone."""
+    """Unload an adapter: no new request may use it. Answered by AdapterDone."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Stop:
-    """End the process."""
+    """End the engine."""
 
 
 Command = Add | Resume | Cancel | GetStats | GetSnapshot | LoadAdapter | UnloadAdapter | Stop
@@ -80,14 +81,14 @@ class Ready:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The engine took the request."""
+    """The engine has queued the request."""
 
     request_id: str
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The engine can never answer the request as written."""
+    """The engine can never run the request as written."""
 
     request_id: str
     error: MlccError
@@ -95,7 +96,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Exported:
-    """The request as bytes; its last events, which follow, are not for whoever waits for it."""
+    """The exported request as bytes. Its last events follow; they are not part of the answer."""
 
     request_id: str
     data: bytes
@@ -103,7 +104,7 @@ class Exported:
 
 @dataclass(frozen=True)
 class AdapterDone:
-    """An adapter was loaded or unloaded, in the order in which it was asked; or why not."""
+    """An adapter was loaded or unloaded, or why not. In the order of the commands."""
 
     name: str
     error: MlccError | None = None
@@ -118,7 +119,8 @@ class Events:
 
 @dataclass(frozen=True)
 class EngineSnapshot:
-    """A look at the engine for who chooses among several (`mlcc.engine.kv_cache.prefix_digest`)."""
+    """Statistics and prefix digest (`mlcc.engine.kv_cache.prefix_digest`), for routing among
+    engines."""
 
     stats: Stats
     hashes: bytes
@@ -126,14 +128,14 @@ class EngineSnapshot:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A step failed: no request that was live will be answered. The engine goes on."""
+    """A step failed: all running requests are lost. The engine continues."""
 
     error: MlccError
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The process cannot go on and ends after this message."""
+    """The engine cannot continue, and ends after this message."""
 
     error: MlccError
 

@@ -1,6 +1,5 @@
-"""Requests that leave an engine with their first token, and go on in one where they did not begin
-(docs/internals/kv_transfer.md). Belongs to the engine's thread; both happen between steps.
-"""
+"""Request migration (docs/transfer.md; experimental): exports requests after their first token, and
+resumes requests of other engines. Runs in the engine thread, between steps."""
 
 from __future__ import annotations
 
@@ -16,18 +15,18 @@ from mlcc.worker.messages import Events, Exported, Refused, Reply
 
 
 class Migrator:
-    """Of one engine."""
+    """Exports and resumes requests of one engine."""
 
     def __init__(self, model: Model, driver: Driver | EncoderDriver) -> None:
         self._model, self._driver = model, driver
         self._migrating: set[str] = set()
 
     def migrate(self, request_id: str) -> None:
-        """It is to go on elsewhere, once it has a token."""
+        """Export this request after its first token."""
         self._migrating.add(request_id)
 
     def exports(self, events: Sequence[Event]) -> Iterator[Reply]:
-        """What is said of those that leave now: their first tokens are among the events. Raises
+        """Yield the replies for requests that have their first token among `events`. Raises
         DeviceLostError, and what a step in flight raises."""
         ended = {event.request_id for event in events if isinstance(event, Finished)}
         started = {e.request_id for e in events if isinstance(e, TextDelta) and e.token_ids}
@@ -36,7 +35,8 @@ class Migrator:
         self._migrating -= started | ended
 
     def resume(self, name: str, data: bytes) -> tuple[list[Event], Imported]:
-        """Go on with one. Also the events of what was in flight. Raises MlccError."""
+        """Resume an exported request. Also returns the events of the steps in flight. Raises
+        MlccError."""
         driver, model = self._driver, self._model
         if isinstance(driver, EncoderDriver) or model.identity is None:
             raise UnsupportedError("this model's pages go nowhere; ask it for the whole answer")

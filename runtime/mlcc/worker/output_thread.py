@@ -1,8 +1,7 @@
-"""What an engine says, said by a thread beside the engine's: there the text of answers is made and
-replies are pickled and sent, while the engine's thread plans the next step or waits for the device.
+"""Output thread: detokenizes, pickles and sends replies, while the engine thread plans the next
+step or waits for the device.
 
-Replies go out in the order in which they came. A listener that is slow holds up the engine once
-`MAX_QUEUED` replies wait.
+Replies keep their order. A slow receiver blocks the engine once `MAX_QUEUED` replies are queued.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ MAX_QUEUED = 64
 
 
 class OutputThread:
-    """Belongs to the engine's thread; `close` ends the one beside it."""
+    """Owned by the engine thread; `close` ends it."""
 
     def __init__(self, send: Callable[[Reply], None], texts: DeferredText) -> None:
         self._send_reply, self._detokenizer = send, texts
@@ -32,21 +31,22 @@ class OutputThread:
         self._thread.start()
 
     def begin(self, request: Request, token_ids: Sequence[int] = ()) -> None:
-        """The engine took it: its events follow. said: of its answer, elsewhere."""
+        """A request was accepted; its events follow. `token_ids`: output that another engine
+        produced."""
         self._queue.put((request, token_ids))
 
     def send(self, reply: Reply) -> None:
-        """Soon."""
+        """Queue a reply."""
         self._queue.put(reply)
 
     def take_error(self) -> MlccError | None:
-        """Why the text of live answers cannot be made, if so: told once, and the listener has been
-        told already. No live request of that time can be answered."""
+        """Return why detokenization failed, once; the receiver has been told. All requests running
+        at that time are lost."""
         error, self._error = self._error, None
         return error
 
     def close(self) -> None:
-        """Say what waits, and no more."""
+        """Send what is queued, then end the thread."""
         self._queue.put(None)
         self._thread.join()
 
@@ -61,7 +61,7 @@ class OutputThread:
                 connected = False  # nobody is there: the engine's thread finds out by itself
 
     def _reply(self, what: tuple[Request, Sequence[int]] | Reply) -> Reply | None:
-        """What is sent: of events without their text, with it."""
+        """Return the message to send, with text filled into events."""
         try:
             if isinstance(what, tuple):
                 self._detokenizer.begin(*what)

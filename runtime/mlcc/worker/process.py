@@ -1,8 +1,5 @@
-"""Starts and stops the engine's process, starts it again, and says why it ended. Blocking; see
-`client.py`.
-
-How long to wait before what ended is started again. Starts nothing itself.
-"""
+"""The engine's process: starts, stops and restarts it, and reports why it ended. Blocking;
+`client.py` is the asyncio side."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ from mlcc.worker.worker import OpenModel, engine_main
 
 FIRST_DELAY_S, MAX_DELAY_S = 1.0, 60.0
 HEALTHY_S = 60.0
-"""What lived for so long did not end because of how it began."""
+"""A process that ran for so long did not fail at start-up; the backoff starts over."""
 
 
 class Backoff:
-    """At once the first time, then twice as long each time, up to LONGEST_S; from the start again
-    for what was healthy."""
+    """Exponential backoff for restarts: no delay at first, then doubling up to MAX_DELAY_S. Starts
+    over after a healthy run."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -35,11 +32,11 @@ class Backoff:
         self._pause = 0.0
 
     def began(self) -> None:
-        """It lives."""
+        """The process has started."""
         self._began = self._clock()
 
     def pause(self) -> float:
-        """Seconds to wait, now that it has ended or did not begin."""
+        """Return the seconds to wait, after the process ended or failed to start."""
         if self._clock() - self._began >= HEALTHY_S:
             self._pause = 0.0
         found = self._pause
@@ -52,9 +49,10 @@ _EXIT_TIMEOUT_S = 3.0
 
 
 class EngineProcess:
-    """A running engine. `close` leaves no process behind, from whichever thread.
+    """A running engine process. `close` may be called from any thread, and leaves no process
+    behind.
 
-    Raises what `open_model` raises, or DeviceError if the process ends meanwhile.
+    Raises what `open_model` raises, or DeviceError if the process ends while it loads.
     """
 
     can_restart = True
@@ -64,7 +62,8 @@ class EngineProcess:
         open_model: OpenModel,
         on_created: Callable[[EngineProcess], object] = lambda process: None,
     ) -> None:
-        """`on_created` gets it before the model is loaded, for whoever may `close` it meanwhile."""
+        """`on_created` gets the object before the model is loaded, so that another thread can
+        `close` it meanwhile."""
         self._open_model = open_model
         self._backoff = Backoff()
         self._connection: Connection
@@ -83,20 +82,21 @@ class EngineProcess:
         return self._process.pid if self._process else None
 
     def send(self, command: Command) -> None:
-        """May block while the engine is busy. Raises OSError if it is gone."""
+        """Send a command. May block while the engine is busy. Raises OSError if the process is
+        gone."""
         with self._sending:
             self._connection.send(command)
 
     def receive(self) -> Reply:
-        """The next message. Raises EOFError or OSError if there will be none."""
+        """Return the next reply. Raises EOFError or OSError if there are no more."""
         reply: Reply = self._connection.recv()
         return reply
 
     def restart(self) -> bool:
-        """Start it once more after it has ended, sooner or later (`backoff.py`); False = it was
-        closed meanwhile. Raises MlccError if it does not begin to work: to be called again.
+        """Start a new process after the backoff delay; False = closed meanwhile. Raises MlccError
+        if the start fails; the caller may try again.
 
-        For the thread that calls `receive`, while no other calls `send`.
+        Call it in the thread that calls `receive`, while no other thread calls `send`.
         """
         if self._closed.wait(self._backoff.pause()):
             return False
@@ -110,14 +110,14 @@ class EngineProcess:
         return not self._closed.is_set()
 
     def close(self) -> None:
-        """Ask it to stop, then make it. Idempotent."""
+        """Ask the process to stop, then kill it. Idempotent."""
         self._closed.set()
         with self._starting:  # either it is there by now, or it will not be
             pass
         self._terminate()
 
     def exit_reason(self) -> str:
-        """In words, once the pipe is closed."""
+        """Return why the process ended, for an error message. Call it after the pipe closed."""
         if self._process is None:
             return "the engine process did not start"
         self._process.join(_EXIT_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""The engine in a thread of this process, where `mlcc.worker.process` gives it a process."""
+"""The engine in a thread of this process; `mlcc.worker.process` runs it in another process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mlcc.worker.worker import OpenModel, run_engine
 
 
 class EngineThread:
-    """A running engine. The thread opens the model, runs it and closes it: TVM gives each thread
-    that calls it kernel threads of its own. Raises what `open_model` raises."""
+    """A running engine. The thread opens, runs and closes the model: TVM gives each calling thread
+    its own kernel threads. Raises what `open_model` raises."""
 
     def __init__(self, open_model: OpenModel) -> None:
         self._open_model = open_model
@@ -35,18 +35,18 @@ class EngineThread:
 
     @property
     def model(self) -> Model:
-        """What the thread opened."""
+        """The model that the thread opened."""
         return self._model
 
     def is_current(self) -> bool:
-        """Whether the engine's own thread asks."""
+        """Whether the caller runs in the engine thread."""
         return current_thread() is self._thread
 
     def send(self, command: Command) -> None:
         self._commands.put(command)
 
     def receive(self) -> Reply:
-        """The next message. Raises EOFError if there will be none."""
+        """Return the next reply. Raises EOFError if there are no more."""
         reply = self._replies.get()
         if reply is None:
             self._replies.put(None)  # for whoever asks next
@@ -54,12 +54,12 @@ class EngineThread:
         return reply
 
     def close(self) -> None:
-        """End it after the step it is in, and give the model's memory back. Idempotent."""
+        """End the engine after its current step, and free the model. Idempotent."""
         self.send(Stop())
         self._thread.join()
 
     def restart(self) -> bool:
-        """It is not started again: whoever made it lives in the same process."""
+        """Return False: the owner lives in this process and would not survive a crash either."""
         return False
 
     def exit_reason(self) -> str:
@@ -77,14 +77,14 @@ class EngineThread:
 
 
 class _Channel:
-    """The thread's end, as the worker knows it."""
+    """The worker's end of the queues."""
 
     def __init__(self, commands: SimpleQueue[Command], replies: SimpleQueue[Reply | None]) -> None:
         self._commands, self._replies = commands, replies
         self._next: Command | None = None
 
     def poll(self, timeout: float | None = 0.0) -> bool:
-        """Whether there is a command within so many seconds; None = wait for one."""
+        """Return whether a command arrives within `timeout` seconds; None = wait for one."""
         if self._next is None:
             with suppress(Empty):
                 self._next = self._commands.get(timeout != 0, timeout)

@@ -1,7 +1,7 @@
-"""The engine's process: one thread that takes commands between steps and calls the device.
+"""The engine loop: one thread takes commands between steps and runs the model.
 
-Knows nothing of HTTP. It ends when it is told to, when the device fails, or when the pipe closes
-because the process that started it is gone.
+Does not know HTTP. It ends on Stop, when the device fails, or when the pipe closes because the
+parent process is gone.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from mlcc.worker.migration import Migrator
 from mlcc.worker.output_thread import OutputThread
 
 OpenModel = Callable[[], Model]
-"""Opens the model in the engine's process; must survive pickling."""
+"""Opens the model in the engine's process; must be picklable."""
 
 
 _GRAMMAR_POLL_S = 0.002
-"""How long a command is waited for while a grammar is read, and nothing else is to do."""
+"""Time to wait for a command while a grammar compiles and there is nothing else to do."""
 
 
 class Channel(Protocol):
-    """The engine's end of what connects it: a pipe's, or a queue's in the same process."""
+    """The engine's end of the connection: a pipe, or queues in the same process."""
 
     def poll(self, timeout: float | None = 0.0, /) -> bool: ...
 
@@ -61,13 +61,13 @@ class Channel(Protocol):
 
 
 def engine_main(connection: Connection, open_model: OpenModel) -> None:
-    """The whole life of the process. Ctrl-C is for the process that started it."""
+    """Entry point of the engine process. Ctrl-C is handled by the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_engine(connection, open_model)
 
 
 def run_engine(connection: Channel, open_model: OpenModel) -> None:
-    """The whole life of an engine, in the thread that calls."""
+    """Open the model, run the engine loop until it ends, and close the model. Blocks."""
     try:
         model = open_model()
         try:
@@ -86,7 +86,7 @@ def run_engine(connection: Channel, open_model: OpenModel) -> None:
 
 
 class Worker:
-    """Commands in, events out."""
+    """The engine loop of one model."""
 
     def __init__(self, connection: Channel, model: Model) -> None:
         self._connection = connection
@@ -97,7 +97,7 @@ class Worker:
         self._stopped = False
 
     def run(self) -> None:
-        """Step while there is work, sleep while there is none."""
+        """Step while there is work; wait for commands while there is none."""
         try:
             while not self._stopped:
                 self._take_commands()
@@ -111,13 +111,14 @@ class Worker:
             self._output.close()
 
     def _check_output_thread(self) -> None:
-        """Forget the live requests if their text cannot be made."""
+        """Drop the running requests if their text cannot be made."""
         if (error := self._output.take_error()) is not None:
             self._driver.forget()
             self._output.send(Dropped(error))  # of requests that came meanwhile, too
 
     def _step(self) -> None:
-        """A step. One that fails costs the live requests, unless the device is gone with it."""
+        """Run one step. If it fails, the running requests are lost; if the device is lost, so is
+        the engine."""
         try:
             events = self._driver.step()
             if events:
@@ -130,12 +131,12 @@ class Worker:
             self._output.send(Dropped(error))
 
     def _take_commands(self) -> None:
-        """Take every command that is there; with nothing to do, wait for one."""
+        """Handle all queued commands; if there is no work, wait for one."""
         while not self._stopped and self._connection.poll(self._poll_timeout()):
             self._handle(self._connection.recv())
 
     def _poll_timeout(self) -> float | None:
-        """Seconds to wait for a command; None = until one comes."""
+        """Seconds to wait for a command; None = no limit."""
         if self._driver.has_work:
             return 0
         return _GRAMMAR_POLL_S if self._grammars.busy else None

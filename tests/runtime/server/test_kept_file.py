@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mlcc.errors import MlccError
-from mlcc.server.response_store import MOST_SECONDS, SqliteResponseStore
+from mlcc.server.response_store import MAX_AGE_S, SqliteResponseStore
 from mlcc.service.response_store.store import Kept, KeptInMemory, Share
 
 BOTH: dict[str, Callable[[Path, Share], Kept]] = {
@@ -88,7 +88,7 @@ def test_a_file_forgets_what_is_old(tmp_path: Path) -> None:
     now = [0.0]
     with closing(SqliteResponseStore(tmp_path / "kept", now=lambda: now[0])) as kept:
         run(kept.put("a", "x", "old"))
-        now[0] = MOST_SECONDS + 1
+        now[0] = MAX_AGE_S + 1
         assert run(kept.get("a", "x")) is None
         run(kept.put("a", "y", "new"))
         rows = sqlite3.connect(tmp_path / "kept").execute("SELECT name FROM answers").fetchall()

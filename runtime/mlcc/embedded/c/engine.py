@@ -71,7 +71,7 @@ class InProcessClient(EngineClient):
         """Of requests that have ended."""
         self._driver.engine.forget_prefixes()
 
-    def look(self) -> dict[str, Any]:
+    def stats(self) -> dict[str, Any]:
         """The engine's counters."""
         return asdict(self._driver.engine.stats())
 
@@ -79,7 +79,7 @@ class InProcessClient(EngineClient):
         """What /health tells, unless the engine is dead."""
         if self.dead:
             raise self.dead.with_traceback(None)
-        return {"engine": self.look()}
+        return {"engine": self.stats()}
 
     def stop(self, why: MlccError) -> None:
         """Fail what is still waiting, and everything from now on. Idempotent."""

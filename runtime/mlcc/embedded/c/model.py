@@ -120,7 +120,7 @@ class HostedModel:
         self._early: list[Callable[[], None]] = []
         """Requests that came while it loaded."""
         self._flushing = False
-        self._told = 0
+        self._last_progress = 0
 
     def load(self) -> None:
         """Open the model, and tell how it went. Holds the loop up."""
@@ -206,7 +206,7 @@ class HostedModel:
 
     def stats(self) -> str:
         """The state and the engine's counters."""
-        engine = self._client.look() if self._client else None
+        engine = self._client.stats() if self._client else None
         return json.dumps({"state": self._state, "trim": self._trim, "engine": engine})
 
     async def close(self) -> None:
@@ -262,8 +262,8 @@ class HostedModel:
         if self._host.closing(self._number):
             raise EngineDiedError("the engine was closed", code="engine_closed")
         step = done * PROGRESS_STEPS // max(1, total)
-        if step != self._told:
-            self._told = step
+        if step != self._last_progress:
+            self._last_progress = step
             self.put(0, Kind.PROGRESS, Code.OK, json.dumps({"done": done, "total": total}))
             self._flush()
 

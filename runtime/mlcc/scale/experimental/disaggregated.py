@@ -1,9 +1,10 @@
-"""Prefill and decode apart: one kind of replica computes prompts and the first token, another goes
-on with what was computed (DistServe, Zhong et al., 2024; Splitwise, Patel et al., 2024).
+"""Disaggregated prefill and decode: prefill replicas compute the prompt and the first token, decode
+replicas continue from the transferred KV cache (DistServe, Zhong et al., 2024; Splitwise, Patel et
+al., 2024).
 
-The answer is the one of a single engine, token for token: draws go by position, and what follows
-from tokens is made again by saying them. So an answer whose decoding replica dies goes on in
-another, which computes it again, where with replicas of one kind it would end with an error.
+The output equals that of a single engine, token for token: random draws are keyed by position, and
+state that follows from the tokens is recomputed from them. If a decode replica dies, another one
+recomputes the state and continues, where replicas of one kind would end the answer with an error.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from mlcc.worker.messages import Events
 
 
 class DisaggregatedEngine(RoutedEngine):
-    """A `RoutedEngine` whose replicas compute prompts; `decode` are those that go on."""
+    """A `RoutedEngine` on prefill replicas; `decode` are the decode replicas."""
 
     def __init__(
         self,
@@ -43,10 +44,10 @@ class DisaggregatedEngine(RoutedEngine):
         self._decode = decode
         self._handoffs: dict[str, Handoff] = {}
         self._emitted: dict[str, list[int]] = {}
-        """Tokens of answers that go on elsewhere, since they were handed over."""
+        """Tokens delivered since the handoff, by request."""
 
     async def counters(self) -> dict[str, Any]:
-        """Of both kinds."""
+        """Return the counters of both kinds of replicas."""
         return self._sum_counters({**self._replicas.stats(), **self._decode.stats()})
 
     async def _try_once(self, call: ReplicaCall) -> ReplicaLostError | None:
@@ -71,7 +72,8 @@ class DisaggregatedEngine(RoutedEngine):
             self._emitted.pop(name, None)
 
     async def _continue(self, call: ReplicaCall, handoff: Handoff) -> ReplicaLostError | None:
-        """Ask a decoding replica. What it says before it is lost is a part of the answer."""
+        """Continue the request on a decode replica. Tokens delivered before it is lost stay part of
+        the answer."""
         name, emitted = call.request.id, self._emitted.setdefault(call.request.id, [])
         groups = self.capacity.groups
         state = without_pages(handoff.tokens_only, groups, emitted) if emitted else handoff.state

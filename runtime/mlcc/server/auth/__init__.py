@@ -1,1 +1,1 @@
-"""Who may ask: API keys, rate limits and allowed host names."""
+"""Authentication and limits: API keys, rate limits and allowed host names."""

@@ -1,6 +1,5 @@
-"""Which names a server answers to, so that a page from elsewhere cannot reach it by a name of its
-own (DNS rebinding): its host's address then is ours, but the name in its requests is not.
-"""
+"""Allowed host names, against DNS rebinding: a foreign page can make its own host name resolve to
+this server, but its requests then carry that foreign name."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Return whether only this machine can reach the host."""
     return host in LOOPBACK or host.startswith("127.")
 
 
 def allowed_hosts(host: str, has_keys: bool, more: Sequence[str] = ()) -> frozenset[str] | None:
-    """The names to answer to; None = all.
+    """Return the accepted host names; None = all.
 
-    A server that only this machine reaches, and that asks for no key, is to be asked by this
-    machine's own names. The names of one with a key, or for others, only its owner knows (`more`).
+    A server that only this machine reaches, without keys, accepts this machine's own names. In
+    other cases only the operator knows the names (`more`).
     """
     if not more and (has_keys or not is_local(host)):
         return None
@@ -35,7 +34,7 @@ def allowed_hosts(host: str, has_keys: bool, more: Sequence[str] = ()) -> frozen
 
 
 def check_origin(origin: str) -> str:
-    """An origin as browsers send it (RFC 6454), or "*". Raises InvalidRequestError."""
+    """Return an origin as browsers send it (RFC 6454), or "*". Raises InvalidRequestError."""
     good = origin == "*"
     with suppress(ValueError):
         found = urlsplit(origin)
@@ -49,8 +48,8 @@ def check_origin(origin: str) -> str:
 
 
 class AllowedHosts:
-    """ASGI middleware: 403 for a Host or an Origin that is none of the names. `origins` are let in
-    as they are; "*" = all."""
+    """ASGI middleware: 403 if Host or Origin is not an accepted name. `origins` are accepted as
+    they are; "*" = all."""
 
     def __init__(
         self, app: ASGIApp, names: frozenset[str] | None, origins: Sequence[str] = ()
@@ -76,7 +75,7 @@ class AllowedHosts:
 
 
 def _host_of(url: str) -> str:
-    """The name in a URL, without a port; "" if there is none ("null", say)."""
+    """Return the host name in a URL, without port; "" if there is none (such as "null")."""
     try:
         return (urlsplit(url).hostname or "").lower()
     except ValueError:

@@ -1,11 +1,12 @@
-"""A file of API keys: who may ask, and how much a minute. Read strictly, and again when it changes.
+"""The API key file: keys with names and per-minute limits. Validated strictly, and reloaded when it
+changes.
 
     {"keys": [
       {"name": "alice", "key": "sk-...", "requests_per_minute": 60},
       {"name": "bob", "sha256": "9f86...", "tokens_per_minute": 20000}
     ]}
 
-Nothing of a key is kept but its SHA-256, nor told in an error.
+Only the SHA-256 of a key is kept; errors never contain a key.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from typing import Any
 
 from mlcc.errors import InvalidRequestError, MlccError, printable
 
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 _LIMITS = ("requests_per_minute", "tokens_per_minute")
 _FIELDS = ("name", "key", "sha256", *_LIMITS)
 _GIVEN = re.compile(r"key [0-9]+")
-"""Names of keys that the command line gives (`keys.py`)."""
+"""Names of the keys from the command line (`keyring.py`)."""
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
 log = logging.getLogger("mlcc.server")
@@ -35,24 +36,24 @@ log = logging.getLogger("mlcc.server")
 
 @dataclass(frozen=True)
 class ApiKey:
-    """One of them."""
+    """An API key and its limits."""
 
     name: str
-    """For the log and for metrics; never the key itself."""
+    """Used in logs and metrics; never the key itself."""
     digest: bytes
     """SHA-256 of the key in UTF-8."""
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
-    """Of prompts and answers together; None = no limit."""
+    """Prompt and completion tokens together; None = no limit."""
 
 
 def digest_of(key: str) -> bytes:
-    """What is kept of a key."""
+    """Return the stored form of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def check_new_key(key: str) -> str:
-    """A key that callers can send. Raises InvalidRequestError for one that they cannot."""
+    """Return a key that clients can send in a header. Raises InvalidRequestError."""
     if not key:
         raise InvalidRequestError(
             "the API key is empty, which would leave the server open; give --api-key (or the "
@@ -67,19 +68,19 @@ def check_new_key(key: str) -> str:
 
 
 class KeyFile:
-    """The keys of a file. Raises InvalidRequestError, which says where, if it is not good."""
+    """The keys of a file. Raises InvalidRequestError, with the position, if it is invalid."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen = self._look()
+        self._last_stat = self._stat()
         self._keys = read_keys(path)
 
     def keys(self) -> Sequence[ApiKey]:
-        """Those that hold now: the file is looked at each time. One that has become bad changes
-        nothing, and is said once in the log."""
-        seen = self._look()
-        if seen != self._seen:
-            self._seen = seen
+        """Return the current keys; checks the file for changes each time. An invalid change is
+        ignored, and logged once."""
+        seen = self._stat()
+        if seen != self._last_stat:
+            self._last_stat = seen
             try:
                 self._keys = read_keys(self._path)
             except MlccError as error:
@@ -88,7 +89,7 @@ class KeyFile:
                 log.warning("%d API keys are read from %s", len(self._keys), self._path)
         return self._keys
 
-    def _look(self) -> tuple[int, ...]:
+    def _stat(self) -> tuple[int, ...]:
         try:
             stat = os.stat(self._path)  # noqa: PTH116
         except OSError:
@@ -97,15 +98,15 @@ class KeyFile:
 
 
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
-    """The keys of a file. Raises InvalidRequestError."""
+    """Read the keys of a file. Raises InvalidRequestError."""
     where = f"--api-keys {printable(str(path))}"
     try:
         with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+            raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InvalidRequestError(f"{where}: {error.strerror or error}") from None
     try:
-        found = json.loads(raw) if len(raw) <= MOST_BYTES else None
+        found = json.loads(raw) if len(raw) <= MAX_BYTES else None
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{where} is not JSON: {error}") from None
     keys = found.get("keys") if isinstance(found, dict) and len(found) == 1 else None

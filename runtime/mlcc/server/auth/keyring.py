@@ -1,6 +1,5 @@
-"""Whether a caller sent an API key, whose it is, and whether it may ask now. Each is a tenant of
-the engine.
-"""
+"""API key authentication: finds the key of a request and applies its rate limit. Each key is a
+tenant of the engine."""
 
 # No `from __future__ import annotations`: older FastAPIs cannot resolve those of an object.
 
@@ -17,13 +16,14 @@ from mlcc.server.auth.key_file import ApiKey, KeyFile, digest_of
 from mlcc.server.auth.rate_limit import RateLimiter
 
 TENANT = "mlcc.tenant"
-"""In a scope's `state`: whose request it is."""
+"""Key in a scope's `state`: the tenant of the request."""
 RESPONSE_HEADERS = "mlcc.headers"
-"""In a scope's `state`: headers for the answer, whatever that will be."""
+"""Key in a scope's `state`: headers to add to the response."""
 
 
 class Keyring:
-    """All keys that hold now: those of the command line, "key 1" and so on, and a file's."""
+    """All valid keys: those of the command line, named "key 1" and so on, and those of the key
+    file."""
 
     def __init__(self, given: Sequence[str] = (), file: KeyFile | None = None) -> None:
         self._given = tuple(
@@ -33,11 +33,11 @@ class Keyring:
 
     @property
     def open(self) -> bool:
-        """Whether none is needed."""
+        """Whether no key is needed."""
         return not self._given and self._file is None
 
     def find(self, sent: bytes) -> ApiKey | None:
-        """Whose key it is, None = nobody's. Takes as long for one as for another."""
+        """Return the matching key, or None. Takes constant time."""
         keys = (*self._given, *(self._file.keys() if self._file else ()))
         digests = [hashlib.sha256(spelling).digest() for spelling in _spellings(sent)]
         found = [
@@ -47,19 +47,18 @@ class Keyring:
 
 
 class ApiKeyAuth(SecurityBase):
-    """A dependency of FastAPI's: raises AuthenticationError unless the caller sent one of the keys,
-    or none is needed, and RateLimitError for one that has asked too much. Says in the scope whose
-    request it is."""
+    """FastAPI dependency: raises AuthenticationError without a valid key, and RateLimitError above
+    the key's limits. Stores the tenant in the scope."""
 
     scheme_name = "key"
 
-    def __init__(self, keyring: Keyring, rates: RateLimiter) -> None:
+    def __init__(self, keyring: Keyring, rate_limiter: RateLimiter) -> None:
         self.model = HTTPBearer(
             description="A key of `--api-key` or `--api-keys`, if the server has one; also taken "
             "as the header x-api-key."
         )
         self._keyring = keyring
-        self._rates = rates
+        self._rate_limiter = rate_limiter
 
     async def __call__(self, request: Request) -> None:
         if self._keyring.open:
@@ -76,12 +75,12 @@ class ApiKeyAuth(SecurityBase):
         state = request.scope.setdefault("state", {})
         state[TENANT] = key.name
         if request.method == "POST":  # what else there is asks nothing of the engine
-            state[RESPONSE_HEADERS] = self._rates.headers(key)
-            state[RESPONSE_HEADERS] = self._rates.enter(key)
+            state[RESPONSE_HEADERS] = self._rate_limiter.headers(key)
+            state[RESPONSE_HEADERS] = self._rate_limiter.enter(key)
 
 
 def _sent(request: Request) -> bytes:
-    """The key, as it was sent: the first header that carries one."""
+    """Return the key that was sent: the first header that contains one."""
     headers = request.scope["headers"]
     for name, value in headers:
         if name == b"authorization":
@@ -92,5 +91,6 @@ def _sent(request: Request) -> bytes:
 
 
 def _spellings(sent: bytes) -> tuple[bytes, bytes]:
-    """The UTF-8 of what clients send: that (curl), or Latin-1 (Python's http.client)."""
+    """Clients encode keys as UTF-8 (curl) or Latin-1 (Python's http.client); return the UTF-8 of
+    both readings."""
     return sent, sent.decode("latin-1").encode()

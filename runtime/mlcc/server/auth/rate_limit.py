@@ -1,9 +1,8 @@
-"""How much a key may ask for in a minute: token buckets (as in RFC 2697), one for requests and one
-for tokens, by the key's name.
+"""Rate limits per API key: token buckets (RFC 2697) for requests and for tokens, by key name.
 
-A request is let in while the bucket of tokens is not empty, and pays when it ends: nobody knows
-before how long answers become. So requests at the same time can leave a debt, for which later ones
-wait.
+A request is admitted while the token bucket is not empty, and charged when it ends, because the
+length of an answer is not known before. Concurrent requests can therefore overdraw the bucket;
+later ones wait until it is refilled.
 """
 
 from __future__ import annotations
@@ -22,32 +21,32 @@ _MINUTE_S = 60.0
 
 @dataclass
 class TokenBucket:
-    """Fills with `per_minute` in a minute, up to that."""
+    """Refills by `per_minute` a minute, up to that level."""
 
     per_minute: float
     level: float
     at: float
 
     def fill(self, now: float) -> None:
-        """What has come since it was looked at."""
+        """Add what has accrued since the last call."""
         gained = (now - self.at) * self.per_minute / _MINUTE_S
         self.level, self.at = min(self.per_minute, self.level + gained), now
 
     def wait(self, level: float) -> float:
-        """Seconds until it has that much; 0 = it has."""
+        """Return the seconds until the bucket reaches a level; 0 = it has."""
         return max(0.0, level - self.level) * _MINUTE_S / self.per_minute
 
 
 class RateLimiter:
-    """The buckets of all keys. An `Observer` of the engine, which tells what was used."""
+    """The buckets of all keys. As an `Observer` of the engine, it learns the token usage."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
 
     def enter(self, key: ApiKey) -> dict[str, str]:
-        """One more request of a key. Returns headers that tell what is left; raises RateLimitError,
-        and takes nothing, if it has none left."""
+        """Admit a request of a key. Returns the rate limit headers; raises RateLimitError, and
+        charges nothing, if the limit is reached."""
         requests = self._bucket(key.name, "requests", key.requests_per_minute)
         tokens = self._bucket(key.name, "tokens", key.tokens_per_minute)
         for what, bucket, least in (("requests", requests, 1.0), ("tokens", tokens, 0.0)):
@@ -63,7 +62,7 @@ class RateLimiter:
         return self.headers(key)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
-        """What a key has left, in the words of OpenAI's headers."""
+        """Return the remaining limits of a key, as OpenAI's headers."""
         found: dict[str, str] = {}
         for what, limit in (
             ("requests", key.requests_per_minute),
@@ -79,7 +78,7 @@ class RateLimiter:
         pass
 
     def done(self, done: Done, /) -> None:
-        """An answer ended, whole or not: its key pays for the prompt and for what was made."""
+        """Charge the key for the prompt and completion tokens of an answer, complete or not."""
         if (bucket := self._buckets.get((done.tenant, "tokens"))) is not None:
             bucket.fill(self._clock())
             bucket.level -= done.prompt_tokens + done.completion_tokens
@@ -88,7 +87,7 @@ class RateLimiter:
         pass
 
     def _bucket(self, name: str, what: str, per_minute: float | None) -> TokenBucket | None:
-        """As full as it is now. One whose limit has changed is a new one."""
+        """Return the refilled bucket. A changed limit starts a new bucket."""
         if per_minute is None:
             self._buckets.pop((name, what), None)
             return None

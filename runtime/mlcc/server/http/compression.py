@@ -1,4 +1,4 @@
-"""Bodies that came compressed: gzip, within the bound that holds for what comes out of it."""
+"""Decompression of request bodies (gzip), bounded by the limit on the decompressed size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _PLAIN, _PACKED = ("", "identity"), ("gzip", "x-gzip")
 
 
 def check_encoding(headers: Mapping[str, str]) -> str:
-    """ "gzip", or "" for what is as it is. Raises EncodingError, which names any other."""
+    """Return "gzip", or "" for an uncompressed body. Raises EncodingError for any other
+    encoding."""
     found = headers.get("content-encoding", "").strip().lower()
     if found not in (*_PLAIN, *_PACKED):
         raise EncodingError(
@@ -26,8 +27,8 @@ def check_encoding(headers: Mapping[str, str]) -> str:
 
 
 def unpacked(body: bytes, limit: int) -> bytes:
-    """What was compressed. Raises BodyTooLargeError once it is more than the limit, and
-    InvalidRequestError for what is no gzip."""
+    """Return the decompressed body. Raises BodyTooLargeError as soon as the limit is exceeded, and
+    InvalidRequestError for invalid gzip."""
     reader = zlib.decompressobj(_GZIP)
     try:
         found = reader.decompress(body, limit + 1)

@@ -1,10 +1,8 @@
-"""One connection: uvicorn's HTTP/1.1 protocol with an end to everything that a client can draw out.
+"""HTTP/1.1 connections: uvicorn's protocol with limits on everything that a client can delay.
 
-Not what is asked or answered: how many may be connected, how long a head may take, how long nobody
-may read what is written, and whether one who has said all that he will say is still there.
-
-How many connections the system's limit on open files allows. Not known on Windows, which has
-none of the kind.
+Limits the number of connections (also by the system's limit on open files), the time for a
+request's headers, and the time that a response may stay unread, and detects clients that have
+disconnected after half-closing.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ from mlcc.server.asgi import PROBE
 from mlcc.service.http.types import error_response
 
 BACKLOG = 128
-"""Connections that the system may hold for us; asyncio takes as many in one go."""
+"""Pending connections in the listen queue; asyncio accepts as many in one go."""
 _OTHERS = 64
-"""For files, pipes and libraries."""
+"""File descriptors reserved for files, pipes and libraries."""
 
 
 def affordable_connections(connections: int) -> int:
-    """As many of so many connections as there are descriptors for. The limit is raised first, as
-    far as this process may."""
+    """Return the number of connections that the file descriptor limit allows, after raising the
+    limit as far as possible. Windows has no such limit."""
     try:
         import resource
     except ImportError:
@@ -53,40 +51,40 @@ def affordable_connections(connections: int) -> int:
 log = logging.getLogger("mlcc.server")
 
 HEAD_BYTES = 16 << 10
-"""A request's line and headers may have this, and as much again if it comes in one piece."""
+"""Most bytes of a request's line and headers; twice as many if they arrive in one piece."""
 _FIRST_PROBE_S, _LAST_PROBE_S = 0.05, 2.0
 _QUIET_S = 60.0
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What one server takes from its clients."""
+    """Limits on the connections of a server."""
 
     connections: int = default("max_connections")
     head_s: float = 10.0
-    """Longest time from a connection, or its last answer, to the end of a request's head."""
+    """Seconds from the connection, or its last response, to the end of a request's headers."""
     write_s: float = 30.0
-    """Longest time that a client may leave unread what is written to it."""
+    """Seconds that a client may leave written data unread."""
 
 
 class Config(uvicorn.Config):
-    """uvicorn's, with the limits that its protocol is to keep."""
+    """uvicorn's configuration with the connection limits."""
 
     def __init__(self, app: Any, limits: ConnectionLimits, **options: Any) -> None:
         super().__init__(app, http=Connection, **options)
         self.limits = limits
-        self.seldom = LogThrottle(_QUIET_S)
+        self.log_throttle = LogThrottle(_QUIET_S)
 
 
 class LogThrottle:
-    """Says when to write a line that strangers can cause: once in so many seconds."""
+    """Limits log lines that strangers can cause to one per interval."""
 
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
         self._next = 0.0
 
     def __call__(self) -> bool:
-        """Whether it is time."""
+        """Return whether a line may be logged now."""
         now = time.monotonic()
         if now < self._next:
             return False
@@ -95,28 +93,28 @@ class LogThrottle:
 
 
 class Connection(H11Protocol):
-    """Made by uvicorn, once per connection."""
+    """uvicorn's protocol object, one per connection."""
 
     config: Config
 
     def __init__(self, config: Config, *arguments: Any, **words: Any) -> None:
         super().__init__(config, *arguments, **words)
         self._limits = config.limits
-        self._between: asyncio.TimerHandle | None = None
-        """Runs while no request is in hand."""
-        self._unread: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        """Runs while there is no request."""
+        self._write_timer: asyncio.TimerHandle | None = None
         """Runs while the client does not read."""
-        self._probing: asyncio.TimerHandle | None = None
+        self._probe_timer: asyncio.TimerHandle | None = None
         self._half_closed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
-            self._turn_away()
-        self._watch()
+            self._reject()
+        self._update_idle_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._between, self._unread, self._probing):
+        for timer in (self._idle_timer, self._write_timer, self._probe_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -127,14 +125,15 @@ class Connection(H11Protocol):
             if self.transport.is_closing():
                 return
             super().data_received(data[at : at + HEAD_BYTES])
-        self._watch()
+        self._update_idle_timer()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """A client may end its side once it has asked (RFC 9112, 9.6); it still gets its answer.
+        """Keep the connection open for the response: a client may close its side after the request
+        (RFC 9112, 9.6).
 
-        So does, as far as can be seen from here, one who left. Writing tells them apart.
+        A client that has gone away looks the same; writing to it tells the difference.
         """
-        if self._is_between or self.cycle.more_body or self.transport.get_extra_info("ssl_object"):
+        if self._is_idle or self.cycle.more_body or self.transport.get_extra_info("ssl_object"):
             return False  # over TLS nobody ends one side only
         self._half_closed = True
         self._probe(_FIRST_PROBE_S)
@@ -142,23 +141,23 @@ class Connection(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(self._limits.write_s, self.transport.abort)
+        self._write_timer = self.loop.call_later(self._limits.write_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._half_closed and self._is_between:
+        if self._half_closed and self._is_idle:
             self.transport.close()
-        self._watch()
+        self._update_idle_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """OpenAI's shape also for what is no request, if there is still room for an answer."""
+        """Send an API error for a malformed request, if a response can still be sent."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self._write_whole(
+            self._write_error(
                 InvalidRequestError(
                     "this is no HTTP request that can be read, or its headers have more than "
                     f"{HEAD_BYTES} bytes; send a shorter and valid one",
@@ -168,35 +167,35 @@ class Connection(H11Protocol):
         self.transport.close()
 
     @property
-    def _is_between(self) -> bool:
-        """No request is in hand."""
+    def _is_idle(self) -> bool:
+        """Whether there is no request."""
         return self.cycle is None or self.cycle.response_complete
 
-    def _watch(self) -> None:
-        """Without a request in hand, a connection has only so much time: to say what it wants, to
-        end a body that was refused, to read the rest of an answer."""
-        if not self._is_between and self._between is not None:
-            self._between.cancel()
-            self._between = None
-        elif self._is_between and self._between is None:
+    def _update_idle_timer(self) -> None:
+        """Bound the time without a request: for sending the next one, finishing a refused body, or
+        reading the rest of a response."""
+        if not self._is_idle and self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        elif self._is_idle and self._idle_timer is None:
             writing = self.transport.get_write_buffer_size() > 0
             seconds = self._limits.write_s if writing else self._limits.head_s
-            self._between = self.loop.call_later(seconds, self.transport.abort)
+            self._idle_timer = self.loop.call_later(seconds, self.transport.abort)
 
-    def _turn_away(self) -> None:
+    def _reject(self) -> None:
         most = self._limits.connections
         error = BusyError(
             f"{most} connections are open and no more are taken; try again later or allow more "
             "(--max-connections of `mlcc serve`)",
             code="too_many_connections",
         )
-        if self.config.seldom():
+        if self.config.log_throttle():
             log.warning(error.message)
-        self._write_whole(error)
+        self._write_error(error)
         self.transport.close()
 
-    def _write_whole(self, error: MlccError) -> None:
-        """An answer without a request: of h11's making, it would need one."""
+    def _write_error(self, error: MlccError) -> None:
+        """Send an error without a request; h11 would require one."""
         answer = error_response(error)
         assert isinstance(answer.body, str)
         body = answer.body.encode()
@@ -205,22 +204,22 @@ class Connection(H11Protocol):
         self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
 
     def _probe(self, pause_s: float) -> None:
-        """Write what means nothing, again and again: to one who is gone it fails."""
-        if self.transport.is_closing() or self._is_between:
+        """Repeatedly write bytes without meaning; for a client that is gone, this fails."""
+        if self.transport.is_closing() or self._is_idle:
             return
         if not self.cycle.response_started and self.scope["http_version"] != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         elif self.cycle.response_started and (nothing := self.scope["state"].get(PROBE)):
             self.transport.write(self.conn.send(h11.Data(data=nothing)) or b"")
         longer = min(2 * pause_s, _LAST_PROBE_S)
-        self._probing = self.loop.call_later(pause_s, self._probe, longer)
+        self._probe_timer = self.loop.call_later(pause_s, self._probe, longer)
 
 
-def note_accept_errors(loop: asyncio.AbstractEventLoop, seldom: LogThrottle) -> None:
-    """Out of descriptors, asyncio reports each of thousands of failures; one line says the same.
+def note_accept_errors(loop: asyncio.AbstractEventLoop, log_throttle: LogThrottle) -> None:
+    """Log one line instead of asyncio's thousands when file descriptors run out.
 
-    It sets a retry for each of them, too, and those that come after the server has closed its
-    socket fail once more, which is nobody's concern.
+    asyncio also schedules a retry for each failure; retries after the server has closed its socket
+    fail again, and are ignored.
     """
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -229,7 +228,7 @@ def note_accept_errors(loop: asyncio.AbstractEventLoop, seldom: LogThrottle) -> 
             return
         if "socket.accept()" not in message:
             loop.default_exception_handler(context)
-        elif seldom():
+        elif log_throttle():
             log.error(
                 "no connection can be taken: %s; raise the limit (`ulimit -n`) or lower "
                 "--max-connections",

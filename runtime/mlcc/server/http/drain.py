@@ -1,6 +1,4 @@
-"""What is in hand, and the end of a server: while it drains, running answers finish and nothing new
-is begun.
-"""
+"""Draining at shutdown: running requests finish, new ones are refused."""
 
 from __future__ import annotations
 
@@ -15,49 +13,50 @@ from mlcc.server.http.errors import error_response_for, path_of
 from mlcc.service.http.routes import HEALTH, READY
 
 NOT_DRAINED = (HEALTH.path, "/metrics")
-"""Answered to the end: who watches the server wants to see it."""
+"""Paths that are answered to the end, for monitoring."""
 _POLL_S = 0.05
 
 
 class DrainState:
-    """One per server; belongs to its event loop."""
+    """Number of running requests, and whether the server drains. One per server; belongs to its
+    event loop."""
 
     def __init__(self) -> None:
-        self.in_hand = 0
-        """Requests that are being read or answered, those of ALWAYS not counted."""
+        self.in_flight = 0
+        """Running requests, except those of NOT_DRAINED."""
         self.draining = False
 
     async def drain(self, seconds: float) -> bool:
-        """Begin nothing new, and return when nothing is in hand, or after so many seconds; whether
-        all was finished."""
+        """Refuse new requests, and return once none is running or after so many seconds. Returns
+        whether all finished."""
         self.draining = True
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._empty(), seconds)
-        return not self.in_hand
+        return not self.in_flight
 
     async def _empty(self) -> None:
-        while self.in_hand:
+        while self.in_flight:
             await asyncio.sleep(_POLL_S)
 
 
 class DrainGate:
-    """ASGI middleware: counts what is in hand, and refuses what comes while the server drains."""
+    """ASGI middleware: counts running requests, and refuses new ones while the server drains."""
 
-    def __init__(self, app: ASGIApp, traffic: DrainState) -> None:
+    def __init__(self, app: ASGIApp, drain_state: DrainState) -> None:
         self._app = app
-        self._traffic = traffic
+        self._state = drain_state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = path_of(scope) if scope["type"] == "http" else ""
         if not path or path in NOT_DRAINED:
             return await self._app(scope, receive, send)
-        if self._traffic.draining:
+        if self._state.draining:
             return await _closing(scope, path)(scope, receive, send)
-        self._traffic.in_hand += 1
+        self._state.in_flight += 1
         try:
             await self._app(scope, receive, send)
         finally:
-            self._traffic.in_hand -= 1
+            self._state.in_flight -= 1
 
 
 def _closing(scope: Scope, path: str) -> ASGIApp:

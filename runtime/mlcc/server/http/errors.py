@@ -1,6 +1,5 @@
-"""Refusals of the transport (401, 403, 429, 503 ...) in the shape of the protocol that the address
-speaks: a client of Anthropic's reads no error of OpenAI's.
-"""
+"""Errors of the transport (401, 403, 429, 503 ...) in the format of the route's protocol: an
+Anthropic client gets an Anthropic error."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ ROUTES = Routes(ADDRESSES)
 
 
 def plain_response(response: ApiResponse, more: Mapping[str, str] | None = None) -> Response:
-    """A whole response of the service's, a refusal say, as Starlette's."""
+    """Convert a complete response of the service to Starlette's, with extra headers."""
     assert isinstance(response.body, str)
     return Response(response.body, response.status, {**response.headers, **(more or {})})
 
@@ -26,11 +25,11 @@ def plain_response(response: ApiResponse, more: Mapping[str, str] | None = None)
 def error_response_for(
     scope: Scope, error: MlccError, more: Mapping[str, str] | None = None
 ) -> Response:
-    """The answer to who asked, with more headers."""
+    """Return the error response of a request, with extra headers."""
     return plain_response(ROUTES.errors(path_of(scope))(error), more)
 
 
 def path_of(scope: Scope) -> str:
-    """The path as the service knows it, without the one that a proxy put before it."""
+    """Return the path without the proxy's prefix."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", "")) or "/"

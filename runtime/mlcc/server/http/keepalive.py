@@ -1,4 +1,4 @@
-"""Signs of life in a stream of server-sent events that says nothing: proxies end what is silent."""
+"""Keepalive comments in silent event streams: proxies close idle connections."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import TracebackType
 from starlette.types import Send
 
 COMMENT = b":\n\n"
-"""Means nothing to whoever reads server-sent events (HTML Standard, 9.2.6)."""
+"""An empty comment of server-sent events (HTML Standard, 9.2.6)."""
 
 
 class Keepalive:
-    """`async with Pulse(send, 15) as pulse:` sends a comment after each 15 seconds of silence,
-    which `pulse.sent` ends; none with math.inf."""
+    """`async with Keepalive(send, 15) as keepalive:` sends a comment after each 15 seconds of
+    silence; `keepalive.sent` restarts the clock. math.inf = never."""
 
     def __init__(self, send: Send, seconds: float) -> None:
         self._send = send
@@ -23,12 +23,12 @@ class Keepalive:
         self._last = time.monotonic()
 
     def sent(self) -> None:
-        """Something has been sent."""
+        """Data has been sent."""
         self._last = time.monotonic()
 
     async def __aenter__(self) -> Keepalive:
-        beats = self._seconds < math.inf
-        self._task = asyncio.ensure_future(self._beat()) if beats else None
+        enabled = self._seconds < math.inf
+        self._task = asyncio.ensure_future(self._run()) if enabled else None
         return self
 
     async def __aexit__(
@@ -40,7 +40,7 @@ class Keepalive:
         if self._task is not None:
             self._task.cancel()
 
-    async def _beat(self) -> None:
+    async def _run(self) -> None:
         while True:
             silent = time.monotonic() - self._last
             if silent < self._seconds:

@@ -1,6 +1,5 @@
-"""Files over HTTP that are on a fixed list: a name that is not on it is not looked for on the disk.
-With ranges, conditions and compression, and under a Content-Security-Policy.
-"""
+"""Static files from a fixed list: a name that is not listed is never looked up on disk. Supports
+ranges, conditional requests and compression, and sets a Content-Security-Policy."""
 
 from __future__ import annotations
 
@@ -32,14 +31,14 @@ MEDIA_TYPES = {
     ".woff2": "font/woff2",
     ".zip": "application/zip",
 }
-"""Not the system's table: it differs, and a browser compiles only what is application/wasm."""
+"""Not the system's table: it varies, and a browser compiles only application/wasm."""
 
 
-def policy(elsewhere: bool) -> str:
-    """The Content-Security-Policy of files. A script comes from here or not at all; WebAssembly may
-    be compiled. `elsewhere`: a model may be fetched from where the visitor says, which is the one
-    thing that leaves this host."""
-    more = " https: http://localhost:* http://127.0.0.1:*" if elsewhere else ""
+def policy(remote_models: bool) -> str:
+    """Return the Content-Security-Policy. Scripts load from this host only; WebAssembly may be
+    compiled. `remote_models` allows fetching a model from any host, the only connection that leaves
+    this one."""
+    more = " https: http://localhost:* http://127.0.0.1:*" if remote_models else ""
     return "; ".join(
         (
             "default-src 'self'",
@@ -54,11 +53,11 @@ def policy(elsewhere: bool) -> str:
 
 
 TRUSTED = "; require-trusted-types-for 'script'; trusted-types default"
-"""Of the page itself beside that: no string becomes HTML or a script, so that nothing that a model
-says can. `web/page/trusted.ts` is the default."""
+"""Policy of the page itself: strings never become HTML or scripts, so model output cannot inject
+any. `web/page/trusted.ts` is the default policy."""
 
 SECURITY = {
-    "Content-Security-Policy": policy(elsewhere=True),
+    "Content-Security-Policy": policy(remote_models=True),
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -66,28 +65,28 @@ SECURITY = {
 
 _CODE = (".css", ".html", ".js", ".mjs", ".svg", ".wasm")
 _GZIP_LEVEL = 4
-"""Within 4 % of the smallest, in less than half its time."""
+"""Within 4 % of the smallest size, in less than half the time."""
 
 _HASHED = re.compile(r"assets/.+-[\w-]{8}\.\w+")
-"""What the page's build names after its content: another content has another name."""
+"""Files whose name contains a hash of their content: they never change."""
 
 
 @dataclass(frozen=True)
 class StaticFiles:
-    """The files that may be asked for, by the path after their prefix."""
+    """The files that may be requested, by path below the prefix."""
 
     files: Mapping[str, Path]
-    packs: bool = False
-    """Code goes compressed to whom takes it so. Not a model: it is fetched in ranges."""
-    elsewhere: bool = True
+    gzip_code: bool = False
+    """Compress code for clients that accept it. Not for models, which are fetched in ranges."""
+    remote_models: bool = True
     """Whether the page may fetch a model from another host."""
 
     async def answer(self, request: Request) -> Response:
-        """GET and HEAD, with ranges and conditions. 404 for what is not listed."""
+        """Endpoint for GET and HEAD, with ranges and conditions. 404 for unlisted names."""
         return await self.send(request, request.path_params["name"])
 
     async def send(self, request: Request, name: str) -> Response:
-        """The file of a name, which is 404 if it is not listed."""
+        """Return the file of a name; 404 if it is not listed."""
         path = self.files.get(name)
         try:
             stat = await asyncio.to_thread(path.stat) if path else None
@@ -98,10 +97,10 @@ class StaticFiles:
         whole: Response = FileResponse(
             path,
             stat_result=stat,
-            headers=headers(name, self.elsewhere),
+            headers=headers(name, self.remote_models),
             media_type=_media_type(path),
         )
-        if self.packs and path.suffix in _CODE and _takes_gzip(request):
+        if self.gzip_code and path.suffix in _CODE and _takes_gzip(request):
             whole = await _packed(whole, path, stat.st_mtime_ns)
         if request.headers.get("if-none-match") == whole.headers["etag"]:
             kept = ("etag", "cache-control", "content-security-policy")
@@ -114,7 +113,7 @@ def _takes_gzip(request: Request) -> bool:
 
 
 async def _packed(whole: Response, path: Path, changed: int) -> Response:
-    """The same answer with its body compressed, which makes it another entity."""
+    """Compress a response's body; this changes its ETag."""
     kept = {k: v for k, v in whole.headers.items() if k not in ("content-length", "accept-ranges")}
     own = {"etag": whole.headers["etag"][:-1] + '-gzip"', "content-encoding": "gzip"}
     data = await asyncio.to_thread(_gzip, path, changed)
@@ -123,15 +122,15 @@ async def _packed(whole: Response, path: Path, changed: int) -> Response:
 
 @cache
 def _gzip(path: Path, changed: int) -> bytes:
-    """A file compressed once, until it changes: 4 MB for the whole page, 0.2 s."""
+    """Compress a file once per version: 4 MB for the whole page, 0.2 s."""
     return gzip.compress(path.read_bytes(), _GZIP_LEVEL)
 
 
-def headers(name: str, elsewhere: bool = True) -> dict[str, str]:
-    """What goes with the file of a name."""
+def headers(name: str, remote_models: bool = True) -> dict[str, str]:
+    """Return the headers of a file."""
     is_fixed = _HASHED.fullmatch(name)
     cache = "public, max-age=31536000, immutable" if is_fixed else "no-cache"
-    rules = policy(elsewhere) + (TRUSTED if name in ("", INDEX) else "")
+    rules = policy(remote_models) + (TRUSTED if name in ("", INDEX) else "")
     return {"Cache-Control": cache, **SECURITY, "Content-Security-Policy": rules}
 
 
@@ -140,6 +139,6 @@ def _media_type(path: Path) -> str:
 
 
 def not_found(message: str) -> Response:
-    """404, as the API says it."""
+    """Return the API's 404."""
     error = NotFoundError(message, code="not_found")
     return JSONResponse(error_body(error), error.http_status, SECURITY)

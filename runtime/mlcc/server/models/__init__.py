@@ -1,1 +1,1 @@
-"""The models of a server: loading, evicting, and the backends that answer."""
+"""The models of a server: model sources, memory budget, pool, and backends."""

@@ -1,6 +1,5 @@
-"""What stands behind a server's application: one model that is there as long as the server, or
-several that come and go. Both begin and end with it.
-"""
+"""Backends of the application: one model for the server's whole life, or a pool of models that are
+loaded and evicted."""
 
 from __future__ import annotations
 
@@ -29,7 +28,8 @@ from mlcc.worker.worker import OpenModel
 
 
 class EngineHandle(Protocol):
-    """What answers for one model: a process of this machine, or replicas of a cluster."""
+    """Starts, stops and exposes the engine of one model: a process of this machine, or replicas of
+    a cluster."""
 
     notes: tuple[str, ...]
     capacity: Capacity
@@ -38,20 +38,20 @@ class EngineHandle(Protocol):
     def client(self) -> EngineClient: ...
 
     def start(self) -> None:
-        """In the event loop, before the first request."""
+        """Called in the event loop, before the first request."""
 
     def stop(self) -> None:
-        """Fail what still waits. Idempotent."""
+        """Fail all waiting requests. Idempotent."""
 
     def stop_soon(self) -> None:
-        """The same for signal handlers."""
+        """`stop`, for signal handlers."""
 
     def close(self) -> None:
-        """End it, outside the event loop. Idempotent."""
+        """End the engine; called outside the event loop. Idempotent."""
 
 
 class LocalEngine:
-    """An engine process of this server's own, with the settings' adapters in it. Raises MlccError
+    """An engine process of this server, with the settings' LoRA adapters loaded. Raises MlccError
     if the model cannot be loaded, and leaves no process behind then."""
 
     def __init__(self, open_model: OpenModel, settings: Settings) -> None:
@@ -79,7 +79,7 @@ class LocalEngine:
 
 
 class SingleModelBackend:
-    """One model. The engine and the prompts' processes belong to the caller."""
+    """One model. The caller owns the engine and the prompt processes."""
 
     def __init__(
         self,
@@ -88,35 +88,35 @@ class SingleModelBackend:
         prompts: PromptPool,
         settings: Settings,
         aliases: Sequence[str] = (),
-        kept: Kept | None = None,
+        store: Kept | None = None,
     ) -> None:
         self._engine, self._name = engine, text.name
-        talks = Conversations(kept)
+        conversations = Conversations(store)
         folders = AdapterFolders(settings.lora_dir)
-        core = Core(engine.client, text, settings.bounds, prompts, talks, aliases, folders)
+        core = Core(engine.client, text, settings.bounds, prompts, conversations, aliases, folders)
         self.models: Models = OneModel(core)
         self._prompts = prompts
 
     def clients(self) -> Mapping[str, EngineClient]:
-        """The one."""
+        """Return the engine client."""
         return {self._name: self._engine.client}
 
     def observe(self, observer: Callable[[str], Observer], /) -> None:
-        """Who hears of its answers."""
+        """Set the observer of the model."""
         self._engine.client.observer = observer(self._name)
 
     async def start(self) -> None:
-        """The model is loaded already."""
+        """Start the engine client and the prompt pool; the model is loaded already."""
         self._engine.start()
         self._prompts.start()
 
     async def stop(self) -> None:
-        """Fail what still waits."""
+        """Fail all waiting requests."""
         self._engine.stop()
 
 
 class ModelPoolBackend:
-    """Several models, of which none is loaded before somebody asks for it."""
+    """Several models, each loaded by its first request."""
 
     def __init__(
         self,
@@ -124,23 +124,23 @@ class ModelPoolBackend:
         budgets: Mapping[str, int | None],
         settings: Settings,
         note: Callable[[str], None],
-        kept: Kept | None = None,
+        store: Kept | None = None,
     ) -> None:
-        self._pool = ModelPool(sources, budgets, settings.bounds, settings.max_queue, note, kept)
+        self._pool = ModelPool(sources, budgets, settings.bounds, settings.max_queue, note, store)
         self.models: Models = self._pool
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
 
     def clients(self) -> Mapping[str, EngineClient]:
-        """Of the models that are loaded now."""
+        """Return the clients of the loaded models."""
         return self._pool.clients()
 
     def observe(self, observer: Callable[[str], Observer], /) -> None:
-        """Who hears of the answers of each that will be loaded."""
+        """Set the observer of every model loaded later."""
         self._pool.observer = observer
 
     async def start(self) -> None:
-        """Nothing is loaded yet."""
+        """Remember the event loop; nothing is loaded yet."""
         self._loop = asyncio.get_running_loop()
 
     async def stop(self) -> None:
@@ -148,7 +148,7 @@ class ModelPoolBackend:
         await self._pool.close()
 
     def stop_soon(self) -> None:
-        """Begin to, for signal handlers."""
+        """Start unloading, for signal handlers."""
         if self._loop is not None:
             with suppress(RuntimeError):  # it is closed
                 self._loop.call_soon_threadsafe(self._begin_to_stop)

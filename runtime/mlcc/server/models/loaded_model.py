@@ -1,6 +1,5 @@
-"""A model that runs for a server: its engine's process, the processes that read its prompts, and
-what asks them. Nothing here decides when; see `pool.py`.
-"""
+"""A loaded model: its engine process, its prompt processes and its client. `pool.py` decides when
+to load and unload."""
 
 from __future__ import annotations
 
@@ -22,11 +21,11 @@ from mlcc.worker.worker import OpenModel
 
 T = TypeVar("T")
 PROMPT_WORKERS = 1
-"""Of each of several models: one that reads long prompts holds up nobody else's model."""
+"""Prompt processes per model: long prompts of one model do not delay other models."""
 
 
 class LoadedModel:
-    """`load` in the event loop; afterwards `core` answers, until `close`."""
+    """`load` in the event loop; then `core` answers, until `close`."""
 
     def __init__(
         self,
@@ -44,7 +43,8 @@ class LoadedModel:
         self.notes: tuple[str, ...] = ()
 
     async def load(self, name: str, aliases: Sequence[str]) -> None:
-        """Start its processes, to answer to these names. Cancelled, it leaves none behind.
+        """Start the processes; the model answers to these names. If cancelled, it leaves none
+        behind.
 
         Raises MlccError.
         """
@@ -58,20 +58,20 @@ class LoadedModel:
             raise
         self._client = WorkerClient(process, self._max_queue)
         text = replace(text, name=name)
-        talks = self._conversations
-        self.core = Core(self._client, text, self._bounds, prompts, talks, aliases)
+        conversations = self._conversations
+        self.core = Core(self._client, text, self._bounds, prompts, conversations, aliases)
         self.notes = process.notes
         self._client.start()
         prompts.start()
 
     async def close(self, why: str) -> None:
-        """End them, and what still waits for them. Idempotent."""
+        """End the processes and fail waiting requests. Idempotent."""
         if self._client is not None:
             self._client.stop(why)
         await _in_thread(self._stack.close)
 
     def _start(self) -> tuple[ModelText, EngineProcess]:
-        """Blocks; another thread may close the process meanwhile."""
+        """Open the model. Blocking; another thread may close the process meanwhile."""
         text = self._open_text()
         return text, EngineProcess(self._open_model, self._on_created)
 
@@ -79,7 +79,7 @@ class LoadedModel:
         self._stack.callback(process.close)
 
     async def _abandon(self, loading: asyncio.Future[Any]) -> None:
-        """Close what has begun, and what begins meanwhile: until the thread is done."""
+        """Close everything that has started or still starts, until the loading thread is done."""
         while not loading.done():
             await _in_thread(self._stack.close)
             await asyncio.wait([loading], timeout=0.05)
@@ -88,7 +88,8 @@ class LoadedModel:
 
 
 def _in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """In one of its own: those of the loop may all be busy with loads that it is to end."""
+    """Run in a new thread: the loop's own threads may all be busy with loads that this call should
+    end."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

@@ -1,6 +1,5 @@
-"""The memory that the models of one device share: who has how much, who may have more, and who
-goes first. Numbers only; `pool.py` loads and unloads.
-"""
+"""Divides a device's memory among models: decides whether a model may load, and which one is
+evicted first. Arithmetic only; `pool.py` loads and unloads."""
 
 from __future__ import annotations
 
@@ -16,41 +15,41 @@ from mlcc.server.models.sources import MEMORY, Source
 
 @dataclass(frozen=True)
 class Allocation:
-    """A model that has memory."""
+    """The memory of a loaded model."""
 
     name: str
     granted: int
     used: float
-    """When it was last asked for."""
+    """Time of its last request."""
     idle: bool
-    """Nobody asks it and nothing of it is being answered: it may go."""
+    """Whether it has no requests and may be evicted."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """So many bytes are there for what is to be loaded; None = nobody knows how many there are."""
+    """The model may load with so many bytes; None = the device's memory is unknown."""
 
     bytes: int | None
 
 
 @dataclass(frozen=True)
 class Evict:
-    """This model goes first."""
+    """Unload this model first."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Wait:
-    """All that could go is answering."""
+    """All models that could be evicted are busy."""
 
     names: tuple[str, ...]
 
 
 def budgets(sources: Sequence[Source], share: float | None) -> dict[str, int | None]:
-    """The bytes of each device that its models may have together: a share of what is free now;
-    None = nobody knows. Raises MlccError if a device is not there, or CapacityError if a share of
-    an unknown number was asked for."""
+    """Return the bytes of each device for all of its models: a share of the memory that is free
+    now; None = unknown. Raises MlccError if a device does not exist, or CapacityError if a share of
+    unknown memory was requested."""
     found = {}
     for source in sources:
         if source.device not in found:
@@ -65,35 +64,37 @@ def budgets(sources: Sequence[Source], share: float | None) -> dict[str, int | N
 
 
 def _in_child(work: Callable[[], int | None]) -> int | None:
-    """What a GPU's driver takes for an answer is given back with the process."""
+    """Run in a child process, so that memory taken by a GPU driver is released with it."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(work).result()
 
 
 AT_ONCE = 3
-"""So many models find room beside each other, unless they are larger than that."""
+"""Number of models that should fit side by side, unless they are larger."""
 
 
 def decide(
-    total: int | None, models: int, source: Source, holdings: Sequence[Allocation]
+    total: int | None, models: int, source: Source, allocations: Sequence[Allocation]
 ) -> Grant | Evict | Wait:
-    """The next thing to do so that `source` gets its memory, of `total` for so many models.
+    """Return the next step towards loading `source` on a device with `total` bytes and so many
+    models.
 
-    It claims what its requests need, and no more than its share where it can do with that; for that
-    the least recently used go. If nothing more can go, it does with fewer pages. Memory for a
-    prefix cache costs nobody else's place. Raises CapacityError if all of `total` is too little.
+    The model claims what a full batch needs, but no more than its share if it can run within that;
+    the least recently used models are evicted for it. If nothing more can be evicted, it runs with
+    fewer pages. Extra pages for the prefix cache never evict a model. Raises CapacityError if
+    `total` is too small.
     """
     if total is None:
         return Grant(None)
-    free = total - sum(holding.granted for holding in holdings)
+    free = total - sum(allocation.granted for allocation in allocations)
     share = total // max(1, min(models, AT_ONCE))
     claim = source.needs.full
     if claim > share and _fits(source.fits, share):
         claim = share
     if claim <= free:
         return Grant(max(claim, min(source.needs.spare, free, share)))
-    if idle := [holding for holding in holdings if holding.idle]:
-        return Evict(min(idle, key=lambda holding: holding.used).name)
+    if idle := [allocation for allocation in allocations if allocation.idle]:
+        return Evict(min(idle, key=lambda allocation: allocation.used).name)
     if _fits(source.fits, free):
         return Grant(free)
     if source.streams is None or _fits(source.fits, total):
@@ -102,7 +103,7 @@ def decide(
         return Grant(free)
     else:
         source.streams(total)
-    return Wait(tuple(holding.name for holding in holdings))
+    return Wait(tuple(allocation.name for allocation in allocations))
 
 
 def _fits(check: Callable[[int], None], room: int) -> bool:

@@ -1,10 +1,7 @@
-"""Several models in one server: loaded when somebody asks for one, and the least recently used out
-when their memory is full. The port `mlcc.service.model_port` for a server.
+"""Model pool: loads models on demand and evicts the least recently used one when memory is full.
+Implements the port `mlcc.service.model_port`.
 
-All of it runs in one event loop: what is decided between two awaits is decided alone.
-
-The place of one model in a server that has several: whether it is loaded, who holds it, and what
-of the memory is its. Decides nothing; see `pool.py`.
+Runs in one event loop: state only changes between two awaits.
 """
 
 from __future__ import annotations
@@ -33,43 +30,43 @@ from mlcc.service.response_store.store import Kept
 
 @dataclass(eq=False)
 class ModelSlot:
-    """One model: whether it is there, who holds it, and what of the memory is its."""
+    """State of one model in the pool: loaded or not, its users, and its memory."""
 
     source: Source
-    hosted: LoadedModel | None = None
+    loaded: LoadedModel | None = None
     loading: asyncio.Task[None] | None = None
     waiting: int = 0
-    """Who wait for it to be loaded."""
+    """Requests that wait for it to load."""
     leases: int = 0
     granted: int | None = None
-    """Bytes, from before it is loaded until after it is gone; None = it has none."""
+    """Bytes reserved for it, from before loading until after unloading; None = none."""
     used: float = 0.0
     ending: asyncio.Task[None] | None = None
-    """While its processes end."""
+    """Runs while its processes end."""
 
     @property
     def live(self) -> int:
-        """Requests that its engine has."""
-        return self.hosted.core.engine.live if self.hosted else 0
+        """Running requests of its engine."""
+        return self.loaded.core.engine.live if self.loaded else 0
 
     @property
     def idle(self) -> bool:
-        """Loaded, and nobody would miss it now."""
-        return self.hosted is not None and not self.leases and not self.waiting and not self.live
+        """Whether it is loaded and unused."""
+        return self.loaded is not None and not self.leases and not self.waiting and not self.live
 
     @property
     def entry(self) -> ModelEntry:
-        """As lists of models tell it."""
+        """Its entry in the list of models."""
         source, context = self.source, self.source.context
-        if self.hosted:
-            context = self.hosted.core.engine.capacity.context
+        if self.loaded:
+            context = self.loaded.core.engine.capacity.context
         return ModelEntry(
             source.name,
             source.created,
-            "loaded" if self.hosted else "loading" if self.loading else "unloaded",
+            "loaded" if self.loaded else "loading" if self.loading else "unloaded",
             context,
             source.aliases,
-            self.granted if self.hosted else None,
+            self.granted if self.loaded else None,
             self.live,
             source.about,
         )
@@ -78,11 +75,11 @@ class ModelSlot:
 log = logging.getLogger("mlcc.server")
 _EVICTED = "the model was unloaded"
 _LOOK_AGAIN_S = 1.0
-"""A stored answer that is made for nobody holds no lease, and tells nobody when it is done."""
+"""Poll interval: a background response holds no lease, and does not signal its end."""
 
 
 class ModelPool:
-    """The models of a server. `budgets` are bytes by device, None = nobody knows how many."""
+    """The models of a server. `budgets` are bytes by device, None = unknown."""
 
     def __init__(
         self,
@@ -90,34 +87,35 @@ class ModelPool:
         budgets: Mapping[str, int | None],
         bounds: ServiceBounds,
         max_queue: int,
-        say: Callable[[str], None] = log.info,
-        kept: Kept | None = None,
+        report: Callable[[str], None] = log.info,
+        store: Kept | None = None,
     ) -> None:
-        """`say` hears what is loaded and unloaded. `kept` has answers of /v1/responses, of all."""
+        """`say` gets a message for each load and unload. `kept` is the response store of all
+        models."""
         self._slots = [ModelSlot(source) for source in sources]
         self._names = {name: slot for slot in self._slots for name in slot.source.names}
         self._budgets, self._bounds, self._max_queue = budgets, bounds, max_queue
-        self._say = say
-        self.conversations = Conversations(kept)
-        """Of all models: one goes on with what another answered."""
+        self._report = report
+        self.conversations = Conversations(store)
+        """Shared by all models: one may continue another's conversation."""
         self._changed = asyncio.Event()
-        """Somebody let go of a model since it was last waited for."""
+        """Set when a model is released."""
         self._stopped = False
         self._closing: asyncio.Task[None] | None = None
         self.observer: Callable[[str], Observer] | None = None
-        """Who hears of a model's answers, by its name."""
+        """Creates the observer of a model, by its name."""
 
     def clients(self) -> dict[str, EngineClient]:
-        """The engines of those that are loaded, by name."""
-        return {slot.source.name: slot.hosted.core.engine for slot in self._slots if slot.hosted}
+        """Return the engine clients of the loaded models, by name."""
+        return {slot.source.name: slot.loaded.core.engine for slot in self._slots if slot.loaded}
 
     @property
     def only(self) -> Core | None:
-        """None: each may come and go."""
+        """None: there is no single model."""
         return None
 
     def entries(self) -> list[ModelEntry]:
-        """In the order in which they were given."""
+        """Return the models in the order in which they were given."""
         return [slot.entry for slot in self._slots]
 
     def entry(self, name: str) -> ModelEntry:
@@ -125,18 +123,19 @@ class ModelPool:
         return self._slot(name).entry
 
     async def lease(self, name: str | None) -> Lease:
-        """The model, loaded for this if need be; None: the one that was asked last."""
-        slot = self._slot(name) if name is not None else self._any()
+        """Return a lease on the model, loading it if needed; None = the most recently used
+        model."""
+        slot = self._slot(name) if name is not None else self._most_recent()
         slot.waiting += 1
         try:
-            while slot.hosted is None:
-                await self._wait_for(slot)
+            while slot.loaded is None:
+                await self._ensure_loaded(slot)
             slot.leases += 1
         finally:
             slot.waiting -= 1
-            self._nobody_waits(slot)
+            self._cancel_unwanted_load(slot)
         slot.used = time.monotonic()
-        return Lease(slot.hosted.core, _once(partial(self._release, slot)))
+        return Lease(slot.loaded.core, _once(partial(self._release, slot)))
 
     async def load(self, name: str) -> ModelEntry:
         """Raises what `lease` raises."""
@@ -144,36 +143,36 @@ class ModelPool:
         return self.entry(name)
 
     async def unload(self, name: str) -> ModelEntry:
-        """Raises BusyError while it is asked."""
+        """Unload a model. Raises BusyError while it is in use."""
         slot = self._slot(name)
-        if slot.loading or (slot.hosted and not slot.idle):
+        if slot.loading or (slot.loaded and not slot.idle):
             raise BusyError(
                 f"'{slot.source.name}' is being loaded or answers {slot.live} requests; try again "
                 "when they are done",
                 param="model",
                 code="model_busy",
             )
-        if slot.hosted:
-            await self._put_out(slot, "asked to")
+        if slot.loaded:
+            await self._evict(slot, "asked to")
         return slot.entry
 
     async def counters(self) -> Mapping[str, Any]:
-        """Of each, its state and what its engine counts."""
-        told = await asyncio.gather(*map(self._counters, self._slots))
-        return {slot.source.name: state for slot, state in zip(self._slots, told, strict=True)}
+        """Return each model's state and engine counters."""
+        states = await asyncio.gather(*map(self._counters, self._slots))
+        return {slot.source.name: state for slot, state in zip(self._slots, states, strict=True)}
 
     async def _counters(self, slot: ModelSlot) -> dict[str, Any]:
         state: dict[str, Any] = {"state": slot.entry.state}
-        if (hosted := slot.hosted) is not None:
+        if (loaded := slot.loaded) is not None:
             try:
-                state |= await hosted.core.engine.counters()
+                state |= await loaded.core.engine.counters()
             except MlccError as error:
                 state["reason"] = type(error).__name__
         return state
 
     async def close(self) -> None:
-        """Unload everything, all at once; who waits gets an error. Idempotent: who comes second
-        waits for the end, too."""
+        """Unload all models in parallel; waiting requests fail. Idempotent: a second call waits for
+        the end, too."""
         self._stopped = True
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
@@ -185,14 +184,14 @@ class ModelPool:
             task.cancel()
         if loading:
             await asyncio.wait(loading)
-        await asyncio.gather(*map(self._end_of, self._slots))
+        await asyncio.gather(*map(self._close_slot, self._slots))
 
-    async def _end_of(self, slot: ModelSlot) -> None:
+    async def _close_slot(self, slot: ModelSlot) -> None:
         if slot.ending is not None:
             await asyncio.wait([slot.ending])
-        if (hosted := slot.hosted) is not None:
-            slot.hosted = None
-            await hosted.close("the server is shutting down")
+        if (loaded := slot.loaded) is not None:
+            slot.loaded = None
+            await loaded.close("the server is shutting down")
 
     def _slot(self, name: str) -> ModelSlot:
         if (slot := self._names.get(name) or self._names.get(_untagged(name))) is not None:
@@ -205,11 +204,11 @@ class ModelPool:
             code="model_not_found",
         )
 
-    def _any(self) -> ModelSlot:
-        return max(self._slots, key=lambda slot: (slot.hosted is not None, slot.used))
+    def _most_recent(self) -> ModelSlot:
+        return max(self._slots, key=lambda slot: (slot.loaded is not None, slot.used))
 
-    async def _wait_for(self, slot: ModelSlot) -> None:
-        """Have it loaded, together with all who ask for it. Raises why it is not."""
+    async def _ensure_loaded(self, slot: ModelSlot) -> None:
+        """Load the model, once for all waiting requests. Raises the load's error."""
         if self._stopped:
             raise EngineDiedError("the server is shutting down", code="engine_died")
         if slot.loading is None:
@@ -221,8 +220,8 @@ class ModelPool:
         if error := task.exception():
             raise error.with_traceback(None)
 
-    def _nobody_waits(self, slot: ModelSlot) -> None:
-        """A load that nobody wants any more ends."""
+    def _cancel_unwanted_load(self, slot: ModelSlot) -> None:
+        """Cancel the load if no request waits for it any more."""
         if not slot.waiting and slot.loading is not None:
             slot.loading.cancel()
 
@@ -232,60 +231,61 @@ class ModelPool:
             if slot.ending is not None:
                 await asyncio.wait([slot.ending])
             while True:
-                granted = await self._room_for(slot)
+                granted = await self._reserve_memory(slot)
                 try:
                     await self._open(slot, granted)
                     return
                 except OutOfMemoryError:  # a device that does not tell how much it has
                     slot.granted = None
-                    if not (others := [s for s in self._beside(slot) if s.idle]):
+                    if not (others := [s for s in self._others_on_device(slot) if s.idle]):
                         raise
                     oldest = min(others, key=lambda other: other.used)
-                    await self._put_out(oldest, f"for '{source.name}'")
+                    await self._evict(oldest, f"for '{source.name}'")
         finally:
             slot.loading = None
-            if slot.hosted is None:
+            if slot.loaded is None:
                 slot.granted = None
                 self._changed.set()
 
     async def _open(self, slot: ModelSlot, granted: int | None) -> None:
         source, began = slot.source, time.monotonic()
-        hosted = LoadedModel(
+        loaded = LoadedModel(
             source.opener(granted),
             source.open_text,
             self._bounds,
             self._max_queue,
             self.conversations,
         )
-        await hosted.load(source.name, source.aliases)
+        await loaded.load(source.name, source.aliases)
         if self.observer is not None:
-            hosted.core.engine.observer = self.observer(source.name)
-        slot.hosted, slot.used = hosted, time.monotonic()
-        for line in hosted.notes:
-            self._say(f"{source.name}: {line}")
-        self._say(f"'{source.name}' is loaded, after {time.monotonic() - began:.1f} s")
+            loaded.core.engine.observer = self.observer(source.name)
+        slot.loaded, slot.used = loaded, time.monotonic()
+        for line in loaded.notes:
+            self._report(f"{source.name}: {line}")
+        self._report(f"'{source.name}' is loaded, after {time.monotonic() - began:.1f} s")
 
-    async def _room_for(self, slot: ModelSlot) -> int | None:
-        """Reserve its memory. Raises CapacityError or BusyError if it gets none."""
+    async def _reserve_memory(self, slot: ModelSlot) -> int | None:
+        """Reserve the model's memory, evicting others if needed. Raises CapacityError or BusyError
+        if that fails."""
         source, total = slot.source, self._budgets[slot.source.device]
         end = None if self._bounds.timeout_s is None else time.monotonic() + self._bounds.timeout_s
         while True:
-            holdings = [
+            allocations = [
                 Allocation(other.source.name, other.granted, other.used, other.idle)
-                for other in self._beside(slot)
+                for other in self._others_on_device(slot)
                 if other.granted is not None
             ]
-            step = decide(total, len(self._slots), source, holdings)
+            step = decide(total, len(self._slots), source, allocations)
             if isinstance(step, Grant):
                 slot.granted = step.bytes
                 return step.bytes
             if isinstance(step, Evict):
-                await self._put_out(self._names[step.name], f"for '{source.name}'")
+                await self._evict(self._names[step.name], f"for '{source.name}'")
             else:
-                await self._until_changed(step, source, end)
+                await self._wait_for_release(step, source, end)
 
-    async def _until_changed(self, step: Wait, source: Source, end: float | None) -> None:
-        """Until somebody lets go of a model. Raises BusyError if that takes too long."""
+    async def _wait_for_release(self, step: Wait, source: Source, end: float | None) -> None:
+        """Wait until a model is released. Raises BusyError after the timeout."""
         self._changed.clear()
         if end is not None and time.monotonic() >= end:
             raise BusyError(
@@ -296,24 +296,24 @@ class ModelPool:
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._changed.wait(), _LOOK_AGAIN_S)
 
-    async def _put_out(self, slot: ModelSlot, why: str) -> None:
-        """Unload an idle one. Its memory is others' when its processes are gone."""
-        assert slot.hosted is not None
-        hosted, slot.hosted = slot.hosted, None
-        self._say(f"'{slot.source.name}' is unloaded, {why}")
-        slot.ending = asyncio.ensure_future(self._end(slot, hosted))
+    async def _evict(self, slot: ModelSlot, why: str) -> None:
+        """Unload an idle model. Its memory is free once its processes have ended."""
+        assert slot.loaded is not None
+        loaded, slot.loaded = slot.loaded, None
+        self._report(f"'{slot.source.name}' is unloaded, {why}")
+        slot.ending = asyncio.ensure_future(self._unload(slot, loaded))
         await asyncio.shield(slot.ending)
 
-    async def _end(self, slot: ModelSlot, hosted: LoadedModel) -> None:
-        """Whoever loads it again waits for this."""
+    async def _unload(self, slot: ModelSlot, loaded: LoadedModel) -> None:
+        """End the model's processes; a new load of it waits for this."""
         try:
-            await hosted.close(_EVICTED)
+            await loaded.close(_EVICTED)
         finally:
             slot.ending = slot.granted = None
             self._changed.set()
 
-    def _beside(self, slot: ModelSlot) -> list[ModelSlot]:
-        """The others on its device."""
+    def _others_on_device(self, slot: ModelSlot) -> list[ModelSlot]:
+        """Return the other models on the same device."""
         return [s for s in self._slots if s is not slot and s.source.device == slot.source.device]
 
     def _release(self, slot: ModelSlot) -> None:
@@ -323,15 +323,18 @@ class ModelPool:
 
 
 def _untagged(name: str) -> str:
-    """Ollama's clients put a tag behind names that have none."""
+    """Strip the tag that Ollama's clients append to names."""
     return name.removesuffix(":latest")
 
 
 def _once(work: Callable[[], None]) -> Callable[[], None]:
-    left = [work]
+    """Return a function that calls `work` the first time only."""
+    done = False
 
     def run() -> None:
-        if left:
-            left.pop()()
+        nonlocal done
+        if not done:
+            done = True
+            work()
 
     return run

@@ -1,6 +1,5 @@
-"""What a server may load: a compiled model by its names, and what it needs, told before anything is
-loaded. Reads manifests; opens no library and no weights.
-"""
+"""Model sources: compiled models that the server may load, with their names and memory needs. Reads
+manifests; opens no library and no weights."""
 
 from __future__ import annotations
 
@@ -33,39 +32,39 @@ from mlcc.worker.worker import OpenModel
 
 NO_PARSERS: Mapping[str, str | None] = {}
 MEMORY = "memory"
-"""The device of what the CPU computes, as budgets name it."""
+"""Device name of main memory, used by CPU models."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes that one model takes, with its processes."""
+    """Bytes that one model needs, with its processes."""
 
     full: int
-    """For all requests at once that were asked for."""
+    """For a full batch."""
     spare: int
-    """More than that is of no use to it."""
+    """Upper bound: more memory is of no use to it."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One model that can be loaded."""
+    """A model that can be loaded."""
 
     name: str
     context: int
     device: str
-    """Whose memory it takes."""
+    """The device whose memory it uses."""
     needs: Needs
     fits: Callable[[int], None]
-    """Raises CapacityError if so many bytes are too few, with fewer pages too."""
+    """Raises CapacityError if so many bytes are too few, even with fewer pages."""
     opener: Callable[[int | None], OpenModel]
-    """How to open it within so many bytes; None = nobody knows how many there are."""
+    """Returns the function that opens it within so many bytes; None = the memory is unknown."""
     open_text: OpenText
     room: Callable[[], int | None]
-    """Bytes that are free on its device now; None = it does not tell. May take a driver's time and
-    memory: to be asked in another process."""
+    """Returns the bytes that are free on its device now; None = unknown. May start a GPU driver:
+    call it in another process."""
     streams: Callable[[int], None] | None = None
-    """The same where experts may stay in their file (`model/memory/expert_offload.py`); None =
-    none can."""
+    """`fits` with experts offloaded to their file (`model/memory/expert_offload.py`); None = not
+    possible."""
     about: About = field(default_factory=About)
     aliases: tuple[str, ...] = ()
     created: int = field(default_factory=lambda: int(time.time()))
@@ -81,9 +80,8 @@ def artifact_source(
     parse_special: bool = False,
     parsers: Mapping[str, str | None] = NO_PARSERS,
 ) -> Source:
-    """The source of the compiled model at `path`. `parsers`, of tool calls and reasoning, are
-    keyword arguments of `open_text`. Raises ArtifactError, or CapacityError for sizes that the
-    model was not compiled for."""
+    """Create the source of a compiled model. Raises ArtifactError, or CapacityError for sizes that
+    it was not compiled for."""
     manifest = Artifact.open(path, verify=False).manifest
     wanted = plan_capacity(
         manifest,
@@ -111,7 +109,8 @@ def artifact_source(
 
 
 def models_in_folder(folder: Path) -> list[Path]:
-    """The compiled models in a folder, one level down. Raises ArtifactError if there is none."""
+    """Return the compiled models in a folder, one level down. Raises ArtifactError if there are
+    none."""
     try:
         found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}"))
     except OSError as error:
@@ -127,10 +126,10 @@ def models_in_folder(folder: Path) -> list[Path]:
 def with_names(
     sources: Mapping[str, Source], aliases: Sequence[tuple[str, str | None]]
 ) -> list[Source]:
-    """Sources by what the user calls them, with their aliases: (alias, whose), None = the only one.
+    """Apply aliases to sources: pairs (alias, model), where model None = the only model.
 
-    Two models of one name are called after their folders. Raises InvalidRequestError for a name
-    that is unknown or would be two models'.
+    Two models of one name are named after their folders. Raises InvalidRequestError for a name that
+    is unknown or ambiguous.
     """
     named = _distinct(sources)
     whose = {known: key for key, source in named.items() for known in (source.name, key)}
@@ -165,7 +164,7 @@ def _distinct(sources: Mapping[str, Source]) -> dict[str, Source]:
 
 
 def _within(context: int | None, most: int) -> int | None:
-    """One --context is for several models: of each as much as it has."""
+    """Clip --context to the model's limit: one option applies to several models."""
     return None if context is None else min(context, most)
 
 
@@ -174,7 +173,7 @@ def _fits(wanted: Capacity, manifest: Manifest, fixed: bool, room: int) -> None:
 
 
 def _streams(wanted: Capacity, manifest: Manifest, fixed: bool) -> Callable[[int], None] | None:
-    """Whether there is room for what every token reads. None of what is not mapped and mixed."""
+    """Return the check for expert offload; None if experts are not memory-mapped."""
     if manifest.target.device != "cpu" or not expert_bytes(manifest.weights.tensors)[0]:
         return None
 

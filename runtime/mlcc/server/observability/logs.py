@@ -1,4 +1,4 @@
-"""The server's log, on stderr: lines for people, or an object of JSON each."""
+"""The server's log on stderr: plain lines, or a JSON object per line."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _OURS = ("mlcc", "uvicorn")
 
 
 def configure(level: str, as_json: bool) -> None:
-    """From now on. Each request is a line of level info; uvicorn says errors only: of the rest our
-    own lines say more, and some advises what nobody here needs."""
+    """Configure logging. Each request is a line of level info. uvicorn logs errors only: our lines
+    say more, and some of its advice does not apply here."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else Lines())
     for name in _OURS:
@@ -37,12 +37,12 @@ class Lines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One object a line: time (UTC, RFC 3339), level, logger, message, request_id, and what an
-    access line is made of."""
+    """One object per line: time (UTC, RFC 3339), level, logger, message, request_id, and the fields
+    of an access line."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, timezone.utc)
-        said = {
+        entry = {
             "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -51,4 +51,4 @@ class JsonLines(logging.Formatter):
             **getattr(record, "fields", {}),
             **({"error": self.formatException(record.exc_info)} if record.exc_info else {}),
         }
-        return json.dumps(said, ensure_ascii=True)
+        return json.dumps(entry, ensure_ascii=True)

@@ -1,7 +1,6 @@
-"""/metrics, in Prometheus' text format: what requests took, by model and key's name, and what the
-engine has and does, or each of its replicas. Counters of an engine begin again at 0 when its
-process does.
-"""
+"""/metrics in Prometheus' text format: request metrics by model and key name, and engine
+statistics, by replica if there are several. Engine counters restart at 0 with the engine's
+process."""
 
 from __future__ import annotations
 
@@ -27,10 +26,10 @@ from mlcc.service.jobs.engine_client import EngineClient
 from mlcc.service.observer import Done
 
 Clients = Callable[[], Mapping[str, EngineClient]]
-"""The engines that there are now, by the name of their model."""
+"""Returns the running engines, by model name."""
 
 EngineStats = Mapping[str, Mapping[str, Any]]
-"""What an engine told of itself: under the name of a replica, or "" where there are none."""
+"""Statistics of an engine by replica name; "" if there are no replicas."""
 
 FIRST_TOKEN_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 PER_TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1)
@@ -57,52 +56,52 @@ _COUNTERS = {
     "hoped": ("routed_hit_tokens", "Tokens of prompts that the replica was hoped to have."),
     "retried": ("retried_requests", "Requests that a replica lost, and another was asked."),
 }
-"""Fields of `mlcc.engine.events.Stats`, and what `mlcc.scale` adds: name after mlcc_engine_, and
-what it is."""
+"""Fields of `mlcc.engine.events.Stats` and of `mlcc.scale`: name after mlcc_engine_, and
+description."""
 
 
 class Metrics:
-    """One per server; belongs to its event loop. `of` gives an engine's observer."""
+    """One per server; belongs to its event loop. `of` returns a model's observer."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
         self._found = EngineCollector()
         self.registry = CollectorRegistry()
         self.registry.register(self._found)
-        who, registry = ("model", "key"), self.registry
+        labels, registry = ("model", "key"), self.registry
         self.answers = Counter(
-            "mlcc_answers", "Answers that ended, by how.", (*who, "reason"), registry=registry
+            "mlcc_answers", "Answers that ended, by how.", (*labels, "reason"), registry=registry
         )
         self.prompt_tokens = Counter(
-            "mlcc_prompt_tokens", "Tokens of prompts.", who, registry=registry
+            "mlcc_prompt_tokens", "Tokens of prompts.", labels, registry=registry
         )
         self.cached_tokens = Counter(
             "mlcc_cached_prompt_tokens",
             "Tokens of prompts that the prefix cache had.",
-            who,
+            labels,
             registry=registry,
         )
         self.completion_tokens = Counter(
-            "mlcc_completion_tokens", "Tokens of answers.", who, registry=registry
+            "mlcc_completion_tokens", "Tokens of answers.", labels, registry=registry
         )
         self.first_token = Histogram(
             "mlcc_time_to_first_token_seconds",
             "From the engine's queue to the first token.",
-            who,
+            labels,
             buckets=FIRST_TOKEN_S,
             registry=registry,
         )
         self.per_token = Histogram(
             "mlcc_time_per_token_seconds",
             "Between the tokens of an answer, on its average.",
-            who,
+            labels,
             buckets=PER_TOKEN_S,
             registry=registry,
         )
         self.answer_seconds = Histogram(
             "mlcc_answer_seconds",
             "From the engine's queue to the end of an answer.",
-            who,
+            labels,
             buckets=REQUEST_S,
             registry=registry,
         )
@@ -115,34 +114,34 @@ class Metrics:
             ("method", "address", "status"),
             registry=registry,
         )
-        self.in_hand = Gauge(
+        self.in_flight = Gauge(
             "mlcc_http_requests_in_hand", "Requests being answered.", registry=registry
         )
 
     def of(self, model: str) -> ModelMetrics:
-        """The observer of the engine that runs a model."""
+        """Return the observer of a model's engine."""
         return ModelMetrics(self, model)
 
-    def began(self, exchange: RequestRecord, scope: Scope, /) -> None:
-        self.in_hand.inc()
+    def began(self, record: RequestRecord, scope: Scope, /) -> None:
+        self.in_flight.inc()
 
-    def ended(self, exchange: RequestRecord, /) -> None:
-        self.in_hand.dec()
-        method = exchange.method if exchange.method in _METHODS else "other"
-        address = ROUTES.pattern(exchange.path) or "other"
-        self.http.labels(method, address, str(exchange.status)).inc()
+    def ended(self, record: RequestRecord, /) -> None:
+        self.in_flight.dec()
+        method = record.method if record.method in _METHODS else "other"
+        address = ROUTES.pattern(record.path) or "other"
+        self.http.labels(method, address, str(record.status)).inc()
 
     async def show(self, request: Request) -> Response:
-        """The endpoint, in the format that is asked for."""
-        await self._found.look(self._clients())
+        """The endpoint, in the format that the Accept header asks for."""
+        await self._found.refresh(self._clients())
         if "application/openmetrics-text" in request.headers.get("accept", ""):
-            told: bytes = as_openmetrics(self.registry)  # type: ignore[no-untyped-call]
-            return Response(told, media_type=OPENMETRICS_TYPE)
+            stats: bytes = as_openmetrics(self.registry)  # type: ignore[no-untyped-call]
+            return Response(stats, media_type=OPENMETRICS_TYPE)
         return Response(as_plain(self.registry), media_type=PLAIN_TYPE)
 
 
 class ModelMetrics:
-    """An `Observer`: one model's share of the metrics."""
+    """An `Observer` that records one model's metrics."""
 
     def __init__(self, metrics: Metrics, model: str) -> None:
         self._metrics = metrics
@@ -152,35 +151,36 @@ class ModelMetrics:
         self._metrics.first_token.labels(self._model, tenant).observe(seconds)
 
     def done(self, done: Done, /) -> None:
-        metrics, who = self._metrics, (self._model, done.tenant)
-        metrics.answers.labels(*who, done.reason).inc()
-        metrics.prompt_tokens.labels(*who).inc(done.prompt_tokens)
-        metrics.cached_tokens.labels(*who).inc(done.cached_tokens)
-        metrics.completion_tokens.labels(*who).inc(done.completion_tokens)
-        metrics.answer_seconds.labels(*who).observe(done.total)
+        metrics, labels = self._metrics, (self._model, done.tenant)
+        metrics.answers.labels(*labels, done.reason).inc()
+        metrics.prompt_tokens.labels(*labels).inc(done.prompt_tokens)
+        metrics.cached_tokens.labels(*labels).inc(done.cached_tokens)
+        metrics.completion_tokens.labels(*labels).inc(done.completion_tokens)
+        metrics.answer_seconds.labels(*labels).observe(done.total)
         if (per_token := done.per_token) is not None:
-            metrics.per_token.labels(*who).observe(per_token)
+            metrics.per_token.labels(*labels).observe(per_token)
 
     def restarted(self) -> None:
         self._metrics.restarts.labels(self._model).inc()
 
 
 class EngineCollector(Collector):
-    """What the engines told of themselves when they were asked last."""
+    """Prometheus collector of the engines' last statistics."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[bool, EngineStats]] = {}
 
-    async def look(self, clients: Mapping[str, EngineClient]) -> None:
-        """Ask all at once. One that is in a long step, or gone, tells nothing."""
-        told = await asyncio.gather(*map(_stats_of, clients.values()))
+    async def refresh(self, clients: Mapping[str, EngineClient]) -> None:
+        """Query all engines in parallel. An engine that is down, or in a long step, reports
+        nothing."""
+        stats = await asyncio.gather(*map(_stats_of, clients.values()))
         self._found = {
             model: (client.ready, found)
-            for (model, client), found in zip(clients.items(), told, strict=True)
+            for (model, client), found in zip(clients.items(), stats, strict=True)
         }
 
     def collect(self) -> Iterable[Metric]:
-        """The port of prometheus_client."""
+        """prometheus_client's collector interface."""
         up = GaugeMetricFamily("mlcc_engine_up", "Whether the engine answers.", labels=["model"])
         for model, (is_up, _) in self._found.items():
             up.add_metric([model], float(is_up))
@@ -193,25 +193,25 @@ class EngineCollector(Collector):
         table: Mapping[str, tuple[str, str]],
         kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
     ) -> Iterator[Metric]:
-        each = [(model, *one) for model, (_, told) in self._found.items() for one in told.items()]
+        each = [(model, *one) for model, (_, stats) in self._found.items() for one in stats.items()]
         labels = ["model", "replica"] if any(replica for _, replica, _ in each) else ["model"]
         for field, (name, about) in table.items():
             family = kind(f"mlcc_engine_{name}", about, labels=labels)
-            for model, replica, told in each:
-                if field in told:
-                    family.add_metric([model, replica][: len(labels)], told[field])
+            for model, replica, stats in each:
+                if field in stats:
+                    family.add_metric([model, replica][: len(labels)], stats[field])
             yield family
 
 
 async def _stats_of(client: EngineClient) -> EngineStats:
     try:
-        told = await client.counters()
+        stats = await client.counters()
     except MlccError:
         return {}
-    together = told["engine"] or {}
-    if each := told.get("replicas"):
-        return {**each, "": {"retried": together["retried"]}}
-    return {"": together}
+    total = stats["engine"] or {}
+    if each := stats.get("replicas"):
+        return {**each, "": {"retried": total["retried"]}}
+    return {"": total}
 
 
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS", "DELETE", "PUT", "PATCH")

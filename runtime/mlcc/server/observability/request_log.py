@@ -1,6 +1,5 @@
-"""What the server says of each request: a name that comes back in its answer, and a line in the
-log. Never what was asked or answered.
-"""
+"""Request ids and the access log: each request gets an id, returned in a header, and a log line.
+Prompts and answers are never logged."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from mlcc.server.http.errors import path_of
 
 HEADER = "x-request-id"
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the request that the code that runs is for."""
+"""Id of the request that the current code runs for."""
 _GOOD_ID = re.compile(r"[!-~]{1,128}")
 
 log = logging.getLogger("mlcc.access")
@@ -30,34 +29,33 @@ log = logging.getLogger("mlcc.access")
 
 @dataclass
 class RequestRecord:
-    """One request and its answer, so far. Times are in seconds."""
+    """One request and its response, so far. Times are in seconds."""
 
     id: str
     method: str
     path: str
     client: str
     key: str = ""
-    """The name of the key, if one was needed."""
+    """Name of the API key, if one was needed."""
     status: int = 0
-    """0 = nobody was left to answer."""
+    """0 = the client left before a response."""
     sent: int = 0
-    """Bytes of the answer's body."""
+    """Bytes of the response body."""
     to_first: float = 0.0
-    """Until the head of the answer."""
+    """Until the response headers."""
     total: float = 0.0
 
 
 class Listener(Protocol):
-    """Hears of requests, in the event loop."""
+    """Notified of requests, in the event loop."""
 
-    def began(self, exchange: RequestRecord, scope: Scope, /) -> None: ...
+    def began(self, record: RequestRecord, scope: Scope, /) -> None: ...
 
-    def ended(self, exchange: RequestRecord, /) -> None: ...
+    def ended(self, record: RequestRecord, /) -> None: ...
 
 
 class RequestLog:
-    """ASGI middleware, the outermost: a request's id in and out, the access log, and whoever else
-    listens."""
+    """Outermost ASGI middleware: request ids, the access log, and listeners."""
 
     def __init__(self, app: ASGIApp, listeners: Sequence[Listener] = ()) -> None:
         self._app = app
@@ -67,32 +65,32 @@ class RequestLog:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         began = time.perf_counter()
-        exchange = _new_record(scope)
+        record = _new_record(scope)
         state = scope.setdefault("state", {})
-        REQUEST_ID.set(exchange.id)
+        REQUEST_ID.set(record.id)
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.body":
-                exchange.sent += len(message.get("body", b""))
+                record.sent += len(message.get("body", b""))
             elif message["type"] == "http.response.start":
-                exchange.status = message["status"]
-                exchange.to_first = time.perf_counter() - began
-                more = {HEADER: exchange.id, **state.get(RESPONSE_HEADERS, {})}
+                record.status = message["status"]
+                record.to_first = time.perf_counter() - began
+                more = {HEADER: record.id, **state.get(RESPONSE_HEADERS, {})}
                 lines = [(name.encode(), value.encode()) for name, value in more.items()]
                 message = {**message, "headers": [*message["headers"], *lines]}
             await send(message)
 
         for listener in self._listeners:
-            listener.began(exchange, scope)
+            listener.began(record, scope)
         try:
             await self._app(scope, receive, answer)
         finally:
-            exchange.total = time.perf_counter() - began
-            exchange.key = state.get(TENANT, "")
+            record.total = time.perf_counter() - began
+            record.key = state.get(TENANT, "")
             for listener in self._listeners:
-                listener.ended(exchange)
+                listener.ended(record)
             if log.isEnabledFor(logging.INFO):
-                _write(exchange)
+                _write(record)
 
 
 def _new_record(scope: Scope) -> RequestRecord:
@@ -102,29 +100,29 @@ def _new_record(scope: Scope) -> RequestRecord:
     return RequestRecord(name, scope["method"], path_of(scope), client[0])
 
 
-def _write(exchange: RequestRecord) -> None:
-    """Without the query, in which some put what is secret."""
-    path = printable(exchange.path)[:200].replace('"', "%22")
+def _write(record: RequestRecord) -> None:
+    """Write the log line, without the query, which may contain secrets."""
+    path = printable(record.path)[:200].replace('"', "%22")
     log.info(
         '%s "%s %s" %d %d bytes %.1f ms (first %.1f ms) %s',
-        exchange.client,
-        exchange.method,
+        record.client,
+        record.method,
         path,
-        exchange.status,
-        exchange.sent,
-        1e3 * exchange.total,
-        1e3 * exchange.to_first,
-        exchange.key and f"key={exchange.key!r}",
+        record.status,
+        record.sent,
+        1e3 * record.total,
+        1e3 * record.to_first,
+        record.key and f"key={record.key!r}",
         extra={
             "fields": {
-                "client": exchange.client,
-                "method": exchange.method,
+                "client": record.client,
+                "method": record.method,
                 "path": path,
-                "status": exchange.status,
-                "bytes": exchange.sent,
-                "seconds": round(exchange.total, 6),
-                "first_seconds": round(exchange.to_first, 6),
-                "key": exchange.key,
+                "status": record.status,
+                "bytes": record.sent,
+                "seconds": round(record.total, 6),
+                "first_seconds": round(record.to_first, 6),
+                "key": record.key,
             }
         },
     )

@@ -1,8 +1,8 @@
-"""A span of OpenTelemetry for each request, sent to a collector by OTLP over HTTP. Where that is,
-and what the service is called, the standard's variables say (OTEL_EXPORTER_OTLP_ENDPOINT,
-OTEL_SERVICE_NAME, ...). Nothing of what was asked or answered is in a span.
+"""OpenTelemetry traces: a span per request, exported by OTLP over HTTP. The endpoint and service
+name come from the standard variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, ...). Spans
+contain no prompts or answers.
 
-Needs the extra `otel`; nothing of it is imported without `--otel`.
+Needs the extra `otel`, which is imported only with `--otel`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class Traces:
-    """A `Listener` of the request log. Raises UnsupportedError if the packages are not here."""
+    """A `Listener` of the request log. Raises UnsupportedError if the packages are not
+    installed."""
 
     def __init__(self) -> None:
         require("opentelemetry.sdk", "otel", "--otel")
@@ -40,39 +41,39 @@ class Traces:
         self._context = TraceContextTextMapPropagator()
         self._spans: dict[int, Span] = {}
 
-    def began(self, exchange: RequestRecord, scope: Scope, /) -> None:
-        """The span begins, in the trace that the caller names (W3C Trace Context)."""
+    def began(self, record: RequestRecord, scope: Scope, /) -> None:
+        """Start a span in the caller's trace (W3C Trace Context)."""
         from opentelemetry.trace import SpanKind
 
-        route = ROUTES.pattern(exchange.path)
+        route = ROUTES.pattern(record.path)
         about = {
-            "http.request.method": exchange.method,
-            "url.path": exchange.path,
-            "client.address": exchange.client,
-            "mlcc.request_id": exchange.id,
+            "http.request.method": record.method,
+            "url.path": record.path,
+            "client.address": record.client,
+            "mlcc.request_id": record.id,
             **({"http.route": route} if route else {}),
         }
-        self._spans[id(exchange)] = self._tracer.start_span(
-            f"{exchange.method} {route}".strip(),
+        self._spans[id(record)] = self._tracer.start_span(
+            f"{record.method} {route}".strip(),
             context=self._context.extract(headers_of(scope)),
             kind=SpanKind.SERVER,
             attributes=about,
         )
 
-    def ended(self, exchange: RequestRecord, /) -> None:
-        """The span ends."""
+    def ended(self, record: RequestRecord, /) -> None:
+        """End the span."""
         from opentelemetry.trace import StatusCode
 
-        span = self._spans.pop(id(exchange))
-        span.set_attribute("http.response.status_code", exchange.status)
-        span.set_attribute("http.response.body.size", exchange.sent)
-        span.set_attribute("mlcc.first_seconds", exchange.to_first)
-        if exchange.key:
-            span.set_attribute("mlcc.key", exchange.key)
-        if exchange.status >= 500 or not exchange.status:
+        span = self._spans.pop(id(record))
+        span.set_attribute("http.response.status_code", record.status)
+        span.set_attribute("http.response.body.size", record.sent)
+        span.set_attribute("mlcc.first_seconds", record.to_first)
+        if record.key:
+            span.set_attribute("mlcc.key", record.key)
+        if record.status >= 500 or not record.status:
             span.set_status(StatusCode.ERROR)
         span.end()
 
     def close(self) -> None:
-        """Send what is left."""
+        """Export the remaining spans."""
         self._provider.shutdown()

@@ -1,1 +1,1 @@
-"""Processes that render and tokenize prompts beside the server."""
+"""Processes that render and tokenize prompts, beside the server's process."""

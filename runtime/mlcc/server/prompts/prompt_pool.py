@@ -1,6 +1,5 @@
-"""The port `mlcc.service.prompts` by processes: what takes too long or too much ends with its
-process, and nobody else waits for it.
-"""
+"""Prompt pool: implements the port `mlcc.service.prompts` with worker processes. A prompt that
+takes too much time or memory costs its process only, and other requests do not wait for it."""
 
 from __future__ import annotations
 
@@ -27,32 +26,33 @@ from mlcc.service.prompts import NO_VARIABLES
 
 WORKERS = 2
 LARGE = 64 << 10
-"""Characters. Larger prompts are read one at a time, so that they leave a worker to the others."""
+"""Characters. Larger prompts are processed one at a time, so that a worker stays free for
+others."""
 MEMORY_BYTES = 1 << 30
 LONGEST_S = 30.0
 STRUCTURE_S = 10.0
-"""The same for what an answer must be, of which ordinary ones take milliseconds."""
+"""Time limit for a grammar or schema; typical ones take milliseconds."""
 KNOWN = 256
-"""Structures that are not asked for again."""
+"""Number of checked grammars that are remembered."""
 
 
 class PromptWorker:
-    """One process, started when it is first asked and after each that was ended. Blocking."""
+    """One worker process, started on first use and after each kill. Blocking."""
 
     def __init__(self, open_text: OpenText, memory_bytes: int) -> None:
         self._arguments = (open_text, memory_bytes)
         self._context = multiprocessing.get_context("spawn")
         self._process: Any = None
-        self._opening, self._asking = Lock(), Lock()
+        self._start_lock, self._job_lock = Lock(), Lock()
         self._job: PromptJob | None = None
-        """That it is at."""
-        self._ended = False
-        """Whether that was to end the process."""
+        """The current job."""
+        self._killed = False
+        """Whether the current job was killed."""
         self._closed = False
 
     def open(self) -> None:
-        """Start the process, if there is none. Raises MlccError if it does not begin to work."""
-        with self._opening:
+        """Start the process if there is none. Raises MlccError if it fails to start."""
+        with self._start_lock:
             if self._process is None and not self._closed:
                 self._open()
 
@@ -67,11 +67,11 @@ class PromptWorker:
         if self._closed:  # meanwhile
             self.end()
         if isinstance(reply := self._receive(PromptJob("")), MlccError):
-            self._forget()
+            self._discard()
             raise reply
 
     def ask(self, job: PromptJob) -> Reply:
-        """The answer. A process that ends instead of answering has taken too much."""
+        """Run a job. A process that dies meanwhile has used too much memory or time."""
         self.open()
         self._job = job
         try:
@@ -79,23 +79,23 @@ class PromptWorker:
             reply = self._receive(job)
         except OSError:
             reply = self._lost(job)
-        with self._asking:
-            self._job, ended, self._ended = None, self._ended, False
+        with self._job_lock:
+            self._job, ended, self._killed = None, self._killed, False
         if ended:  # perhaps just after it had answered: the next one wants another process
-            self._forget()
+            self._discard()
         return reply
 
     def end(self, job: PromptJob | None = None) -> None:
-        """Kill the process: whoever waits for it in `ask` has an answer. With a job, only if it is
-        at that: who comes next must not be hit. Idempotent."""
-        with self._asking:
+        """Kill the process: a pending `ask` returns. With a job, kill only if it is the current
+        one: a later job must not be hit. Idempotent."""
+        with self._job_lock:
             process = self._process
             if process is not None and (job is None or job is self._job):
-                self._ended = True
+                self._killed = True
                 process.kill()
 
     def close(self) -> None:
-        """End it for good."""
+        """End the process for good."""
         self._closed = True
         self.end()
 
@@ -107,10 +107,10 @@ class PromptWorker:
             return self._lost(job)
 
     def _lost(self, job: PromptJob) -> MlccError:
-        self._forget()
+        self._discard()
         return too_costly_error(job, "so much that its process had to be ended")
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         if (process := self._process) is not None:
             process.kill()
             process.join()
@@ -118,7 +118,8 @@ class PromptWorker:
 
 
 class PromptPool:
-    """Several workers, which start now. `start` in the event loop, which waits for none."""
+    """Several workers; their processes start now. Call `start` in the event loop; it does not wait
+    for them."""
 
     def __init__(
         self,
@@ -137,14 +138,14 @@ class PromptPool:
             self._threads.submit(worker.open)
 
     def start(self) -> None:
-        """Begin to take prompts."""
+        """Begin to accept prompts."""
         self._idle: asyncio.Queue[PromptWorker] = asyncio.Queue()
         self._large = asyncio.Lock()
         for worker in self._workers:
             self._keep(self._prepare(worker))
 
     def close(self) -> None:
-        """Leave no process behind. Idempotent."""
+        """End all processes. Idempotent."""
         for worker in self._workers:
             worker.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -156,7 +157,7 @@ class PromptPool:
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> array[int]:
-        """The ids of a conversation."""
+        """Return the token ids of a conversation."""
         size = sum(len(text) for message in messages for text in map(str, message.values()))
         size += len(str(variables))
         return await self._ids(PromptJob(messages, context, variables), size, seconds)
@@ -164,7 +165,7 @@ class PromptPool:
     async def text(
         self, prompt: str, context: int, seconds: float | None, add_special: bool = True
     ) -> array[int]:
-        """The ids of a raw prompt, with the start token that the model wants, or without."""
+        """Return the token ids of a raw prompt, with the model's start token or without."""
         job = PromptJob(prompt, context, add_special=add_special)
         return await self._ids(job, len(prompt), seconds)
 
@@ -174,13 +175,13 @@ class PromptPool:
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
-        """The text that a conversation becomes."""
+        """Return the rendered text of a conversation."""
         job = PromptJob(messages, variables=variables, written=True)
         codes = await self._ids(job, len(str(messages)) + len(str(variables)), seconds)
         return "".join(map(chr, codes))
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
-        """Whether answers can be held to it: raises MlccError if not."""
+        """Check that answers can be constrained to a structure: raises MlccError if not."""
         if structure not in self._known:
             await self._ids(PromptJob(structure), len(structure.text), seconds)
             self._known[structure] = None
@@ -202,8 +203,8 @@ class PromptPool:
         return reply
 
     async def _turn(self, job: PromptJob, size: int) -> Reply:
-        """Wait for a worker, and for it. It goes on, up to its time, for one who stops waiting:
-        to start another each time would cost the others more."""
+        """Wait for a free worker and run the job. It continues, up to its time limit, if the caller
+        stops waiting: restarting a process would cost the others more."""
         if is_large := size > LARGE:
             await self._large.acquire()
         try:
@@ -219,7 +220,7 @@ class PromptPool:
         return await asyncio.shield(asking)
 
     async def _ask(self, worker: PromptWorker, job: PromptJob, longest_s: float) -> Reply:
-        """Comes to its end in any case: the worker is idle again, or a new one on its way."""
+        """Run the job to its end: afterwards the worker is free, or a new one is starting."""
         loop = asyncio.get_running_loop()
         overdue = loop.call_later(longest_s, worker.end, job)
         try:
@@ -240,7 +241,7 @@ class PromptPool:
             self._idle.put_nowait(worker)
 
     def _keep(self, work: Any) -> asyncio.Task[Any]:
-        """A task that is not forgotten while it runs."""
+        """Create a task and hold a reference while it runs."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,6 +1,5 @@
-"""A process that renders templates, encodes texts and reads grammars, with a bound on its memory.
-Whoever started it ends it when it takes too long: a template is a stranger's program.
-"""
+"""Prompt worker process: renders chat templates, tokenizes text and compiles grammars, within a
+memory limit. The parent kills it when it takes too long: a chat template is untrusted code."""
 
 from __future__ import annotations
 
@@ -21,29 +20,29 @@ from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import ModelText
 
 OpenText = Callable[[], ModelText]
-"""Opens the text side of the model in the process; must survive pickling."""
+"""Opens the text side of the model in the process; must be picklable."""
 
 
 @dataclass(frozen=True)
 class PromptJob:
-    """A raw prompt, or the messages of a conversation, and the longest prompt in tokens; or what
-    an answer must be, whose answer is no ids."""
+    """A raw prompt, the messages of a conversation, or a structure to check. `context` is the
+    longest prompt in tokens."""
 
     what: str | Sequence[Mapping[str, Any]] | Structure
     context: int = 0
     variables: Mapping[str, Any] = field(default_factory=dict)
-    """Of a conversation's template."""
+    """Variables of the chat template."""
     add_special: bool = True
-    """Whether a raw prompt gets the start token that the model wants."""
+    """Whether a raw prompt gets the model's start token."""
     written: bool = False
-    """Whether the answer is the conversation's text, a code point each, instead of its ids."""
+    """Return the conversation's text, as code points, instead of token ids."""
 
 
 Reply: TypeAlias = "array[int] | MlccError"
 
 
 def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) -> None:
-    """The whole life of the process. Answers the opening, and then each PromptJob."""
+    """Main function of the process. Replies once after opening, and then to each PromptJob."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started it
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each thread would reserve memory of its own
     with suppress(EOFError, OSError):  # nobody is there to hear
@@ -78,7 +77,7 @@ def _ids(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
 
 
 def too_costly_error(job: PromptJob, what: str) -> MlccError:
-    """The prompt, or the model's template, or a schema wants what it may not have."""
+    """Return the error for a prompt, chat template or schema that exceeds its limits."""
     if isinstance(job.what, Structure):
         return InvalidRequestError(
             f"reading '{job.what.field}' took {what}; simplify it",
@@ -93,7 +92,7 @@ def too_costly_error(job: PromptJob, what: str) -> MlccError:
 
 
 def _bound_memory(more: int) -> None:
-    """From now on the process may take so many bytes more. Not everywhere can this be said."""
+    """Limit further memory of this process. Does nothing where the platform cannot."""
     try:
         import resource
 
