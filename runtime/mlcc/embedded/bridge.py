@@ -1,6 +1,6 @@
-"""How values cross between Python and JavaScript. The one file that imports Pyodide, when there.
+"""Converts values between Python and JavaScript. The only file that imports Pyodide.
 
-Elsewhere (in tests) both sides are Python, and a buffer is a buffer.
+In tests both sides are Python, and a buffer stays a buffer.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ IN_PYODIDE = sys.platform == "emscripten"
 
 
 def typed_array() -> Callable[[memoryview[int] | array[Any]], Any]:
-    """The function that copies a buffer into JavaScript's memory: one of bytes becomes a
-    Uint8Array, one of int32 an Int32Array."""
+    """Return the function that copies a buffer into JavaScript's memory: bytes become a Uint8Array,
+    int32 an Int32Array."""
     if not IN_PYODIDE:
         return lambda buffer: buffer
     from pyodide.ffi import to_js  # type: ignore[import-not-found]
@@ -27,19 +27,20 @@ def typed_array() -> Callable[[memoryview[int] | array[Any]], Any]:
 
 
 def to_python(value: Any) -> Any:
-    """A JavaScript object or array as a dict or list, a typed array as a memoryview."""
+    """Convert a JavaScript object or array to a dict or list, a typed array to a memoryview."""
     return value.to_py() if hasattr(value, "to_py") else value
 
 
 def to_bytes(value: Any) -> bytes:
-    """A Uint8Array, a Python buffer, or text as UTF-8 (half surrogates as what they are)."""
+    """Convert a Uint8Array, a Python buffer, or text as UTF-8 (lone surrogates pass through)."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     return bytes(to_python(value))
 
 
 def failed(error: MlccError) -> str:
-    """An expected error, as plain data; `parsed` in web/src/worker/tab.ts makes it an exception."""
+    """Return an mlcc error as JSON; JavaScript raises its own error from it (`parsed` in
+    web/src/tab.ts)."""
     plain = {
         "type": type(error).__name__,
         "message": error.message,

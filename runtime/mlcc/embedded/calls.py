@@ -1,4 +1,4 @@
-"""Requests on their way through a service, each a task of this event loop, whatever host asks."""
+"""Runs requests through a service as tasks of the event loop, for JavaScript and C hosts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _log = logging.getLogger(__name__)
 
 
 class Reply(Protocol):
-    """Where an answer goes as it is made."""
+    """Port: receives a response while it is generated."""
 
     def start(self, status: int, headers: str) -> None:
-        """Once, unless the call is cancelled before; `headers` is a JSON object."""
+        """Called once, unless the call is cancelled before; `headers` is a JSON object."""
         ...
 
     def write(self, text: str) -> None:
@@ -28,28 +28,28 @@ class Reply(Protocol):
         ...
 
     def end(self, failure: MlccError | None) -> None:
-        """The last, unless `fail` is. failure: what the body says went wrong with a stream, or
-        CancelledError."""
+        """The last call, unless `fail` is. `failure`: the error that the body of a stream reports,
+        or CancelledError."""
         ...
 
     def fail(self, message: str) -> None:
-        """The last: a bug ended the answer."""
+        """The last call: a bug ended the response."""
         ...
 
 
 class Call:
-    """A request being answered."""
+    """A running request."""
 
     def __init__(self, task: asyncio.Task[MlccError | None]) -> None:
         self._task = task
 
     def cancel(self) -> None:
-        """Stop working on it: nothing more is written. Idempotent."""
+        """Cancel it: nothing more is written. Idempotent."""
         self._task.cancel()
 
 
 class Calls:
-    """All that are being answered."""
+    """All running requests."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -63,7 +63,7 @@ class Calls:
         read: Callable[[], Awaitable[bytes]],
         reply: Reply,
     ) -> Call:
-        """Answer a request; `reply` hears of its end also when it was cancelled before.
+        """Run a request; `reply` is also told the end of a cancelled one.
 
         `path` as in a URL; `headers` a JSON object with lower-case names.
         """
@@ -76,7 +76,7 @@ class Calls:
         return Call(task)
 
     async def ended(self) -> None:
-        """Wait until nothing is being answered any more."""
+        """Wait until no request runs any more."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -109,7 +109,7 @@ async def _write(response: ApiResponse, reply: Reply) -> None:
 
 
 def _decoded(path: str) -> str:
-    """The path as servers see it: %41 for A undone."""
+    """Return the percent-decoded path, as HTTP servers see it."""
     if "%" in path:
         from urllib.parse import unquote
 

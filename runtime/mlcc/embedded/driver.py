@@ -1,16 +1,10 @@
-"""The pump between an engine and its host's device, in the event loop: a driver that never waits.
+"""Drivers between an engine and the host's device, in the event loop: submit steps, await results,
+deliver events.
 
-Decides nothing about requests. Between two steps the loop runs, so that what a page asks meanwhile
-joins the next step.
-
-What the pumps of both kinds of engine share: they run while there is work, sleep while there is
-none, and count where the time went. `driver.py` is for models that write, `encoding.py` for
-encoders.
-
-The pump of an encoder in the event loop: `driver.py` for models that give rows, not tokens.
-
-A step is computed and read before the next is planned, as `model.encoder_driver` has it: what a
-page asks while the GPU computes shares the step behind it.
+`BaseDriver` runs while there is work, sleeps otherwise, and records timings. `LoopDriver` is for
+generation, with several steps in flight; `LoopEncoderDriver` is for encoders, one step at a time:
+texts that arrive meanwhile share the next step. Between two steps the event loop runs, so that new
+requests join the next step.
 """
 
 from __future__ import annotations
@@ -33,7 +27,7 @@ from mlcc.model.lora_loader import AdapterLoader
 
 
 class HasWork(Protocol):
-    """An engine, as far as a pump asks whether to go on."""
+    """The part of an engine that a driver checks to continue."""
 
     @property
     def has_work(self) -> bool: ...
@@ -41,7 +35,7 @@ class HasWork(Protocol):
 
 @dataclass(slots=True)
 class Counters:
-    """Where the time of all steps went, in milliseconds."""
+    """Total time of all steps by phase, in milliseconds."""
 
     steps: int = 0
     plan_ms: float = 0.0
@@ -49,10 +43,10 @@ class Counters:
     submit_ms: float = 0.0
     """JavaScript and the browser queueing the step: not Python."""
     wait_ms: float = 0.0
-    """For the GPU, with the loop free for others."""
+    """Waiting for the GPU, with the event loop free."""
     commit_ms: float = 0.0
     events_ms: float = 0.0
-    """Until all streams have written what the step brought; includes the loop's own turns."""
+    """Until all streams have written the step's events; includes other work of the event loop."""
 
     @property
     def python_ms(self) -> float:
@@ -69,24 +63,24 @@ class BaseDriver(ABC):
         self._work = asyncio.Event()
 
     def wake(self) -> None:
-        """There is something to do."""
+        """There is new work."""
         self._work.set()
 
     async def run(self) -> None:
-        """Step until the device fails, and raise that; `recover` makes it fit to run again."""
+        """Step until the device fails, and raise its error. Call `recover` before running again."""
         while True:
-            while not self._work_of.has_work:  # what woke us may have been cancelled since
+            while not self._work_of.has_work:  # the request may have been cancelled since `wake`
                 self._work.clear()
                 await self._work.wait()
             await self._step()
 
     @abstractmethod
     async def recover(self) -> None:
-        """Leave nothing in flight on either side; every request ends, without events."""
+        """Clear the steps in flight on both sides; every request ends, without events."""
 
     @abstractmethod
     async def _step(self) -> None:
-        """One step, from its plan to its events. Raises what the device raises."""
+        """Run one step, from its plan to its events. Raises the device's errors."""
 
 
 class LoopDriver(BaseDriver):
@@ -105,12 +99,12 @@ class LoopDriver(BaseDriver):
         self._adapters = adapters
         self._deliver = deliver
         self._flying: deque[tuple[Ticket, float]] = deque()
-        """Steps in flight, and when each was submitted."""
+        """Steps in flight, and the submission time of each."""
         self._done = 0.0
-        """When the GPU last ended a step."""
+        """Time at which the GPU finished the last step."""
 
     async def recover(self) -> None:
-        """Leave nothing in flight on either side; every request ends, without events."""
+        """Clear the steps in flight on both sides; every request ends, without events."""
         self._engine.fail()
         while self._flying:
             with suppress(MlccError):
@@ -129,7 +123,7 @@ class LoopDriver(BaseDriver):
         events = self._engine.commit(result, t1 - began)
         t2 = clock()
         self._deliver(events)
-        await asyncio.sleep(0)  # the streams write, messages come in
+        await asyncio.sleep(0)  # let streams write and messages arrive
         t3 = clock()
         count.steps += 1
         count.wait_ms += (t1 - t0) * 1e3
@@ -166,7 +160,7 @@ class LoopEncoderDriver(BaseDriver):
         self._flying: Ticket | None = None
 
     async def recover(self) -> None:
-        """Leave nothing in flight on either side; every text ends, without events."""
+        """Clear the step in flight on both sides; every text ends, without events."""
         self._encoder.fail()
         ticket, self._flying = self._flying, None
         if ticket is not None:
@@ -190,7 +184,7 @@ class LoopEncoderDriver(BaseDriver):
         events = self._encoder.commit(rows)
         t5 = clock()
         self._deliver(events)
-        await asyncio.sleep(0)  # answers are written, messages come in
+        await asyncio.sleep(0)  # let responses be written and messages arrive
         t6 = clock()
         count.steps += 1
         count.plan_ms += (t1 - t0) * 1e3

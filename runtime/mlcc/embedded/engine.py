@@ -1,4 +1,5 @@
-"""An engine in this event loop, as the API's endpoints want it. The books are the service's."""
+"""An engine in this event loop, as an `EngineClient`. The bookkeeping of requests is in
+`mlcc.service.jobs.engine_client`."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from mlcc.service.adapters import AdapterEntry
 from mlcc.service.jobs.engine_client import EngineClient
 
 TAB_MEMORY = 1 << 30
-"""Bytes that Python in a tab is taken to have: copies of adapters get a share. Nothing tells how
-far its memory will grow, and it ends at 2 or 4 GiB."""
+"""Assumed memory of Python in a tab, in bytes; copies of LoRA adapters get a share of it. The real
+limit (2 or 4 GiB) cannot be queried."""
 
 
 class LoopClient(EngineClient):
@@ -38,12 +39,12 @@ class LoopClient(EngineClient):
         grammars: Grammars | None = None,
         adapters: AdaptersInfo | None = None,
     ) -> None:
-        """adapters: what the model was compiled with room for."""
+        """`adapters`: the LoRA slots that the model was compiled with."""
         super().__init__(max_queue + engine.capacity.max_batch)
         self._engine, self._grammars = engine, grammars
         self._entries: dict[str, AdapterEntry] = {}
         self._adapters: AdapterLoader | None = None
-        """None = an encoder, which has no room for any."""
+        """None = an encoder, which has no LoRA slots."""
         self._driver: BaseDriver
         if isinstance(engine, EncoderEngine):
             self._driver = LoopEncoderDriver(engine, executor, self._deliver)
@@ -61,7 +62,7 @@ class LoopClient(EngineClient):
         return self._entries
 
     async def load_adapter(self, entry: AdapterEntry, in_place: bool = False) -> None:
-        """Between two steps: reading it holds the loop up."""
+        """Load an adapter between two steps; blocks the event loop while it is read."""
         self.check_alive()
         if self._adapters is None:
             raise no_adapters()
@@ -76,7 +77,7 @@ class LoopClient(EngineClient):
             self._adapters.unload(name)
 
     def stats(self) -> dict[str, Any]:
-        """The engine's counters and the driver's."""
+        """Return the counters of the engine and the driver."""
         driver = self._driver.counters
         return {
             "engine": asdict(self._engine.stats()),
@@ -84,13 +85,13 @@ class LoopClient(EngineClient):
         }
 
     async def counters(self) -> dict[str, Any]:
-        """What `stats` sees, unless the engine is dead."""
+        """Return `stats`. Raises if the engine is dead."""
         if self.dead:
             raise self.dead.with_traceback(None)
         return self.stats()
 
     def close(self) -> None:
-        """Fail what is still waiting. Idempotent; the device is its owner's to close."""
+        """Fail all waiting requests. Idempotent; the owner closes the device."""
         self._running.cancel()
         self._die(
             EngineDiedError(
@@ -109,7 +110,8 @@ class LoopClient(EngineClient):
             self._driver.wake()
 
     def _grammar(self, request: Request) -> Grammar | None:
-        """Of a request; it was read before, and is at hand."""
+        """Return the grammar of a request. It was compiled when the request was checked, and is
+        cached."""
         if request.structure is None or self._grammars is None:
             return None
         return self._grammars.open(request.structure)
@@ -118,7 +120,7 @@ class LoopClient(EngineClient):
         self._engine.cancel(request_id)
 
     async def _run(self) -> None:
-        """Run until the device is lost; another failure of it costs the live requests only."""
+        """Run until the device is lost. Any other device error only fails the running requests."""
         while self.dead is None:
             try:
                 await self._driver.run()

@@ -1,7 +1,8 @@
-"""What JavaScript calls through Pyodide: JSON in, JSON out.
+"""The interface for JavaScript through Pyodide: JSON in, JSON out.
 
-A deliberate error comes as {"error": {"type", "message", "code", "param", "http_status"}}; whatever
-else is thrown is a bug. `EmbeddedModel` is a class; its constructor throws what the others return.
+An mlcc error is returned as {"error": {"type", "message", "code", "param", "http_status"}}; any
+exception thrown is a bug. `EmbeddedModel` is a class; its constructor throws the errors that the
+functions return.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from mlcc.errors import MlccError
 
 
 def plan(manifest: Any, adapter: str, options: str) -> str:
-    """What of a model fits, from the bytes of its manifest and the adapter's limits.
+    """Return what of a model fits, from the bytes of its manifest and the limits of the GPU
+    adapter.
 
     adapter: {"f16", "tensor_bytes", "memory_bytes" or null}; options: {"max_batch",
-    "max_step_tokens", "context"}, each null for what suits. Returns a plan, or {"instead": path of
+    "max_step_tokens", "context"}, each null for the default. Returns a plan, or {"instead": path of
     another manifest}.
     """
 
@@ -31,19 +33,20 @@ def plan(manifest: Any, adapter: str, options: str) -> str:
 
 
 def shrink(manifest: Any, plan: str) -> str:
-    """The plan with about half the pages, after the GPU refused to allocate them."""
+    """Return the plan with about half the pages, after the GPU failed to allocate them."""
     return _answer(lambda: halve(_read(manifest), json.loads(plan)))
 
 
 def check(manifest: Any, texts: Any, tokenizer: Any) -> str:
-    """{"notes": what the user should know of the texts}, or what the model would throw of them."""
+    """Return {"notes": messages to the user about the text files}, or the error that the model
+    would throw for them."""
     from mlcc.embedded.model import read_texts
 
     return _answer(lambda: {"notes": read_texts(manifest, texts, tokenizer).notes})
 
 
 def __getattr__(name: str) -> Any:
-    """`EmbeddedModel`, imported when it is asked for: a plan comes earlier and needs far less."""
+    """Import `EmbeddedModel` on first use: a plan comes earlier and needs far fewer modules."""
     if name != "EmbeddedModel":
         raise AttributeError(name)
     from mlcc.embedded.model import EmbeddedModel

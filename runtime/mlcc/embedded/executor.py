@@ -1,6 +1,8 @@
-"""The page's GPU behind two calls: a Batch goes out as one piece of memory, a Result comes back.
+"""The page's GPU as an asynchronous executor: submits a Batch as one block of memory, and awaits
+its Result.
 
-JavaScript's part is `web/src/device/executor.ts`. Not `mlcc.device.Executor`: nothing here waits.
+JavaScript's part is `web/src/device/executor.ts`. Unlike the executors of `mlcc.device`, no call
+blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _ERRORS = {kind.__name__: kind for kind in (DeviceError, DeviceLostError, OutOfM
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A batch as JavaScript takes it: a Uint8Array of its words, an Int32Array of its sizes, and a
+    """A batch for JavaScript: a Uint8Array of its words, an Int32Array of its sizes, and a
     Uint8Array of its adjustments' words, or None."""
 
     data: Any
@@ -30,7 +32,7 @@ class Packed:
 
 
 class Ticket:
-    """A step on its way. It listens from the start, so that no failure goes unheard."""
+    """A step in flight. It awaits the promise from the start, so that no rejection is unhandled."""
 
     def __init__(self, promise: Any) -> None:
         self._waiting: Generator[Any, Any, Any] = promise.__await__()
@@ -40,7 +42,7 @@ class Ticket:
 
 
 class JsExecutor:
-    """Runs batches in order on the page's GPU. Raises DeviceError and its kinds."""
+    """Runs batches in order on the page's GPU. Raises DeviceError and its subclasses."""
 
     def __init__(self, js: Any) -> None:
         self.depth = int(js.depth)
@@ -63,7 +65,7 @@ class JsExecutor:
             raise device_error(error) from error
 
     def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
-        """Fill a slot for adapters, in the order of steps: JavaScript lays the numbers out."""
+        """Fill a LoRA slot, in order with the steps; JavaScript lays out the values."""
         records = [
             {
                 "tensor": m.tensor,
@@ -84,13 +86,13 @@ class JsExecutor:
             raise device_error(error) from error
 
     async def collect(self, ticket: Ticket) -> Result:
-        """What was sampled, once it is here. Tickets in the order of submission."""
+        """Await the sampled tokens. Tickets must be collected in the order of submission."""
         result = await self._result(ticket)
         top = getattr(result, "top", None)
         return Result(*_lists(result), None if top is None else pairs_of(*_lists(top)))
 
     async def vectors(self, ticket: Ticket) -> Any:
-        """The same of an encoder: float32, a row of each text after the other; has `tobytes`."""
+        """Await the result of an encoder step: float32, one row per text; has `tobytes`."""
         return to_python((await self._result(ticket)).vectors)
 
     async def _result(self, ticket: Ticket) -> Any:
@@ -105,7 +107,8 @@ def _lists(result: Any) -> tuple[list[int], list[float]]:
 
 
 def device_error(error: Exception) -> MlccError:
-    """The typed error of what JavaScript threw (`js_error`); anything else is a bug's."""
+    """Convert what JavaScript threw (`js_error`) to a typed error; anything else is reported as a
+    bug."""
     thrown = getattr(error, "js_error", None)
     kind = _ERRORS.get(str(getattr(thrown, "name", "")))
     if thrown is None or kind is None:

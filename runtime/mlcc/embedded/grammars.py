@@ -1,9 +1,9 @@
-"""llguidance in the page's memory, as wasm, behind `mlcc.model.structured_output.backend`: the
-tab's grammars.
+"""Grammar backend of a tab: llguidance as WebAssembly in the page's memory, behind
+`mlcc.model.structured_output.backend`.
 
-JavaScript's part is `web/src/worker/grammar.ts`. The module is fetched when the first request asks
-for a grammar; only that fetch is awaited, reading a grammar and computing its masks are synchronous
-calls. What a page asks for costs its own tab the time; memory has the module's bound.
+JavaScript's part is `web/src/grammar.ts`. The module is fetched, asynchronously, for the first
+request with a grammar; compiling grammars and computing masks are synchronous calls. An expensive
+grammar only costs the tab that asked for it; the module's memory is bounded.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from mlcc.service.prompts import DirectPrompts
 
 
 def tab_grammars(js: Any, vocab_size: int, eos_ids: Collection[int]) -> LlGrammars:
-    """Over what JavaScript has of one model; to be asked once `js.ready()` has said so."""
+    """Create the grammar backend of one model on JavaScript's functions; call it after `js.ready()`
+    has succeeded."""
     return LlGrammars(lambda: TabReader(js, vocab_size, eos_ids), vocab_size)
 
 
 class TabPrompts(DirectPrompts):
-    """Prompts here and now, grammars once the page has what reads them."""
+    """Prompts in this event loop; grammars once the page has fetched the backend."""
 
     def __init__(self, text: ModelText, js: Any) -> None:
         super().__init__(text)
         self._js = js
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
-        """Whether answers can be held to it. Raises UnsupportedError where the page's package has
-        nothing that reads grammars, and what `Grammars.check` raises."""
+        """Check that answers can be constrained to a structure. Raises UnsupportedError if the
+        page's package has no grammar backend, and what `Grammars.check` raises."""
         if why := str(await self._js.ready()):
             raise UnsupportedError(
                 f"'{structure.field}' is not built here: this page has nothing that reads grammars "
@@ -60,22 +61,22 @@ class TabReader:
     """A `Reader` in JavaScript."""
 
     def __init__(self, js: Any, vocab_size: int, eos_ids: Collection[int]) -> None:
-        """Raises ValueError if llguidance does not know the model's tokenizer."""
+        """Raises ValueError if llguidance does not support the model's tokenizer."""
         ends = typed_array()(array("i", sorted(eos_ids)))
         if why := str(js.open(vocab_size, ends, LEXER_STATES, GRAMMAR_SYMBOLS)):
             raise ValueError(why)
         self._js, self._ends = js, _mask(vocab_size, eos_ids)
 
     def read(self, tag: Tag, text: str) -> Matcher:
-        """As `Reader` has it."""
+        """Compile a grammar; see `Reader.read`."""
         return TabMatcher(self._js.read(tag, text, json.dumps(SETTINGS)), self._ends)
 
 
 class TabMatcher:
-    """A `Matcher` in the page's memory, which is given back with the last that names it."""
+    """A `Matcher` in the page's memory, freed with the last reference."""
 
     def __init__(self, js: Any, ends: bytes) -> None:
-        """ends: the mask of what ends an answer, for when the memory is lost."""
+        """`ends`: mask of the end-of-answer tokens, used if the module's memory is lost."""
         self._js, self._ends = js, ends
 
     def __del__(self) -> None:
@@ -104,6 +105,6 @@ class TabMatcher:
 
 
 def _mask(vocab_size: int, tokens: Collection[int]) -> bytes:
-    """A bit a token, in whole words."""
+    """Return a bit mask of tokens, in whole words."""
     bits = sum(1 << token for token in set(tokens))
     return bits.to_bytes(WORD * -(-vocab_size // MASK_BITS), "little")

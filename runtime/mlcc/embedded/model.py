@@ -1,4 +1,5 @@
-"""One model in one tab: requests come in from JavaScript, responses go out as they are made."""
+"""A model in a tab: JavaScript passes requests in, and responses are written while they are
+generated."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from mlcc.service.service import Service
 MAX_QUEUE = 64
 """Requests that may wait, as on the server."""
 BOUNDS = ServiceBounds(timeout_s=None)
-"""The page that asks can also stop."""
+"""No timeout: the page that sends a request can also cancel it."""
 NO_FOLDERS = (
     "a tab has no folders to load adapters from, as `mlcc serve --lora-dir` has; the page loads "
     "one with engine.loadAdapter(name, address or files)"
@@ -53,12 +54,12 @@ class EmbeddedModel:
         grammars: Any = None,
         speculate: str | None = None,
     ) -> None:
-        """`texts` are the plan's text files by path, but for tokenizer.json. `parse_special`: as
-        `ModelText.with_special`. `prefix_cache`: as `Engine` has it.
-        `grammars`: parses grammars (`GrammarPort` in web/src/worker/python.ts); None refuses them.
-        `speculate`: as `mlcc serve` has it, without a draft model.
+        """`texts` are the plan's text files by path, without tokenizer.json. `parse_special`: as
+        `ModelText.with_special`. `prefix_cache`: as in `Engine`. `grammars`: the grammar backend
+        (`GrammarPort` in web/src/python.ts); None = grammars are refused. `speculate`: as in `mlcc
+        serve`, without a draft model.
 
-        Raises ArtifactError, which `entry.check` tells before weights are fetched, and what
+        Raises ArtifactError, which `entry.check` reports before weights are fetched, and what
         `Speculation.read` and `ModelText.new_engine` raise.
         """
         text = read_texts(manifest, texts, tokenizer)
@@ -89,9 +90,9 @@ class EmbeddedModel:
         self._calls = Calls(Service(OneModel(core)))
 
     def handle(self, method: str, path: str, headers: str, body: Any, reply: Any) -> Call:
-        """Answer a request: `reply.start(status, headers)` once, `reply.write(text)` as often as
-        there is something; last, in any case, `reply.end()`, also when it was cancelled before, or
-        `reply.fail(message)` if there is a bug.
+        """Answer a request: calls `reply.start(status, headers)` once and `reply.write(text)` for
+        each piece; last, in any case, `reply.end()`, also after a cancellation, or
+        `reply.fail(message)` after a bug.
 
         `path` as in a URL; `headers` a JSON object with lower-case names; `body` text or bytes.
         """
@@ -102,10 +103,10 @@ class EmbeddedModel:
         return self._calls.start(method, path, headers, read, _JsReply(reply))
 
     async def load_adapter(self, name: str, config: Any, weights: Any, in_place: bool) -> str:
-        """Load an adapter from the bytes of its two files; requests choose it by its name.
+        """Load a LoRA adapter from the bytes of its two files; requests select it by name.
 
-        Returns "{}", or {"error": ...} as the functions of `entry` do: what is wrong with the
-        files, a name that is taken, or no room for it.
+        Returns "{}", or {"error": ...} like the functions of `entry`: invalid files, a name that is
+        taken, or no free slot.
         """
         try:
             await self._load_adapter(name, to_bytes(config), to_bytes(weights), in_place)
@@ -114,7 +115,7 @@ class EmbeddedModel:
         return "{}"
 
     async def _load_adapter(self, name: str, config: bytes, weights: bytes, in_place: bool) -> None:
-        from tempfile import TemporaryDirectory  # most tabs load none, and it brings much
+        from tempfile import TemporaryDirectory  # slow to import, and rarely needed
 
         check_name(name, (self._name,), "the adapter's name")
         with TemporaryDirectory(prefix="mlcc-adapter-") as made:
@@ -128,16 +129,16 @@ class EmbeddedModel:
                 raise
 
     def stats(self) -> str:
-        """The engine's and the driver's counters, whatever state they are in."""
+        """Return the counters of the engine and the driver, whatever state they are in."""
         return json.dumps(self._engine.stats())
 
     def close(self) -> None:
-        """Fail what is being answered, and everything from now on. Idempotent."""
+        """Fail all requests, now and later. Idempotent."""
         self._engine.close()
 
 
 class _JsReply:
-    """The page's reply, which reads in the body of a stream how it ended."""
+    """The page's `Reply`. A stream's body tells the page how it ended."""
 
     def __init__(self, js: Any) -> None:
         self._js = js
@@ -156,6 +157,7 @@ class _JsReply:
 
 
 def read_texts(manifest: Any, texts: Any, tokenizer: Any) -> ModelText:
-    """The text side of a model, from what JavaScript has read. Raises ArtifactError."""
+    """Return the text side of a model, from the files that JavaScript has read. Raises
+    ArtifactError."""
     read = to_python(texts).__getitem__
     return read_text(Manifest.from_bytes(to_bytes(manifest)), read, JsTokenizer(tokenizer))

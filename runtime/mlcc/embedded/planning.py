@@ -1,7 +1,8 @@
-"""What of a model fits a page's GPU, decided from the manifest before anything else is fetched.
+"""Memory plan of a tab: decides from the manifest what fits the page's GPU, before anything else is
+fetched.
 
-The arithmetic is `model.memory`'s; here is what is particular to a tab: nobody says how much memory
-its GPU has, so caches get a budget, and when the GPU refuses even that, half of it.
+The arithmetic is in `model.memory`. WebGPU does not report how much memory there is, so the caches
+get a fixed budget, which is halved if the GPU fails to allocate it.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from mlcc.util.memory import DeviceMemory
 from mlcc.util.sizes import apart
 
 TAB_BATCH = 4
-"""Requests answered at once in a tab, unless the page wants another number."""
+"""Default number of requests answered at once in a tab."""
 TAB_CACHE_BYTES = 1 << 30
-"""For pages and states, where the GPU's memory is not known."""
+"""For pages and states, if the GPU's memory is unknown."""
 
 
 def make_plan(
     manifest: Manifest, adapter: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The plan as `web/src/plan.ts` has it, or {"instead": path of the manifest to take}.
+    """Return the plan for `web/src/plan.ts`, or {"instead": path of the manifest to use}.
 
     Raises ArtifactError, CapacityError or DeviceError.
     """
@@ -58,7 +59,7 @@ def make_plan(
     _check_adapters(manifest, adapter["tensor_bytes"])
     check_all(options)
     most = manifest.limits.max_batch
-    usual = min(TAB_BATCH, most) if manifest.encoder is None else most  # texts keep nothing
+    usual = min(TAB_BATCH, most) if manifest.encoder is None else most  # encoders have no caches
     wanted = plan_capacity(
         manifest,
         max_batch=options.get("max_batch") or usual,
@@ -71,9 +72,9 @@ def make_plan(
 
 
 def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan with about half the pages and states, for a GPU that refused them.
+    """Return the plan with about half the pages and states, for a GPU that failed to allocate them.
 
-    Raises CapacityError if they are too few already.
+    Raises CapacityError if they are at the minimum already.
     """
     fixed, pools = bool(plan["fixed"]), tuple(plan["capacity"]["pools"])
     before = capacity_of(manifest, plan)
@@ -93,18 +94,19 @@ def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def capacity_of(manifest: Manifest, plan: Mapping[str, Any]) -> Capacity:
-    """The capacity that a plan holds; the tables are the manifest's."""
+    """Return the capacity of a plan; the table layout is the manifest's."""
     sizes = dict(plan["capacity"])
     return Capacity(layout=manifest.layout, pools=tuple(sizes.pop("pools")), **sizes)
 
 
 def needs_f16(manifest: Manifest) -> bool:
-    """Whether the library needs an adapter with `shader-f16`."""
+    """Return whether the library needs a GPU adapter with `shader-f16`."""
     return bool(manifest.target.options.get("f16"))
 
 
 def _check_abi(manifest: Manifest) -> None:
-    """The library brings the runtime that it was linked with; the rest is this Python's."""
+    """Check the ABI: the library contains the runtime that it was linked with, the rest is this
+    Python's."""
     tools = manifest.tools
     if manifest.abi != abi_hash(tools.tvm, tools.tvm_ffi):
         raise ArtifactError(
@@ -148,7 +150,8 @@ def _check_adapters(manifest: Manifest, tensor_bytes: int) -> None:
 
 
 def _adapters(manifest: Manifest) -> dict[str, Any] | None:
-    """What a tab allocates for adapters, and which word of a step counts who uses one."""
+    """Return the tensors to allocate for LoRA slots, and the word of a step that counts the
+    requests that use one."""
     if (room := manifest.adapters) is None:
         return None
     header = manifest.layout.header

@@ -22,14 +22,14 @@ STORE_BYTES = 256 << 20
 """Size of the object store of a local cluster: the state of migrating requests passes through
 it."""
 _LOCAL_ENV = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the node is 127.0.0.1, and so are its listeners
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the node and its listeners use 127.0.0.1
     "RAY_SERVE_DEFAULT_HTTP_HOST": "127.0.0.1",
     "RAY_enable_metrics_collection": "0",
 }
 _ENV = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",  # twice as many pieces a second
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",  # doubles the messages per second
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
 }
 """Read when ray is imported, and by the processes that it starts."""
@@ -108,7 +108,7 @@ def in_use(found: Any) -> bool:
 
 @contextmanager
 def _local_cluster() -> Iterator[None]:
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or ray writes one to ~/.ray
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else ray writes one to ~/.ray
     os.environ["RAY_AUTH_MODE"] = "token"
     import ray
     from ray import serve
@@ -132,7 +132,7 @@ def _start(folder: str, again: bool = True) -> None:
 
     try:
         ray.init(
-            address="local",  # never a cluster that happens to run
+            address="local",  # do not join a running cluster
             include_dashboard=False,
             object_store_memory=STORE_BYTES,
             log_to_driver=False,

@@ -44,12 +44,12 @@ class EngineReplica:
         if isinstance(call.state, list):
             try:
                 call = replace(call, state=await call.state[0])
-            except RayError as error:  # who computed it is gone, or the store threw it out
+            except RayError as error:  # its replica died, or the object store evicted it
                 lost = ReplicaLostError(f"what was computed is lost ({type(error).__name__})")
                 yield [Dropped(lost)]
                 return
         async for piece in self._replica.generate(call):
-            yield [await _stored(said) if isinstance(said, Handoff) else said for said in piece]
+            yield [await _stored(reply) if isinstance(reply, Handoff) else reply for reply in piece]
 
     async def info(self) -> ReplicaInfo:
         """Return `Replica.info`."""

@@ -203,7 +203,7 @@ class ReplicaClient(WorkerClient):
             if not future.done():
                 future.set_exception(BusyError("the engine is being started"))
         super()._engine_lost(error)
-        # what it keeps for the next engine may be answered by another replica, and sooner
+        # another replica can answer these requests sooner than the restarted engine
         self._fail_jobs({live.job for live in self._owners.values()}, self._died_error(error))
 
 
@@ -231,4 +231,4 @@ async def batched(replies: AsyncIterator[T]) -> AsyncIterator[list[T]]:
         await filling
     finally:
         filling.cancel()
-        await asyncio.wait([filling])  # nothing of it goes on behind its end
+        await asyncio.wait([filling])  # wait until the task has really ended

@@ -161,7 +161,7 @@ class RoutedEngine(EngineClient):
             return error
         except MlccError as error:
             self._refuse(call.request.id, error)
-        except Exception as error:  # a bug: who waits must hear of it
+        except Exception as error:  # a bug: the waiting request must get an error
             log.exception("a replica cannot be asked")
             self._refuse(call.request.id, DeviceError(f"a replica cannot be asked: {error!r}"))
         else:

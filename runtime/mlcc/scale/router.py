@@ -31,7 +31,7 @@ class PrefixRouter(RequestRouter):
         self._stats = replica_stats(kwargs["name"])
         self._fleet = Fleet()
         self._live: dict[str, str] = {}
-        """Where requests are that were sent and have not ended, by Serve's name for them."""
+        """Replica of each running request, by Serve's request id."""
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         super().update_replicas(replicas)
@@ -55,7 +55,9 @@ class PrefixRouter(RequestRouter):
         call = pending_request.args[0] if pending_request and pending_request.args else None
         if pending_request is None or not isinstance(call, ReplicaCall):
             return [candidate_replicas]
-        pending_request.routing_context.should_backoff = True  # or a full house is a busy loop
+        pending_request.routing_context.should_backoff = (
+            True  # else a full fleet makes Serve busy-loop
+        )
         by_name = {_name(replica): replica for replica in candidate_replicas}
         choice = self._fleet.choose(call.prompt, time.monotonic(), self._among(call, by_name))
         if choice is None:
@@ -89,9 +91,9 @@ class PrefixRouter(RequestRouter):
 
     def _keep(self, request: PendingRequest, replica: str) -> None:
         name = request.metadata.internal_request_id
-        if name in self._live:  # it is chosen for again: the last one was full
+        if name in self._live:  # routed again: the last replica was full
             self._over(name)
-        else:  # one that is cancelled before it is sent is never "completed"
+        else:  # Serve does not "complete" requests cancelled before they are sent
             request.future.add_done_callback(lambda f: self._over(name) if f.cancelled() else None)
         self._live[name] = replica
 

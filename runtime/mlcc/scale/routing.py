@@ -71,7 +71,7 @@ class Choice:
 @dataclass(eq=False, slots=True)
 class _Engine:
     name: str
-    told: EngineStatus | None = None
+    status: EngineStatus | None = None
     hashes: set[int] = field(default_factory=set)
     expected: OrderedDict[int, float] = field(default_factory=OrderedDict)
     """Hashes of recently routed prompts, and the time of each."""
@@ -105,23 +105,23 @@ class Fleet:
         """Set the current engines; forget all others."""
         for name in self._engines.keys() - set(names):
             engine = self._engines.pop(name)
-            for told in engine.hashes | engine.expected.keys():
-                self._drop(told, name)
+            for prefix in engine.hashes | engine.expected.keys():
+                self._drop(prefix, name)
         for name in names:
             if name not in self._engines:
                 self._engines[name] = _Engine(name)
         self._names = [*self._engines]
 
-    def update(self, name: str, told: EngineStatus, now: float) -> None:
+    def update(self, name: str, status: EngineStatus, now: float) -> None:
         """Replace the status of an engine."""
         engine = self._engines[name]
-        for gone in engine.hashes - told.hashes:
+        for gone in engine.hashes - status.hashes:
             if gone not in engine.expected:
                 self._drop(gone, name)
-        for new in told.hashes - engine.hashes:
+        for new in status.hashes - engine.hashes:
             self._holders.setdefault(new, {})[name] = None
-        engine.hashes, engine.told = set(told.hashes), told
-        engine.others = max(0, told.live - engine.own)
+        engine.hashes, engine.status = set(status.hashes), status
+        engine.others = max(0, status.live - engine.own)
         self._expire(engine, now)
 
     def choose(
@@ -150,8 +150,8 @@ class Fleet:
 
     def _hits(self, prompt: Prompt, among: Collection[str] | None) -> dict[str, int]:
         found: dict[str, int] = {}
-        for tokens, told in reversed(prompt.beginnings):
-            holders = self._holders.get(told)
+        for tokens, prefix in reversed(prompt.beginnings):
+            holders = self._holders.get(prefix)
             if holders is None:
                 continue
             skip = self._random.randrange(max(1, len(holders) - MOST_HOLDERS + 1))
@@ -169,7 +169,7 @@ class Fleet:
         if not names:
             return ()
         found = dict.fromkeys(self._random.sample(names, min(2, len(names))))
-        if any(self._engines[name].told is not None for name in found):
+        if any(self._engines[name].status is not None for name in found):
             found[min(names, key=self._load)] = None
         found |= dict.fromkeys(hits)
         if own is not None and own in self._engines and (among is None or own in among):
@@ -183,20 +183,20 @@ class Fleet:
     def _cost(self, engine: _Engine, tokens: int) -> float:
         """Tokens to compute before the first token, plus a penalty if pages are short: some request
         will be preempted and recomputed."""
-        cost, told = tokens + SHARE * self._typical * engine.load, engine.told
-        if told is not None:
-            cost += self._typical * max(0, engine.load + 1 - told.room)
-            if told.free_tokens is not None:
-                cost += max(0, tokens - told.free_tokens)
+        cost, status = tokens + SHARE * self._typical * engine.load, engine.status
+        if status is not None:
+            cost += self._typical * max(0, engine.load + 1 - status.room)
+            if status.free_tokens is not None:
+                cost += max(0, tokens - status.free_tokens)
         return cost
 
     def _sent(self, name: str, prompt: Prompt, now: float) -> None:
         engine = self._engines[name]
         engine.own += 1
-        for _, told in prompt.beginnings:
-            engine.expected[told] = now
-            engine.expected.move_to_end(told)
-            self._holders.setdefault(told, {})[name] = None
+        for _, prefix in prompt.beginnings:
+            engine.expected[prefix] = now
+            engine.expected.move_to_end(prefix)
+            self._holders.setdefault(prefix, {})[name] = None
         while len(engine.expected) > MOST_EXPECTED:
             self._forget(engine, engine.expected.popitem(last=False)[0])
         if prompt.session:
@@ -207,18 +207,18 @@ class Fleet:
 
     def _expire(self, engine: _Engine, now: float) -> None:
         while engine.expected:
-            told, since = next(iter(engine.expected.items()))
+            prefix, since = next(iter(engine.expected.items()))
             if since + EXPECTED_S > now:
                 return
-            del engine.expected[told]
-            self._forget(engine, told)
+            del engine.expected[prefix]
+            self._forget(engine, prefix)
 
-    def _forget(self, engine: _Engine, told: int) -> None:
-        if told not in engine.hashes:
-            self._drop(told, engine.name)
+    def _forget(self, engine: _Engine, prefix: int) -> None:
+        if prefix not in engine.hashes:
+            self._drop(prefix, engine.name)
 
-    def _drop(self, told: int, name: str) -> None:
-        if (holders := self._holders.get(told)) is not None:
+    def _drop(self, prefix: int, name: str) -> None:
+        if (holders := self._holders.get(prefix)) is not None:
             holders.pop(name, None)
             if not holders:
-                del self._holders[told]
+                del self._holders[prefix]

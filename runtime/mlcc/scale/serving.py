@@ -53,14 +53,14 @@ class RayEngine:
         from mlcc.scale.deployments import ENGINE, PREFILL, engine_application
         from mlcc.scale.ray_replicas import ServeReplicas, replica_info
 
-        suffix = secrets.token_hex(4)  # another server's on this cluster has others of these names
+        suffix = secrets.token_hex(4)  # another server on this cluster may use the same names
 
         def run(name: str, replicas_of: Scale) -> DeploymentHandle[Any]:
             app, called = (
                 engine_application(open_model, artifact, replicas_of, name),
                 f"{name}-{suffix}",
             )
-            self._stack.callback(serve.delete, called)  # also where it is ended meanwhile
+            self._stack.callback(serve.delete, called)  # also if the start is interrupted
             return serve.run(app, name=called, route_prefix=None)
 
         handle = run(ENGINE, scale)

@@ -111,7 +111,7 @@ def create_app(
         description=ABOUT,
         servers=[{"url": settings.root_path}] if settings.root_path else None,
         lifespan=lifespan,
-        docs_url=None,  # these two pages of FastAPI's load their scripts from another host
+        docs_url=None,  # FastAPI's two pages load their scripts from another host
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
@@ -124,7 +124,7 @@ def create_app(
     )
     app.mount("/", FallbackApp(service_app, key))
     app.add_exception_handler(MlccError, _refuse)
-    # From the innermost to the outermost.
+    # From innermost to outermost.
     app.add_middleware(DrainGate, drain_state=drain_state or DrainState())
     app.add_middleware(AllowedHosts, names=settings.hosts, origins=settings.cors_origins)
     if settings.cors_origins:

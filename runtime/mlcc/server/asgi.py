@@ -99,7 +99,7 @@ class ServiceApp:
         tenant = scope.get("state", {}).get(TENANT, "")
         query = scope.get("query_string", b"").decode("latin-1")
         if method == "HEAD" and "GET" in ROUTES.methods(path):
-            method = "GET"  # uvicorn leaves the body out
+            method = "GET"  # uvicorn omits the body
         request = ApiRequest(method, path, body.headers, body.read, tenant, query)
         working = asyncio.ensure_future(self._work(request, body, send))
         leaving = asyncio.ensure_future(body.disconnected())

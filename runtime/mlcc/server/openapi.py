@@ -93,7 +93,7 @@ def components(addresses: tuple[Address, ...]) -> dict[str, Schema]:
 def _responses(address: Address) -> Schema:
     good: Schema = {"schema": _ref(address.gives) if address.gives else {}}
     content: Schema = {"application/json": good}
-    if address.method == "HEAD":  # whose answers have no body, and Ollama's kind
+    if address.method == "HEAD":  # no body; used by Ollama's API
         content = {"text/plain": {"schema": {"type": "string"}}}
     if address.streams:
         about = _LINES if address.stream_type == LINES_TYPE else _EVENTS

@@ -50,7 +50,7 @@ class SqliteResponseStore:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._path, self._share, self._now = path, share, now
-        self._thread = ThreadPoolExecutor(1, "mlcc-kept")
+        self._thread = ThreadPoolExecutor(1, "mlcc-response-store")
         try:
             self._db = self._thread.submit(_open_database, path).result()
             salt = self._thread.submit(_salt, self._db).result()

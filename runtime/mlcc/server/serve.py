@@ -235,7 +235,7 @@ class _Server(uvicorn.Server):
         if not self._ending:
             self._ending = True
             self._at_exit()
-            self.should_exit = True  # and no signal to raise again: this is the end that was meant
+            self.should_exit = True  # and no signal to raise again
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -243,7 +243,7 @@ def bind(host: str, port: int) -> socket.socket:
     reported at once."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # With its protocol named, or asyncio leaves Nagle's algorithm on: 41 ms an answer.
+        # With an explicit protocol: else asyncio leaves Nagle's algorithm on (41 ms per response).
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
         raise MlccError(f"--host {host} is no address of this machine ({error.strerror})") from None

@@ -150,7 +150,7 @@ class WorkerClient(EngineClient):
         return {"engine": found and asdict(found)}
 
     def _add(self, request: Request) -> None:
-        self._send(Add(request))  # or it is asked when there is an engine again
+        self._send(Add(request))  # or it is sent once an engine runs again
 
     def _cancel(self, request_id: str) -> None:
         self._send(Cancel(request_id))
@@ -191,7 +191,7 @@ class WorkerClient(EngineClient):
                 self._in_loop(self._engine_restarted, outbox)
 
     def _write(self, outbox: SimpleQueue[Command | None]) -> None:
-        with contextlib.suppress(OSError):  # it is gone: the reader says so
+        with contextlib.suppress(OSError):  # the engine is gone: the reader reports it
             while (command := outbox.get()) is not None:
                 self._process.send(command)
 
@@ -214,14 +214,14 @@ class WorkerClient(EngineClient):
                 return self._process.restart()
             except MlccError as error:
                 self._in_loop(self._restart_failed, error)
-            except OSError as error:  # no process or pipe can be had
+            except OSError as error:  # the system has no process or pipe left
                 self._in_loop(
                     self._restart_failed, DeviceError(f"no engine process can begin: {error}")
                 )
 
     def _in_loop(self, work: Callable[[T], None], what: T) -> None:
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(work, what)
 
     def _handle_reply(self, reply: Reply) -> None:
@@ -264,7 +264,7 @@ class WorkerClient(EngineClient):
         """A restart failed. Further attempts follow, but waiting requests fail now."""
         if not self._stopped:
             log.error("the engine does not start: %s; it is tried again", error)
-            self.dead = None  # of several reasons the last is told
+            self.dead = None  # report the last of several errors
             self._die(self._died_error(error))
 
     def _engine_restarted(self, outbox: SimpleQueue[Command | None]) -> None:

@@ -63,7 +63,7 @@ class LoraClient:
                 code="adapter_exists",
             )
         self._loading.add(entry.name)
-        # who stops waiting changes nothing: the engine has been told
+        # cancelling the caller changes nothing: the command has been sent
         await asyncio.shield(asyncio.ensure_future(self._load(entry, in_place)))
 
     async def unload(self, name: str) -> None:
@@ -79,7 +79,7 @@ class LoraClient:
     def done(self, reply: AdapterDone) -> None:
         """Complete the oldest pending command."""
         future = self._waiters.popleft()
-        if future.done():  # whoever asked has gone
+        if future.done():  # the caller was cancelled
             if reply.error is not None:
                 log.warning("adapter %s: %s", ascii(reply.name), reply.error)
         elif reply.error is not None:

@@ -56,7 +56,7 @@ class Migrator:
             data = export_request(moves, model.executor, model.identity, request_id)
         except DeviceLostError:
             raise
-        except InvalidRequestError:  # what was in flight ended it
+        except InvalidRequestError:  # it ended in a step in flight
             return
         except MlccError as error:
             yield Refused(request_id, error)

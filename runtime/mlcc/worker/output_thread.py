@@ -27,7 +27,7 @@ class OutputThread:
         self._send_reply, self._detokenizer = send, texts
         self._queue: Queue[tuple[Request, Sequence[int]] | Reply | None] = Queue(MAX_QUEUED)
         self._error: MlccError | None = None
-        self._thread = Thread(target=self._run, name="teller", daemon=True)
+        self._thread = Thread(target=self._run, name="mlcc-output", daemon=True)
         self._thread.start()
 
     def begin(self, request: Request, token_ids: Sequence[int] = ()) -> None:
@@ -58,7 +58,7 @@ class OutputThread:
                 if reply is not None and connected:
                     self._send_reply(reply)
             except OSError:
-                connected = False  # nobody is there: the engine's thread finds out by itself
+                connected = False  # the receiver is gone; the engine thread notices by itself
 
     def _reply(self, what: tuple[Request, Sequence[int]] | Reply) -> Reply | None:
         """Return the message to send, with text filled into events."""

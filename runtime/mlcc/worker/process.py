@@ -41,7 +41,7 @@ class Backoff:
             self._pause = 0.0
         found = self._pause
         self._pause = min(max(FIRST_DELAY_S, 2 * found), MAX_DELAY_S)
-        self._began = self._clock() + found  # until it begins, it has not lived
+        self._began = self._clock() + found  # the delay does not count as running
         return found
 
 
@@ -100,7 +100,7 @@ class EngineProcess:
         """
         if self._closed.wait(self._backoff.pause()):
             return False
-        self._terminate()  # one that closed its pipe and lives on
+        self._terminate()  # in case it closed its pipe but still runs
         try:
             self._start()
         except MlccError:
@@ -112,7 +112,7 @@ class EngineProcess:
     def close(self) -> None:
         """Ask the process to stop, then kill it. Idempotent."""
         self._closed.set()
-        with self._starting:  # either it is there by now, or it will not be
+        with self._starting:  # a start in progress has finished, or never begins
             pass
         self._terminate()
 
@@ -140,7 +140,7 @@ class EngineProcess:
                 target=engine_main, args=(child, self._open_model), name="mlcc-engine", daemon=True
             )
             process.start()
-            self._process = process  # not before: what has not started cannot be joined
+            self._process = process  # only now: a process that has not started cannot be joined
             child.close()
         ready = self._await_ready()
         self.capacity: Capacity = ready.capacity
@@ -160,7 +160,7 @@ class EngineProcess:
     def _terminate(self) -> None:
         if (process := self._process) is None:
             return
-        # Not by closing the pipe: a thread that is reading it would keep it open.
+        # Closing the pipe is not enough: a reading thread keeps it open.
         if self._sending.acquire(timeout=_EXIT_TIMEOUT_S):
             with suppress(OSError):
                 self._connection.send(Stop())

@@ -49,7 +49,7 @@ class EngineThread:
         """Return the next reply. Raises EOFError if there are no more."""
         reply = self._replies.get()
         if reply is None:
-            self._replies.put(None)  # for whoever asks next
+            self._replies.put(None)  # for the next call
             raise EOFError
         return reply
 

@@ -76,7 +76,7 @@ def run_engine(connection: Channel, open_model: OpenModel) -> None:
         finally:
             model.close()
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # nobody is there to hear
+        return  # the parent is gone
     except MlccError as error:
         connection.send(Failed(error))
     except Exception as error:
@@ -114,7 +114,7 @@ class Worker:
         """Drop the running requests if their text cannot be made."""
         if (error := self._output.take_error()) is not None:
             self._driver.forget()
-            self._output.send(Dropped(error))  # of requests that came meanwhile, too
+            self._output.send(Dropped(error))  # also for requests that were added meanwhile
 
     def _step(self) -> None:
         """Run one step. If it fails, the running requests are lost; if the device is lost, so is
@@ -165,7 +165,7 @@ class Worker:
             self._stopped = True
 
     def _add(self, request: Request, grammar: Grammar | MlccError | None = None) -> None:
-        self._check_output_thread()  # of those before it
+        self._check_output_thread()  # before this request is added
         try:
             if isinstance(grammar, MlccError):
                 raise grammar

@@ -1,7 +1,7 @@
-"""The engine inside a program that speaks C: what is behind `mobile/c/include/mlcc.h`.
+"""The engine inside a C program: the implementation of `mobile/c/include/mlcc.h`.
 
-C++ owns the doors, the threads and the events that wait; Python runs in one thread with one event
-loop, for all models. `process.py` is that loop and takes commands, `hosted.py` is one model from
-loading to its end, `turns.py` runs its engine between turns of the loop, `tokenizer.py` is the
-host's tokenizer, `codes.py` the numbers of the header.
+C++ owns the API functions, the threads and the event queues; Python runs in one thread with one
+event loop, for all models. `process.py` is that loop and takes commands, `model.py` is one model
+from loading to closing, `engine.py` steps its engine in the event loop, `tokenizer.py` is the
+host's tokenizer, `codes.py` has the constants of the header.
 """

@@ -1,4 +1,4 @@
-"""The numbers of mlcc.h that Python writes. Its comments say what they mean."""
+"""The constants of mlcc.h that Python uses; the header documents them."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Trim(IntEnum):
 
 
 class NoCallbackError(MlccError):
-    """The model needs something that the host did not bring."""
+    """The model needs a callback that the host did not provide."""
 
 
 class StalledError(CancelledError):
-    """Nobody takes the events."""
+    """The host does not consume the events."""
 
 
 _CODES: dict[type[MlccError], Code] = {
@@ -72,6 +72,6 @@ _CODES: dict[type[MlccError], Code] = {
 
 
 def code_of(error: MlccError) -> Code:
-    """What an error is to a host."""
+    """Return the `mlcc_code` of an error."""
     found = (code for kind, code in _CODES.items() if isinstance(error, kind))
     return next(found, Code.FAILED)

@@ -1,7 +1,7 @@
-"""An engine that steps between turns of the event loop, for a device that one waits for.
+"""An engine that steps in the event loop, for a device with blocking calls.
 
-A step holds the loop up, and nothing is lost by that: what comes meanwhile could not join it. TVM's
-kernel threads belong to the thread that calls, which is the loop's.
+A step blocks the loop, which costs nothing: requests that arrive meanwhile could not join it. TVM's
+kernel threads belong to the calling thread, which is the loop's.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from mlcc.service.jobs.engine_client import EngineClient
 
 
 class InProcessClient(EngineClient):
-    """One per model, which is its owner's to close. Needs a running event loop."""
+    """One per model, which its owner closes. Needs a running event loop."""
 
     def __init__(self, model: Model, max_queue: int, before_step: Callable[[], None]) -> None:
-        """before_step: what the last step brought is written, and the next takes its time."""
+        """`before_step` is called when the last step's output has been written, before the next
+        step blocks the loop."""
         super().__init__(max_queue + model.capacity.max_batch)
         self.refusal: MlccError | None = None
-        """Why no request is taken for now."""
+        """Why no request is accepted for now."""
         self._before_step = before_step
         self._capacity = model.capacity
         self._driver = driver_of(model)
         self._adapters: dict[str, AdapterEntry] = {}
         self._grammars = model.text.grammars
         self._reading: dict[str, asyncio.Task[None]] = {}
-        """Requests whose grammar is being read, in a thread: the loop goes on."""
+        """Requests whose grammar is being compiled in a thread, so that the loop continues."""
         self._work = asyncio.Event()
         self._running = asyncio.get_running_loop().create_task(self._run())
 
@@ -46,7 +47,7 @@ class InProcessClient(EngineClient):
         return self._capacity
 
     def check_room(self, count: int, tenant: str = "") -> None:
-        """As the base's, and `refusal`."""
+        """The base class's check, and `refusal`."""
         super().check_room(count, tenant)
         if self.refusal:
             raise self.refusal.with_traceback(None)
@@ -56,7 +57,7 @@ class InProcessClient(EngineClient):
         return self._adapters
 
     async def load_adapter(self, entry: AdapterEntry, in_place: bool = False) -> None:
-        """Between two steps: reading it holds the loop up."""
+        """Load an adapter between two steps; blocks the event loop while it is read."""
         self.check_alive()
         self._driver.load_adapter(entry.name, entry.folder, in_place)
         self._adapters[entry.name] = entry
@@ -68,21 +69,21 @@ class InProcessClient(EngineClient):
         self._driver.unload_adapter(name)
 
     def forget_prefixes(self) -> None:
-        """Of requests that have ended."""
+        """Clear the prefix cache."""
         self._driver.engine.forget_prefixes()
 
     def stats(self) -> dict[str, Any]:
-        """The engine's counters."""
+        """Return the engine's counters."""
         return asdict(self._driver.engine.stats())
 
     async def counters(self) -> dict[str, Any]:
-        """What /health tells, unless the engine is dead."""
+        """Return the counters for /health. Raises if the engine is dead."""
         if self.dead:
             raise self.dead.with_traceback(None)
         return {"engine": self.stats()}
 
     def stop(self, why: MlccError) -> None:
-        """Fail what is still waiting, and everything from now on. Idempotent."""
+        """Fail all requests, now and later. Idempotent."""
         self._running.cancel()
         for reading in self._reading.values():
             reading.cancel()
@@ -123,7 +124,7 @@ class InProcessClient(EngineClient):
         self._driver.engine.cancel(request_id)
 
     async def _run(self) -> None:
-        """Step until the device is lost; another failure of it costs the live requests only."""
+        """Step until the device is lost. Any other device error only fails the running requests."""
         while self.dead is None:
             if not self._driver.has_work:
                 self._work.clear()
@@ -139,4 +140,4 @@ class InProcessClient(EngineClient):
                 traceback.print_exc()
                 text = f"the engine failed ({type(error).__name__}: {error}); see the log"
                 self._die(DeviceError(f"{text}; this is a bug", code="engine_failed"))
-            await asyncio.sleep(0)  # the streams write, commands come in
+            await asyncio.sleep(0)  # let streams write and commands arrive

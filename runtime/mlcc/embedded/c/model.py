@@ -1,7 +1,4 @@
-"""One model of a host, from loading to its end: its requests, its events, its memory.
-
-One answer on its way to the host, as events.
-"""
+"""One model of a C host, from loading to closing: its requests, their events, and its memory."""
 
 from __future__ import annotations
 
@@ -32,15 +29,15 @@ from mlcc.service.service import Service
 
 
 class Events(Protocol):
-    """Where events go."""
+    """Receives events."""
 
     def put(self, call: int, kind: Kind, status: int, text: str) -> None:
-        """Hand one to the host."""
+        """Send an event to the host."""
         ...
 
 
 class EventReply:
-    """A `Reply`: HEAD, BODY as often as it takes, and END once, in any case."""
+    """A `Reply` as events: HEAD, BODY as often as needed, and END exactly once."""
 
     def __init__(self, events: Events, number: int) -> None:
         self.call: Call | None = None
@@ -49,15 +46,15 @@ class EventReply:
         self._why: MlccError | None = None
 
     def start(self, status: int, headers: str) -> None:
-        """The status and the headers."""
+        """Send the status and the headers."""
         self._events.put(self._number, Kind.HEAD, status, headers)
 
     def write(self, text: str) -> None:
-        """A piece of the body."""
+        """Send a piece of the body."""
         self._events.put(self._number, Kind.BODY, Code.OK, text)
 
     def end(self, failure: MlccError | None) -> None:
-        """The answer is complete, or will never be. Idempotent."""
+        """The response is complete, or has failed. Idempotent."""
         if self.ended:
             return
         self.ended = True
@@ -68,11 +65,11 @@ class EventReply:
         self._events.put(self._number, Kind.END, code_of(why), json.dumps(error_body(why)))
 
     def fail(self, message: str) -> None:
-        """A bug ended it."""
+        """A bug ended the response."""
         self.end(internal_error())
 
     def stop(self, why: MlccError) -> None:
-        """End it before its time, unless it has ended."""
+        """Cancel the response, unless it has ended."""
         if self.call is None:
             self.end(why)
         else:
@@ -80,7 +77,7 @@ class EventReply:
             self.call.cancel()
 
     def answer(self, error: MlccError) -> None:
-        """The whole answer is this error."""
+        """Send this error as the whole response."""
         response = error_response(error)
         assert isinstance(response.body, str)
         self.start(response.status, json.dumps(dict(response.headers)))
@@ -89,22 +86,22 @@ class EventReply:
 
 
 BOUNDS = ServiceBounds(timeout_s=None)
-"""The app that asks can also stop."""
+"""No timeout: the app that sends a request can also cancel it."""
 PROGRESS_STEPS = 100
-"""Events of progress, at most."""
+"""Largest number of PROGRESS events."""
 _LOW_MEMORY = "memory is short, and the app takes no new requests for now; try again later"
 _STALLED = "nobody takes the engine's events, and the answer is lost; poll, or return from `events`"
 _IN_BACKGROUND = "the app is in the background, where it gives the model's memory back; ask again"
 
 
 class BackgroundError(CancelledError):
-    """The app went out of sight, and its model with it."""
+    """The app went into the background, and its model was unloaded."""
 
     http_status = 503
 
 
 class HostedModel:
-    """A model of number `number`; `host` is the module `_mlcc`. Lives in the event loop."""
+    """Model number `number`; `host` is the module `_mlcc`. Lives in the event loop."""
 
     def __init__(self, host: Any, number: int, options: bytes) -> None:
         self._host, self._number = host, number
@@ -118,12 +115,12 @@ class HostedModel:
         self._calls: Calls | None = None
         self._live: dict[int, EventReply] = {}
         self._early: list[Callable[[], None]] = []
-        """Requests that came while it loaded."""
+        """Requests that arrived during loading."""
         self._flushing = False
         self._last_progress = 0
 
     def load(self) -> None:
-        """Open the model, and tell how it went. Holds the loop up."""
+        """Load the model, and send READY or FAILED. Blocks the event loop."""
         if self._state != "loading" or self._host.closing(self._number):
             return
         try:
@@ -136,7 +133,9 @@ class HostedModel:
             return self._fail(internal_error())
         capacity = self._model.capacity
         text = self._model.text
-        if find_spec("llguidance") is None:  # what a terminal is told to type helps no app
+        if (
+            find_spec("llguidance") is None
+        ):  # its error, with a command to type, would not help an app
             text = replace(text, grammars=None)
         self._client = InProcessClient(self._model, self._options.max_queue, self._flush)
         place = self._options.lora_dir
@@ -155,7 +154,7 @@ class HostedModel:
         self._start_early()
 
     def request(self, call: int, method: bytes, path: bytes, headers: bytes, body: bytes) -> None:
-        """Answer, now or once the model is loaded."""
+        """Answer a request, now or once the model is loaded."""
         reply = self._live[call] = EventReply(self, call)
         try:
             verb, place, names = (part.decode() for part in (method, path, headers))
@@ -183,20 +182,20 @@ class HostedModel:
             start()
 
     def cancel(self, call: int) -> None:
-        """Stop a request, if it is there."""
+        """Cancel a request, if it is running."""
         if reply := self._live.get(call):
             reply.stop(CancelledError("the request was cancelled", code="cancelled"))
 
     def trim(self, level: Trim) -> None:
-        """Keep as little as the level says."""
+        """Reduce memory to the given level."""
         self._trim = level
         if self._client is not None and level is not Trim.NONE:
             self._client.forget_prefixes()
-        # in the next turn: what was asked before has begun by then, and goes on
+        # in the next loop iteration: requests sent before this call still run
         asyncio.get_running_loop().call_soon(self._refuse)
 
     def background(self, away: bool) -> None:
-        """The app is out of sight, or back."""
+        """The app went into the background, or came back."""
         if away and self._state == "ready" and self._options.unload_in_background:
             self._state = "background"
             self._unload(BackgroundError(_IN_BACKGROUND, code="in_background"))
@@ -205,12 +204,12 @@ class HostedModel:
             asyncio.get_running_loop().call_soon(self.load)
 
     def stats(self) -> str:
-        """The state and the engine's counters."""
+        """Return the state and the engine's counters."""
         engine = self._client.stats() if self._client else None
         return json.dumps({"state": self._state, "trim": self._trim, "engine": engine})
 
     async def close(self) -> None:
-        """End every call and give the memory back."""
+        """End every request and free the memory."""
         closed = EngineDiedError("the engine was closed", code="engine_closed")
         self._failure, self._state = closed, "failed"
         for reply in list(self._live.values()):
@@ -222,7 +221,7 @@ class HostedModel:
         self._flush()
 
     def put(self, call: int, kind: Kind, status: int, text: str) -> None:
-        """Hand an event to the host, which gets all of a turn at once."""
+        """Queue an event; the host receives all events of a loop iteration together."""
         data = text.encode("utf-8", "replace")
         unread = self._host.put(self._number, call, kind, status, data)
         if kind is Kind.BODY and not 0 <= unread <= self._options.max_unread_bytes:
@@ -244,7 +243,7 @@ class HostedModel:
             self._host.flush(self._number)
 
     def _tokenizer(self) -> TextTokenizer | None:
-        """The host's; None = the model's own file is read."""
+        """Return the host's tokenizer; None = the model's own file is used."""
         if self._host.has_tokenizer(self._number):
             folder = self._options.model
             file = Path(folder) / TOKENIZER if folder else None

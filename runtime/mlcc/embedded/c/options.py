@@ -1,4 +1,4 @@
-"""What a host may say of an engine, as JSON; mlcc.h describes it."""
+"""Engine options of a C host, as JSON; mlcc.h documents them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class Options:
-    """All of them; None = what suits. Numbers are within their rows of mlcc.limits."""
+    """All options; None = the default. Numbers must be within mlcc.limits."""
 
     model: str | None = None
     open: str | None = None
-    """`module:function` that opens a Model without arguments, instead of `model`: for tests."""
+    """`module:function` that opens a Model without arguments, in place of `model`; for tests."""
     context: int | None = None
     max_batch: int | None = None
     max_step_tokens: int | None = None
@@ -38,11 +38,11 @@ class Options:
     parse_special: bool = False
     unload_in_background: bool = False
     lora_dir: str | None = None
-    """The folder in which /v1/load_lora_adapter finds adapters; None = it loads none."""
+    """Folder from which /v1/load_lora_adapter loads adapters; None = it loads none."""
 
     @classmethod
     def read(cls, text: bytes) -> Options:
-        """Raises InvalidRequestError that names what is wrong."""
+        """Parse the options. Raises InvalidRequestError."""
         try:
             given = json.loads(text)
         except ValueError as error:

@@ -1,7 +1,7 @@
-"""The thread that owns Python: one event loop that takes what hosts ask, for all models.
+"""The thread that owns Python: one event loop that executes the host's commands, for all models.
 
-C++ (`mobile/c/src/interpreter.cc`) calls `run` once, and it never returns. Commands come by name,
-as (engine, call, *bytes); nothing that one of them does ends the loop.
+C++ (`mobile/c/src/python.cc`) calls `run` once, and it never returns. Commands arrive as a name and
+(engine, call, *bytes); an exception in one of them does not end the loop.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class Process:
         self._closing: set[asyncio.Task[None]] = set()
 
     def take(self) -> None:
-        """Do all that was asked since."""
+        """Execute all pending commands."""
         for name, engine, call, *texts in self._host.take():
             try:
                 getattr(self, name)(engine, call, *texts)
-            except Exception:  # a bug, of one model's one command
+            except Exception:  # a bug in one command
                 traceback.print_exc()
                 self._bug(name, engine, call)
 
     def create(self, engine: int, _: int, options: bytes) -> None:
-        """Load a model, after what is waiting was taken."""
+        """Load a model, after the pending commands."""
         hosted = self._hosted[engine] = HostedModel(self._host, engine, options)
         asyncio.get_running_loop().call_soon(hosted.load)
 
@@ -46,27 +46,27 @@ class Process:
         self._hosted[engine].request(call, method, path, headers, body)
 
     def cancel(self, engine: int, call: int) -> None:
-        """Stop a request."""
+        """Cancel a request."""
         if hosted := self._hosted.get(engine):
             hosted.cancel(call)
 
     def trim(self, engine: int, level: int) -> None:
-        """Take less memory."""
+        """Reduce a model's memory."""
         if hosted := self._hosted.get(engine):
             hosted.trim(Trim(level))
 
     def background(self, engine: int, away: int) -> None:
-        """The app went out of sight, or came back."""
+        """The app went into the background, or came back."""
         if hosted := self._hosted.get(engine):
             hosted.background(bool(away))
 
     def stats(self, engine: int, question: int) -> None:
-        """Tell the counters."""
+        """Return a model's counters."""
         hosted = self._hosted.get(engine)
         self._host.answer(question, hosted.stats() if hosted else "{}")
 
     def close(self, engine: int, _: int) -> None:
-        """End a model."""
+        """Close a model."""
         task = asyncio.get_running_loop().create_task(self._close(engine))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -80,7 +80,7 @@ class Process:
         self._host.closed(engine)
 
     def _bug(self, name: str, engine: int, call: int) -> None:
-        """Whoever waits must not wait for ever."""
+        """Answer the waiting call, so that it does not block forever."""
         if name == "stats":
             self._host.answer(call, "{}")
         elif name == "request":
@@ -89,7 +89,7 @@ class Process:
 
 
 class _Log(io.TextIOBase):
-    """stderr, by lines."""
+    """stderr, line by line, to the host's log."""
 
     def __init__(self, host: Any) -> None:
         self._host = host
@@ -99,7 +99,7 @@ class _Log(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Hand whole lines on."""
+        """Forward complete lines."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             self._host.log(line)
@@ -114,7 +114,7 @@ async def _serve(host: Any) -> None:
 
 
 def run() -> None:
-    """Never returns."""
+    """Run the event loop; never returns."""
     import _mlcc  # type: ignore[import-not-found]
 
     sys.stderr = sys.stdout = _Log(_mlcc)

@@ -1,4 +1,5 @@
-"""The host's tokenizer behind the runtime's port: its callbacks split text, Python checks it."""
+"""The host's tokenizer behind the runtime's port: its callbacks tokenize, Python validates the
+text."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from mlcc.model.tokenizer.vocabulary import parts_of_characters
 
 
 class HostTokenizer:
-    """A TextTokenizer over an engine's callbacks; `host` is the module `_mlcc`. file: the model's
-    tokenizer.json, for what the callbacks do not tell."""
+    """A TextTokenizer on an engine's callbacks; `host` is the module `_mlcc`. `file`: the model's
+    tokenizer.json, for what the callbacks do not provide."""
 
     longest: int | None = None
-    """Not known: a long text costs the user's own time."""
+    """Unknown: a long text costs the user's own time."""
 
     def __init__(self, host: Any, engine: int, file: Path | None = None) -> None:
         self._host = host
@@ -27,7 +28,8 @@ class HostTokenizer:
         self._file = file
 
     def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
-        """The ids of a text. Raises InvalidRequestError if it is not valid Unicode, or refused."""
+        """Return the ids of a text. Raises InvalidRequestError if it is not valid Unicode, or the
+        callback fails."""
         check_unicode(text)
         try:
             return array("i", self._host.encode(self._engine, text, add_special_tokens))
@@ -37,7 +39,7 @@ class HostTokenizer:
             ) from error
 
     def decode(self, ids: Sequence[int], /) -> str:
-        """The text of ids, special tokens skipped."""
+        """Return the text of ids, without special tokens."""
         try:
             made: bytes = self._host.decode(self._engine, array("i", ids).tobytes())
         except ValueError as error:
@@ -47,7 +49,7 @@ class HostTokenizer:
         return made.decode("utf-8", "replace")
 
     def piece(self, token: int) -> str | None:
-        """A token that is a part of a character, as the vocabulary writes it."""
+        """Return a token that is a part of a character, as it is written in the vocabulary."""
         return self._parts.get(token)
 
     @cached_property
@@ -55,7 +57,7 @@ class HostTokenizer:
         return parts_of_characters(self._file) if self._file else {}
 
     def special_tokens(self) -> tuple[str, ...]:
-        """What steers the model and is no text."""
+        """Return the control tokens, which are not text."""
         return self._special
 
     @cached_property

@@ -62,7 +62,7 @@ class DisaggregatedEngine(RoutedEngine):
                     return None
                 self.retried += 1
                 starting = isinstance(error, StartingReplicaError) and now() < patience
-                if starting:  # nothing was lost by that
+                if starting:  # not counted as a loss
                     await asyncio.sleep(RETRY_S)
                 lost += not starting
                 avoid += [error.replica] if error.replica else []

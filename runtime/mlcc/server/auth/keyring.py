@@ -74,7 +74,7 @@ class ApiKeyAuth(SecurityBase):
             )
         state = request.scope.setdefault("state", {})
         state[TENANT] = key.name
-        if request.method == "POST":  # what else there is asks nothing of the engine
+        if request.method == "POST":  # other methods do not use the engine
             state[RESPONSE_HEADERS] = self._rate_limiter.headers(key)
             state[RESPONSE_HEADERS] = self._rate_limiter.enter(key)
 

@@ -120,7 +120,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # h11 refuses a head that is too long only while it waits for the rest of it.
+        # h11 checks the length of the headers only while they are incomplete.
         for at in range(0, len(data), HEAD_BYTES):
             if self.transport.is_closing():
                 return
@@ -134,7 +134,7 @@ class Connection(H11Protocol):
         A client that has gone away looks the same; writing to it tells the difference.
         """
         if self._is_idle or self.cycle.more_body or self.transport.get_extra_info("ssl_object"):
-            return False  # over TLS nobody ends one side only
+            return False  # TLS has no half-close
         self._half_closed = True
         self._probe(_FIRST_PROBE_S)
         return True

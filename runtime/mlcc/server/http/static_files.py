@@ -91,7 +91,7 @@ class StaticFiles:
         try:
             stat = await asyncio.to_thread(path.stat) if path else None
         except OSError:
-            stat = None  # it was there when the server started
+            stat = None  # deleted since the server started
         if path is None or stat is None:
             return not_found(f"there is no {request.url.path[:80]} here")
         whole: Response = FileResponse(
@@ -103,8 +103,8 @@ class StaticFiles:
         if self.gzip_code and path.suffix in _CODE and _takes_gzip(request):
             whole = await _packed(whole, path, stat.st_mtime_ns)
         if request.headers.get("if-none-match") == whole.headers["etag"]:
-            kept = ("etag", "cache-control", "content-security-policy")
-            return Response(status_code=304, headers={k: whole.headers[k] for k in kept})
+            names = ("etag", "cache-control", "content-security-policy")
+            return Response(status_code=304, headers={k: whole.headers[k] for k in names})
         return whole
 
 
@@ -114,10 +114,12 @@ def _takes_gzip(request: Request) -> bool:
 
 async def _packed(whole: Response, path: Path, changed: int) -> Response:
     """Compress a response's body; this changes its ETag."""
-    kept = {k: v for k, v in whole.headers.items() if k not in ("content-length", "accept-ranges")}
+    copied = {
+        k: v for k, v in whole.headers.items() if k not in ("content-length", "accept-ranges")
+    }
     own = {"etag": whole.headers["etag"][:-1] + '-gzip"', "content-encoding": "gzip"}
     data = await asyncio.to_thread(_gzip, path, changed)
-    return Response(data, headers={**kept, **own, "vary": "accept-encoding"})
+    return Response(data, headers={**copied, **own, "vary": "accept-encoding"})
 
 
 @cache

@@ -150,7 +150,7 @@ class ModelPoolBackend:
     def stop_soon(self) -> None:
         """Start unloading, for signal handlers."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # it is closed
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._begin_to_stop)
 
     def _begin_to_stop(self) -> None:

@@ -83,7 +83,7 @@ class LoadedModel:
         while not loading.done():
             await _in_thread(self._stack.close)
             await asyncio.wait([loading], timeout=0.05)
-        loading.exception()  # it is known why
+        loading.exception()  # mark it as retrieved
         await _in_thread(self._stack.close)
 
 
@@ -99,7 +99,7 @@ def _in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
             result = work()
         except BaseException as raised:
             error = raised
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_settle, future, result, error)
 
     Thread(target=run, name="model-pool", daemon=True).start()

@@ -98,8 +98,8 @@ def decide(
     if _fits(source.fits, free):
         return Grant(free)
     if source.streams is None or _fits(source.fits, total):
-        source.fits(total)  # raises, if waiting would not help either
-    elif _fits(source.streams, free):  # experts from their file: alone it would do no better
+        source.fits(total)  # raises if waiting would not help either
+    elif _fits(source.streams, free):  # with offloaded experts, more free memory would not help
         return Grant(free)
     else:
         source.streams(total)

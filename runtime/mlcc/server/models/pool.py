@@ -90,7 +90,7 @@ class ModelPool:
         report: Callable[[str], None] = log.info,
         store: Kept | None = None,
     ) -> None:
-        """`say` gets a message for each load and unload. `kept` is the response store of all
+        """`say` gets a message for each load and unload. `store` is the response store of all
         models."""
         self._slots = [ModelSlot(source) for source in sources]
         self._names = {name: slot for slot in self._slots for name in slot.source.names}
@@ -214,7 +214,9 @@ class ModelPool:
         if slot.loading is None:
             slot.loading = asyncio.ensure_future(self._load(slot))
         task = slot.loading
-        await asyncio.wait([task])  # and not `await task`: who leaves must not end it for others
+        await asyncio.wait(
+            [task]
+        )  # not `await task`: a cancelled request must not cancel it for others
         if task.cancelled():
             raise EngineDiedError("the server is shutting down", code="engine_died")
         if error := task.exception():
@@ -235,7 +237,7 @@ class ModelPool:
                 try:
                     await self._open(slot, granted)
                     return
-                except OutOfMemoryError:  # a device that does not tell how much it has
+                except OutOfMemoryError:  # a device of unknown memory
                     slot.granted = None
                     if not (others := [s for s in self._others_on_device(slot) if s.idle]):
                         raise

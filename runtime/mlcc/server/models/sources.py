@@ -83,25 +83,25 @@ def artifact_source(
     """Create the source of a compiled model. Raises ArtifactError, or CapacityError for sizes that
     it was not compiled for."""
     manifest = Artifact.open(path, verify=False).manifest
-    wanted = plan_capacity(
+    capacity = plan_capacity(
         manifest,
         max_batch=args.max_batch,
         context=_within(args.context, manifest.limits.context),
         max_step_tokens=args.max_step_tokens,
         max_rows=args.max_rows,
     )
-    wanted = with_pages(wanted, args.kv_pages)
-    full = needed_bytes(wanted, manifest) + RESERVE_BYTES
+    capacity = with_pages(capacity, args.kv_pages)
+    full = needed_bytes(capacity, manifest) + RESERVE_BYTES
     grows = args.prefix_cache and args.kv_pages is None
-    caches = needed_bytes(wanted, manifest) - needed_bytes(_empty(wanted), manifest)
+    caches = needed_bytes(capacity, manifest) - needed_bytes(_empty(capacity), manifest)
     return Source(
         name=manifest.model.name,
-        context=wanted.context,
+        context=capacity.context,
         device=_device(manifest.target, args.device),
         needs=Needs(full, full + (MOST - 1) * caches if grows else full),
-        fits=partial(_fits, wanted, manifest, args.context is not None),
-        streams=_streams(wanted, manifest, args.context is not None),
-        opener=partial(_opener, path, args, wanted.context),
+        fits=partial(_fits, capacity, manifest, args.context is not None),
+        streams=_streams(capacity, manifest, args.context is not None),
+        opener=partial(_opener, path, args, capacity.context),
         open_text=partial(open_text, path, parse_special=parse_special, **parsers),
         about=model_about(manifest),
         room=partial(_room, manifest.target, args.device),
@@ -132,14 +132,14 @@ def with_names(
     is unknown or ambiguous.
     """
     named = _distinct(sources)
-    whose = {known: key for key, source in named.items() for known in (source.name, key)}
+    key_of = {known: key for key, source in named.items() for known in (source.name, key)}
     for alias, model in aliases:
         if model is None and len(named) > 1:
             names = ", ".join(source.name for source in named.values())
             raise InvalidRequestError(
                 f"--alias {alias}: there are several models ({names}); type --alias {alias}=MODEL"
             )
-        key = next(iter(named)) if model is None else whose.get(model)
+        key = next(iter(named)) if model is None else key_of.get(model)
         if key is None:
             names = ", ".join(source.name for source in named.values())
             raise InvalidRequestError(f"--alias {alias}={model}: the models here are {names}")
@@ -168,17 +168,17 @@ def _within(context: int | None, most: int) -> int | None:
     return None if context is None else min(context, most)
 
 
-def _fits(wanted: Capacity, manifest: Manifest, fixed: bool, room: int) -> None:
-    fit(wanted, manifest, DeviceMemory(room), fixed=fixed)
+def _fits(capacity: Capacity, manifest: Manifest, fixed: bool, room: int) -> None:
+    fit(capacity, manifest, DeviceMemory(room), fixed=fixed)
 
 
-def _streams(wanted: Capacity, manifest: Manifest, fixed: bool) -> Callable[[int], None] | None:
+def _streams(capacity: Capacity, manifest: Manifest, fixed: bool) -> Callable[[int], None] | None:
     """Return the check for expert offload; None if experts are not memory-mapped."""
     if manifest.target.device != "cpu" or not expert_bytes(manifest.weights.tensors)[0]:
         return None
 
     def check(room: int) -> None:
-        fit_or_offload(wanted, manifest, DeviceMemory(room, mapped=True), fixed=fixed)
+        fit_or_offload(capacity, manifest, DeviceMemory(room, mapped=True), fixed=fixed)
 
     return check
 

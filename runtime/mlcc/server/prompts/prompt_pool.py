@@ -62,9 +62,9 @@ class PromptWorker:
             target=prompt_main, args=(child, *self._arguments), name="mlcc-prompts", daemon=True
         )
         process.start()
-        self._process = process  # not before: what has not started cannot be ended
+        self._process = process  # only now: a process that has not started cannot be killed
         child.close()
-        if self._closed:  # meanwhile
+        if self._closed:  # closed while it started
             self.end()
         if isinstance(reply := self._receive(PromptJob("")), MlccError):
             self._discard()
@@ -81,7 +81,7 @@ class PromptWorker:
             reply = self._lost(job)
         with self._job_lock:
             self._job, ended, self._killed = None, self._killed, False
-        if ended:  # perhaps just after it had answered: the next one wants another process
+        if ended:  # perhaps just after its reply: the next job needs a new process
             self._discard()
         return reply
 
@@ -236,7 +236,7 @@ class PromptPool:
         try:
             await loop.run_in_executor(self._threads, worker.open)
         except MlccError:
-            pass  # whoever asks it is told
+            pass  # the next `ask` reports it
         finally:
             self._idle.put_nowait(worker)
 

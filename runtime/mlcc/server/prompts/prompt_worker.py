@@ -43,9 +43,9 @@ Reply: TypeAlias = "array[int] | MlccError"
 
 def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) -> None:
     """Main function of the process. Replies once after opening, and then to each PromptJob."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started it
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each thread would reserve memory of its own
-    with suppress(EOFError, OSError):  # nobody is there to hear
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each thread would reserve memory
+    with suppress(EOFError, OSError):  # the parent is gone
         try:
             text = open_text()
         except MlccError as error:
