@@ -75,9 +75,9 @@ def test_a_compressed_body(http: httpx.Client, encoding: str) -> None:
         ("deflate", zlib.compress(b"{}"), 415, "unsupported_encoding"),
         ("gzip, gzip", b"x", 415, "unsupported_encoding"),
         ("gzip", b"{}", 400, "invalid_encoding"),
-        ("gzip", gzip.compress(b"{}")[:-3], 400, "invalid_encoding"),
-        ("gzip", gzip.compress(b"{}") + b"more", 400, "invalid_encoding"),
-        ("gzip", gzip.compress(b" " * 5_000_000), 413, "body_too_large"),
+        ("gzip", gzip.compress(b"{}", mtime=0)[:-3], 400, "invalid_encoding"),
+        ("gzip", gzip.compress(b"{}", mtime=0) + b"more", 400, "invalid_encoding"),
+        ("gzip", gzip.compress(b" " * 5_000_000, mtime=0), 413, "body_too_large"),
     ],
 )
 def test_one_that_is_not_read(
