@@ -80,7 +80,7 @@ class LocalPartner:
                 f"(the context of {context} tokens is full: the {forgotten} oldest messages are "
                 "forgotten)"
             )
-        return self._session.told(prompt, sampling, stopped)
+        return self._session.answer_chat(prompt, sampling, stopped)
 
     def close(self) -> None:
         self._session.close()

@@ -78,7 +78,7 @@ def run_command(
             screen.answer(session.answer(ids, sampling, structure=structure))
         else:
             ids = text.encode_chat(chat, variables=thinks(think))
-            screen.told(session.told(ids, sampling, structure=structure))
+            screen.told(session.answer_chat(ids, sampling, structure=structure))
         if cut := cut_off(session.last, sampling.get("max_tokens")):
             note(cut)
     finally:

@@ -134,7 +134,7 @@ class LoopDriver(BaseDriver):
         count, clock = self.counters, perf_counter
         while len(self._flying) < self._executor.depth:
             t0 = clock()
-            self._adapters.bring()
+            self._adapters.swap_in()
             batch = self._engine.plan()
             t1 = clock()
             count.plan_ms += (t1 - t0) * 1e3

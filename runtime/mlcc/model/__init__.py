@@ -1,1 +1,1 @@
-"""An artifact opened to be run: its text side, its memory, its executor, one answer at a time."""
+"""A loaded model: tokenizer and chat template, memory planning, engine drivers, sessions."""

@@ -1,4 +1,7 @@
-"""The pump between an engine and an executor, in one thread. Decides nothing about requests."""
+"""The engine loop: plans steps, submits them to the executor and commits their results.
+
+Single-threaded. All decisions about requests are the engine's.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from mlcc.model.model import Model
 
 
 class Driver:
-    """Keeps `depth` steps in flight. A step that fails ends all requests, without events.
+    """Keeps `depth` steps in flight. A failed step ends all requests without events.
 
-    defer_text: events are without text where it decides nothing (`mlcc.engine.text.output_text`).
+    defer_text: events carry no text unless the engine needs it (`mlcc.engine.text.output_text`).
     """
 
     def __init__(self, model: Model, defer_text: bool = False) -> None:
@@ -27,9 +30,9 @@ class Driver:
         self._depth = model.depth
         self._draft = model.draft
         self._tickets: deque[tuple[int, float]] = deque()
-        """Of each step in flight, and when it was submitted."""
+        """Ticket and submission time of each step in flight."""
         self._done = 0.0
-        """When the device last ended a step."""
+        """When the device last completed a step."""
 
     @property
     def has_work(self) -> bool:
@@ -37,21 +40,22 @@ class Driver:
         return self.engine.has_work
 
     def load_adapter(self, name: str, folder: Path, in_place: bool = False) -> None:
-        """Read a PEFT folder into a free slot, between two steps. What fails changes nothing.
+        """Load a PEFT folder into a free slot, between two steps. A failure changes nothing.
 
         Raises ArtifactError, UnsupportedError, InvalidRequestError, CapacityError, DeviceError.
         """
         self._adapters.load(name, folder, in_place)
 
     def unload_adapter(self, name: str) -> None:
-        """Nobody new uses it; who does goes on. Raises InvalidRequestError for a name of none."""
+        """Refuse the adapter to new requests; running ones finish with it. Raises
+        InvalidRequestError for an unknown name."""
         self._adapters.unload(name)
 
     def step(self) -> list[Event]:
-        """Plan what can be planned and commit the oldest step.
+        """Plan steps up to the depth and commit the oldest one.
 
-        Raises what the executor raises (DeviceError, CapacityError). Whatever it is, a bug or
-        Ctrl-C too, a planned step may be without its ticket by then, so everything is forgotten.
+        Raises what the executor raises (DeviceError, CapacityError). On any exception, Ctrl-C
+        included, a planned step may have no ticket yet, so all requests are dropped.
         """
         try:
             return self._step()
@@ -60,8 +64,8 @@ class Driver:
             raise
 
     def drain(self) -> list[Event]:
-        """Commit the steps in flight and plan no more: requests move between steps. Raises what
-        `step` raises."""
+        """Commit the steps in flight without planning more, so that requests can migrate. Raises
+        what `step` raises."""
         events: list[Event] = []
         try:
             while self._tickets:
@@ -73,15 +77,15 @@ class Driver:
 
     def _step(self) -> list[Event]:
         while len(self._tickets) < self._depth:
-            self._guess()
-            self._adapters.bring()
+            self._run_draft()
+            self._adapters.swap_in()
             batch = self.engine.plan(self._executor.step_buffer())
             if batch is None:
                 if self._adapters.waiting:
                     continue
                 break
             adjustments = self.engine.adjustments(self._executor.adjustments_buffer)
-            now = perf_counter()  # before: a CPU computes while it is told
+            now = perf_counter()  # before submit: a CPU computes within it
             self._tickets.append((self._executor.submit(batch, adjustments), now))
         if not self._tickets:
             if self.engine.has_work:
@@ -95,8 +99,8 @@ class Driver:
         began, self._done = max(submitted, self._done), perf_counter()
         return self.engine.commit(result, self._done - began)
 
-    def _guess(self) -> None:
-        """Run the draft model, if there is one, as far as the engine wants it."""
+    def _run_draft(self) -> None:
+        """Run the steps of the draft model that the engine plans, if there is a draft model."""
         if (draft := self._draft) is None:
             return
         while (batch := self.engine.plan_draft(draft.step_buffer())) is not None:
@@ -105,11 +109,11 @@ class Driver:
             self.engine.commit_draft(result, perf_counter() - began)
 
     def forget(self) -> None:
-        """Leave nothing in flight on either side, so that a device that recovers can go on."""
+        """Drop all steps and requests, so that the device can be used again if it recovers."""
         try:
             while self._tickets:
-                with suppress(Exception):  # what is being raised came first
+                with suppress(Exception):  # the exception being raised takes precedence
                     self._executor.collect(self._tickets.popleft()[0])
-        finally:  # also if a second Ctrl-C ends the waiting
+        finally:  # also if a second Ctrl-C interrupts the wait
             self._tickets.clear()
             self.engine.fail()

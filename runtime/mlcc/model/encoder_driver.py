@@ -1,5 +1,6 @@
-"""The pump between an encoder's engine and its executor, in one thread: `driver.py` for models that
-give rows instead of tokens. A step is computed and read before the next is planned.
+"""The engine loop of encoders, which return a row of numbers per text instead of tokens.
+
+Synchronous and single-threaded: a step is computed and read before the next one is planned.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from mlcc.model.model import Model
 
 
 def driver_of(model: Model, defer_text: bool = False) -> Driver | EncoderDriver:
-    """The pump for a model of either kind; defer_text: as `Driver` has it."""
+    """The driver for a generative model or an encoder; defer_text: as in `Driver`."""
     return Driver(model, defer_text) if model.encoder is None else EncoderDriver(model)
 
 
 class EncoderDriver:
-    """A step that fails ends all texts, without events. Raises UnsupportedError for an executor
-    that gives no rows."""
+    """Runs an `EncoderEngine`. A failed step ends all texts without events.
+
+    Raises UnsupportedError for an executor that cannot return rows.
+    """
 
     def __init__(self, model: Model) -> None:
         executor = model.executor
@@ -40,15 +43,15 @@ class EncoderDriver:
         return self.engine.has_work
 
     def load_adapter(self, name: str, folder: Path, in_place: bool = False) -> None:
-        """Raises UnsupportedError: encoders have no room for any."""
+        """Raises UnsupportedError: encoders take no adapters."""
         raise no_adapters()
 
     def unload_adapter(self, name: str) -> None:
-        """The same."""
+        """Raises UnsupportedError: encoders take no adapters."""
         raise no_adapters()
 
     def step(self) -> list[Event]:
-        """Compute the next step. Raises what the executor raises, when everything is forgotten."""
+        """Compute the next step. Raises what the executor raises, after dropping all texts."""
         try:
             batch = self.engine.plan(self._executor.step_buffer())
             if batch is None:
@@ -59,5 +62,5 @@ class EncoderDriver:
             raise
 
     def forget(self) -> None:
-        """Leave nothing in flight, so that a device that recovers can go on."""
+        """Drop all texts, so that the device can be used again if it recovers."""
         self.engine.fail()

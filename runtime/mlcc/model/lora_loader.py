@@ -1,9 +1,7 @@
-"""Adapters on their way into an engine and its executor: what every driver does with them, between
-two steps. Which slot one gets is the engine's (`mlcc.engine.lora`); here they are read, kept
-and written.
+"""Loads LoRA adapters: reads PEFT folders, keeps host copies and writes them to device slots.
 
-The matrices of adapters, kept in this process's memory: from here they come back to a slot of a
-device. It knows no slots (`mlcc.engine.lora` does) and reads no files.
+Runs between two steps of a driver. The engine assigns the slots (`mlcc.engine.lora`). Adapters that
+were swapped out of their slot are written again from the host copy.
 """
 
 from __future__ import annotations
@@ -21,17 +19,17 @@ from mlcc.lora.peft import read_folder
 from mlcc.util.memory import available_bytes
 
 SHARE = 4
-"""Copies take no more than one part in so many of the memory that is free when one is added."""
+"""Host copies take at most 1 / SHARE of the memory that is free when a copy is added."""
 
 
 @dataclass(slots=True)
 class AdapterCopies:
-    """Of one engine."""
+    """Host copies of the adapters of one engine."""
 
     _kept: dict[Adapter, Sequence[AdapterMatrix]] = field(default_factory=dict)
 
     def fits(self, matrices: Sequence[AdapterMatrix], free: int | None) -> bool:
-        """Whether these may be kept too, where so many bytes are free. None = nobody knows."""
+        """Whether a copy of `matrices` fits, with `free` bytes of memory left; None = unknown."""
         self.tidy()
         if free is None:
             return True
@@ -39,16 +37,16 @@ class AdapterCopies:
         return held + _nbytes(matrices) <= (free + held) // SHARE
 
     def keep(self, adapter: Adapter, matrices: Sequence[AdapterMatrix]) -> None:
-        """Until nobody names or uses it any more."""
+        """Keep a copy until the adapter is unloaded and unused."""
         self._kept[adapter] = matrices
 
     def tidy(self) -> None:
-        """Give back the memory of those that nobody names or uses any more."""
+        """Free the copies of adapters that are unloaded and unused."""
         for gone in [a for a in self._kept if not a.named and not a.users]:
             del self._kept[gone]
 
     def of(self, adapter: Adapter) -> Sequence[AdapterMatrix]:
-        """What was kept."""
+        """The copy of an adapter. Raises KeyError if there is none."""
         return self._kept[adapter]
 
 
@@ -57,16 +55,19 @@ def _nbytes(matrices: Sequence[AdapterMatrix]) -> int:
 
 
 class AdapterWriter(Protocol):
-    """What an executor does for adapters."""
+    """The part of an executor that adapters need."""
 
     def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
-        """Fill a slot: no step that is submitted later reads what was there."""
+        """Fill a slot; steps submitted later read the new matrices."""
         ...
 
 
 class AdapterLoader:
-    """Of one engine. `room`: what its model was compiled with, None = for none. `free`: bytes of
-    memory that copies may take a share of, None = nobody knows."""
+    """Loads and swaps the adapters of one engine.
+
+    room: slots and rank that the model was compiled with; None = no adapters. free: returns the
+    free bytes of host memory; None = unknown.
+    """
 
     def __init__(
         self,
@@ -81,11 +82,11 @@ class AdapterLoader:
 
     @property
     def waiting(self) -> bool:
-        """Whether `bring` has something to do."""
+        """Whether requests wait for adapters that are not in a slot."""
         return bool(self._engine.adapters.wanted)
 
     def load(self, name: str, folder: Path, in_place: bool = False) -> None:
-        """Read a PEFT folder into a free slot. What fails changes nothing.
+        """Load a PEFT folder into a free slot. A failure changes nothing.
 
         Raises ArtifactError, UnsupportedError, InvalidRequestError, CapacityError, DeviceError.
         """
@@ -108,20 +109,21 @@ class AdapterLoader:
         adapters.put(name, adapter)
         self.copies.tidy()
 
-    def bring(self) -> None:
-        """Write those that requests wait for to the slots that they were given. Raises what the
-        executor raises."""
+    def swap_in(self) -> None:
+        """Write the adapters that requests wait for into the slots the engine assigned. Raises
+        what the executor raises."""
         adapters = self._engine.adapters
         for adapter in [*adapters.wanted]:
             try:
                 self._executor.write_adapter(adapter.slot, self.copies.of(adapter))
             except BaseException:
-                adapters.lost(adapter)  # or each step after this one would fail by it
+                adapters.lost(adapter)  # or every later step would fail because of it
                 raise
             adapters.arrived(adapter)
             self.copies.tidy()
 
     def unload(self, name: str) -> None:
-        """Nobody new uses it; who does goes on. Raises InvalidRequestError for a name of none."""
+        """Refuse the adapter to new requests; running ones finish with it. Raises
+        InvalidRequestError for an unknown name."""
         self._engine.adapters.drop(name)
         self.copies.tidy()

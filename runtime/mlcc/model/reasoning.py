@@ -1,4 +1,4 @@
-"""How a model thinks before one answer, in tokens: for its engine, from its text side."""
+"""The reasoning rule of a request: where reasoning ends in tokens, and its token budget."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mlcc.model.model import ModelText
 def reasoning_rule(
     text: ModelText, prompt: Sequence[int], budget: int | None = None, wanted: bool = True
 ) -> Reasoning | None:
-    """The reasoning behind a prompt, of so many tokens at most; None = there is none, or none whose
-    ends are tokens (gpt-oss' channels)."""
+    """The rule for the reasoning that follows a prompt, of at most `budget` tokens. None = no
+    reasoning, or reasoning that is not delimited by tokens (the channels of gpt-oss)."""
     dialect = text.dialect
     if dialect.marks is None or dialect.channels:
         return None
@@ -24,7 +24,7 @@ def reasoning_rule(
     encode = partial(text.tokenizer.encode, add_special_tokens=False)
     start, end = encode(dialect.marks.open), encode(dialect.marks.close)
     if not opened and len(start) != 1:
-        return None  # its first token does not tell that it begins
+        return None  # the first token alone does not mark the start
     alone = len(end) == 1
     hidden = alone and end[0] in dict(text.shown)
     forced = end if hidden else encode(f"\n{dialect.marks.close}")

@@ -1,6 +1,6 @@
-"""A model in this process, one answer at a time: for the command line, scripts and notebooks.
+"""Synchronous generation with one request at a time, for the command line and notebooks.
 
-Not a server (`mlcc.server`): nothing runs between two steps of the iterator.
+Not a server (`mlcc.server`): the model runs only while the iterator is advanced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mlcc.model.reasoning import reasoning_rule
 
 @dataclass(frozen=True)
 class Timing:
-    """How one answer went."""
+    """Token counts and times of one answer."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -32,17 +32,17 @@ class Timing:
     total_s: float
     reason: str
     cached_tokens: int = 0
-    """Of the prompt, those that an earlier turn had computed."""
+    """Prompt tokens found in the prefix cache."""
 
     @property
     def tokens_per_s(self) -> float:
-        """Decoding speed: tokens after the first one, over the time they took."""
+        """Decode speed: tokens after the first one, over the time they took (1 / TPOT)."""
         span = self.total_s - self.first_token_s
         return (self.completion_tokens - 1) / span if span > 0 and self.completion_tokens > 1 else 0
 
 
 class Session:
-    """Answers prompts with a model. `last` describes the latest answer."""
+    """Generates answers with a model. `last` has the timing of the latest one."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -58,11 +58,11 @@ class Session:
         structure: Structure | None = None,
         thinks: bool = False,
     ) -> Iterator[str]:
-        """Pieces of the answer, which is held to `structure`. `stopped` is asked between steps and
-        ends it early. thinks: reasoning comes before, which is not held to it, with its marks.
+        """Text pieces of the answer, constrained to `structure`. stopped: polled between steps to
+        cancel. thinks: reasoning with its delimiters may come first and is not constrained.
 
-        Raises InvalidRequestError if the prompt does not fit or the structure is none, DeviceError
-        if the device fails.
+        Raises InvalidRequestError if the prompt does not fit or the structure is invalid,
+        DeviceError if the device fails.
         """
         text, grammar = self.model.text, None
         if structure is not None and text.grammars is not None:
@@ -92,14 +92,14 @@ class Session:
             self._abandon(request.id)
             raise
 
-    def told(
+    def answer_chat(
         self,
         prompt: Sequence[int],
         fields: Wishes,
         stopped: Callable[[], bool] = lambda: False,
         structure: Structure | None = None,
     ) -> Iterator[Piece]:
-        """`answer` of a conversation's prompt, with reasoning apart."""
+        """`answer` for the prompt of a conversation, split into reasoning and content."""
         text = self.model.text
         dialect = text.dialect
         opened = dialect.marks is not None and dialect.opened(text.ending(prompt))
@@ -118,7 +118,7 @@ class Session:
         return self.answer(self.model.text.encode_chat(messages), fields, stopped)
 
     def close(self) -> None:
-        """Give the device's memory back."""
+        """Free the memory of the device."""
         self.model.close()
 
     def _events(self, request_id: str, stopped: Callable[[], bool]) -> Iterator[Event]:
@@ -128,7 +128,7 @@ class Session:
                 yield from self._driver.engine.cancel(request_id)
 
     def _abandon(self, request_id: str) -> None:
-        """The caller stopped iterating: leave nothing in flight."""
+        """Cancel the request of a caller that stopped iterating, and drain the device."""
         self._driver.engine.cancel(request_id)
         while self._driver.has_work:
             self._driver.step()

@@ -1,8 +1,7 @@
-"""Whether and how a model's answers are guessed ahead: what `--speculate` says, and who guesses.
+"""Speculative decoding options: the value of `--speculate`, and the check of a draft model.
 
-The engine knows guesses alone (`mlcc.engine.spec_decode.speculator`); here they get their names.
-
-Whether a compiled model may guess for another: the same tokens under the same numbers.
+The algorithms are in `mlcc.engine.spec_decode`. A draft model must have the target's vocabulary:
+the same tokens under the same ids.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LOOKUP, DRAFT, OFF = "lookup", "draft", "off"
 
 @fast_dataclass(frozen=True)
 class Speculation:
-    """Where guesses come from, and how many of a sequence a step computes at most."""
+    """The source of draft tokens, and the maximum number of them per sequence and step."""
 
     kind: str
     longest: int = LONGEST
@@ -38,9 +37,10 @@ class Speculation:
     def read(
         cls, text: str | None, draft: object = None, spelled: str = "--speculate"
     ) -> Speculation | None:
-        """`lookup`, `lookup:12`, `draft:4` or `off`; None = `draft` if there is a draft, or off.
+        """Parse `lookup`, `lookup:12`, `draft:4` or `off`; None = `draft` if there is a draft
+        model, else off.
 
-        draft: a draft model, where one is given. Raises InvalidRequestError for anything else.
+        draft: the draft model, if one is given. Raises InvalidRequestError for anything else.
         """
         if text is None:
             return None if draft is None else cls(DRAFT)
@@ -64,7 +64,7 @@ class Speculation:
         return cls(kind, int(bound.check(longest, f"{spelled} {text[:40]}: the number")))
 
     def check(self, capacity: Capacity) -> None:
-        """Raises UnsupportedError where a step has a single row."""
+        """Raises UnsupportedError if a step has only one row of logits."""
         if capacity.max_rows < 2:
             raise UnsupportedError(
                 "speculation computes several rows of a sequence in a step, and this model runs "
@@ -73,7 +73,8 @@ class Speculation:
             )
 
     def speculator(self, capacity: Capacity, draft: DraftModel | None = None) -> Speculator:
-        """For an engine of this capacity. Raises UnsupportedError where a step has a single row."""
+        """The speculator of an engine. Raises UnsupportedError if a step has only one row of
+        logits."""
         self.check(capacity)
         opened: OpenProposer = NgramProposer.of if draft is None else draft.open
         return Speculator(opened, self.longest)
@@ -84,22 +85,22 @@ def _wrong(message: str) -> InvalidRequestError:
 
 
 def check_draft(draft: Artifact, target: Artifact) -> None:
-    """Raises UnsupportedError for a draft of other tokens, ArtifactError for one without any."""
+    """Raises UnsupportedError if the vocabularies differ, ArtifactError if a tokenizer is bad."""
     mine, its = target.manifest.model, draft.manifest.model
     if mine.vocab_size != its.vocab_size:
         raise UnsupportedError(
             f"--draft {draft.folder}: {its.name} has a vocabulary of {its.vocab_size} tokens and "
             f"{mine.name} one of {mine.vocab_size}; choose a smaller model of the same family"
         )
-    if _words(draft.tokenizer_path) != _words(target.tokenizer_path):
+    if _vocabulary(draft.tokenizer_path) != _vocabulary(target.tokenizer_path):
         raise UnsupportedError(
             f"--draft {draft.folder}: {its.name} has another tokenizer than {mine.name}; choose a "
             "smaller model of the same family"
         )
 
 
-def _words(path: Path) -> tuple[Any, Any]:
-    """What each id is: how text is cut may differ, for the larger model's tokens alone count."""
+def _vocabulary(path: Path) -> tuple[Any, Any]:
+    """Token by id. Merges may differ: only the target model tokenizes text."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         added = {entry["id"]: entry["content"] for entry in found.get("added_tokens") or ()}

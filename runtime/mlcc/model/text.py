@@ -1,5 +1,6 @@
-"""The text side of an artifact, read: tokenizer, chat template, what is recommended, what it says
-of itself. Loads no library and hashes no weights. What it does then is `model.ModelText`'s.
+"""Reads a `ModelText` from an artifact: tokenizer, chat templates, default sampling parameters.
+
+Loads no library and hashes no weights.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ def open_text(
     tool_parser: str | None = None,
     reasoning_parser: str | None = None,
 ) -> ModelText:
-    """The text side of a compiled model, without loading the library or hashing the weights: of
-    the files only those that are read. `parse_special`: as `ModelText.with_special`; parsers as
-    `ModelText.with_parsers`.
+    """The `ModelText` of a compiled model, without loading its library; only text files are hashed.
 
-    Raises ArtifactError, and InvalidRequestError for parsers that there are not.
+    parse_special: as `ModelText.with_special`; parsers: as `ModelText.with_parsers`.
+
+    Raises ArtifactError, and InvalidRequestError for unknown parsers.
     """
     from mlcc.artifact.folder import Artifact
 
@@ -46,11 +47,11 @@ def open_text(
 
 
 def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> ModelText:
-    """The text side of an artifact whose files are checked; None: by the tokenizer's own file,
-    which grammars are read by in any case. Raises ArtifactError."""
+    """The `ModelText` of an artifact whose files were checked. tokenizer: None = read
+    tokenizer.json, which the grammars use in any case. Raises ArtifactError."""
     from mlcc.model.structured_output.llguidance import open_grammars
 
-    if tokenizer is None:  # else a host has its own
+    if tokenizer is None:  # else the host application brings its own
         tokenizer = FileTokenizer(artifact.tokenizer_path)
     info = artifact.manifest.model
     grammars = open_grammars(artifact.tokenizer_path, info.vocab_size, info.eos_token_ids)
@@ -62,7 +63,7 @@ def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> Model
 
 
 def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> ModelText:
-    """The text side, from files that `read` brings. Raises ArtifactError."""
+    """The `ModelText` from files that `read` returns. Raises ArtifactError."""
     info = manifest.model
     templates = chat_templates(manifest, read)
     template, tools = templates.get("default"), templates.get("tool_use")
