@@ -1,19 +1,19 @@
-"""The errors that mlcc raises on purpose: each says what happened, why, and what to type next.
+"""The errors that mlcc raises on purpose: each states what happened, why, and what to type next.
 
 Anything that is not an `MlccError` is a bug. The command line prints these as one line and exits
-with `exit_code`; the server turns them into OpenAI's error shape with `http_status`. One line holds
-by construction: a message may quote names out of files, which are not to be trusted.
+with `exit_code`; the server turns them into OpenAI's error object with `http_status`. Messages are
+made one line of printable characters, since they may quote names from untrusted files.
 """
 
 from __future__ import annotations
 
 _LONGEST, _KEPT = 4000, 1000
-"""Characters of a message; and of its end, which says what to type."""
+"""Maximum characters of a message, and of its end, which says what to type."""
 
 
 def printable(text: str) -> str:
-    """`text` as one line of plain characters: what drives a terminal, ends a line or turns its
-    direction, and halves of surrogates, are spelled as Python's escapes. Very long ones are cut."""
+    """`text` as one line of printable characters. Terminal controls, line ends, direction marks and
+    lone surrogates become Python escapes. Very long texts are cut in the middle."""
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST - _KEPT]} ... {text[-_KEPT:]}"
     if text.isprintable():
@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 
 
 class MlccError(Exception):
-    """Base of every deliberate error. `param` names the offending API field, when there is one."""
+    """Base of all errors raised on purpose. `param` names the offending API field, if any."""
 
     exit_code = 2
     http_status = 500
@@ -36,42 +36,42 @@ class MlccError(Exception):
 
 
 class UnsupportedError(MlccError):
-    """A feature, architecture or combination that is not built (yet)."""
+    """A feature, architecture or combination that is not implemented."""
 
     http_status = 400
     kind = "invalid_request_error"
 
 
 class InvalidRequestError(MlccError):
-    """A request that can never be honoured as written: unknown field, bad range, too long."""
+    """A request that is invalid as written: unknown field, value out of range, too long."""
 
     http_status = 400
     kind = "invalid_request_error"
 
 
 class ArtifactError(MlccError):
-    """A compiled model that is damaged, incomplete, foreign or unsafe."""
+    """A compiled model that is damaged, incomplete, incompatible or unsafe."""
 
 
 class CheckpointError(MlccError):
-    """A source checkpoint that is damaged, incomplete or not what its config says."""
+    """A source checkpoint that is damaged, incomplete or inconsistent with its config."""
 
 
 class CapacityError(MlccError):
-    """Not enough memory, disk, pages or queue for what was asked."""
+    """Not enough memory, disk space, pages or queue capacity for the request."""
 
     http_status = 503
 
 
 class DeviceError(MlccError):
-    """The device failed, or lacks something the library needs."""
+    """The device failed, or lacks a feature that the library needs."""
 
 
 class DeviceLostError(DeviceError):
-    """The device is gone (reset, removed, driver crash): nothing on it can be used again."""
+    """The device is lost (reset, removed, driver crash); nothing on it can be used again."""
 
     http_status = 503
 
 
 class OutOfMemoryError(CapacityError):
-    """The device's memory does not hold what was to be put there."""
+    """The device has not enough memory for an allocation."""

@@ -1,4 +1,4 @@
-"""One device of this machine: its kind and number, its memory, what its errors mean."""
+"""A handle of one device: kind and index, free memory, translation of its errors."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from mlcc.util.fast_dataclass import fast_dataclass
 from mlcc.util.memory import UNKNOWN_MEMORY, DeviceMemory
 
 Translate = Callable[[RuntimeError, str], MlccError]
-"""(error of a device, what was going on) -> what to raise."""
+"""(error of the device, what was being done) -> the exception to raise."""
 
 
 def plain_error(error: RuntimeError, doing: str) -> MlccError:
-    """For devices whose errors carry no types."""
+    """Translate an error of a device whose errors carry no types."""
     return DeviceError(f"the device failed while {doing}: {str(error).splitlines()[-1]}")
 
 
 @fast_dataclass(frozen=True)
 class DeviceHandle:
-    """One device, by TVM's kind and number."""
+    """One device, by TVM's device kind and index."""
 
     kind: str = "cpu"
     index: int = 0
     memory: DeviceMemory = UNKNOWN_MEMORY
     translate: Translate = plain_error
     note: str = ""
-    """What the user should know of it."""
+    """A message for the user about this device."""
 
 
 CPU = DeviceHandle()

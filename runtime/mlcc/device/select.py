@@ -1,6 +1,6 @@
-"""Which GPU of this machine a library runs on: found, checked against the library's row.
+"""Device selection: finds the GPU for a library and checks it against the library's target.
 
-Each kind of device has its own module; this one asks the right one. Allocates nothing.
+Delegates to a module per kind of device (`compiled.webgpu`, `tvm.cuda`). Allocates nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ METAL = "metal"
 
 
 def select_device(target: TargetInfo, wanted: int | None) -> DeviceHandle:
-    """The GPU numbered `wanted` (None = the best) for a library of this row.
+    """The GPU with index `wanted` (None = the best) for a library of this target.
 
-    Raises DeviceError if there is none, or if it lacks something the library needs.
+    Raises DeviceError if there is no such GPU, or if it lacks a feature the library needs.
     """
     if target.device == webgpu.KIND:
         return _webgpu(target, wanted)
@@ -37,7 +37,7 @@ def select_device(target: TargetInfo, wanted: int | None) -> DeviceHandle:
 
 
 def list_devices(kind: str) -> tuple[list[str], str]:
-    """The devices of a kind in words, and why there are none."""
+    """Descriptions of the devices of a kind, and the reason if there are none."""
     found: Sequence[object]
     if kind == webgpu.KIND:
         found, reason = webgpu.devices()
@@ -52,14 +52,14 @@ def list_devices(kind: str) -> tuple[list[str], str]:
 
 
 def compile_flags(target_name: str, wanted: int | None) -> tuple[str, ...]:
-    """What to tell the compiler for the device here, as its command line spells it.
+    """Flags of `mlcc compile` for the device of this machine.
 
     Raises DeviceError if there is none: before a compile that could not be used.
     """
     try:
         row = get_target(target_name)
     except TargetError:
-        return ()  # the compiler says it better
+        return ()  # the compiler has the better message
     if row.run_missing:
         raise DeviceError(f"target '{target_name}' {row.run_missing}; use --target cpu here")
     if not row.generator:
@@ -120,7 +120,7 @@ def _webgpu(target: TargetInfo, wanted: int | None) -> DeviceHandle:
     note = ""
     if device.software:
         note = f"{device.name} is a software driver: it computes on the CPU, slowly"
-    free = available_bytes() if device.software else None  # WebGPU tells no GPU's memory
+    free = available_bytes() if device.software else None  # WebGPU does not report free memory
     memory = DeviceMemory(free, device.limits["max_storage_binding_bytes"])
     return DeviceHandle(webgpu.KIND, device.index, memory, note=note)
 

@@ -1,4 +1,4 @@
-"""How many threads compute a step. TVM's pool, where a library runs over that, reads it once."""
+"""The number of kernel threads. TVM's thread pool, where it is used, reads it once at start."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ from mlcc.util.cores import usable_cores, usable_threads
 
 _TVM, _OMP = "TVM_NUM_THREADS", "OMP_NUM_THREADS"
 _written: str | None = None
-"""What this module wrote into the environment, which is no wish of a user's."""
+"""The value this module wrote to the environment, which does not count as the user's choice."""
 
 
 def set_threads(threads: int | None) -> int:
-    """Fix the number of kernel threads; must be called before a library runs, and before
-    anything imports tvm.
+    """Set the number of kernel threads; call it before a library runs and before tvm is imported.
 
     Default: TVM_NUM_THREADS or OMP_NUM_THREADS, else the physical cores this process may use
-    (TVM's own default can be 1). What the environment says is cut to what there is.
-    Returns the number.
-    Raises InvalidRequestError for more than the process may use: waiting threads spin, and starve
-    each other; and for variables that are no numbers.
+    (TVM's own default can be 1). Values of the environment are capped at the usable cores.
+    Returns the number. Raises InvalidRequestError for more threads than the process may use, since
+    waiting threads spin and starve each other, and for variables that are not numbers.
     """
     global _written
     most = usable_threads()
-    count = threads or min(most, _wished() or usable_cores())
+    count = threads or min(most, _from_environment() or usable_cores())
     if count > most:
         raise InvalidRequestError(
             f"--threads {count} is more than the {most} cores this process may use; "
@@ -34,12 +32,12 @@ def set_threads(threads: int | None) -> int:
     return count
 
 
-def _wished() -> int | None:
-    """What the environment asks for; of OpenMP's lists (4,2 for nested regions) the first."""
-    told = {name: os.environ.get(name, "").strip() for name in (_TVM, _OMP)}
-    if told[_TVM] == _written:
-        told[_TVM] = ""
-    for name, text in told.items():
+def _from_environment() -> int | None:
+    """The number set in the environment; the first of an OpenMP list (4,2 for nested regions)."""
+    values = {name: os.environ.get(name, "").strip() for name in (_TVM, _OMP)}
+    if values[_TVM] == _written:
+        values[_TVM] = ""
+    for name, text in values.items():
         if not text:
             continue
         first = text.split(",")[0].strip()

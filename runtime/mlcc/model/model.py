@@ -1,8 +1,7 @@
-"""An opened model: its text side, which needs no device, and the executor that runs it.
+"""A loaded model: `ModelText` (tokenizer, chat templates, parsers) and `Model` (with an executor).
 
-The seam between artifacts and drivers: the server's HTTP process opens only the text side, the
-engine's process both. Neither how an artifact is read (`text_side.py`, `mlcc.loader`) nor a driver
-(`driver.py`).
+The HTTP process of a server loads only the `ModelText`, the engine process both. `text.py` and
+`mlcc.loader` read artifacts, `driver.py` is the engine loop.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class ModelText:
-    """What turns conversations into token ids and ids into text. Thread-safe."""
+    """Turns conversations into token ids and ids into text; needs no device. Thread-safe."""
 
     name: str
     tokenizer: TextTokenizer
@@ -45,22 +44,22 @@ class ModelText:
     eos_ids: frozenset[int]
     sampling: Wishes = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """What the user should know, one line each."""
+    """Messages for the user, one line each."""
     grammars: Grammars | None = None
-    """Holds answers to what a request says; None = such requests are refused."""
+    """Compiles grammars for structured output; None = such requests are refused."""
     about: About = field(default_factory=About)
     tool_template: ChatTemplate | None = None
-    """Instead of `chat_template` where there are tools, if the model brings two."""
+    """Replaces `chat_template` for requests with tools, if the model has two templates."""
     tool_parser: str | None = None
-    """The way in which it writes calls, by name; None = as its template shows."""
+    """Tool parser by name; None = detected from the chat template."""
     reasoning_parser: str | None = None
-    """The same of reasoning; "none" = it is left in the text."""
+    """Reasoning parser by name; None = detected, "none" = reasoning stays in the text."""
     encoder: EncoderInfo | None = None
-    """What its rows are; None = it writes."""
+    """Pooling and prompts of an encoder; None = a generative model."""
 
     @property
     def dialect(self) -> Dialect:
-        """How it writes calls of tools and reasoning."""
+        """The output format of tool calls and reasoning."""
         return self._dialect.named(self.tool_parser, self.reasoning_parser)
 
     @cached_property
@@ -70,7 +69,7 @@ class ModelText:
 
     @cached_property
     def shown(self) -> tuple[tuple[int, str], ...]:
-        """Control tokens that its dialect must see in an answer, and what they are seen as."""
+        """Control tokens that the output parsers need in the answer, each with its text."""
         return hidden_marks(self.tokenizer, self.dialect.control)
 
     @cached_property
@@ -79,16 +78,16 @@ class ModelText:
         return grammar_marks(self.tokenizer, self.dialect.control, self.shown)
 
     def ending(self, prompt: Sequence[int]) -> str:
-        """How a prompt ends, with the control tokens of its dialect."""
+        """The end of a prompt as text, with the control tokens of the output format."""
         return ending_of(self.tokenizer, prompt, dict(self.shown))
 
     @cached_property
     def infill(self) -> Infill | None:
-        """How it is asked for what lies between two texts; None = it was not trained for it."""
+        """The fill-in-the-middle format; None = the model was not trained for infill."""
         return family_of(self.token)
 
     def token(self, text: str) -> int | None:
-        """The id of a text that is one token."""
+        """The id of a text that is exactly one token, else None."""
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         return ids[0] if len(ids) == 1 else None
 
@@ -99,10 +98,10 @@ class ModelText:
         variables: Mapping[str, Any] | None = None,
     ) -> array[int]:
         """The prompt of a conversation. Raises what `ChatTemplate.render` raises, and
-        InvalidRequestError without encoding what is surely longer than a context of tokens.
+        InvalidRequestError for a text that cannot fit `context` tokens, without encoding it.
 
-        Control tokens are those that the template writes. In a message they are text, unless the
-        model was opened `with_special`. variables: of the template, `tools` among them.
+        Only the template writes control tokens: in a message they are plain text, unless the model
+        was opened `with_special`. variables: template variables, including `tools`.
         """
         chat, template = self.render(messages, variables or {})
         self._check_length(chat.text, context)
@@ -120,7 +119,7 @@ class ModelText:
     def render(
         self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
     ) -> tuple[ChatText, ChatTemplate]:
-        """The text of a conversation, and the template that wrote it."""
+        """The text of a conversation, and the template that rendered it."""
         template = self.chat_template
         if variables.get("tools") and self.tool_template is not None:
             template = self.tool_template
@@ -129,9 +128,9 @@ class ModelText:
     def encode_prompt(
         self, text: str, context: int | None = None, add_special: bool = True
     ) -> array[int]:
-        """A raw prompt, with the start token the model wants, once, or without it. Control tokens
-        in it count. Raises InvalidRequestError without encoding what is surely longer than a
-        context."""
+        """The ids of a raw prompt, with or without one BOS token. Control tokens in the text are
+        parsed. Raises InvalidRequestError for a text that cannot fit `context` tokens, without
+        encoding it."""
         self._check_length(text, context)
         if not add_special:
             return self.tokenizer.encode(text, add_special_tokens=False)
@@ -140,14 +139,14 @@ class ModelText:
         return self.tokenizer.encode(text, add_special_tokens=True)
 
     def with_special(self) -> ModelText:
-        """The same, but control tokens count in messages, too: for those who write them there."""
+        """A copy that also parses control tokens in messages."""
         tools = self.tool_template and replace(self.tool_template, control_tokens=())
         plain = replace(self.chat_template, control_tokens=())
         return replace(self, chat_template=plain, tool_template=tools)
 
     def with_parsers(self, tools: str | None, reasoning: str | None) -> ModelText:
-        """The same, read by other parsers, by their names; None = as its template shows. Raises
-        InvalidRequestError for names that there are not."""
+        """A copy with these parsers; None = detected from the chat template. Raises
+        InvalidRequestError for unknown names."""
         for option, name, names in (
             ("--tool-parser", tools, TOOL_PARSERS),
             ("--reasoning-parser", reasoning, REASONING_PARSERS),
@@ -166,11 +165,11 @@ class ModelText:
         draft: Capacity | None = None,
         defer_text: bool = False,
     ) -> Engine:
-        """A fresh engine for an executor of this model. draft: what the executor of its draft model
-        holds, if there is one; defer_text: as `Engine` has it.
+        """A new engine for an executor of this model. draft: the capacity of the draft model's
+        executor, if there is one; defer_text: as in `Engine`.
 
-        Requests without a seed get one from the system's randomness, not the same in every process.
-        Raises UnsupportedError for speculation that these executors cannot do.
+        Requests without a seed get a random one, different in every process. Raises
+        UnsupportedError for speculation that these executors cannot do.
         """
         seed = int.from_bytes(os.urandom(8), "little")
         guessing = None if draft is None else DraftModel(draft, capacity)
@@ -187,7 +186,7 @@ class ModelText:
 
     def _check_length(self, text: str, context: int | None) -> None:
         if context is None or len(text) <= context:
-            return  # `longest` looks at the whole vocabulary: 50 ms for 128,000 tokens
+            return  # `longest` scans the whole vocabulary: 50 ms for 128,000 tokens
         longest = self.tokenizer.longest
         if longest is not None and len(text) > context * longest:
             raise too_long(f"at least {-(-len(text) // longest)} tokens", context)
@@ -201,29 +200,29 @@ class ModelText:
 
 @fast_dataclass(frozen=True)
 class Model:
-    """A model that is ready to run. `close` gives its memory back."""
+    """A `ModelText` with the executor that runs the model. `close` frees its memory."""
 
     text: ModelText
     executor: Executor
     prefix_cache: bool = True
-    """Whether requests that begin alike share what was computed."""
+    """Whether requests with a common prefix share its KV pages."""
     speculation: Speculation | None = None
-    """How its answers are guessed ahead; None = they are not."""
+    """Options of speculative decoding; None = off."""
     draft: Executor | None = None
-    """Of the model that guesses, if one does."""
+    """The executor of the draft model, if there is one."""
     adapters: AdaptersInfo | None = None
-    """Room for adapters on the device; None = it was compiled without."""
+    """LoRA slots on the device; None = compiled without."""
     identity: Identity | None = None
-    """Whose pages its executor has, for `model.transfer`; None = they go nowhere."""
+    """Identity of its KV pages, for `kv_transfer.py`; None = not transferable."""
 
     @property
     def encoder(self) -> EncoderInfo | None:
-        """What its rows are; None = it writes."""
+        """Pooling and prompts of an encoder; None = a generative model."""
         return self.text.encoder
 
     @property
     def depth(self) -> int:
-        """Steps to keep in flight."""
+        """The number of steps to keep in flight."""
         return self.executor.depth
 
     @property
@@ -231,16 +230,16 @@ class Model:
         return self.executor.capacity
 
     def with_special(self) -> Model:
-        """The same, with a text side `with_special`."""
+        """A copy whose text is `with_special`."""
         return replace(self, text=self.text.with_special())
 
     def with_parsers(self, tools: str | None, reasoning: str | None) -> Model:
-        """The same, with a text side `with_parsers`."""
+        """A copy whose text is `with_parsers`."""
         return replace(self, text=self.text.with_parsers(tools, reasoning))
 
     def new_engine(self, defer_text: bool = False) -> Engine:
-        """A fresh engine for this model. One at a time: they would share the pages. Raises
-        UnsupportedError for an encoder, which writes nothing."""
+        """A new engine for this model; only one at a time, since engines would share the pages.
+        Raises UnsupportedError for an encoder."""
         if self.encoder is not None:
             raise UnsupportedError(
                 f"'{self.text.name}' is an encoder and writes nothing; ask it for embeddings "
@@ -252,7 +251,7 @@ class Model:
         )
 
     def new_encoder(self) -> EncoderEngine:
-        """The same of an encoder. Raises UnsupportedError for a model that writes."""
+        """A new engine for an encoder. Raises UnsupportedError for a generative model."""
         if self.encoder is None:
             raise UnsupportedError(f"'{self.text.name}' writes, and is no encoder")
         return EncoderEngine(self.capacity, self.encoder.pooling, self.encoder.width)

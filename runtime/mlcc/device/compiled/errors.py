@@ -1,4 +1,4 @@
-"""What libmlcc_executor's statuses stand for, as errors that say what to do."""
+"""Maps the status codes of libmlcc_executor to typed errors that say what to do."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _RAISED: dict[int, Callable[[str], Exception]] = {
 
 
 def error_of(status: int, text: str, doing: str, library: Path, handle: DeviceHandle) -> Exception:
-    """The error of a status other than OK, whose `text` came of `doing` something with a library
-    on a device."""
+    """The error for a status other than OK. text: the native message; doing: the operation that
+    failed."""
     if status in _RAISED:
         return _RAISED[status](text)
     if status == c.NO_LIBRARY:

@@ -1,9 +1,9 @@
-"""The executor of compiled libraries, on a CPU or a GPU behind WebGPU: libmlcc_executor, which has
-TVM's runtime inside, as a Python module.
+"""The executor of compiled libraries on CPUs and on GPUs behind WebGPU, over libmlcc_executor.
 
-The standard library alone. Weights are mapped and caches allocated there; a step is written by
-Python into the one buffer that is lent, and checked there before it runs. On a GPU `submit` only
-queues it, the copy of its results included; `collect` waits for that copy, and for no step behind.
+libmlcc_executor is a Python extension module with TVM's runtime inside; Python uses the standard
+library only. The native code maps weights, allocates caches, and checks each step before it runs.
+Python writes steps into one buffer of the native side. On a GPU `submit` queues the step and the
+copy of its results; `collect` waits for that copy, but not for later steps.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ from mlcc.errors import DeviceError
 
 
 class CompiledExecutor:
-    """Steps of a library on one device. A CPU computes within `submit`.
+    """Runs steps of a library on one device. A CPU computes within `submit`.
 
-    weights: where they lie, in the order of the manifest. functions: those that the library
-    exports, as the manifest lists them. interface: the manifest's, which must be the library's own.
-    linked: the prefix of the model's static library, which is taken if the program has linked it.
-    streamed: memory may not hold all experts, so steps fetch from their file those that they chose.
-    ranks: which of several processes that compute the model together this is
-    (`device/parallel/cpu_executor.py`). Raises ArtifactError if it is not, DeviceError if the
-    library does not load, CapacityError if something does not fit. Any thread may call, one after
-    the other.
+    weights: locations in files, in the order of the manifest. functions: exported by the library,
+    as the manifest lists them. interface: the manifest's, which must be the library's own.
+    linked: the prefix of the model's static library, used if it is linked into the program.
+    streamed: experts are offloaded: steps read the chosen ones from their file. ranks: the rank of
+    this process in tensor parallelism (`device/parallel/cpu_executor.py`). Raises ArtifactError for
+    another interface, DeviceError if the library does not load, CapacityError if something does not
+    fit. Not thread-safe, but calls may come from different threads.
     """
 
     def __init__(
@@ -70,7 +69,9 @@ class CompiledExecutor:
         if linked and self._library.linked(linked):
             self._path, path = Path(c.LINKED + linked), (c.LINKED + linked).encode()
         self._closed = False
-        telling = _Telling(progress, sum(weight.stop - weight.start for weight in weights))
+        callback = _ProgressCallback(
+            progress, sum(weight.stop - weight.start for weight in weights)
+        )
         with self._typed("opening the model"):
             self._executor = self._library.open(
                 path,
@@ -92,20 +93,20 @@ class CompiledExecutor:
                     self._adjust_layout.max_rows,
                     self._adjust_layout.words,
                 ),
-                telling.tell,
+                callback.report,
                 _adapters(adapters),
                 ranks,
             )
-        telling.finish()
+        callback.finish()
         with self._typed("making room for steps"):
             self._words = memoryview(self._executor.step(capacity.layout.words)).cast("i")
 
     def step_buffer(self) -> memoryview[int]:
-        """Memory for the words of the next batch: what is planned into it is not copied here."""
+        """Memory for the words of the next batch; a batch written there is not copied."""
         return self._words
 
     def adjustments_buffer(self) -> memoryview[int]:
-        """The same for the adjustments of the next batch."""
+        """Memory for the adjustments of the next batch."""
         return self._adjustments
 
     @cached_property
@@ -149,7 +150,7 @@ class CompiledExecutor:
             raise self._error(failure, "computing a step") from None
 
     def _stage(self, batch: Batch) -> None:
-        """The batch into the buffer, unless it was planned there."""
+        """Copy the batch into the step buffer, unless it was written there."""
         if self._closed:
             raise DeviceError("the executor is closed")
         layout = self.capacity.layout
@@ -168,8 +169,8 @@ class CompiledExecutor:
         return Result(tokens, logprobs, pairs_of(likeliest, theirs) if likeliest else None)
 
     def follow(self) -> None:
-        """Compute what rank 0 is asked, until it is closed: of another rank. Raises
-        DeviceLostError if rank 0 ended otherwise."""
+        """Run the steps of rank 0 until it closes; for the other ranks. Raises DeviceLostError if
+        rank 0 exits without closing."""
         with self._typed("following rank 0"):
             self._executor.follow()
 
@@ -179,12 +180,12 @@ class CompiledExecutor:
         return self._rows(batch.num_rows, self.capacity.vocab_size)
 
     def vectors(self, batch: Batch, width: int) -> memoryview[float]:
-        """The same of an encoder, whose rows have so many numbers: f32[r, width]."""
+        """Run a batch of an encoder and return its rows, f32[r, width]."""
         self._stage(batch)
         return self._rows(batch.num_rows, width)
 
     def _rows(self, rows: int, width: int) -> memoryview[float]:
-        """What `forward` gives for the step in the buffer."""
+        """The output of `forward` for the step in the buffer, f32[rows, width]."""
         with self._typed("computing a step"):
             values = self._executor.logits(rows * width)
         found: memoryview[float] = memoryview(values).cast("f", (rows, width))
@@ -197,7 +198,7 @@ class CompiledExecutor:
             return self._executor.likelihood(tuple(targets))
 
     def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
-        """What pages hold: tensor after tensor as the manifest lists them, in each page after
+        """The contents of pages: tensors in the order of the manifest, in each tensor page after
         page."""
         check_pages(self.capacity, group, ids, self.page_bytes)
         with self._typed("reading pages"):
@@ -206,23 +207,23 @@ class CompiledExecutor:
             )
 
     def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
-        """Put it into others."""
+        """Write contents that `read_pages` returned into pages `ids`."""
         check_pages(self.capacity, group, ids, self.page_bytes, len(data))
         with self._typed("writing pages"):
             self._executor.write_pages(group, tuple(ids), data)
 
     def use(self) -> c.Use:
-        """What it took since it was opened."""
+        """Workspace, graph replays and time since it was opened."""
         with self._typed("counting"):
             return c.Use(*self._executor.use())
 
     def watch(self, on: bool = True) -> None:
-        """Take time and bytes of every kernel call from now on, or no more."""
+        """Start or stop the log of time and bytes of every kernel call."""
         with self._typed("watching kernels"):
             self._executor.watch(on)
 
     def kernels(self) -> list[KernelUse]:
-        """What was seen since `watch`, in no order."""
+        """The kernel log since `watch`, unordered."""
         with self._typed("watching kernels"):
             return [KernelUse(*row) for row in self._executor.kernels()]
 
@@ -232,24 +233,24 @@ class CompiledExecutor:
             return self._executor.copy(count)
 
     def counts(self) -> dict[str, int]:
-        """What the GPU was told since the process opened it: dispatches, submits, reads that were
-        started and those of them that it has finished, and the like. Empty for a CPU."""
+        """Counters of the GPU since the process opened it: dispatches, submits, reads started and
+        reads finished, and the like. Empty for a CPU."""
         with self._typed("counting"):
-            told: dict[str, int] = json.loads(self._executor.counts())
-        return told
+            found: dict[str, int] = json.loads(self._executor.counts())
+        return found
 
     def close(self) -> None:
-        """Free pages, weights and library, and take back what was lent."""
+        """Free pages, weights and library, and release the step buffers."""
         if not self._closed:
             self._closed = True
             self._words.release()
-            if lent := self.__dict__.pop("_adjustments", None):
-                lent.release()
+            if buffer := self.__dict__.pop("_adjustments", None):
+                buffer.release()
             self._executor.close()
 
     @contextmanager
     def _typed(self, doing: str) -> Iterator[None]:
-        """What fails meanwhile raises what it stands for."""
+        """Turn native failures into typed errors."""
         try:
             yield
         except self._library.Failed as failure:
@@ -260,15 +261,15 @@ class CompiledExecutor:
         return error_of(status, text, doing, self._path, self.handle)
 
 
-class _Telling:
-    """Tells how many of `total` bytes are in place, from within a call of C, which no exception
-    may cross."""
+class _ProgressCallback:
+    """Reports progress of `total` bytes from a C callback, through which no exception may pass: it
+    is raised later by `finish`."""
 
     def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
         self._progress, self._total = progress, total
         self._failed: BaseException | None = None
 
-    def tell(self, done: int) -> None:
+    def report(self, done: int) -> None:
         """Called by C."""
         try:
             if self._failed is None:
@@ -277,7 +278,7 @@ class _Telling:
             self._failed = error
 
     def finish(self) -> None:
-        """Raise what was raised meanwhile."""
+        """Raise the exception of the progress callback, if there was one."""
         if self._failed is not None:
             raise self._failed
 

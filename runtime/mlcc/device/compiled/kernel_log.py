@@ -1,4 +1,4 @@
-"""Time and bytes of every kernel call, as libmlcc_executor takes them."""
+"""Kernel log of a `CompiledExecutor`: time and bytes of every kernel call."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class CompiledKernelLog:
 
     @property
     def clock(self) -> str:
-        """What the times are."""
+        """The clock that times are measured with."""
         return HOST_CLOCK if self._executor.handle.kind == "cpu" else "the device's clock"
 
     def start(self, batch: Batch) -> None:
-        """Begin anew."""
+        """Clear the log and start it."""
         self._executor.watch()
 
     def stop(self) -> list[KernelUse]:
-        """The kernels since `start`, the costliest first."""
+        """The kernels since `start`, most expensive first."""
         self._executor.watch(False)
         return costliest(self._executor.kernels())
 
     def copy_bandwidth(self) -> float:
-        """Bytes per second that a plain copy on the device reads and writes, the best of some. On
-        a CPU one thread copies."""
+        """Bytes per second read and written by a copy on the device, best of several. On a CPU one
+        thread copies."""
         best = min(self._executor.copy_time(_COPIED) for _ in range(_REPEATS))
         return 2 * _COPIED * 1e9 / best

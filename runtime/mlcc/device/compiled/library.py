@@ -1,8 +1,8 @@
-"""libmlcc_executor as a Python module: where it is, and what it offers.
+"""Loads libmlcc_executor as a Python module and declares its types.
 
-It is a module of Python's stable ABI and a C library in one file (runtime/native). What the
-functions do is said in `include/executor.h`; `compiled.py` is the Executor port over them. The
-standard library alone.
+One file is both an extension module for Python's stable ABI and a C library (runtime/native).
+`include/executor.h` documents the functions; `executor.py` implements the `Executor` protocol with
+them. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ABI = 5
 """MLCC_EXECUTOR_ABI."""
 MODULE = "libmlcc_executor"
-"""Its initializing function is named after it, wherever the file is."""
+"""Name of the module and of its init function, wherever the file is."""
 _FOLDER = Path(__file__).resolve().parents[1] / "lib"
 LIBRARY = _FOLDER / f"{MODULE}.{'dylib' if sys.platform == 'darwin' else 'so'}"
 
@@ -36,7 +36,7 @@ KINDS = {"paged": 0, "window": 1, "state": 2}
 """mlcc_group_kind."""
 
 Table: TypeAlias = tuple[int, int]
-"""mlcc_table: its offset in words, and for how many entries there is room."""
+"""mlcc_table: offset in words, and capacity in entries."""
 Layout: TypeAlias = tuple[Table, Table, Table, Table, Table, Table, int]
 """mlcc_step_layout."""
 Bounds: TypeAlias = tuple[int, int, int, int, int, int, int]
@@ -67,14 +67,14 @@ class Use(NamedTuple):
 
 
 class OpenExecutor(Protocol):
-    """An mlcc_executor. What fails raises the module's `Failed`."""
+    """An mlcc_executor. Failures raise the module's `Failed`."""
 
     def step(self, words: int, /) -> Buffer:
-        """The memory of the next step. Whoever holds a view of it holds the executor."""
+        """The memory of the next step; a view of it keeps the executor alive."""
         ...
 
     def adjustments(self, words: int, /) -> Buffer:
-        """The same for its adjustments."""
+        """The memory of the next step's adjustments."""
         ...
 
     def adapter(self, slot: int, matrices: tuple[Matrix, ...], /) -> None: ...
@@ -88,17 +88,17 @@ class OpenExecutor(Protocol):
         ...
 
     def follow(self) -> None:
-        """Compute what rank 0 is asked, until it is closed."""
+        """Run the steps of rank 0 until it closes."""
         ...
 
     def logits(self, count: int, /) -> bytearray:
-        """So many floats."""
+        """`count` floats."""
         ...
 
     def likelihood(self, targets: tuple[int, ...], /) -> float: ...
 
     def read_pages(self, group: int, ids: tuple[int, ...], size: int, /) -> bytearray:
-        """What pages hold, so many bytes."""
+        """The contents of pages, `size` bytes."""
         ...
 
     def write_pages(self, group: int, ids: tuple[int, ...], data: bytes, /) -> None: ...
@@ -119,7 +119,7 @@ class OpenExecutor(Protocol):
 
 
 class Module(Protocol):
-    """What `import libmlcc_executor` would give; `executor.h` says what the functions do."""
+    """The extension module; `executor.h` documents its functions."""
 
     abi: int
     Failed: type[Exception]
@@ -154,17 +154,17 @@ class Module(Protocol):
 
 
 LINKED = "linked:"
-"""Before the prefix of a model that the program has linked, where a library's path would be."""
+"""Prefix of a library path that names a model linked into the program."""
 
 
 def look_in(folder: Path) -> None:
-    """A program that brings the library has it in another folder than a package's."""
+    """Use the library in `folder`, for programs that bundle it."""
     global LIBRARY
     LIBRARY = folder / LIBRARY.name
 
 
 def why_absent() -> str:
-    """Why there is no library, in one line that says what to do; "" if there is one."""
+    """Why the library is missing, in one line that says what to do; "" if it is there."""
     if LIBRARY.exists():
         return ""
     try:
@@ -175,8 +175,8 @@ def why_absent() -> str:
 
 @cache
 def load() -> Module:
-    """The library as a module. Raises DeviceError if it is not there, does not load, is of other
-    sources, or if this Python is one that it cannot run in."""
+    """The library as a module. Raises DeviceError if it is missing, does not load, has another ABI,
+    or does not support this Python."""
     if reason := why_absent():
         raise DeviceError(reason)
     if "t" in getattr(sys, "abiflags", ""):

@@ -1,7 +1,7 @@
-"""GPUs behind WebGPU (target vulkan): which of them this machine has.
+"""Lists the GPUs that are reachable through WebGPU (target vulkan).
 
-They are reached by libmlcc_executor, in which the plugin of `mlcc_targets/native` is, through
-wgpu-native, which the Python package `wgpu` brings.
+libmlcc_executor contains the plugin of `mlcc_targets/native`, which uses wgpu-native from the
+Python package `wgpu`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class WebGpuDevice:
 
 @cache
 def library() -> executor_library.Module:
-    """libmlcc_executor, which knows where wgpu-native is. Raises DeviceError."""
+    """libmlcc_executor, set up with the path of wgpu-native. Raises DeviceError."""
     from mlcc_targets import native
 
     found = executor_library.load()
@@ -61,9 +61,9 @@ def library() -> executor_library.Module:
 
 
 def devices() -> tuple[list[WebGpuDevice], str]:
-    """The machine's devices, best first, and why there are none ("" if there are some)."""
+    """The machine's devices, best first, and the reason if there are none."""
     if reason := executor_library.why_absent():
         return [], reason
-    told: dict[str, Any] = json.loads(library().webgpu_devices())
-    found = [WebGpuDevice(index=i, **row) for i, row in enumerate(told["devices"])]
-    return found, _PREFIX.sub("", told["reason"])
+    reply: dict[str, Any] = json.loads(library().webgpu_devices())
+    found = [WebGpuDevice(index=i, **row) for i, row in enumerate(reply["devices"])]
+    return found, _PREFIX.sub("", reply["reason"])

@@ -1,10 +1,7 @@
-"""The executor of a model that several processes compute together on CPUs (tensor parallelism):
-rank 0 is in this process, where the engine is; the others are its children, and follow it. Those of
-GPUs are `gpu_ranks.py`'s.
+"""Tensor parallelism on CPUs: rank 0 runs in this process with the engine, the others in children.
 
-Each has its own part of the weights and of the caches, and as many threads of its own as its share
-of the cores. Steps go to all through memory that they share, and so do the sums of what they
-computed (runtime/native/src/ranks.cc).
+Each rank has its shard of the weights and caches, and its share of the cores. Steps are broadcast
+through shared memory, and all-reduce runs there too (runtime/native/src/ranks.cc).
 """
 
 from __future__ import annotations
@@ -18,16 +15,16 @@ from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import CacheInfo
 from mlcc.device.compiled import library as c
 from mlcc.device.compiled.executor import CompiledExecutor
-from mlcc.device.parallel.rank_processes import Followers
+from mlcc.device.parallel.rank_processes import RankProcesses
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import DeviceLostError, UnsupportedError
 
 
 class RankedExecutor(CompiledExecutor):
-    """As CompiledExecutor has it; `weights` are those of each rank, `threads` all ranks' together.
+    """A `CompiledExecutor` per rank. weights: per rank; threads: of all ranks together.
 
-    Raises what opening any of the ranks raises, UnsupportedError where there can be no other
-    processes, and from then on DeviceLostError once a rank has ended.
+    Raises what opening any rank raises, UnsupportedError where child processes cannot run, and
+    later DeviceLostError once a rank has exited.
     """
 
     def __init__(
@@ -45,7 +42,7 @@ class RankedExecutor(CompiledExecutor):
             raise UnsupportedError(
                 "a model of several ranks needs Linux; compile it again without --tp"
             )
-        self._others = Followers()
+        self._ranks = RankProcesses()
         count = len(weights)
         share = max(1, threads // count)
         alike: dict[str, Any] = {
@@ -59,40 +56,45 @@ class RankedExecutor(CompiledExecutor):
         self._memory = os.memfd_create("mlcc-ranks")
         try:
             for rank in range(1, count):
-                ranks: c.Ranks = (rank, count, self._memory, (0,))  # whose input is a pipe of ours
+                ranks: c.Ranks = (
+                    rank,
+                    count,
+                    self._memory,
+                    (0,),
+                )  # 0: its stdin, a pipe from this process
                 given = {**alike, "weights": weights[rank], "ranks": ranks}
-                self._others.start(given, [self._memory])
-            own: c.Ranks = (0, count, self._memory, tuple(self._others.outputs))
+                self._ranks.start(given, [self._memory])
+            own: c.Ranks = (0, count, self._memory, tuple(self._ranks.outputs))
             super().__init__(weights=weights[0], progress=progress, ranks=own, **alike)
         except BaseException as error:
-            told = self._others.told() if isinstance(error, DeviceLostError) else None
+            cause = self._ranks.first_error() if isinstance(error, DeviceLostError) else None
             self._end()
-            raise told or error from None
+            raise cause or error from None
 
     @property
     def processes(self) -> list[int]:
-        """The ids of the other ranks' processes."""
-        return [child.pid for child in self._others.children]
+        """Process ids of the other ranks."""
+        return [child.pid for child in self._ranks.children]
 
     def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
-        """Refused: each rank has the pages of its own heads."""
+        """Raises UnsupportedError: each rank has the pages of its own heads."""
         raise _moves_no_pages()
 
     def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
-        """Refused likewise."""
+        """Raises UnsupportedError, as `read_pages`."""
         raise _moves_no_pages()
 
     def close(self) -> None:
-        """End the other ranks too."""
+        """Close this rank and stop the others."""
         super().close()
         self._end()
 
     def _error(self, failure: Exception, doing: str) -> Exception:
         error = super()._error(failure, doing)
-        return (self._others.told() or error) if isinstance(error, DeviceLostError) else error
+        return (self._ranks.first_error() or error) if isinstance(error, DeviceLostError) else error
 
     def _end(self) -> None:
-        self._others.end()
+        self._ranks.end()
         if self._memory >= 0:
             os.close(self._memory)
             self._memory = -1

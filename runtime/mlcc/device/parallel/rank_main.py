@@ -1,7 +1,7 @@
-"""A rank behind 0: a process that opens its part of a model and computes what rank 0 is asked.
+"""The process of a rank other than 0: opens its part of a model and runs the steps of rank 0.
 
-Started by `device/parallel/rank_processes.py`, which writes what to open into its input, as one
-pickle, and lets it go by closing that. Of why it failed it says one line of JSON.
+Started by `rank_processes.py`, which sends the arguments by stdin as one pickle and closes stdin to
+stop it. On failure it prints the error as one line of JSON.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from mlcc.util.machine import allow_tiles
 
 
 def main() -> int:
-    """Runs until rank 0 ends; its exit code."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 decides, which may have to drain first
+    """Run until rank 0 ends; returns the exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 stops us, after it drained
         signal.signal(number, signal.SIG_IGN)
-    voice = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is not said to rank 0
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # keep prints of libraries out of the replies
 
-    def say(line: str) -> None:
-        print(line, file=voice, flush=True)
+    def reply(line: str) -> None:
+        print(line, file=replies, flush=True)
 
     try:
         given = pickle.load(sys.stdin.buffer)
         if "handle" in given:
-            from mlcc.device.parallel.experimental.gpu_executor import follow
+            from mlcc.device.parallel.experimental.gpu_executor import run_rank
 
-            follow(given, sys.stdin.buffer, say)
+            run_rank(given, sys.stdin.buffer, reply)
         else:
-            _follow(given)
+            _run_cpu_rank(given)
     except MlccError as error:
-        say(json.dumps([type(error).__name__, error.message]))
+        reply(json.dumps([type(error).__name__, error.message]))
         return error.exit_code
     return 0
 
 
-def _follow(given: dict[str, Any]) -> None:
-    """On a CPU: rank 0 is in the memory that they share."""
+def _run_cpu_rank(given: dict[str, Any]) -> None:
+    """Run a CPU rank: steps arrive through shared memory."""
     from mlcc.device.compiled.executor import CompiledExecutor
 
-    allow_tiles()  # rank 0 asked for itself, if the library has them
+    allow_tiles()  # AMX permission is per process
     executor = CompiledExecutor(**given)
     executor.follow()
     executor.close()

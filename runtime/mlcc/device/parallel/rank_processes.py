@@ -1,8 +1,7 @@
-"""The processes of the ranks behind 0: children of this one, which read what to open from their
-input, and let go as it closes. What they then do is `follower.py`'s.
+"""Starts the processes of ranks 1 .. N-1 (`rank_main.py`); they exit when their stdin closes.
 
-A pipe to and from each says that the other end is there: it hangs up as a process ends, however
-that ends.
+Each child gets its arguments by stdin, as a pickle. A pipe in each direction detects the end of a
+process, however it ends: the pipe hangs up.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ from mlcc import errors
 from mlcc.errors import DeviceLostError, MlccError, UnsupportedError
 
 MODULE = "mlcc.device.parallel.rank_main"
-"""What a child runs."""
+"""The module that a child runs."""
 _PATIENCE, _SOON = 5.0, 0.2
-"""Seconds for a child to end once its rank is over, and to be seen that it has."""
+"""Timeouts in seconds: for a child to exit at shutdown, and to notice that it has exited."""
 
 
-class Followers:
-    """Of one model; all end with `end`. Raises UnsupportedError where there can be none."""
+class RankProcesses:
+    """The child processes of one model; `end` stops all. Raises UnsupportedError if this program
+    cannot start Python processes."""
 
     def __init__(self) -> None:
         if not sys.executable:
@@ -36,7 +36,7 @@ class Followers:
         self.children: list[subprocess.Popen[bytes]] = []
 
     def start(self, given: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Another rank's process, which opens what it is given meanwhile."""
+        """Start the process of the next rank; it opens its part of the model in parallel."""
         child = subprocess.Popen(
             [sys.executable, "-m", MODULE],
             stdin=subprocess.PIPE,
@@ -44,29 +44,31 @@ class Followers:
             pass_fds=descriptors,
         )
         self.children.append(child)
-        with suppress(BrokenPipeError):  # it has ended, which is seen where ranks meet
+        with suppress(BrokenPipeError):  # an early exit is noticed when the ranks meet
             pickle.dump(given, input_of(child))
             input_of(child).flush()
 
     @property
     def outputs(self) -> list[int]:
-        """Descriptors that hang up as the children end."""
+        """File descriptors that hang up when the children exit."""
         return [output_of(child).fileno() for child in self.children]
 
-    def told(self) -> MlccError | None:
-        """Of the first that has ended, what it said, or which signal ended it."""
-        found = (self.end_of(rank, _SOON) for rank in range(1, len(self.children) + 1))
+    def first_error(self) -> MlccError | None:
+        """The error of the first child that has exited: its message or its signal; None = none."""
+        found = (self.error_of(rank, _SOON) for rank in range(1, len(self.children) + 1))
         return next(filter(None, found), None)
 
-    def hear(self) -> None:
-        """A line of each, which is empty. Raises what one says that failed instead."""
+    def wait_ready(self) -> None:
+        """Wait for an empty line from each child. Raises the error of a child that failed."""
         for rank, child in enumerate(self.children, 1):
             if output_of(child).peek(1)[:1] != b"\n":  # type: ignore[attr-defined]
-                raise self.end_of(rank, _PATIENCE) or DeviceLostError(f"rank {rank} goes astray")
+                raise self.error_of(rank, _PATIENCE) or DeviceLostError(
+                    f"rank {rank} sent no ready line"
+                )
             output_of(child).readline()
 
-    def end_of(self, rank: int, patience: float) -> MlccError | None:
-        """How it ended; None if it does not within so many seconds."""
+    def error_of(self, rank: int, patience: float) -> MlccError | None:
+        """The error with which a rank exited; None if it still runs after `patience` seconds."""
         child, which = self.children[rank - 1], f"rank {rank} of {len(self.children) + 1}"
         try:
             code = child.wait(patience)
@@ -80,7 +82,7 @@ class Followers:
         return DeviceLostError(f"{which} ended ({how}); open the model again")
 
     def end(self) -> None:
-        """Rank 0 has ended: they see it by their pipes, if they were not told. Idempotent."""
+        """Stop the children by closing their stdin, then wait for them. Idempotent."""
         for child in self.children:
             with suppress(OSError):
                 input_of(child).close()
@@ -95,12 +97,12 @@ class Followers:
 
 
 def input_of(child: subprocess.Popen[bytes]) -> IO[bytes]:
-    """What it reads."""
+    """The stdin of a child."""
     assert child.stdin is not None
     return child.stdin
 
 
 def output_of(child: subprocess.Popen[bytes]) -> IO[bytes]:
-    """What it says."""
+    """The stdout of a child."""
     assert child.stdout is not None
     return child.stdout

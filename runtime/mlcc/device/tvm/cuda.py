@@ -1,6 +1,6 @@
-"""NVIDIA GPUs: TVM's CUDA runtime loaded into this process, and which devices it finds.
+"""Lists NVIDIA GPUs through TVM's CUDA runtime.
 
-In runtime mode TVM does not load it by itself. No compiler is needed: libraries carry machine code.
+No CUDA compiler is needed: libraries carry machine code.
 """
 
 from __future__ import annotations

@@ -64,9 +64,9 @@ class CudaTensors(DeviceTensors):
         waits for: waiting for that stream waits for no later step."""
         slot = self._slots[0]
         views = []
-        for place, tensor in enumerate(tensors):
+        for index, tensor in enumerate(tensors):
             count = tensor.shape[0]
-            view = slot.host.room(("result", place), count, tensor.dtype)
+            view = slot.host.reuse(("result", index), count, tensor.dtype)
             if count:
                 tensor.copyto(self._tvm.runtime.from_dlpack(view))
             views.append(view)

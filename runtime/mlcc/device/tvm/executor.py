@@ -1,8 +1,8 @@
-"""The native executor: runs a compiled library through TVM's virtual machine, on any device.
+"""The executor over TVM's Python package: runs a compiled library in TVM's virtual machine.
 
-Steps go in by `submit`, which on a GPU only queues them, the copy of their tokens to this process
-included; `collect` waits for that copy, and for no step behind it. It knows functions and tensors,
-not requests or pages.
+Used for CUDA and Metal, and for CPU libraries where libmlcc_executor was not built. On a GPU
+`submit` queues a step and the copy of its tokens; `collect` waits for that copy, but not for later
+steps.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Array = npt.NDArray[Any]
 
 
 class TvmExecutor:
-    """Steps of a library on one device. A CPU computes within `submit`.
+    """Runs steps of a library on one device. A CPU computes within `submit`.
 
     weights: arrays in the order of the manifest; a CPU reads them in place (mmap is fine).
-    functions: those that the library exports, as the manifest lists them. interface: the
-    manifest's, which must be the library's own. collectives: a rank's, see `nccl.py`. Raises
-    ArtifactError if it is not, DeviceError if the library does not load, CapacityError if something
-    does not fit.
+    functions: exported by the library, as the manifest lists them. interface: the manifest's, which
+    must be the library's own. collectives: the NCCL module of a rank. Raises ArtifactError for
+    another interface, DeviceError if the library does not load, CapacityError if something does not
+    fit.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class TvmExecutor:
             ) from error
 
     def _check_interface(self, library: Path, wanted: str) -> None:
-        """A library computes addresses with the numbers of its own manifest: others would crash."""
+        """Compare interface hashes: code compiled for other sizes would access wrong addresses."""
         try:
             found = str(self._machine["interface"]())
         except AttributeError:
@@ -151,7 +151,7 @@ class TvmExecutor:
         ]
 
     def _allocate(self, what: str, advice: str, make: Callable[..., Any], *arguments: Any) -> Any:
-        """What `make` gives. Raises CapacityError, or what a GPU says: it may be lost, not full."""
+        """Call `make`. Raises CapacityError, or the error of a GPU, which may be lost."""
         try:
             return make(*arguments)
         except (RuntimeError, MemoryError) as error:
@@ -160,12 +160,12 @@ class TvmExecutor:
             raise CapacityError(f"no memory for {what}; {advice}") from error
 
     def step_buffer(self) -> memoryview:
-        """Memory for the words of the next batch: what is planned into it is not copied here."""
+        """Memory for the words of the next batch; a batch written there is not copied."""
         words: memoryview = self._call(self._tensors.step_buffer)
         return words
 
     def adjustments_buffer(self) -> memoryview:
-        """The same for the adjustments of the next batch."""
+        """Memory for the adjustments of the next batch."""
         words: memoryview = self._call(self._adjustments.step_buffer)
         return words
 
@@ -206,7 +206,7 @@ class TvmExecutor:
         return result
 
     def vectors(self, batch: Batch, width: int) -> npt.NDArray[np.float32]:
-        """The same of an encoder, whose rows have so many numbers: f32[r, width]."""
+        """Run a batch of an encoder and return its rows, f32[r, width]."""
         return np.ascontiguousarray(self.logits(batch)[: batch.num_rows, :width])
 
     def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:
@@ -218,11 +218,11 @@ class TvmExecutor:
         self._machine.set_instrument(hook)
 
     def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
-        """Not built: raises UnsupportedError."""
+        """Raises UnsupportedError: not implemented."""
         raise self._no_moves()
 
     def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
-        """Not built: raises UnsupportedError."""
+        """Raises UnsupportedError: not implemented."""
         raise self._no_moves()
 
     def _no_moves(self) -> UnsupportedError:
@@ -236,21 +236,21 @@ class TvmExecutor:
         self._call(self.tvm_device.sync)
 
     def _remember(self, tokens: Any) -> None:
-        """Keep the tokens for the next step; in one place if graphs hold its address."""
+        """Keep the sampled tokens for the next step; at a fixed address if CUDA graphs use it."""
         if self._graphs is None:
             self._last_sampled = tokens
         else:
             self._call(tokens.copyto, self._last_sampled._create_view(tokens.shape))
 
     def _adjust(self, logits: Any, adjustments: Adjustments) -> None:
-        """In place. A size beyond its bound is not caught by TVM."""
+        """Apply adjustments to the logits in place. TVM does not check sizes against bounds."""
         require(adjustments.layout == self._adjust_layout, "adjustments of another layout")
         words = self._call(self._adjustments.upload, adjustments.words, adjustments.used_words)
         self._call(self._function("adjust"), logits, words, self._last_sampled)
 
     @cached_property
     def _adjustments(self) -> Tensors:
-        """What adjustments go in through; most models never have any."""
+        """Buffers for adjustments, created on first use: most requests have none."""
         tensors = self._tensors_of(self.handle.kind)
         self._call(tensors.open_step, self._adjust_layout.words)
         return tensors

@@ -1,6 +1,6 @@
-"""Time and bytes of every kernel call of an executor over TVM's package.
+"""Kernel log of a `TvmExecutor`: time and bytes of every kernel call.
 
-Each call is awaited and timed from here.
+Each call is synchronized and timed on the host.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class TvmKernelLog:
         executor.instrument(self._on_call)
 
     def start(self, batch: Batch) -> None:
-        """Begin anew; the steps will use as many pages as this one."""
+        """Clear the log and start it; steps are assumed to use as many pages as `batch`."""
         self._uses, self._used_pages = {}, _used_pages(batch)
         self._watching = True
 
     def stop(self) -> list[KernelUse]:
-        """The kernels since `start`, the costliest first."""
+        """The kernels since `start`, most expensive first."""
         self._watching = False
         return costliest([*self._uses.values()])
 
     def copy_bandwidth(self) -> float:
-        """Bytes per second that a plain copy on the device reads and writes, the best of some."""
+        """Bytes per second read and written by a copy on the device, best of several."""
         tvm, device = runtime(), self._executor.tvm_device
         a, b = (tvm.runtime.empty((_COPIED // 4,), "float32", device) for _ in range(2))
         best = float("inf")

@@ -1,6 +1,6 @@
-"""The slots for adapters of an executor through TVM's package: arrays here, tensors on its device.
+"""LoRA slots of the TVM executor: numpy arrays on the host, copied to tensors on the device.
 
-A tensor goes to its device whole when one of its slots is written: loading is rare.
+Writing one slot copies the whole tensor, since adapters are loaded rarely.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mlcc.engine.lora import AdapterMatrix
 
 
 class AdapterTensors:
-    """`tensors` are what `forward_adapters` takes."""
+    """Adapter slots; `tensors` are the arguments of `forward_adapters`."""
 
     def __init__(self, room: AdaptersInfo, tensors: Tensors) -> None:
         self._room = room

@@ -1,7 +1,6 @@
-"""The one place of the runtime that imports tvm: in runtime mode, with its threads decided first.
+"""The only module of the runtime that imports tvm: in runtime mode, after setting its threads.
 
-Runtime mode loads no compiler, unless this process has it already. Knows devices by name and
-number; tensors are `tensors.py`'s.
+Runtime mode does not load TVM's compiler, unless this process has loaded it already.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def global_function(name: str) -> Any | None:
 
 
 def load_cuda() -> None:
-    """Make TVM's device `cuda` known, which its runtime mode does not.
+    """Load TVM's CUDA runtime, which its runtime mode does not load.
 
     Raises DeviceError that says what to install.
     """
@@ -53,7 +52,7 @@ def load_cuda() -> None:
 
 
 def open_device(kind: str, index: int) -> Any:
-    """A TVM device. Raises DeviceError if it is not there."""
+    """A TVM device. Raises DeviceError if it does not exist."""
     tvm = runtime()
     if kind == "cuda":
         load_cuda()

@@ -1,8 +1,8 @@
-"""Where the native executor keeps its arrays: in this process's memory, or on a device.
+"""Tensors and transfer buffers of the TVM executor, in host memory or on a device.
 
-`HostTensors` shares memory with numpy; `DeviceTensors` and its kinds copy. All give tensors that
-TVM's functions take, keep the buffers through which steps go in, and bring a step's results back
-without waiting for the steps behind it.
+`HostTensors` shares memory with numpy; `DeviceTensors` and its subclasses copy. All create tensors
+for TVM's functions, hold the buffers by which steps are uploaded, and read back the results of a
+step without waiting for later steps.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from mlcc.device.tvm.runtime import runtime
 
 Array = npt.NDArray[Any]
 Read = Callable[[], list[list[Any]]]
-"""Waits for tensors that are on their way, and gives the elements of each as Python numbers."""
+"""Waits for tensors being copied and returns the elements of each as Python numbers."""
 ALIGNMENT = 64
 """Bytes; generated code loads vectors from arguments with aligned instructions."""
 
 
 class Tensors(Protocol):
-    """What the executor asks for."""
+    """Tensor storage as the executor needs it."""
 
     def weight(self, array: Array) -> Any:
         """A tensor of these values; the array may be a mapped file."""
         ...
 
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
-        """A tensor of any values. Raises RuntimeError or MemoryError if there is no room."""
+        """An uninitialized tensor. Raises RuntimeError or MemoryError if it does not fit."""
         ...
 
     def open_step(self, words: int) -> None:
-        """Make room for the largest step, of so many 32-bit words. Before all that follows."""
+        """Allocate the buffer of the largest step, in 32-bit words. Call it before the rest."""
         ...
 
     def step_buffer(self) -> memoryview:
@@ -42,12 +42,12 @@ class Tensors(Protocol):
         ...
 
     def upload(self, words: memoryview, used: int) -> Any:
-        """A step begins: its first `used` words as a tensor int32[words of `open_step`], the same
-        one for each step. What was written into lent memory is not copied within this process."""
+        """Upload the first `used` words of a step; returns the tensor int32[words of `open_step`],
+        the same one for each step. Words written into `step_buffer` are not copied on the host."""
         ...
 
     def read(self, *tensors: Any) -> Read:
-        """Start to bring small tensors here: behind all that was queued, before what will be."""
+        """Start to copy small tensors to the host, after all work queued so far."""
         ...
 
 
@@ -75,26 +75,26 @@ class HostTensors:
 
     def open_step(self, words: int) -> None:
         self._words = self._aligned(words, "int32")
-        self._lent: memoryview = self._words.data
+        self._view: memoryview = self._words.data
         self._step = self._tvm.runtime.from_dlpack(self._words)
 
     def step_buffer(self) -> memoryview:
-        return self._lent
+        return self._view
 
     def upload(self, words: memoryview, used: int) -> Any:
         """A CPU computes in `submit`, so one buffer does."""
-        if words is not self._lent:
+        if words is not self._view:
             self._words[:used] = np.frombuffer(words, np.int32, used)
         return self._step
 
     def read(self, *tensors: Any) -> Read:
         return lambda: [_values(tensor) for tensor in tensors]
 
-    def room(self, place: Hashable, count: int, dtype: str) -> Array:
-        """`count` elements of the buffer that is kept for a place."""
-        buffer = self._buffers.get(place)
+    def reuse(self, key: Hashable, count: int, dtype: str) -> Array:
+        """`count` elements of the buffer that is reused for a key."""
+        buffer = self._buffers.get(key)
         if buffer is None or len(buffer) < count:
-            buffer = self._buffers[place] = self._aligned(2 * count, dtype)
+            buffer = self._buffers[key] = self._aligned(2 * count, dtype)
         return buffer[:count]
 
     def _aligned(self, count: int, dtype: str) -> Array:
@@ -105,14 +105,14 @@ class HostTensors:
         return raw[start : start + size].view(dtype)
 
     def _memory(self, size: int) -> Array:
-        """So many bytes."""
+        """`size` bytes of host memory."""
         return np.zeros(size, np.uint8)
 
 
 class DeviceTensors:
     """Tensors of a GPU. A step is copied into the front of a buffer that is kept.
 
-    Of a kind that has nothing better: its `read` waits for all that was queued meanwhile.
+    The generic implementation: its `read` also waits for work queued after it.
     """
 
     def __init__(self, device: Any) -> None:

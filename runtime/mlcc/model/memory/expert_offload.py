@@ -1,10 +1,10 @@
-"""Mixtures that memory cannot hold: their experts may stay in their file.
+"""Expert offload: mixture-of-experts models whose experts do not all fit in memory.
 
-A CPU's kernels read weights where they lie in mapped files, and of a mixture's experts only those
-that tokens chose. What is read stays in the system's file cache until something else needs the
-memory. So a plan that has no room for all experts counts those of one layer, which is what a kernel
-reads at most, and says that the rest come from the file as they are chosen. Dense matrices are read
-by every token and are never counted out.
+CPU kernels read weights in place from memory-mapped files, and only the experts that tokens are
+routed to. Pages read from the file stay in the system's file cache until the memory is needed.
+A plan that cannot hold all experts counts only those of one layer, the most that a kernel reads at
+once, and notes that the rest are read from the file on demand. Dense matrices are read by every
+token and always count.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mlcc.util.memory import DeviceMemory
 from mlcc.util.sizes import apart
 
 CACHES = 0.5
-"""Of what is left beside other weights, what caches may take while experts come from their file:
-the other half is for experts that stay."""
+"""Share of the memory beside the other weights that caches may take while experts are offloaded;
+the rest is for experts in the file cache."""
 
 
 def fit_or_offload(
     wanted: Capacity, manifest: Manifest, memory: DeviceMemory, *, fixed: bool
 ) -> Fit:
-    """`memory.fit`; where that refuses a mixture on a device that maps its weights, a plan without
-    room for all experts. Raises CapacityError if what every token reads does not fit either."""
+    """`planner.fit`, or, for a mixture on a device that maps its weights, a plan with offloaded
+    experts. Raises CapacityError if the weights that every token reads do not fit either."""
     try:
         return fit(wanted, manifest, memory, fixed=fixed)
     except CapacityError:
@@ -51,8 +51,7 @@ def fit_or_offload(
 def _with_room_for_experts(
     wanted: Capacity, held: Manifest, memory: DeviceMemory, *, fixed: bool
 ) -> Fit:
-    """A plan whose caches leave half of what they could take; all of it, if else they would be too
-    small."""
+    """A plan whose caches take half of the memory they could; all of it if that is too small."""
     assert memory.free_bytes is not None
     empty = (
         needed_bytes(replace(wanted, pools=(0,) * len(wanted.pools)), held) + memory.reserve_bytes

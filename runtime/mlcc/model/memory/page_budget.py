@@ -1,7 +1,6 @@
-"""What memory is left once every live request has its room: more pages, in which the prefix cache
-keeps what was computed.
+"""Page budget: grows the page pools beyond the need of running requests, for the prefix cache.
 
-`memory.py` decides what requests need; this adds to it, and never takes from it.
+`planner.py` decides what requests need; this module only adds pages to that.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from mlcc.model.memory.planner import cache_bytes, most_pages, needed_bytes
 from mlcc.util.memory import DeviceMemory
 
 SHARE = 0.85
-"""Of the memory that is free, what weights and caches may take together."""
+"""Share of the free memory that weights and caches may take together."""
 MOST = 4
-"""Unless a share was asked for, the pools grow to so many times what live requests need: a desktop
-has other uses for its memory."""
+"""Unless `--memory` is given, pools grow to at most MOST times the need of running requests: a
+desktop has other uses for its memory."""
 
 
 def memory_share(memory: DeviceMemory, share: float | None) -> DeviceMemory:
-    """The part of a device's memory that was asked for. Raises CapacityError if nobody knows how
-    much memory there is."""
+    """The share of a device's memory that `--memory` asks for. Raises CapacityError if the free
+    memory is unknown."""
     if share is None:
         return memory
     if memory.free_bytes is None:
@@ -36,8 +35,8 @@ def memory_share(memory: DeviceMemory, share: float | None) -> DeviceMemory:
 
 
 def with_pages(wanted: Capacity, pages: int | None) -> Capacity:
-    """So many pages in groups that keep all tokens; where there is none, in those that keep a
-    window. Other pools stay."""
+    """A capacity with `pages` pages in the paged groups, or in the window groups if there are no
+    paged ones. Other pools are unchanged."""
     if pages is None:
         return wanted
     kinds = {group.kind for group in wanted.groups}
@@ -57,7 +56,7 @@ def with_pages(wanted: Capacity, pages: int | None) -> Capacity:
 def grow_pools(
     fitted: Capacity, manifest: Manifest, memory: DeviceMemory, share: float | None
 ) -> Capacity:
-    """The pools as large as `room` allows, all by the same factor."""
+    """Grow all pools by the same factor, as far as `memory` allows."""
     if memory.free_bytes is None:
         return fitted
     bytes_ = (

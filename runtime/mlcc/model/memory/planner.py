@@ -1,7 +1,7 @@
-"""Memory is planned before anything is loaded: what fits is decided here, from the manifest.
+"""Memory planner: decides from the manifest what fits, before anything is loaded.
 
-Pages, windows and states are what gives: a plan with fewer of them answers fewer or shorter
-requests at once, and says so. Reads the system's figures; allocates nothing.
+If memory is short it reduces pages, windows and states, so that fewer or shorter requests run at
+once, and adds a note. Allocates nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SMALLEST_CONTEXT = 256
 
 @fast_dataclass(frozen=True)
 class Fit:
-    """A capacity that fits, and what the user should know about it."""
+    """A capacity that fits, with a note for the user if it is less than requested."""
 
     capacity: Capacity
     note: str | None = None
     streamed: bool = False
-    """Whether it has no room for all experts (`streaming.py`)."""
+    """Whether experts are offloaded to their file (`expert_offload.py`)."""
 
 
 def plan_capacity(
@@ -43,9 +43,9 @@ def plan_capacity(
     max_step_tokens: int | None = None,
     max_rows: int | None = None,
 ) -> Capacity:
-    """The sizes to run with: what was asked for, within what was compiled in.
+    """The sizes to run with: the requested ones, within the compiled limits.
 
-    They bound what the engine plans and the pages it has: tables and code are as compiled.
+    They bound the engine's plans and pools; tables and code are as compiled.
     """
     limits = manifest.limits
     context = _within("context", context, limits.context)
@@ -76,7 +76,7 @@ def _within(bound: str, wanted: int | None, most: int) -> int:
 
 
 def fit(wanted: Capacity, manifest: Manifest, memory: DeviceMemory, *, fixed: bool) -> Fit:
-    """`wanted`, or less of it, in the room there is.
+    """`wanted`, or the largest smaller capacity that fits `memory`.
 
     First the pools shrink to one longest sequence, then the context, unless `fixed` (the user gave
     the sizes). Raises CapacityError with both numbers and what to type.
@@ -109,7 +109,7 @@ def _shrunk(wanted: Capacity, manifest: Manifest, left: int) -> tuple[int, ...]:
     """Pools within `left` bytes, for as many sequences as leave pages for one of full length.
 
     Windows and states have a bound per sequence, so they shrink by whole sequences; pages give all
-    the rest. All zero if there is no room for one sequence's windows and states.
+    the rest. All zero if one sequence's windows and states do not fit.
     """
     sequences = wanted.max_batch
     while sequences:
@@ -145,7 +145,7 @@ def longest(pools: tuple[int, ...], wanted: Capacity) -> int:
 
 
 def pool_sizes(pools: Iterable[tuple[int, CacheGroup]]) -> dict[str, str]:
-    """What pools hold over all sequences, of pages and of states: {"pages": "1600 tokens"}.
+    """The size of pools over all sequences, in pages and states: {"pages": "1600 tokens"}.
 
     A window's pages count where no group keeps all tokens.
     """
@@ -161,12 +161,12 @@ def pool_sizes(pools: Iterable[tuple[int, CacheGroup]]) -> dict[str, str]:
 
 
 def pool_sizes_text(pools: tuple[int, ...], groups: tuple[CacheGroup, ...]) -> str:
-    """The same of all groups of a model, as one text."""
+    """`pool_sizes` of all groups of a model, as one text."""
     return " and ".join(pool_sizes(zip(pools, groups, strict=True)).values())
 
 
 def plan_text(capacity: Capacity) -> str:
-    """What was decided, in words: requests, context, and what of it is there at once."""
+    """The plan in words: requests, context, and the tokens that the pools hold."""
     kinds = {"paged": "pages", "window": "pages of windows", "state": "states"}
     pools = zip(capacity.pools, capacity.groups, strict=True)
     pages = " and ".join(f"{pool} {kinds[group.kind]}" for pool, group in pools)

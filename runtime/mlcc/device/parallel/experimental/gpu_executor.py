@@ -2,9 +2,9 @@
 this process, where the engine is; the others are its children, each with a GPU. **No GPU has run
 it**: its tests have the emulated device and a stand-in for NCCL (tests/targets/cuda/test_ranks.py).
 
-A step goes to the others through the pipes of their inputs, and what they computed through NCCL,
-queued with the kernels: no rank waits for another but on its GPU. There a rank that is gone is
-waited for without end, so a thread sees its pipe hang up, and aborts.
+Steps are sent to the other ranks by their stdin; results are exchanged by NCCL, queued with the
+kernels, so that ranks wait for each other only on their GPUs. Such a wait never ends if a rank is
+gone, so a thread watches the pipes and aborts NCCL when one hangs up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import CacheInfo
 from mlcc.device.device import DeviceHandle
 from mlcc.device.parallel.experimental import nccl
-from mlcc.device.parallel.rank_processes import Followers, input_of
+from mlcc.device.parallel.rank_processes import RankProcesses, input_of
 from mlcc.device.tvm.executor import TvmExecutor
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments
@@ -36,17 +36,16 @@ from mlcc.errors import DeviceError, DeviceLostError, MlccError
 
 STEP, LOGITS = 0, 1
 _HEADER = struct.Struct("<3i")
-"""What is asked, and how many words follow: of a step, and of its adjustments."""
+"""The command (STEP or LOGITS), and the number of words of the step and its adjustments."""
 _WORD = 4
 _GLANCE_MS = 100
-"""Between two looks for processes that ended."""
+"""Poll interval for processes that exited."""
 
 
 class RankedGpuExecutor(TvmExecutor):
-    """As TvmExecutor has it; `weights` and `handles` are those of each rank.
+    """A `TvmExecutor` per rank; `weights` and `handles` are per rank.
 
-    Raises what opening any of the ranks raises, and from then on DeviceLostError once one has
-    ended.
+    Raises what opening any rank raises, and later DeviceLostError once a rank has exited.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class RankedGpuExecutor(TvmExecutor):
         interface: str,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        self._others, self._ended, self._over = Followers(), Event(), Event()
+        self._ranks, self._ended, self._over = RankProcesses(), Event(), Event()
         self._watching: Thread | None = None
         alike: dict[str, Any] = {
             "library": library.absolute(),
@@ -74,8 +73,8 @@ class RankedGpuExecutor(TvmExecutor):
             name = nccl.unique_id()
             for rank in range(1, count):
                 own = {"weights": weights[rank], "handle": handles[rank]}
-                self._others.start({**alike, **own, "ranks": (name, rank, count)})
-            self._others.hear()  # all are there, or joining would wait without end
+                self._ranks.start({**alike, **own, "ranks": (name, rank, count)})
+            self._ranks.wait_ready()  # all have started, or join would hang
             self._collectives = nccl.join(name, 0, count, handles[0].index)
             self._watching = Thread(target=self._watch, name="ranks", daemon=True)
             self._watching.start()
@@ -86,72 +85,72 @@ class RankedGpuExecutor(TvmExecutor):
                 collectives=self._collectives,
                 **alike,
             )
-            self._others.hear()  # all are open
+            self._ranks.wait_ready()  # all have opened their part
         except BaseException as error:
-            told = self._others.told() if isinstance(error, DeviceError) else None
+            cause = self._ranks.first_error() if isinstance(error, DeviceError) else None
             self._end()
-            raise told or error from None
+            raise cause or error from None
 
     @property
     def processes(self) -> list[int]:
-        """The ids of the other ranks' processes."""
-        return [child.pid for child in self._others.children]
+        """Process ids of the other ranks."""
+        return [child.pid for child in self._ranks.children]
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
-        """As TvmExecutor has it. Raises DeviceLostError if a rank has ended."""
+        """`TvmExecutor.submit` on all ranks. Raises DeviceLostError if a rank has exited."""
         with self._together():
-            self._tell(STEP, batch, adjustments)
+            self._send(STEP, batch, adjustments)
             return super().submit(batch, adjustments)
 
     def collect(self, ticket: int) -> Result:
-        """Likewise."""
+        """`TvmExecutor.collect` of rank 0. Raises DeviceLostError if a rank has exited."""
         with self._together():
             return super().collect(ticket)
 
     def logits(self, batch: Batch) -> npt.NDArray[np.float32]:
-        """Likewise."""
+        """`TvmExecutor.logits` on all ranks. Raises DeviceLostError if a rank has exited."""
         with self._together():
-            self._tell(LOGITS, batch, None)
+            self._send(LOGITS, batch, None)
             return super().logits(batch)
 
     def close(self) -> None:
-        """End the other ranks too."""
+        """Close this rank and stop the others."""
         super().close()
         self._end()
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """What comes out of it is of all ranks. One that fails in it ends them: they would wait."""
+        """Run one operation on all ranks. If it fails on one, all are stopped: they would hang."""
         self._check()
         try:
             yield
         except (MlccError, OSError):
             if not self._ended.is_set():
-                told = self._others.told()
+                cause = self._ranks.first_error()
                 self._give_up()
-                if told is None:
+                if cause is None:
                     raise
             self._check()
         self._check()
 
     def _check(self) -> None:
-        """Raises DeviceLostError once a rank has ended: what was computed since is nothing."""
+        """Raises DeviceLostError once a rank has exited; results since then are invalid."""
         if self._ended.is_set():
             lost = DeviceLostError("another rank ended or failed; open the model again")
-            raise self._others.told() or lost
+            raise self._ranks.first_error() or lost
 
-    def _tell(self, what: int, batch: Batch, adjustments: Adjustments | None) -> None:
+    def _send(self, what: int, batch: Batch, adjustments: Adjustments | None) -> None:
         words = batch.words[: batch.used_words].tobytes()
         more = b"" if adjustments is None else adjustments.words[: adjustments.used_words].tobytes()
-        said = _HEADER.pack(what, len(words) // _WORD, len(more) // _WORD) + words + more
-        for child in self._others.children:
-            input_of(child).write(said)
+        message = _HEADER.pack(what, len(words) // _WORD, len(more) // _WORD) + words + more
+        for child in self._ranks.children:
+            input_of(child).write(message)
             input_of(child).flush()
 
     def _watch(self) -> None:
-        """A thread: until it is over, or a rank has ended."""
+        """The watching thread: runs until closed or until a rank exits."""
         hang_ups = select.poll()
-        for descriptor in self._others.outputs:
+        for descriptor in self._ranks.outputs:
             hang_ups.register(descriptor, 0)
         while not self._over.is_set():
             if hang_ups.poll(_GLANCE_MS):
@@ -167,20 +166,20 @@ class RankedGpuExecutor(TvmExecutor):
         if self._watching is not None:
             self._watching.join()
             nccl.abort(self._collectives)
-        self._others.end()
+        self._ranks.end()
 
 
-def follow(given: dict[str, Any], commands: IO[bytes], say: Callable[[str], None]) -> None:
-    """What a rank behind 0 does: opens its part, says that it is there and that it is open, and
-    computes what it is told. The process ends with rank 0."""
+def run_rank(given: dict[str, Any], commands: IO[bytes], reply: Callable[[str], None]) -> None:
+    """The main loop of a rank other than 0: open its part, reply when started and when opened, then
+    run the steps that rank 0 sends. The process ends with rank 0."""
     Thread(target=_end_with, args=(commands.fileno(),), daemon=True).start()
     name, rank, count = given.pop("ranks")
     nccl.load()
-    say("")
+    reply("")
     collectives = nccl.join(name, rank, count, given["handle"].index)
     weights = _arrays(given.pop("weights"))
     executor = TvmExecutor(weights=weights, collectives=collectives, **given)
-    say("")
+    reply("")
     layout = executor.capacity.layout
     adjust = AdjustLayout.of(layout, executor.capacity.vocab_size)
     tickets = deque[int]()
@@ -205,7 +204,7 @@ def _arrays(weights: Sequence[TensorEntry]) -> list[Any]:
 
 
 def _end_with(descriptor: int) -> None:
-    """A thread: whatever the GPU waits for, the process ends as the pipe from rank 0 hangs up."""
+    """A thread that exits the process when the pipe from rank 0 hangs up, even if the GPU hangs."""
     hang_ups = select.poll()
     hang_ups.register(descriptor, 0)
     while not hang_ups.poll():
