@@ -1,7 +1,4 @@
-"""What a request becomes when it is let in: a sequence with all that its wishes need, or a refusal.
-
-Not when it runs (`scheduler.py`), nor what is guessed of it (`guesses.py`).
-"""
+"""Validates a request and builds its sequence. Scheduling is `scheduler.py`'s."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 
 
 class Admission:
-    """Makes those of one engine. eos_ids, tokenizer, text_later: as `Engine` has them."""
+    """Builds the sequences of one engine. eos_ids, tokenizer, defer_text: as in `Engine`."""
 
     def __init__(
         self,
@@ -33,28 +30,30 @@ class Admission:
         eos_ids: frozenset[int],
         tokenizer: Tokenizer | None,
         defer_text: bool,
-        books: tuple[CacheManager, SamplingGroups, AdapterSlots],
+        pools: CacheManager,
+        sampling_groups: SamplingGroups,
+        adapters: AdapterSlots,
     ) -> None:
         self._capacity, self._eos_ids, self._tokenizer = capacity, eos_ids, tokenizer
         self._pieces: dict[Window, Piece] = {}
-        """What tokens added to answers so far."""
+        """Detokenizer cache, shared by all sequences."""
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
         self._defer_text = defer_text
-        self._pools, self._sampling_groups, self._adapters = books
+        self._pools, self._sampling_groups, self._adapters = pools, sampling_groups, adapters
         self._mask_words = AdjustLayout.of(capacity.layout, capacity.vocab_size).mask_words
 
     def make(
         self, request: Request, grammar: Grammar | None, stream: int, arrival: int
     ) -> TokenSequence:
-        """Of request number `arrival`, whose draws come from `stream`. Raises InvalidRequestError
-        if it can never be answered as written."""
+        """The sequence of request number `arrival`, with `stream` as its random stream. Raises
+        InvalidRequestError if the request can never be answered as written."""
         self._validate(request, grammar)
-        grammar = self._thinking(request, grammar)
+        grammar = self._with_reasoning(request, grammar)
         limit = token_limit(request, self._capacity)
         sampling = request.sampling
         texts = None if sampling.logprobs is None else self._texts
         writer = None if self._defer_text and not text_decides(sampling) else self._tokenizer
-        answer = OutputText(
+        output = OutputText(
             writer, request.prompt, sampling.stop, texts, request.shown, self._pieces
         )
         tokens, caches = int32(request.prompt), self._pools.empty()
@@ -65,14 +64,11 @@ class Admission:
             own, words = ends | self._eos_ids if grammar else ends, self._mask_words
             breaks = partial(breaks_of, self._texts, sampling.dry_sequence_breakers)
             logits_processor = LogitsProcessor(sampling, tokens, own, grammar, words, breaks)
-        filter_state = FilterState.of(sampling, stream)
-        seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches)
-        seq.logits_processor, seq.grammar, seq.filter_state = (
-            logits_processor,
-            grammar,
-            filter_state,
-        )
-        seq.sampling_group = self._sampling_groups.join(request, tokens)
+        seq = TokenSequence(request, arrival, limit, stream, ends, output, tokens, caches)
+        seq.logits_processor, seq.grammar = logits_processor, grammar
+        seq.filter_state = FilterState.of(sampling, stream)
+        if request.sampling_group:
+            seq.sampling_group = self._sampling_groups.join(request, tokens)
         if sampling.prompt_logprobs and self._texts is not None:
             seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
         return seq
@@ -80,17 +76,17 @@ class Admission:
     def _validate(self, request: Request, grammar: Grammar | None) -> None:
         if (structure := request.structure) is not None and grammar is None:
             raise UnsupportedError(
-                f"'{structure.field}' needs what reads grammars, and there is none here; leave it "
-                "out",
+                f"'{structure.field}' needs a grammar backend, and there is none; leave it out",
                 param=structure.field or None,
                 code="unsupported_parameter",
             )
         vocab, context = self._capacity.vocab_size, self._capacity.context
         check_request(request, vocab, context, self._tokenizer is not None)
-        self._adapters.check(request.adapter)
+        if request.adapter:
+            self._adapters.check(request.adapter)
 
-    def _thinking(self, request: Request, grammar: Grammar | None) -> Grammar | None:
-        """Its grammar behind its reasoning."""
+    def _with_reasoning(self, request: Request, grammar: Grammar | None) -> Grammar | None:
+        """The request's grammar, applied after its reasoning."""
         if request.reasoning is None or self._tokenizer is None:
             return grammar
         decode, words = self._tokenizer.decode, self._mask_words
@@ -99,16 +95,16 @@ class Admission:
 
 
 def token_limit(request: Request, capacity: Capacity) -> int:
-    """Most tokens, prompt and answer together, that this request may reach.
+    """The most tokens, prompt and output together, that this request may reach.
 
-    Raises InvalidRequestError if the prompt leaves no room in the context, or if the pages for
-    prompt and answer (its `max_tokens`, or one token) are more than the pools have.
+    Raises InvalidRequestError if the prompt leaves no space in the context, or if prompt and output
+    (`max_tokens`, or one token) need more pages than the pools have.
     """
     prompt, wanted = len(request.prompt), request.sampling.max_tokens
     if prompt >= capacity.context:
         raise too_long(f"{prompt} tokens", capacity.context)
     limit = min(prompt + wanted, capacity.context) if wanted else capacity.context
-    # The last token of an answer is never computed, so it needs no place in a page.
+    # The last output token is never computed, so it needs no page.
     pools = zip(capacity.pools, capacity.groups, strict=True)
     longest = min(tokens_within(pages, group, capacity.context) for pages, group in pools)
     if limit - 1 <= longest:
@@ -127,11 +123,12 @@ def token_limit(request: Request, capacity: Capacity) -> int:
 
 
 def too_long(prompt: str, context: int, remedy: str = "a longer context") -> InvalidRequestError:
-    """Of a prompt that leaves no room for an answer. `prompt` says how many tokens it has.
+    """The error for a prompt that leaves no space for an output. prompt: says how many tokens it
+    has.
 
-    Clients that shorten a conversation and ask again look for these words: "maximum context length
-    is" (litellm and agents over OpenAI's API), "prompt is too long: N tokens > M maximum" (those
-    over Anthropic's).
+    Clients that shorten a conversation and retry look for these words: "maximum context length is"
+    (litellm and agents over OpenAI's API), "prompt is too long: N tokens > M maximum" (those over
+    Anthropic's).
     """
     return InvalidRequestError(
         f"this model's maximum context length is {context} tokens and the prompt is too long:"
@@ -143,7 +140,8 @@ def too_long(prompt: str, context: int, remedy: str = "a longer context") -> Inv
 
 
 def check_request(request: Request, vocab: int, context: int, has_tokenizer: bool) -> None:
-    """Its tokens are the model's, and what it wants can be told. Raises InvalidRequestError."""
+    """Check token ids against the vocabulary, and that text features have a tokenizer. Raises
+    InvalidRequestError."""
     low, high = min(request.prompt), max(request.prompt)
     if low < 0 or high >= vocab:
         raise InvalidRequestError(
@@ -152,9 +150,9 @@ def check_request(request: Request, vocab: int, context: int, has_tokenizer: boo
             param="prompt",
             code="invalid_value",
         )
-    if (foretold := len(request.prediction)) > context:
+    if (predicted := len(request.prediction)) > context:
         raise InvalidRequestError(
-            f"prediction has {foretold} tokens, and no answer has more than the context of "
+            f"prediction has {predicted} tokens, and no answer has more than the context of "
             f"{context}; shorten it",
             param="prediction",
             code="context_length_exceeded",

@@ -1,6 +1,6 @@
 """The sans-IO engine: requests in, batches out, results in, events out.
 
-It never blocks and touches no device, clock or socket; a driver moves batches to an executor:
+It never blocks and touches no device, clock or socket. A driver passes batches to an executor:
 
     while engine.has_work:
         while len(tickets) < depth and (batch := engine.plan()) is not None:
@@ -41,12 +41,12 @@ from mlcc.errors import InvalidRequestError
 class Engine:
     """Continuous batching for one model on one executor.
 
-    `tokenizer` may be None for drivers that want tokens only. `seed` is the base from which
-    requests that bring no seed get theirs, by order of arrival. `prefix_cache`: what was computed
-    for one request is used for others that begin with the same tokens (and the same `scope`).
-    `defer_text`: events have no text where it decides nothing; `DeferredText` adds it.
-    speculator: guesses what answers say, for the device to compute several tokens of one at once;
-    None = one at a time. Answers are the same. draft: the model that guesses, if one does.
+    tokenizer: may be None for drivers that want tokens only. seed: the base of the seeds of
+    requests that bring none, by order of arrival. prefix_cache: cached prefixes are reused by
+    requests of the same `scope`. defer_text: events carry no text where the text decides nothing;
+    `DeferredText` adds it. speculator: drafts tokens so that a step can verify several of them;
+    None = one token per sequence and step. The output is the same. draft: the draft model, if one
+    drafts.
     """
 
     def __init__(
@@ -65,181 +65,200 @@ class Engine:
         self.capacity = capacity
         self._seed = seed
         self._pools = CacheManager(capacity)
-        self._pace = PrefillBudget()
+        self._prefill_budget = PrefillBudget()
         self._speculator = speculator
-        self._drafts = DraftRunner(draft, speculator, self._pools) if draft and speculator else None
+        self._draft_runner = (
+            DraftRunner(draft, speculator, self._pools) if draft and speculator else None
+        )
         self.adapters = AdapterSlots(capacity.layout.adapter_slots)
-        """Those that requests may name; what is in their slots, who drives the device writes."""
+        """LoRA adapters that requests may name. The driver writes them to their slots."""
         self._scheduler = Scheduler(
-            capacity, self._pools, self._pace, prefix_cache, speculator, self.adapters
+            capacity, self._pools, self._prefill_budget, prefix_cache, speculator, self.adapters
         )
         self._sampling_groups = SamplingGroups()
-        made = self._pools, self._sampling_groups, self.adapters
-        self._new = Admission(capacity, frozenset(eos_ids), tokenizer, defer_text, made)
-        self._live: dict[str, TokenSequence] = {}
+        self._admission = Admission(
+            capacity,
+            frozenset(eos_ids),
+            tokenizer,
+            defer_text,
+            self._pools,
+            self._sampling_groups,
+            self.adapters,
+        )
+        self._sequences: dict[str, TokenSequence] = {}
         self._in_flight: deque[Step] = deque()
-        """Every step planned and not committed."""
-        books = self._live, self._in_flight, self._pools, self._scheduler
-        self.migration = Migration(capacity, books, self._sequence, self._enter)
-        """How a half-computed request leaves, and how one of another engine goes on."""
+        """Steps that are planned and not committed, oldest first."""
+        self.migration = Migration(
+            capacity.vocab_size,
+            self._sequences,
+            self._in_flight,
+            self._pools,
+            self._scheduler,
+            self._admit,
+            self._register,
+        )
+        """Exports a half-computed request to another engine, and resumes one of another engine."""
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._adjusted: list[AdjustedSequence] = []
-        """Of the step planned last."""
-        self._steady: DecodeStep | None = None
-        """Makes the next step, if the last only decoded."""
-        self._results = OutputProcessor(
-            self._live, self._scheduler, self._sampling_groups, self.adapters
+        """Rows of the step planned last whose logits are adjusted."""
+        self._decode_step: DecodeStep | None = None
+        """Makes the next step if the last one only decoded."""
+        self._output_processor = OutputProcessor(
+            self._sequences, self._scheduler, self._sampling_groups, self.adapters
         )
         self._steps = self._requests = self._computed = 0
 
     @property
     def has_work(self) -> bool:
         """Whether a request is unfinished or a step is in flight."""
-        return bool(self._live or self._in_flight)
+        return bool(self._sequences or self._in_flight)
 
     def add(self, request: Request, grammar: Grammar | None = None) -> None:
-        """Queue a request, with the grammar of its `structure`. Raises InvalidRequestError if it
-        can never be answered as written."""
+        """Queue a request, with the grammar of its `structure`. Raises InvalidRequestError if the
+        request can never be answered as written."""
         given = request.sampling.seed
         seed = given if given is not None else derive_seed(self._seed, self._requests)
-        seq = self._sequence(request, grammar, stream_of(seed))
-        self._enter(seq)
+        seq = self._admit(request, grammar, stream_of(seed))
+        self._register(seq)
         self._scheduler.add(seq)
 
-    def _sequence(self, request: Request, grammar: Grammar | None, stream: int) -> TokenSequence:
-        """Of a new request, whose draws come from `stream`. Raises InvalidRequestError."""
-        if request.id in self._live:
+    def _admit(self, request: Request, grammar: Grammar | None, stream: int) -> TokenSequence:
+        """Build the sequence of a new request, with `stream` as its random stream. Raises
+        InvalidRequestError."""
+        if request.id in self._sequences:
             raise InvalidRequestError(
                 f"request id {request.id!r} is already in use; choose another", param="id"
             )
-        return self._new.make(request, grammar, stream, self._requests)
+        return self._admission.make(request, grammar, stream, self._requests)
 
-    def _enter(self, seq: TokenSequence) -> None:
+    def _register(self, seq: TokenSequence) -> None:
         if seq.request.adapter:
             seq.adapter = self.adapters.join(seq.request.adapter)
-        supports_drafts = (
-            seq.logits_processor is None or seq.logits_processor.supports_drafts
-        ) and not seq.needs_all_tokens
-        if self._speculator is not None and supports_drafts:  # answers of its own adapter's
-            tree = self._pools.tree
+        processor = seq.logits_processor
+        may_draft = not seq.needs_all_tokens and (processor is None or processor.supports_drafts)
+        if self._speculator is not None and may_draft:
+            tree = self._pools.tree  # the scope includes the adapter
             seq.draft_state = self._speculator.open(seq.request, seq.tokens, tree, seq.scope)
         self._requests += 1
-        self._live[seq.request.id] = seq
+        self._sequences[seq.request.id] = seq
 
     @property
     def busy_adapters(self) -> set[Adapter]:
-        """Those that must stay in their slots now."""
+        """Adapters that must stay in their slots now."""
         return self._scheduler.adapters
 
     def cancel(self, request_id: str) -> list[Event]:
-        """End a request now; returns its last events, none if it is unknown or already ended."""
-        seq = self._live.get(request_id)
-        return [] if seq is None else self._results.finish(seq, "cancelled")
+        """End a request now. Returns its last events; none if the request is unknown or already
+        finished."""
+        seq = self._sequences.get(request_id)
+        return [] if seq is None else self._output_processor.finish(seq, "cancelled")
 
     def plan(self, into: memoryview | None = None) -> Batch | None:
-        """The next step, or None if there is nothing to run (before the next commit, or before the
-        driver has brought the adapters that are `wanted`).
+        """The next step, or None if nothing can run before the next commit, or before the driver
+        has loaded the adapters in `adapters.to_load`.
 
-        May be called again before earlier steps are committed; tokens not known yet are then
-        written as -1 - row of the step planned just before. `into` is memory for the batch, as
-        `BatchWriter` takes it: int32 words that the device lends.
+        May be called again before earlier steps are committed. A token that is not known yet is
+        written as -1 - row of the step planned just before. into: memory for the batch, as
+        `BatchWriter` takes it: int32 words in the device's step buffer.
         """
-        batch = self._go_on(into) or self._plan_anew(into)
+        batch = self._plan_decode(into) or self._plan_step(into)
         if batch is not None:
             self._steps += 1
             self._computed += batch.num_tokens
         return batch
 
-    def _go_on(self, into: memoryview | None) -> Batch | None:
-        """The step before, a token further, if that is what comes next."""
-        steady, scheduler = self._steady, self._scheduler
-        if steady is None or steady.changes != scheduler.changes:
+    def _plan_decode(self, into: memoryview | None) -> Batch | None:
+        """The previous step one token further, if nothing changed; else None."""
+        decode_step, scheduler = self._decode_step, self._scheduler
+        if decode_step is None or decode_step.changes != scheduler.changes:
             return None
-        if scheduler.draft_planner.wants(steady.sequences):
+        if scheduler.draft_planner.may_draft(decode_step.sequences):
             return None
-        batch = steady.step(self._steps, into)
+        batch = decode_step.step(self._steps, into)
         if batch is not None:
-            scheduler.again(steady.chunks)
+            scheduler.repeat_decodes(decode_step.chunks)
             width = batch.num_tokens
-            self._in_flight.append(Step(steady.rows, width, width))
+            self._in_flight.append(Step(decode_step.rows, width, width))
         return batch
 
-    def _plan_anew(self, into: memoryview | None) -> Batch | None:
-        self._steady, scheduler = None, self._scheduler
+    def _plan_step(self, into: memoryview | None) -> Batch | None:
+        """A step from the scheduler."""
+        self._decode_step, scheduler = None, self._scheduler
         chunks = scheduler.schedule(self._steps)
-        if self._drafts is not None:
-            self._drafts.end(chunks)
+        if self._draft_runner is not None:
+            self._draft_runner.finish_round(chunks)
         if not chunks:
             return None
-        packed = pack(chunks, self._steps, self.capacity.layout, self._pools, into)
-        batch, rows, self._adjusted = packed
-        scheduler.prefix_reuse.planned(chunks)
-        tokens, waited = (
-            batch.num_tokens if scheduler.decodes else 0,
-            scheduler.draft_planner.waited,
-        )
-        self._in_flight.append(Step(rows, tokens, scheduler.decoding, waited))
+        layout, pools = self.capacity.layout, self._pools
+        batch, rows, self._adjusted = pack(chunks, self._steps, layout, pools, into)
+        scheduler.prefix_reuse.step_planned(chunks)
+        tokens = batch.num_tokens if scheduler.decode_only else 0
+        waited = scheduler.draft_planner.waited
+        self._in_flight.append(Step(rows, tokens, scheduler.num_decoding, waited))
         whole = len(chunks) == len(scheduler.running) and scheduler.is_settled
-        if whole and self._drafts is None and DecodeStep.may_follow(chunks, rows):
-            self._steady = DecodeStep(batch, chunks, rows, self._pools, scheduler.changes)
+        if whole and self._draft_runner is None and DecodeStep.may_follow(chunks, rows):
+            self._decode_step = DecodeStep(batch, chunks, rows, self._pools, scheduler.changes)
         return batch
 
     def plan_draft(self, into: memoryview | None = None) -> Batch | None:
-        """The draft model's next step, before the next `plan`; None = there is none to run. Each
-        is run, and committed by `commit_draft`, before the next is asked for."""
-        return None if self._drafts is None else self._drafts.plan(self._scheduler.running, into)
+        """The next step of the draft model, before the next `plan`; None if there is none to run.
+        Each is run and committed with `commit_draft` before the next call."""
+        runner = self._draft_runner
+        return None if runner is None else runner.plan(self._scheduler.running, into)
 
     def commit_draft(self, result: Result, seconds: float | None = None) -> None:
-        """Take what the draft model says; seconds as of `commit`."""
-        assert self._drafts is not None
-        self._drafts.commit(result, seconds)
+        """Take the draft model's result. seconds: as in `commit`."""
+        assert self._draft_runner is not None
+        self._draft_runner.commit(result, seconds)
 
     def adjustments(
-        self, lend: Callable[[], memoryview | None] = lambda: None
+        self, buffer: Callable[[], memoryview | None] = lambda: None
     ) -> Adjustments | None:
-        """What is done to the logits of the step planned last, before the next commit; None = they
-        are sampled as they are. `lend` gives memory for it, as the device lends it."""
+        """Logit adjustments of the step planned last, before the next commit; None if there are
+        none. buffer: returns the device's memory for them, or None."""
         if not self._adjusted:
             return None
-        return adjust(self._adjusted, self._adjust_layout, lend())
+        return adjust(self._adjusted, self._adjust_layout, buffer())
 
     def commit(self, result: Result, seconds: float | None = None) -> list[Event]:
-        """Take the result of the oldest step in flight; returns what happened to its requests.
+        """Take the result of the oldest step in flight. Returns the events of its requests.
 
-        seconds: what the step took, if that was measured; decides how much of prompts later steps
-        compute beside decoding sequences (`pace.py`), and nothing else.
-        Raises DeviceError, and changes nothing, if the result does not fit the step.
+        seconds: measured duration of the step, if known. It sets how many prompt tokens later steps
+        compute beside decoding sequences (`budgets.py`), and how many tokens are drafted. Raises
+        DeviceError, and changes nothing, if the result does not fit the step.
         """
         if not self._in_flight:
             raise RuntimeError("commit without a planned step; commit once for each plan")
         step = self._in_flight[0]
         check_result(result, step.width, self.capacity.vocab_size)
         self._in_flight.popleft()
-        self._pace.took(seconds)
-        right = self._results.accepted
-        events = self._results.take(step.rows, result)
+        self._prefill_budget.observe(seconds)
+        accepted_before = self._output_processor.accepted
+        events = self._output_processor.process(step.rows, result)
         if self._speculator is not None:
-            self._speculator.took(step.decoded, self._results.accepted - right, seconds)
+            accepted = self._output_processor.accepted - accepted_before
+            self._speculator.observe(step.decode_stats, accepted, seconds)
         return events
 
     def fail(self) -> list[Event]:
-        """The device failed: forget all steps in flight and end every request with "error"."""
+        """The device failed: drop all steps in flight and end every request with "error"."""
         self._in_flight.clear()
-        self._pace.forget()
-        if self._drafts is not None:
-            self._drafts.forget()
+        self._prefill_budget.reset()
+        if self._draft_runner is not None:
+            self._draft_runner.reset()
         events: list[Event] = []
-        for seq in [*self._live.values()]:
-            events += self._results.finish(seq, "error")
+        for seq in [*self._sequences.values()]:
+            events += self._output_processor.finish(seq, "error")
         self.forget_prefixes()  # their pages may never have been computed
         return events
 
     def forget_prefixes(self) -> None:
-        """The prefix cache keeps nothing but what live requests hold. The pages stay taken."""
+        """Drop all cached prefixes that no running request holds. The pages stay allocated to the
+        pools."""
         self._pools.forget()
 
     def prefix_digest(self) -> bytes:
-        """What the prefix cache has, for who chooses among engines (`sketch.py`)."""
+        """Digest of the prefix cache, for routers (`prefix_digest.py`)."""
         from mlcc.engine.kv_cache.prefix_digest import prefix_digest  # no tab or phone needs it
 
         return prefix_digest(self._pools.tree)
@@ -255,21 +274,21 @@ class Engine:
             steps=self._steps - len(self._in_flight),
             requests=self._requests,
             computed_tokens=self._computed,
-            sampled_tokens=self._results.sampled,
+            sampled_tokens=self._output_processor.sampled,
             preemptions=self._scheduler.preemptions,
             cached_tokens=self._scheduler.prefix_reuse.cached_tokens,
-            drafted_tokens=self._results.drafted,
-            accepted_tokens=self._results.accepted,
-            pages_kept=sum(pool.kept_count for pool in self._pools.pools),
+            drafted_tokens=self._output_processor.drafted,
+            accepted_tokens=self._output_processor.accepted,
+            pages_kept=sum(pool.cached_count for pool in self._pools.pools),
         )
 
     def check_integrity(self) -> None:
-        """Raise AssertionError if the engine's books disagree. O(everything): for tests."""
+        """Raise AssertionError if the engine's state is inconsistent. O(everything): for tests."""
         self._scheduler.check_integrity()
-        held = {*self._scheduler.running, *self._scheduler.waiting}
-        if held != set(self._live.values()):
-            raise AssertionError("the scheduler's sequences are not the live requests")
-        self.adapters.check_integrity(seq.adapter for seq in held)
-        rows = [row for step in self._in_flight for row in step.rows if row.told < 0]
-        if any(seq.pending != sum(r.width for r in rows if r.seq is seq) for seq in held):
+        unfinished = {*self._scheduler.running, *self._scheduler.waiting}
+        if unfinished != set(self._sequences.values()):
+            raise AssertionError("the scheduler's sequences are not the engine's")
+        self.adapters.check_integrity(seq.adapter for seq in unfinished)
+        rows = [row for step in self._in_flight for row in step.rows if row.prompt_index < 0]
+        if any(seq.pending != sum(r.width for r in rows if r.seq is seq) for seq in unfinished):
             raise AssertionError("pending tokens do not match the steps in flight")

@@ -1,8 +1,6 @@
-"""What the engine tells its driver about the requests. Not a wire format: see `mlcc.api`.
+"""Events and counters of the engine. Not a wire format: see `mlcc.api`.
 
-Named tuples: there is one for every token, and processes send them to each other.
-
-What an engine tells of itself: for metrics, /health and tests.
+Events are named tuples: there is one for every token, and processes send them to each other.
 """
 
 from __future__ import annotations
@@ -16,23 +14,23 @@ from mlcc.engine.text.logprobs import TokenLogprob
 
 
 class TextDelta(NamedTuple):
-    """More of an answer. The concatenation of all `text` of a request is its answer.
+    """More of an output. The concatenation of all `text` of a request is its output.
 
-    Text may lag behind the tokens (half a character, perhaps the start of a stop string), so
-    `text` can be empty, and the last delta of a request can have text but no tokens.
+    Text may lag behind the tokens (half a character, perhaps the start of a stop string), so `text`
+    can be empty, and the last delta of a request can have text but no tokens.
     """
 
     request_id: str
     text: str
     token_ids: tuple[int, ...] = ()
-    """Newly sampled tokens, without an end token that ended the answer."""
+    """Newly sampled tokens, without an end token that ended the output."""
     logprobs: tuple[float, ...] = ()
     """One natural log-probability per token id, before temperature and filters."""
     token_logprobs: Sequence[TokenLogprob] = ()
-    """The tokens that `text` is made of, if the request wants their log-probabilities."""
+    """Log-probabilities of the tokens that `text` consists of, if requested."""
     prompt_logprobs: Sequence[TokenLogprob] = ()
-    """The tokens of the prompt, in a delta without text before all others, if it wants those. The
-    first follows nothing: its log-probability means nothing."""
+    """Log-probabilities of the prompt's tokens, if requested, in a first delta without text. The
+    first entry is meaningless: that token follows nothing."""
 
 
 class Finished(NamedTuple):
@@ -44,15 +42,15 @@ class Finished(NamedTuple):
     completion_tokens: int
     """Sampled tokens, the end token included."""
     matched: str | None = None
-    """The stop string that ended the answer, if one did."""
+    """The stop string that ended the output, if one did."""
     cached_tokens: int = 0
-    """Tokens of the prompt that were not computed for it: the prefix cache had them."""
+    """Prompt tokens that were found in the prefix cache."""
     drafted_tokens: int = 0
-    """Guesses of speculation that were computed for it."""
+    """Draft tokens that were verified."""
     accepted_tokens: int = 0
-    """Those of them that were right."""
+    """Draft tokens that were accepted."""
     vector: bytes = b""
-    """What an encoder made of the text: float32, in the order of this machine's bytes."""
+    """Output of an encoder: float32 in native byte order."""
 
 
 Event = TextDelta | Finished
@@ -60,7 +58,7 @@ Event = TextDelta | Finished
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A look at the engine: what it holds now, then what it has done since it was made."""
+    """State of the engine now, and counters since it was created."""
 
     waiting: int
     running: int
@@ -72,15 +70,15 @@ class Stats:
     """Steps committed."""
     requests: int
     computed_tokens: int
-    """Tokens run by planned steps: prompts, answers and recomputation."""
+    """Tokens run by planned steps: prompts, outputs and recomputation."""
     sampled_tokens: int
-    """Tokens of answers; those sampled in vain after an end are not counted."""
+    """Output tokens; tokens sampled after an end are not counted."""
     preemptions: int
     cached_tokens: int
-    """Tokens of prompts that were found in the prefix cache instead of being run."""
+    """Prompt tokens found in the prefix cache instead of being computed."""
     drafted_tokens: int
-    """Guesses of speculation that were computed."""
+    """Draft tokens that were verified."""
     accepted_tokens: int
-    """Those of them that were right."""
+    """Draft tokens that were accepted."""
     pages_kept: int
-    """Free pages that the prefix cache would find something in."""
+    """Free pages that still hold cached prefixes."""

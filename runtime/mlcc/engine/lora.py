@@ -86,8 +86,8 @@ class AdapterSlots:
     count: int
     names: dict[str, Adapter] = field(default_factory=dict)
     """Those that new requests find."""
-    wanted: list[Adapter] = field(default_factory=list)
-    """Those that the driver is to write to their slots, and then to say `arrived` of."""
+    to_load: list[Adapter] = field(default_factory=list)
+    """Those that the driver is to write to their slots, and then to say `mark_loaded` of."""
     _held: dict[Adapter, None] = field(default_factory=dict)
     """All that have a name, or a request."""
     _free: list[int] = field(init=False)
@@ -162,21 +162,21 @@ class AdapterSlots:
         self._touch(adapter)
 
     def on_device(self, adapter: Adapter, busy: Iterable[Adapter]) -> bool:
-        """Whether a request may run with it. If not it is `wanted`, as soon as there is a slot that
-        no adapter has which is `busy`: used by a request that runs."""
+        """Whether a request may run with it. If not, it is queued in `to_load` as soon as a slot is
+        free or held by an adapter that is not `busy`."""
         if adapter.slot < 0 and (slot := self._vacate(busy)) >= 0:
             adapter.slot = slot
-            self.wanted.append(adapter)
+            self.to_load.append(adapter)
         return adapter.ready
 
-    def arrived(self, adapter: Adapter) -> None:
+    def mark_loaded(self, adapter: Adapter) -> None:
         """It is in its slot."""
         adapter.ready = True
-        self.wanted.remove(adapter)
+        self.to_load.remove(adapter)
 
-    def lost(self, adapter: Adapter) -> None:
+    def mark_failed(self, adapter: Adapter) -> None:
         """It could not be written: its slot is free, and who asks for it next has it wanted."""
-        self.wanted.remove(adapter)
+        self.to_load.remove(adapter)
         self._free.append(adapter.slot)
         adapter.slot = -1
 
@@ -235,7 +235,7 @@ class AdapterSlots:
         slots = [*self._free, *(adapter.slot for adapter in held if adapter.slot >= 0)]
         if sorted(slots) != list(range(self.count)):
             raise AssertionError(f"slots of adapters are {sorted(slots)} of {self.count}")
-        if any(a.ready != (a.slot >= 0 and a not in self.wanted) for a in held):
+        if any(a.ready != (a.slot >= 0 and a not in self.to_load) for a in held):
             raise AssertionError("adapters are taken for ready that are in no slot")
         if any(adapter.users != used[adapter] for adapter in held):
             raise AssertionError("users of adapters do not match the live requests")
@@ -244,8 +244,8 @@ class AdapterSlots:
         if adapter.named or adapter.users:
             return
         self._held.pop(adapter, None)
-        if adapter in self.wanted:
-            self.wanted.remove(adapter)
+        if adapter in self.to_load:
+            self.to_load.remove(adapter)
         if adapter.slot >= 0:
             self._free.append(adapter.slot)
             adapter.slot, adapter.ready = -1, False

@@ -1,9 +1,9 @@
-"""A half-computed request on its way from one engine to another: what is told of it, and checked.
+"""Migration of a half-computed request from one engine to another: its record, and the checks.
 
-The record has the request, what was answered so far, and which pages hold what is computed of both.
-Everything else of a sequence (penalties' history, a grammar's state, text held back) follows from
-the tokens, and is made again by saying them. The pages' contents are the executor's
-(`Executor.read_pages`), the bytes of both `mlcc.model.kv_transfer`'s. It knows no device.
+The record holds the request, its output so far, and which pages hold the computed part. The rest of
+a sequence (penalty history, grammar state, held-back text) follows from the tokens and is rebuilt
+by replaying them. The executor reads and writes the pages (`Executor.read_pages`);
+`mlcc.model.kv_transfer` defines the bytes. This module knows no device.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 
-from mlcc.engine.batch.batch import Cache, Capacity, PageList
+from mlcc.engine.batch.batch import Cache, PageList
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.kv_cache.cache_manager import CacheManager, held
 from mlcc.engine.kv_cache.radix_tree import first_seen
@@ -30,36 +30,35 @@ PageWriter = Callable[[int, Sequence[int]], None]
 
 @fast_dataclass(frozen=True)
 class Identity:
-    """Whose pages they are, as hashes: contents of another identity mean nothing here."""
+    """Hashes that two engines must share to exchange pages."""
 
     layout: str
     """Cache groups, page size, heads and dtypes, and the ABI of the library."""
     model: str
     """Config, quantization and weights."""
     tokenizer: str
-    """Which tokens the ids are."""
+    """Meaning of the token ids."""
 
 
 @fast_dataclass(frozen=True)
 class ExportedRequest:
-    """A request and its answer so far."""
+    """A request and its output so far."""
 
     request: Request
-    """Of no family: its siblings stay where they are."""
+    """Without a sampling group: the other members stay where they are."""
     stream: int
-    """Where its draws come from: they go by position, so the next ones are the same anywhere."""
+    """Random stream. Draws go by position, so the next ones are the same on any engine."""
     limit: int
-    """Most tokens, prompt and answer together."""
+    """Most tokens, prompt and output together."""
     answer: tuple[int, ...]
     computed: int
-    """Tokens, of prompt and answer, that are in the pages; 0 = there are none."""
+    """Tokens of prompt and output whose pages are exported; 0 = no pages."""
     first_pages: tuple[int, ...]
-    """Of each cache group: which page of the sequence is the first; windows let go of earlier ones.
-    States are 0."""
+    """Of each cache group: number of the first page; windows free earlier ones. 0 for states."""
     cached: int | None = None
-    """Tokens of the prompt that were there when it first ran."""
+    """Prompt tokens found in the prefix cache when it first ran."""
     surprise: float | None = None
-    """Mirostat's bound, in bits (`choices.py`)."""
+    """Mirostat's bound, in bits (`filter_state.py`)."""
     held: tuple[HeldLogprob, ...] = ()
     """Log-probabilities of tokens whose text is not out yet."""
 
@@ -76,10 +75,10 @@ class ExportedRequest:
 def export_sequence(
     seq: TokenSequence, pools: CacheManager
 ) -> tuple[ExportedRequest, list[Sequence[int]]]:
-    """A sequence of which no step is in flight, and the ids of its pages, group by group.
+    """The record of a sequence with no step in flight, and its page ids in each group.
 
-    What a prompt's log-probabilities are told of is computed again: rows of it are not kept. So is
-    what an adapter had a part in: elsewhere its name may stand for another.
+    Nothing computed is exported if prompt log-probabilities are due (their rows are not kept) or
+    with a LoRA adapter (its name may mean another adapter elsewhere): both are recomputed.
     """
     again = seq.prompt_logprobs is not None or seq.adapter is not None
     computed = 0 if again else seq.computed
@@ -87,7 +86,7 @@ def export_sequence(
         pools.slide(seq.caches, computed)
     pages = [_read(cache) if computed else () for cache in seq.caches]
     firsts = [cache.first if isinstance(cache, PageList) else 0 for cache in seq.caches]
-    moved = ExportedRequest(
+    exported = ExportedRequest(
         request=replace(
             seq.request,
             sampling_group="",
@@ -101,65 +100,68 @@ def export_sequence(
         first_pages=tuple(firsts if computed else [0] * len(firsts)),
         cached=seq.cached,
         surprise=seq.filter_state.surprise if seq.filter_state else None,
-        held=tuple(seq.answer.held_logprobs),
+        held=tuple(seq.output.held_logprobs),
     )
-    return moved, pages
+    return exported, pages
 
 
 def _read(cache: Cache) -> Sequence[int]:
-    """What the next step reads: of a state not where it is written, which may be another slot."""
+    """The ids that the next step reads. A state may be written to another slot."""
     return cache.ids if isinstance(cache, PageList) else (cache.read,)
 
 
 class Migration:
-    """The two ends of a move, of one engine, whose books these are: live requests by id, steps in
-    flight, pools, scheduler. make: a sequence of a request, and whose draws come from a stream;
-    enter: it is live from now on."""
+    """Export and resume of one engine. make: builds a sequence from a request, its grammar and its
+    random stream. register: registers the sequence."""
 
     def __init__(
         self,
-        capacity: Capacity,
-        books: tuple[Mapping[str, TokenSequence], Sized, CacheManager, Scheduler],
+        vocab_size: int,
+        sequences: Mapping[str, TokenSequence],
+        in_flight: Sized,
+        pools: CacheManager,
+        scheduler: Scheduler,
         make: Callable[[Request, Grammar | None, int], TokenSequence],
-        enter: Callable[[TokenSequence], None],
+        register: Callable[[TokenSequence], None],
     ) -> None:
-        self._vocab = capacity.vocab_size
-        self._live, self._in_flight, self._pools, self._scheduler = books
-        self._make, self._enter = make, enter
+        self._vocab = vocab_size
+        self._sequences, self._in_flight = sequences, in_flight
+        self._pools, self._scheduler = pools, scheduler
+        self._make, self._register = make, register
 
     def export(self, request_id: str) -> tuple[ExportedRequest, list[Sequence[int]]]:
-        """A request as another engine can go on with it, and the pages to read for that, ids for
-        each cache group. It goes on here too until it is cancelled; what that tells is not new.
+        """The record of a request, and the page ids to read in each cache group. The request
+        continues here until it is cancelled; its further events repeat what the other engine
+        produces.
 
-        Raises InvalidRequestError unless it is live, RuntimeError while steps are in flight.
+        Raises InvalidRequestError for an unknown request, RuntimeError while steps are in flight.
         """
         self._require_rest()
-        if (seq := self._live.get(request_id)) is None:
+        if (seq := self._sequences.get(request_id)) is None:
             raise InvalidRequestError(f"there is no live request {request_id!r} to export")
         return export_sequence(seq, self._pools)
 
     def resume(
-        self, moved: ExportedRequest, write: PageWriter, grammar: Grammar | None = None
+        self, exported: ExportedRequest, write: PageWriter, grammar: Grammar | None = None
     ) -> bool:
-        """Go on with a request of another engine, with the grammar of its `structure`. write: is
-        called for its pages before the request is one of this engine's.
+        """Continue a request of another engine, with the grammar of its `structure`. write: is
+        called for its pages before the request is registered.
 
-        Returns whether there was room for the pages: if not, the request waits, and is computed
-        again like one that had to give way. Raises InvalidRequestError if it cannot be gone on
-        with, RuntimeError while steps are in flight, and what `write` raises; nothing has changed
-        then.
+        Returns whether the pages fit. If not, the request waits and is recomputed as after
+        preemption. Raises InvalidRequestError if the request cannot be continued, RuntimeError
+        while steps are in flight, and what `write` raises; nothing has changed then.
         """
         self._require_rest()
-        seq = self._make(moved.request, grammar, moved.stream)
-        check_export(moved, seq.limit, self._vocab, self._pools)
+        seq = self._make(exported.request, grammar, exported.stream)
+        check_export(exported, seq.limit, self._vocab, self._pools)
         try:
-            replay(seq, moved)
+            replay(seq, exported)
         except ValueError as error:
             raise bad_export(str(error)) from error
-        fits = moved.computed > 0 and self._scheduler.has_slot
-        counts = moved.counts(self._pools.groups)
-        if not fits or not self._pools.adopt(seq.caches, moved.first_pages, counts):
-            self._enter(seq)
+        fits = exported.computed > 0 and self._scheduler.has_slot
+        counts = exported.counts(self._pools.groups)
+        if not fits or not self._pools.adopt(seq.caches, exported.first_pages, counts):
+            self._register(seq)
             self._scheduler.add(seq)
             return False
         try:
@@ -168,8 +170,8 @@ class Migration:
         except BaseException:
             self._pools.release(seq.caches)
             raise
-        self._enter(seq)
-        self._scheduler.add_running(seq, moved.computed)
+        self._register(seq)
+        self._scheduler.add_running(seq, exported.computed)
         return True
 
     def _require_rest(self) -> None:
@@ -177,58 +179,61 @@ class Migration:
             raise RuntimeError("requests move between steps: commit those that are planned first")
 
 
-def check_export(moved: ExportedRequest, room: int, vocab: int, pools: CacheManager) -> None:
-    """Whether an engine can go on with it, whose sequences may have `room` tokens at most. Raises
-    InvalidRequestError; what it passes breaks no book of the engine, whoever wrote it."""
-    tokens, groups = len(moved.request.prompt) + len(moved.answer), pools.groups
-    if moved.limit > room:
+def check_export(exported: ExportedRequest, room: int, vocab: int, pools: CacheManager) -> None:
+    """Check that this engine, whose sequences may have `room` tokens, can continue the request.
+    Raises InvalidRequestError. Checks everything that could corrupt the engine's state: the sender
+    is not trusted."""
+    tokens, groups = len(exported.request.prompt) + len(exported.answer), pools.groups
+    if exported.limit > room:
         raise InvalidRequestError(
-            f"the request that was exported may reach {moved.limit} tokens, here there is room for "
-            f"{room}; load the model with --context {moved.limit} or more --kv-pages",
+            f"the exported request may reach {exported.limit} tokens, here there is room for "
+            f"{room}; load the model with --context {exported.limit} or more --kv-pages",
             code="context_length_exceeded",
         )
-    finite = moved.surprise is None or math.isfinite(moved.surprise)
-    cached = moved.cached is None or 0 <= moved.cached <= len(moved.request.prompt)
+    finite = exported.surprise is None or math.isfinite(exported.surprise)
+    cached = exported.cached is None or 0 <= exported.cached <= len(exported.request.prompt)
     sound = (
-        tokens < moved.limit
-        and 0 <= moved.stream < 1 << 64
-        and all(0 <= token < vocab for token in moved.answer)
-        and 0 <= moved.computed < tokens
-        and len(moved.first_pages) == len(groups)
-        and len(moved.held) <= len(moved.answer)
+        tokens < exported.limit
+        and 0 <= exported.stream < 1 << 64
+        and all(0 <= token < vocab for token in exported.answer)
+        and 0 <= exported.computed < tokens
+        and len(exported.first_pages) == len(groups)
+        and len(exported.held) <= len(exported.answer)
         and finite
         and cached
     )
-    for group, first in zip(groups, moved.first_pages, strict=False):
-        slid = first_seen(moved.computed, group) // group.page_size if group.window else 0
-        sound = sound and 0 <= first <= (slid if moved.computed else 0)
-    if not sound or moved.request.sampling_group:
+    for group, first in zip(groups, exported.first_pages, strict=False):
+        slid = first_seen(exported.computed, group) // group.page_size if group.window else 0
+        sound = sound and 0 <= first <= (slid if exported.computed else 0)
+    if not sound or exported.request.sampling_group:
         raise bad_export("its numbers do not fit each other")
 
 
-def replay(seq: TokenSequence, moved: ExportedRequest) -> None:
-    """Say an answer again to a sequence that is new. Raises InvalidRequestError if it cannot have
-    been said so."""
-    for token in moved.answer:
+def replay(seq: TokenSequence, exported: ExportedRequest) -> None:
+    """Replay the output on a new sequence. Raises InvalidRequestError if that output is
+    impossible."""
+    for token in exported.answer:
         seq.tokens.append(token)
         if seq.logits_processor is not None:
             seq.logits_processor.push(token)
         if seq.grammar is not None:
             seq.grammar.accept(token)
-        seq.answer.told(seq.answer.push(token), token)
-    ended = seq.answer.matched is not None or any(token in seq.ends for token in moved.answer)
+        seq.output.take_logprobs(seq.output.push(token), token)
+    ended = seq.output.matched is not None or any(
+        token in seq.end_tokens for token in exported.answer
+    )
     if ended or (seq.grammar is not None and (seq.grammar.failed or seq.grammar.ended)):
         raise bad_export("its answer is at its end, or breaks its grammar")
-    if seq.filter_state is not None and moved.surprise is not None:
-        seq.filter_state.surprise = moved.surprise
-    seq.answer.restore_logprobs(moved.held)
-    if moved.answer:
-        seq.prompt_logprobs = None  # they were told before the first token
-    seq.limit, seq.cached = moved.limit, moved.cached
+    if seq.filter_state is not None and exported.surprise is not None:
+        seq.filter_state.surprise = exported.surprise
+    seq.output.restore_logprobs(exported.held)
+    if exported.answer:
+        seq.prompt_logprobs = None  # they were sent before the first token
+    seq.limit, seq.cached = exported.limit, exported.cached
 
 
 def bad_export(why: str) -> InvalidRequestError:
-    """Of bytes that are no export of a request."""
+    """The error for bytes that are no exported request."""
     return InvalidRequestError(
         f"the exported request is damaged: {why}; export it again", code="bad_export"
     )

@@ -1,4 +1,4 @@
-"""What a caller asks for: a prompt in token ids, and how to sample the answer.
+"""A request: a prompt in token ids, and sampling parameters.
 
 Not the OpenAI schema (that is `mlcc.api`) and not the engine's state of a request (`sequence.py`).
 """
@@ -20,11 +20,11 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 """stop = end token or stop string; length = max_tokens or context; error = the device failed."""
 
 MOST_TOKENS = 1024
-"""That a request may bias, and that may end it."""
+"""Most tokens in `logit_bias`, `bad_words` and `stop_token_ids`."""
 
 
 LEAST = 1e-6
-"""What is above 0 in a parameter that is."""
+"""Lower bound of parameters that must be above 0."""
 _RANGES = {
     "top_n_sigma": (0, 1e6),
     "typical_p": (LEAST, 1),
@@ -58,7 +58,7 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to choose tokens and when to stop. The defaults sample the model's own distribution.
+    """How tokens are sampled and when to stop. The defaults sample the model's own distribution.
 
     Raises InvalidRequestError, which names the field in `param`.
     """
@@ -74,59 +74,61 @@ class SamplingParams:
     seed: int | None = None
     """Same seed, same prompt: same text. None = the engine derives one per request."""
     max_tokens: int | None = None
-    """Longest answer in tokens; None = as far as context and pages reach."""
+    """Most output tokens; None = as far as context and pages reach."""
     stop: tuple[str, ...] = ()
-    """The answer ends before the first of these strings."""
+    """The output ends before the first of these strings."""
     ignore_eos: bool = False
-    """Treat the end tokens as ordinary ones, as benchmarks want."""
+    """Treat the end tokens as ordinary tokens, for benchmarks."""
     stop_token_ids: tuple[int, ...] = ()
-    """Further end tokens, which count also where `ignore_eos` is."""
+    """Further end tokens, which `ignore_eos` does not affect."""
     min_tokens: int = 0
-    """No end token before the answer has so many; stop strings still end it."""
+    """No end token before the output has this many tokens. Stop strings still end it."""
     presence_penalty: float = 0.0
-    """Taken from the logit of each token that the answer has (OpenAI's API reference)."""
+    """Subtracted from the logit of each token in the output (OpenAI's API reference)."""
     frequency_penalty: float = 0.0
-    """Taken from it as often as the answer has it (the same)."""
+    """Subtracted once per occurrence in the output (OpenAI's API reference)."""
     repetition_penalty: float = 1.0
-    """Divides (a logit below 0: multiplies) what prompt or answer have (Keskar et al., 2019)."""
+    """Divides the logit of tokens in prompt or output; multiplies it if negative (Keskar et al.,
+    2019)."""
     repeat_last_n: int = -1
-    """Last tokens of prompt and answer that these three look at; -1 = all."""
+    """Window of the three penalties, in tokens of prompt and output; -1 = all."""
     logit_bias: tuple[tuple[int, float], ...] = ()
-    """(token, what is added to its logit), each token once."""
+    """(token, value added to its logit), each token once."""
     bad_words: tuple[tuple[int, ...], ...] = ()
-    """Tokens that must not follow each other in the answer: the last of them does not come."""
+    """Token sequences that must not occur in the output: their last token is banned."""
     dry_multiplier: float = 0.0
-    """0 = a repetition may go on; this and the next three are DRY's (`dry.py`)."""
+    """0 = off. This and the next three are DRY's (`dry.py`)."""
     dry_base: float = 1.75
     dry_allowed_length: int = 2
     dry_penalty_last_n: int = -1
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
-    """No repetition reaches over a token with one of them."""
+    """No repetition extends over a token with one of these strings."""
     logprobs: int | None = None
-    """How many of the likeliest tokens are told with each of the answer's; None = neither."""
+    """Number of top log-probabilities reported with each output token; None = no
+    log-probabilities."""
     prompt_logprobs: bool = False
-    """Tell the same of the prompt's, which then is not looked for in the prefix cache."""
+    """Report them for prompt tokens too. The prompt then bypasses the prefix cache."""
     top_n_sigma: float = 0.0
-    """Keep logits within so many standard deviations of the largest; 0 = all. What this and those
-    below do, with the order of all filters: `filters.py`."""
+    """Keep logits within this many standard deviations of the largest; 0 = all. `filters.py`
+    defines this and the following filters, and the order of all filters."""
     typical_p: float = 1.0
-    """Keep a mass of those whose surprise is nearest to the entropy; 1 = all."""
+    """Keep this mass of the tokens whose surprise is nearest to the entropy; 1 = all."""
     epsilon_cutoff: float = 0.0
     """Drop tokens less likely than this."""
     eta_cutoff: float = 0.0
-    """The same, with the entropy's say."""
+    """Drop tokens less likely than a bound that depends on the entropy."""
     xtc_probability: float = 0.0
-    """How often the likeliest tokens are excluded."""
+    """How often the likeliest tokens are excluded (XTC)."""
     xtc_threshold: float = 0.1
-    """From which probability on, but for the least likely of these."""
+    """Tokens at least this likely are excluded, except the least likely of them."""
     dynatemp_range: float = 0.0
-    """The temperature moves by so much, with the entropy."""
+    """The temperature varies by this much, with the entropy."""
     dynatemp_exponent: float = 1.0
     mirostat: int = 0
-    """0 or 2, its version: keeps the surprise of the answer near mirostat_tau (in bits)."""
+    """0 or 2, its version: keeps the surprise of the output near mirostat_tau (in bits)."""
     mirostat_tau: float = 5.0
     mirostat_eta: float = 0.1
-    """How fast."""
+    """Learning rate of mirostat."""
 
     def __post_init__(self) -> None:
         t, k, p, m = self.temperature, self.top_k, self.top_p, self.min_p
@@ -153,21 +155,21 @@ class SamplingParams:
 
     @property
     def adjusts(self) -> bool:
-        """Whether logits are changed before sampling."""
+        """Whether logits are adjusted before sampling."""
         penalties = self.presence_penalty, self.frequency_penalty, self.repetition_penalty
         some = self.logit_bias or self.min_tokens or self.bad_words or self.dry_multiplier
         return bool(some) or penalties != (0, 0, 1)
 
     @property
     def dry(self) -> DryParams:
-        """What `dry.py` takes."""
+        """Parameters of `dry.Dry`."""
         return DryParams(
             self.dry_multiplier, self.dry_base, self.dry_allowed_length, self.dry_penalty_last_n
         )
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """All tokens that it names."""
+        """All token ids in these parameters."""
         words = (token for word in self.bad_words for token in word)
         return (*self.stop_token_ids, *(token for token, _ in self.logit_bias), *words)
 
@@ -201,43 +203,44 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt to answer. `id` is the caller's name for it, unique among the live requests."""
+    """One prompt to answer. `id` is unique among the unfinished requests."""
 
     id: str
     prompt: Sequence[int]
     """[n >= 1] token ids; the engine copies them."""
     sampling: SamplingParams = field(default_factory=SamplingParams)
     tenant: str = ""
-    """Whose it is. Tenants get equal shares of the device while they all want it, and share nothing
-    of the prefix cache: how long an answer takes tells what was asked before."""
+    """Owner of the request. Tenants get equal shares of the device while all have work, and share
+    no cached prefixes: the latency of a hit would reveal what another tenant asked."""
     cache_salt: str = ""
-    """The same within a tenant: what was computed for another salt is not found."""
+    """Separates the prefix cache within a tenant: requests with another salt do not share
+    prefixes."""
     structure: Structure | None = None
-    """What the answer must be; None = anything."""
+    """Constraint on the output; None = none."""
     sampling_group: str = ""
-    """Requests of one name want answers to the same prompt, which is computed once; "" = none."""
+    """Requests with one group name have the same prompt, which is computed once; "" = no group."""
     priority: int = 0
-    """Lower is served first among a tenant's requests; it ages (`queue.py`). Where pages are short,
-    the last of all that run gives way."""
+    """Lower is served first among a tenant's requests. Waiting requests age (`waiting_queue.py`).
+    If pages run short, the last of all running requests is preempted."""
 
     adapter: str = ""
-    """Name of the adapter that answers, among those that are loaded; "" = the model by itself. What
-    was computed with one is found by its own requests only."""
+    """Name of a loaded LoRA adapter; "" = the base model. Cached prefixes are shared only between
+    requests of the same adapter."""
 
     shown: tuple[tuple[int, str], ...] = ()
-    """Control tokens that are text in this answer, for who reads it
-    (`mlcc.api.parsers.output_format`), and how they are written. The others are hidden."""
+    """Control tokens that are shown as text in this output, for its parser
+    (`mlcc.api.parsers.output_format`), with their spelling. All others are hidden."""
 
     reasoning: Reasoning | None = None
-    """How the model thinks before `structure` holds, and for how long; None = it does not."""
+    """The reasoning before `structure` applies, and its budget; None = no reasoning."""
 
     prediction: Sequence[int] = ()
-    """What much of the answer will be, as whoever asks foretells: where there is speculation it may
-    come faster, and it is the same answer (`lookup.py`)."""
+    """Predicted output tokens, from the client. Speculation drafts from them, so the output may
+    come faster; it is the same output (`ngram.py`)."""
 
     @property
     def scope(self) -> tuple[str, str]:
-        """Requests of one scope share what was computed."""
+        """Requests of one scope share cached prefixes."""
         return self.tenant, self.cache_salt
 
     def __post_init__(self) -> None:

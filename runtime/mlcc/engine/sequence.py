@@ -1,4 +1,4 @@
-"""The engine's state of one live request. Plain data: the scheduler and the engine move it on."""
+"""State of one unfinished request. Plain data: the scheduler and the engine change it."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ from mlcc.engine.text.output_text import OutputText
 
 @dataclass(eq=False, slots=True)
 class TokenSequence:
-    """A prompt and the answer so far.
+    """A prompt and the output so far.
 
-    Tokens are in three parts: computed (keys and values are in the pages, or will be when the steps
-    in flight are done), known but not computed, and pending (sampled by a step in flight, not known
-    here). A decoding sequence always has exactly one token that is not computed.
+    Tokens are in three parts: computed (their keys and values are in the pages, or will be once the
+    steps in flight are done), known but not computed, and pending (sampled by a step in flight, not
+    known here). A decoding sequence always has exactly one token that is not computed.
     """
 
     request: Request
     arrival: int
-    """Number of the request, in the order in which they came."""
+    """Number of the request, in order of arrival."""
     limit: int
-    """Most tokens, prompt and answer together."""
+    """Most tokens, prompt and output together."""
     stream: int
-    """Of its seed: where its draws come from."""
-    ends: frozenset[int]
-    """Tokens that end the answer."""
-    answer: OutputText
+    """Random stream, derived from the seed."""
+    end_tokens: frozenset[int]
+    """Tokens that end the output."""
+    output: OutputText
     tokens: array[int]
-    """Known tokens: the prompt, then the answer."""
+    """Known tokens: prompt, then output."""
     caches: list[Cache]
-    """What it holds in each cache group, just enough for the computed tokens."""
+    """Pages or state slot in each cache group, just enough for the computed tokens."""
     rank: tuple[int, int] = (0, 0)
-    """Its place among those that run, and in its tenant's line: the least is the first."""
+    """Priority among running sequences and in the tenant's queue; the lowest is first."""
     logits_processor: LogitsProcessor | None = None
     """None = its logits are sampled as they are."""
     grammar: Grammar | None = None
     """None = any token may follow."""
     filter_state: FilterState | None = None
-    """None = of filters it wishes for the usual ones only."""
+    """None = only temperature, top-k, top-p and min-p."""
     prompt_logprobs: PromptLogprobs | None = None
-    """None = those of its prompt are not wanted, or were told."""
+    """None = not requested, or already sent."""
     adapter: Adapter | None = None
-    """None = the model by itself."""
+    """None = the base model."""
     sampling_group: SamplingGroup | None = None
-    """Others that want an answer to its prompt."""
+    """Requests for further outputs to the same prompt."""
     draft_state: DraftState | None = None
-    """None = nothing is guessed of its answer."""
+    """None = no speculation."""
     draft: tuple[int, ...] = ()
-    """Guesses in the step in flight, which are computed and not known to be right; there is no
-    other step of it then."""
-    before: int = 0
-    """Tokens that were computed before that step."""
+    """Draft tokens in the step in flight, which are not verified yet. The sequence has no other
+    step in flight then."""
+    computed_before_draft: int = 0
+    """Computed tokens before that step."""
     drafted: int = 0
-    """Guesses that were tried, and those that were right."""
+    """Draft tokens verified so far, and how many were accepted."""
     accepted: int = 0
     computed: int = 0
     pending: int = 0
@@ -71,9 +71,10 @@ class TokenSequence:
     sampled_row: int = -1
     finished: bool = False
     uncached: int = -1
-    """Of a waiting one: tokens that are not there, when somebody last looked; -1 = nobody did."""
+    """Of a waiting sequence: tokens missing in the prefix cache at the last lookup; -1 = no lookup
+    yet."""
     cached: int | None = None
-    """Tokens of the prompt that were there when it first ran; None = none were."""
+    """Prompt tokens found in the prefix cache when it first ran; None = not run, or none found."""
 
     @property
     def planned(self) -> int:
@@ -87,7 +88,7 @@ class TokenSequence:
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """Sequences of one scope share what was computed."""
+        """Sequences of one scope share cached prefixes."""
         scope = self.request.scope
         return scope if self.adapter is None else (*scope, f"adapter {self.adapter.serial}")
 
@@ -97,12 +98,12 @@ class TokenSequence:
 
     @property
     def needs_all_tokens(self) -> bool:
-        """Whether all its tokens must be known before the next can be planned."""
+        """Whether all tokens must be known before the next step can be planned."""
         return self.filter_state is not None and self.filter_state.needs_all_tokens
 
     @property
     def is_plain(self) -> bool:
-        """Whether its next token hangs on the last one and what is in the pages, and on no more."""
+        """Whether the next token depends only on the last token and the pages."""
         return (
             self.logits_processor is None
             and self.filter_state is None
@@ -115,17 +116,18 @@ class TokenSequence:
 
     @property
     def may_start(self) -> bool:
-        """Whether it need not wait for another that computes its prompt."""
+        """Whether it need not wait for a sequence of its sampling group that computes the
+        prompt."""
         return self.sampling_group is None or self.sampling_group.may_start(self.request.id)
 
     def runnable(self, step: int) -> bool:
-        """Whether `step` may continue it: not at its limit, and the next token can be named; where
-        logits depend on what was said, only one token of it may be unknown, of a grammar none, and
-        where guesses are computed, all that come of them."""
+        """Whether `step` may continue it: it is below its limit and its next token can be named. If
+        logits depend on the output, at most one token may be unknown; with a grammar none; and
+        draft tokens must all be verified."""
         known = len(self.tokens)
         if self.draft:
             return False
-        if self.logits_processor is not None and self.pending > self.logits_processor.most_unknown:
+        if self.logits_processor is not None and self.pending > self.logits_processor.max_in_flight:
             return False
         if self.pending and self.needs_all_tokens:
             return False

@@ -32,7 +32,7 @@ from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Grammars
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
-MAGIC, VERSION = b"MLCCREQ", b"1"
+MAGIC, VERSION = b"MLCCREQ", b"2"
 MOST_HEADER_BYTES = 32 << 20
 """A million tokens, and a grammar of any size that requests may have."""
 _FRONT = Struct("<7scQQ32s")
@@ -48,7 +48,7 @@ class Header:
     """What is told beside the pages."""
 
     identity: Identity
-    moved: ExportedRequest
+    exported: ExportedRequest
     page_bytes: tuple[int, ...]
     """Of one page of each cache group."""
 
@@ -65,20 +65,20 @@ class Imported:
 
 
 def export_request(
-    moves: Migration, executor: Executor, identity: Identity, request_id: str
+    migration: Migration, executor: Executor, identity: Identity, request_id: str
 ) -> bytes:
     """A live request of an engine as bytes. It goes on here too: cancel it when they have arrived.
 
     Between steps. Raises InvalidRequestError if there is none, UnsupportedError if the device
     cannot, DeviceError if it fails.
     """
-    moved, ids = moves.export(request_id)
+    exported, ids = migration.export(request_id)
     pages = [executor.read_pages(g, own) if own else b"" for g, own in enumerate(ids)]
-    return packed(Header(identity, moved, executor.page_bytes), pages)
+    return packed(Header(identity, exported, executor.page_bytes), pages)
 
 
 def import_request(
-    moves: Migration,
+    migration: Migration,
     executor: Executor,
     identity: Identity,
     data: bytes,
@@ -95,10 +95,10 @@ def import_request(
     _check_identity(header.identity, identity)
     if header.page_bytes != executor.page_bytes:
         raise bad_export("its pages have another size than their layout says")
-    moved, grammar = header.moved, None
+    exported, grammar = header.exported, None
     if name:
-        moved = replace(moved, request=replace(moved.request, id=name))
-    request = moved.request
+        exported = replace(exported, request=replace(exported.request, id=name))
+    request = exported.request
     if request.structure is not None and grammars is not None:
         grammars.check(request.structure)
         grammar = grammars.open(request.structure)
@@ -106,17 +106,17 @@ def import_request(
     def write(group: int, ids: Sequence[int]) -> None:
         executor.write_pages(group, ids, pages[group])
 
-    return Imported(request, moves.resume(moved, write, grammar), moved.answer)
+    return Imported(request, migration.resume(exported, write, grammar), exported.answer)
 
 
 def without_pages(data: bytes, groups: Sequence[CacheGroup], said: Sequence[int] = ()) -> bytes:
     """The same request, a few bytes of it: whoever goes on with it computes it again. said: tokens
     of its answer that came since. Raises as `unpacked` does."""
     header, _ = unpacked(data, groups)
-    moved = header.moved
-    answer, firsts = (*moved.answer, *said), (0,) * len(groups)
-    moved = replace(moved, answer=answer, computed=0, first_pages=firsts, held=())
-    return packed(replace(header, moved=moved), [])
+    exported = header.exported
+    answer, firsts = (*exported.answer, *said), (0,) * len(groups)
+    exported = replace(exported, answer=answer, computed=0, first_pages=firsts, held=())
+    return packed(replace(header, exported=exported), [])
 
 
 def packed(header: Header, pages: Sequence[bytes]) -> bytes:
@@ -166,10 +166,10 @@ def _no_number(text: str) -> None:
 
 def _pages(header: Header, rest: memoryview, groups: Sequence[CacheGroup]) -> list[bytes]:
     """Of each group; empty where there are none."""
-    moved, each = header.moved, header.page_bytes
-    if not len(moved.first_pages) == len(each) == len(groups):
+    exported, each = header.exported, header.page_bytes
+    if not len(exported.first_pages) == len(each) == len(groups):
         raise _foreign("layout")
-    counts = moved.counts(groups)
+    counts = exported.counts(groups)
     sizes = [count * size for count, size in zip(counts, each, strict=True)]
     if min((*counts, *each)) < 0 or sum(sizes) != len(rest):
         raise bad_export(f"it has {len(rest)} bytes of pages and says {sum(sizes)}")

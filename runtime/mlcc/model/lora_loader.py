@@ -83,7 +83,7 @@ class AdapterLoader:
     @property
     def waiting(self) -> bool:
         """Whether requests wait for adapters that are not in a slot."""
-        return bool(self._engine.adapters.wanted)
+        return bool(self._engine.adapters.to_load)
 
     def load(self, name: str, folder: Path, in_place: bool = False) -> None:
         """Load a PEFT folder into a free slot. A failure changes nothing.
@@ -113,13 +113,13 @@ class AdapterLoader:
         """Write the adapters that requests wait for into the slots the engine assigned. Raises
         what the executor raises."""
         adapters = self._engine.adapters
-        for adapter in [*adapters.wanted]:
+        for adapter in [*adapters.to_load]:
             try:
                 self._executor.write_adapter(adapter.slot, self.copies.of(adapter))
             except BaseException:
-                adapters.lost(adapter)  # or every later step would fail because of it
+                adapters.mark_failed(adapter)  # or every later step would fail because of it
                 raise
-            adapters.arrived(adapter)
+            adapters.mark_loaded(adapter)
             self.copies.tidy()
 
     def unload(self, name: str) -> None:

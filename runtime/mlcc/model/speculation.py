@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.spec_decode.draft_model import DraftModel
 from mlcc.engine.spec_decode.ngram import NgramProposer
-from mlcc.engine.spec_decode.speculator import LONGEST, OpenProposer, Speculator
+from mlcc.engine.spec_decode.speculator import MAX_DRAFT_TOKENS, OpenProposer, Speculator
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.limits import BOUNDS
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -31,7 +31,7 @@ class Speculation:
     """The source of draft tokens, and the maximum number of them per sequence and step."""
 
     kind: str
-    longest: int = LONGEST
+    longest: int = MAX_DRAFT_TOKENS
 
     @classmethod
     def read(
@@ -60,7 +60,9 @@ class Speculation:
         if kind == OFF:
             return None
         bound = BOUNDS["draft_tokens"]
-        longest = int(number) if number.isdecimal() and len(number) < 10 else number or LONGEST
+        longest = (
+            int(number) if number.isdecimal() and len(number) < 10 else number or MAX_DRAFT_TOKENS
+        )
         return cls(kind, int(bound.check(longest, f"{spelled} {text[:40]}: the number")))
 
     def check(self, capacity: Capacity) -> None:

@@ -68,7 +68,11 @@ class OutputThread:
                 return None
             if isinstance(what, Dropped):
                 self._detokenizer.clear()
-            return Events(self._detokenizer.read(what.events)) if isinstance(what, Events) else what
+            return (
+                Events(self._detokenizer.add_text(what.events))
+                if isinstance(what, Events)
+                else what
+            )
         except MlccError as error:
             self._error = error
         except Exception:

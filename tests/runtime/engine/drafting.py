@@ -25,8 +25,8 @@ class Knowing:
         self.free, self.origin = True, "known"
         self._tokens, self._answer, self._wrong, self._draw = tokens, answer, wrong, draw
 
-    def count(self, worth: int) -> int:
-        return worth
+    def num_to_draft(self, worthwhile: int) -> int:
+        return worthwhile
 
     def propose(self, most: int) -> Proposal | None:
         ahead = self._answer[len(self._tokens) :][:most]
@@ -45,10 +45,10 @@ class Eager(Speculator):
         super().__init__(*args)  # type: ignore[arg-type]
         self._draw = draw
 
-    def worth(self, chances: AcceptanceRates, most: int) -> int:
-        return self.would(chances, most)
+    def allocate(self, acceptance: AcceptanceRates, most: int) -> int:
+        return self.worthwhile(acceptance, most)
 
-    def would(self, chances: AcceptanceRates, most: int, more: float = 0.0) -> int:
+    def worthwhile(self, acceptance: AcceptanceRates, most: int, more: float = 0.0) -> int:
         return self._draw.randint(0, most) if self._draw else most
 
 

@@ -78,7 +78,7 @@ class Driver:
             batch = self.engine.plan()
             self.engine.check_integrity()
             if batch is None:
-                if self.engine.adapters.wanted:
+                if self.engine.adapters.to_load:
                     continue
                 break
             self.tickets.append(self.executor.submit(batch, self.engine.adjustments()))
@@ -89,9 +89,9 @@ class Driver:
 
     def bring(self) -> None:
         """Write the adapters that are wanted."""
-        for adapter in [*self.engine.adapters.wanted]:
+        for adapter in [*self.engine.adapters.to_load]:
             self.executor.write_adapter(adapter.slot, self.copies[adapter])
-            self.engine.adapters.arrived(adapter)
+            self.engine.adapters.mark_loaded(adapter)
 
     def load(
         self, name: str, matrices: list[AdapterMatrix], in_place: bool = False, kept: bool = False

@@ -14,11 +14,11 @@ from mlcc.engine import Capacity, Engine, Request, Result, SamplingParams, TextD
 from mlcc.engine.batch.batch import Batch
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.scheduler.budgets import (
-    BREATH,
-    LEAST,
-    LEAST_OF_LONG,
-    SHORT_BREATH,
-    SLOWER,
+    DECODE_ONLY_EVERY,
+    DECODE_ONLY_SOON,
+    MAX_SLOWDOWN,
+    MIN_LONG_CHUNK,
+    MIN_SHORT_CHUNK,
     PrefillBudget,
 )
 from tests.runtime.engine.engine_drive import small, toy_driver
@@ -126,7 +126,7 @@ def test_a_rare_prompt_is_no_rare_exception(cost: Cost, streams: int) -> None:
         assert batch is not None
         found.append(cost(parts_of(batch)))
         engine.commit(Result([3] * batch.num_rows, [0.0] * batch.num_rows), found[-1])
-    assert "long" not in engine._live and len(found) > 2000
+    assert "long" not in engine._sequences and len(found) > 2000
     found.sort()
     assert found[int(0.99 * len(found))] < 2 * median(found)
 
@@ -176,14 +176,14 @@ def test_a_short_prompt_does_not_wait_until_long_ones_are_read(streams: int, lon
 def test_a_prompt_that_comes_before_decoding_was_ever_measured_waits_for_that() -> None:
     """The first answer of a server's life, and the first long prompt right behind it."""
     pace = PrefillBudget()
-    pace.planned(0, [(8, 0)])
-    pace.took(0.010)
-    assert pace.allow(1, 512).tokens(0) == 0
-    pace.planned(1, [])
-    pace.took(0.004)
+    pace.step_planned(0, [(8, 0)])
+    pace.observe(0.010)
+    assert pace.allowance(1, 512).tokens(0) == 0
+    pace.step_planned(1, [])
+    pace.observe(0.004)
     # A token of a prompt of 8 took 1.25 ms: what may be added is that of 2, the least is more.
-    assert pace.allow(1, 512).tokens(0, 8) == LEAST
-    assert pace.allow(1, 512).tokens(0, PROMPT) == LEAST_OF_LONG
+    assert pace.allowance(1, 512).tokens(0, 8) == MIN_SHORT_CHUNK
+    assert pace.allowance(1, 512).tokens(0, PROMPT) == MIN_LONG_CHUNK
 
 
 def tokens_per_second(cost: Cost, streams: int, prompt: int = 128, answer: int = 64) -> float:
@@ -223,44 +223,44 @@ def test_without_it_they_are_not() -> None:
 
 def test_what_is_not_measured_changes_nothing() -> None:
     pace = PrefillBudget()
-    for _ in range(3 * BREATH):
-        assert pace.allow(decodes=4, most=500).tokens(0) == 500
-        pace.planned(4, [(500, 0)])
-        pace.took(None)
+    for _ in range(3 * DECODE_ONLY_EVERY):
+        assert pace.allowance(decodes=4, most=500).tokens(0) == 500
+        pace.step_planned(4, [(500, 0)])
+        pace.observe(None)
 
 
 def test_prompts_go_on_and_decoding_is_measured_again() -> None:
     pace = PrefillBudget()
     for decodes, prompts, seconds in ((0, [(500, 0)], 1.0), (4, [], 0.001)):
-        pace.planned(decodes, prompts)
-        pace.took(seconds)
+        pace.step_planned(decodes, prompts)
+        pace.observe(seconds)
     allowed = []
-    for _ in range(2 * BREATH + 2):
-        allowed.append(pace.allow(4, 500).tokens(2048))
-        pace.planned(4, [(allowed[-1], 2048)] if allowed[-1] else [])
-        pace.took(0.001 + 0.002 * allowed[-1])  # a token takes two steps of decoding
-    assert allowed == [*[1] * BREATH, 0] * 2, "the least, where tokens cost much"
-    assert pace.allow(0, 500).tokens(2048) == 500, "nobody decodes"
-    assert pace.allow(4, 3).tokens(0) == 3, "a step holds no more"
+    for _ in range(2 * DECODE_ONLY_EVERY + 2):
+        allowed.append(pace.allowance(4, 500).tokens(2048))
+        pace.step_planned(4, [(allowed[-1], 2048)] if allowed[-1] else [])
+        pace.observe(0.001 + 0.002 * allowed[-1])  # a token takes two steps of decoding
+    assert allowed == [*[1] * DECODE_ONLY_EVERY, 0] * 2, "the least, where tokens cost much"
+    assert pace.allowance(0, 500).tokens(2048) == 500, "nobody decodes"
+    assert pace.allowance(4, 3).tokens(0) == 3, "a step holds no more"
 
 
 def test_once_others_decode_that_is_measured_sooner() -> None:
     pace = PrefillBudget()
     for decodes, prompts, seconds in ((0, [(500, 0)], 0.1), (4, [], 0.01)):
-        pace.planned(decodes, prompts)
-        pace.took(seconds)
-    for step in range(SHORT_BREATH + 1):
-        assert bool(pace.allow(5, 500).tokens(0)) == (step < SHORT_BREATH)
-        pace.planned(5, [(8, 0)])
-    for _ in range(SHORT_BREATH + 1):
-        pace.took(0.012)
-    pace.planned(5, [])
-    pace.took(0.02)
-    share = pace.allow(5, 500)
+        pace.step_planned(decodes, prompts)
+        pace.observe(seconds)
+    for step in range(DECODE_ONLY_SOON + 1):
+        assert bool(pace.allowance(5, 500).tokens(0)) == (step < DECODE_ONLY_SOON)
+        pace.step_planned(5, [(8, 0)])
+    for _ in range(DECODE_ONLY_SOON + 1):
+        pace.observe(0.012)
+    pace.step_planned(5, [])
+    pace.observe(0.02)
+    share = pace.allowance(5, 500)
     before = share.tokens(0)
     share.spend(before, 0)
     assert share.tokens(0) == 0, "it is spent"
-    assert before == int((SLOWER - 1) * 0.02 / pace.price(0)) > LEAST
+    assert before == int((MAX_SLOWDOWN - 1) * 0.02 / pace.token_cost(0)) > MIN_SHORT_CHUNK
 
 
 def test_prompts_that_are_held_back_go_on_where_decoding_finds_no_page() -> None:
@@ -270,11 +270,11 @@ def test_prompts_that_are_held_back_go_on_where_decoding_finds_no_page() -> None
     driver.add(Request("prompt", [2] * 13, SamplingParams(max_tokens=2), priority=-1))
     driver.step()
     assert driver.engine.stats().running == 2
-    pace = driver.engine._pace
+    pace = driver.engine._prefill_budget
     pace._measured = True
     pace._decode.append(1.0)
     while driver.engine.has_work:
-        pace._mixed = BREATH  # no step but this one's is to have any of a prompt
+        pace._mixed = DECODE_ONLY_EVERY  # no step but this one's is to have any of a prompt
         driver.step()
     assert [len(got.tokens) for got in driver.got.values()] == [20, 2]
     assert driver.engine.stats().preemptions == 1

@@ -48,7 +48,7 @@ def events_of(later: bool, seed: int) -> list[Event]:
             bare = [e for e in events if isinstance(e, TextDelta) and not e.token_logprobs]
             deciding = {r.id for r in asked if text_decides(r.sampling)}
             assert not any(e.text for e in bare if e.request_id not in deciding)
-        found.extend(texts.read(events) if later else events)
+        found.extend(texts.add_text(events) if later else events)
 
     asked: list[Request] = []
     while waiting or engine.has_work:
@@ -78,7 +78,7 @@ def test_who_is_forgotten_is_not_written() -> None:
     texts.begin(Request("a", [1], SamplingParams(max_tokens=3)))
     texts.clear()
     event = TextDelta("a", "", (12,), (0.0,))
-    assert texts.read([event]) == [event]
+    assert texts.add_text([event]) == [event]
 
 
 def test_without_it_the_engine_writes() -> None:

@@ -50,8 +50,8 @@ class Half:
         good = [self._draw.random() < self._right(at + i) for i in range(most)]
         return Proposal([said(at + i) if g else 1 for i, g in enumerate(good)], self.origin)
 
-    def count(self, worth: int) -> int:
-        return worth
+    def num_to_draft(self, worthwhile: int) -> int:
+        return worthwhile
 
 
 def said(position: int) -> int:
@@ -116,47 +116,47 @@ def test_guesses_that_are_right_still_pay(cost: Cost) -> None:
 
 def test_who_does_not_measure_guesses_as_is_wished() -> None:
     budget = DraftBudget()
-    budget.plain(1, None)
-    budget.guessed(1, 1, None)
+    budget.observe_plain(1, None)
+    budget.observe_drafted(1, 1, None)
     assert budget.allows(1) and budget.allows(7)
 
 
 def test_what_is_lost_is_earned_again() -> None:
     budget = DraftBudget()
-    budget.guessed(1, 1, 0.02)
+    budget.observe_drafted(1, 1, 0.02)
     assert not budget.allows(1), "not before it is known what a step takes without"
-    budget.plain(1, 0.01)
+    budget.observe_plain(1, 0.01)
     assert budget.allows(1) and not budget.allows(2)
     lost = 0
     while budget.allows(1):
-        budget.guessed(1, 1, 0.02)
+        budget.observe_drafted(1, 1, 0.02)
         lost += 1
     assert START <= lost <= START + 1
     waited = 0
     while not budget.allows(1):
-        budget.plain(1, 0.01)
+        budget.observe_plain(1, 0.01)
         waited += 1
     assert waited <= 1 / SHARE
 
 
 def test_what_guesses_are_set_against_is_measured_again() -> None:
     budget = DraftBudget()
-    budget.plain(1, 0.01)
+    budget.observe_plain(1, 0.01)
     for _ in range(REFRESH - 1):
         assert budget.allows(1)
-        budget.guessed(1, 4, 0.012)
-    budget.guessed(1, 4, 0.012)
+        budget.observe_drafted(1, 4, 0.012)
+    budget.observe_drafted(1, 4, 0.012)
     assert not budget.allows(1)
-    budget.plain(1, 0.011)
+    budget.observe_plain(1, 0.011)
     assert budget.allows(1)
 
 
 def test_guesses_beside_prompts_and_drafts_are_paid_too() -> None:
     budget = DraftBudget()
-    budget.plain(2, 0.01)
-    budget.beside(2, 8, 0, 1.0)
+    budget.observe_plain(2, 0.01)
+    budget.observe_mixed(2, 8, 0, 1.0)
     assert not budget.allows(2)
     other = DraftBudget()
-    other.plain(2, 0.01)
+    other.observe_plain(2, 0.01)
     other.spend(1.0)
     assert not other.allows(2)

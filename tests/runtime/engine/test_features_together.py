@@ -31,8 +31,8 @@ class Same:
 
     free, origin = True, "same"
 
-    def count(self, worth: int) -> int:
-        return worth
+    def num_to_draft(self, worthwhile: int) -> int:
+        return worthwhile
 
     def propose(self, most: int) -> Proposal:
         return Proposal([1] * most, self.origin)

@@ -122,11 +122,11 @@ def answered(tokens: list[int], *stop: str) -> tuple[str, list[TokenLogprob]]:
     text, told = "", []
     for token in tokens:
         more = answer.push(token)
-        found = answer.told(more, token, -1.0, [(token, -1.0)])
+        found = answer.take_logprobs(more, token, -1.0, [(token, -1.0)])
         assert more or not found
         text, told = text + more, [*told, *found]
     more = answer.flush()
-    return text + more, [*told, *answer.told(more)]
+    return text + more, [*told, *answer.take_logprobs(more)]
 
 
 def test_parts_of_a_character_are_told_with_it() -> None:
@@ -192,7 +192,7 @@ def test_of_a_prompt_control_tokens_are_told_too() -> None:
         def piece(self, token: int) -> str:
             return f"<{token}>"
 
-    told = PromptLogprobs(TokenTexts(Writing(), VOCAB), [0, 17]).told()
+    told = PromptLogprobs(TokenTexts(Writing(), VOCAB), [0, 17]).all()
     assert [(t.chosen.text, t.chosen.bytes, t.offset) for t in told] == [
         ("<0>", b"<0>", 0),
         ("a", b"a", 3),

@@ -255,25 +255,25 @@ def test_what_is_no_export_of_ours_is_refused_in_a_line() -> None:
         return sealed(data, edit)
 
     cases: list[tuple[bytes, str]] = [
-        (set_in("moved", "computed", value=10_000), "bytes of pages|do not fit"),
-        (set_in("moved", "computed", value=-1), "bytes of pages|do not fit"),
-        (set_in("moved", "answer", value=[64]), "do not fit"),
-        (set_in("moved", "answer", value=[1.5]), "header is none"),
-        (set_in("moved", "first_pages", value=[0]), "laid out otherwise"),
-        (set_in("moved", "first_pages", value=[0, 99]), "bytes of pages|do not fit"),
-        (set_in("moved", "first_pages", value=[1, 0]), "bytes of pages|do not fit"),
-        (set_in("moved", "limit", value=1), "do not fit"),
-        (set_in("moved", "stream", value=-1), "do not fit"),
-        (set_in("moved", "surprise", value="x"), "header is none"),
-        (set_in("moved", "request", "prompt", value=[99]), "vocabulary"),
-        (set_in("moved", "request", "sampling", "top_p", value=7), "top_p"),
-        (set_in("moved", "request", "nothing", value=7), "header is none"),
-        (set_in("moved", "held", value=[{"token": 1, "logprob": 0.0, "top": []}]), "damaged"),
+        (set_in("exported", "computed", value=10_000), "bytes of pages|do not fit"),
+        (set_in("exported", "computed", value=-1), "bytes of pages|do not fit"),
+        (set_in("exported", "answer", value=[64]), "do not fit"),
+        (set_in("exported", "answer", value=[1.5]), "header is none"),
+        (set_in("exported", "first_pages", value=[0]), "laid out otherwise"),
+        (set_in("exported", "first_pages", value=[0, 99]), "bytes of pages|do not fit"),
+        (set_in("exported", "first_pages", value=[1, 0]), "bytes of pages|do not fit"),
+        (set_in("exported", "limit", value=1), "do not fit"),
+        (set_in("exported", "stream", value=-1), "do not fit"),
+        (set_in("exported", "surprise", value="x"), "header is none"),
+        (set_in("exported", "request", "prompt", value=[99]), "vocabulary"),
+        (set_in("exported", "request", "sampling", "top_p", value=7), "top_p"),
+        (set_in("exported", "request", "nothing", value=7), "header is none"),
+        (set_in("exported", "held", value=[{"token": 1, "logprob": 0.0, "top": []}]), "damaged"),
         (set_in("page_bytes", value=[1, 1]), "bytes of pages"),
         (set_in("page_bytes", value=[-64, 64]), "bytes of pages"),
         (sealed(data, lambda header: None, b""), "bytes of pages"),
         (sealed(data, lambda header: header.pop("identity")), "header is none"),
-        (set_in("moved", "request", "id", value="b"), "already in use"),
+        (set_in("exported", "request", "id", value="b"), "already in use"),
     ]
     for given_, words in cases:
         refused(to, given_, InvalidRequestError, words)
@@ -292,9 +292,9 @@ def test_any_bytes_are_refused_or_taken(data: st.DataObject) -> None:
     numbers = st.integers(-3, 70) | st.lists(st.integers(-3, 70), max_size=30) | st.none()
 
     def edit(found: dict) -> None:  # type: ignore[type-arg]
-        names = sorted(header["moved"])
+        names = sorted(header["exported"])
         for name in data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3)):
-            found["moved"][name] = data.draw(numbers)
+            found["exported"][name] = data.draw(numbers)
 
     try:
         imported(to, sealed(sound, edit))

@@ -151,38 +151,41 @@ def test_guesses_get_fewer_as_they_fail_and_as_more_share_a_step() -> None:
     sure, unsure = AcceptanceRates(0.95, 0.95), AcceptanceRates(0.3, 0.5)
     lengths = []
     for decodes in (1, 4, 16, 64):
-        speculator.begin(decodes)
-        lengths.append(speculator.would(sure, 8))
+        speculator.begin_step(decodes)
+        lengths.append(speculator.worthwhile(sure, 8))
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] >= 4 and lengths[-1] <= 2
-    speculator.begin(1)
-    assert speculator.would(unsure, 8) < lengths[0]
-    speculator.begin(64)
-    assert speculator.would(unsure, 8) == 0
+    speculator.begin_step(1)
+    assert speculator.worthwhile(unsure, 8) < lengths[0]
+    speculator.begin_step(64)
+    assert speculator.worthwhile(unsure, 8) == 0
 
 
 def test_what_a_token_costs_is_learned() -> None:
     cost = StepCost()
-    before = cost.share(1)
+    before = cost.marginal_share(1)
     for tokens in (1, 2, 4, 8) * 8:
-        cost.took(tokens, 1.0 + 0.02 * tokens)
-    assert cost.share(1) == pytest.approx(0.02 / 1.02, rel=0.3) and cost.share(1) < before
+        cost.observe(tokens, 1.0 + 0.02 * tokens)
+    assert (
+        cost.marginal_share(1) == pytest.approx(0.02 / 1.02, rel=0.3)
+        and cost.marginal_share(1) < before
+    )
     for tokens in (1, 2, 4, 8) * 30:
-        cost.took(tokens, 1.0 * tokens)
-    assert cost.share(1) > 0.7
-    cost.took(4, None)
+        cost.observe(tokens, 1.0 * tokens)
+    assert cost.marginal_share(1) > 0.7
+    cost.observe(4, None)
 
 
 def test_guesses_that_were_not_tried_teach() -> None:
     tokens = array("i", [1, 2, 3, 1, 2])
     speculator = Speculator(NgramProposer.of)
     guesses = DraftState(speculator, tokens, NgramProposer(tokens))
-    speculator.chances("gram2").first = 0.0
+    speculator.acceptance("gram2").first = 0.0
     assert not guesses.propose(2)
     tokens.append(3)
     tokens.append(1)
     assert guesses.propose(0) == ()
-    assert guesses.chances["gram2"].first == 1.0
+    assert guesses.acceptance["gram2"].first == 1.0
 
 
 def test_what_needs_every_token_is_not_guessed() -> None:

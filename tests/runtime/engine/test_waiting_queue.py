@@ -82,7 +82,7 @@ def test_tenants_that_left_are_forgotten() -> None:
     for n in range(50):
         ended(driver, [ask(f"{n}", tenant=f"t{n}")])
     line = driver.engine._scheduler.waiting
-    assert not line._live and not line._lines and len(line._served) == 1
+    assert not line._num_requests and not line._queues and len(line._served) == 1
 
 
 def test_the_last_in_rank_gives_way_and_no_token_changes() -> None:

@@ -48,7 +48,7 @@ class CacheManager:
     def __init__(self, capacity: Capacity) -> None:
         self.groups = capacity.groups
         self.tree = RadixTree(self.groups)
-        forget = [partial(self.tree.forget, g) for g in range(len(self.groups))]
+        forget = [partial(self.tree.evict, g) for g in range(len(self.groups))]
         self.pools = tuple(map(PagePool, capacity.pools, forget))
         self.copies: list[tuple[int, int, int]] = []
         """(group, source, destination) that the next step must make; sources are held for it."""
@@ -144,7 +144,7 @@ class CacheManager:
         for pool, cache in zip(self.pools, caches, strict=True):
             pool.free(reversed(held(cache)))
 
-    def lacking(self, caches: Sequence[Cache], tokens: int) -> list[int]:
+    def missing(self, caches: Sequence[Cache], tokens: int) -> list[int]:
         """Pages or slots of each group that a sequence of so many tokens still wants."""
         return [
             max(
@@ -184,7 +184,7 @@ class CacheManager:
         """Give a sequence that holds nothing what was found for it, just now."""
         for g, (pool, cache, found) in enumerate(zip(self.pools, caches, hit.found, strict=True)):
             for page in found.pages:
-                pool.hold(page)
+                pool.acquire(page)
             if isinstance(cache, StateSlot):
                 (cache.read,) = found.pages
                 continue
@@ -210,13 +210,13 @@ class CacheManager:
                 cache.room = (first + count) * group.page_size
         return True
 
-    def copied(self) -> None:
+    def clear_copies(self) -> None:
         """The copies are in a step."""
         for g, source, _ in self.copies:
             self.pools[g].free((source,))
         self.copies.clear()
 
-    def remember(
+    def insert(
         self, scope: Hashable, tokens: array[int], caches: Sequence[Cache], ended: bool
     ) -> None:
         """Keep what a sequence has computed, or will have before the next step. tokens: those; if
@@ -231,14 +231,14 @@ class CacheManager:
             else:  # a state that is kept needs another slot for what follows
                 pages.append((0, (cache.write,) if whole and pool.free_count else ()))
         for g, page in self.tree.insert(scope, tokens, pages, ended):
-            self.pools[g].keep(page)
+            self.pools[g].mark_cached(page)
             if isinstance(cache := caches[g], StateSlot):
                 (cache.write,) = self.pools[g].allocate(1)
 
     def forget(self) -> None:
         """Nothing is kept any more but what sequences hold."""
         for pool in self.pools:
-            pool.drop_idle()
+            pool.evict_idle()
 
     def check_integrity(self, sequences: Iterable[Sequence[Cache]]) -> None:
         """Raise AssertionError unless every page and slot is free or held by who reads it."""

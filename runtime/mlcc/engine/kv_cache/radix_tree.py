@@ -69,7 +69,7 @@ class Hit:
     """Of each group."""
 
     @property
-    def saves(self) -> list[int]:
+    def reused_pages(self) -> list[int]:
         """Pages of each group that the sequence need not take: none of states, which it writes
         elsewhere, and the copy of a last page instead of that page."""
         return [len(found.pages) - found.partial if found.is_pages else 0 for found in self.found]
@@ -101,10 +101,10 @@ class RadixTree:
         path: list[Block] = []
         reader = _Reader(self.groups)
         for start in range(0, most - size + 1, size):
-            below = block.children.get(tokens[start : start + size].tobytes())
-            if below is None:
+            child = block.children.get(tokens[start : start + size].tobytes())
+            if child is None:
                 break
-            block = below
+            block = child
             path.append(block)
             reader.read(block, size)
             if reader.readable(start + size):
@@ -131,19 +131,19 @@ class RadixTree:
         on; of a state group its slot, if that holds the state after `tokens`, which then are whole
         blocks. Returns (group, page) of those that are named now and were not before.
         """
-        block = self._below(self._top, scope, 0)
+        block = self._child(self._top, scope, 0)
         named: list[tuple[int, int]] = []
         for start in range(0, len(tokens), self.block):
             part = tokens[start : start + self.block]
             if len(part) < self.block and not ended:
                 break
-            block = self._below(block, part.tobytes(), len(part))
+            block = self._child(block, part.tobytes(), len(part))
             for g, (group, (first, ids)) in enumerate(zip(self.groups, pages, strict=True)):
                 if group.has_pages:
                     at = start // group.page_size - first
-                    named += self._name(block, g, at, ids)
+                    named += self._assign(block, g, at, ids)
                 elif ids and start + self.block == len(tokens):
-                    named += self._name(block, g, 0, ids)
+                    named += self._assign(block, g, 0, ids)
         self._prune(block)
         return named
 
@@ -155,7 +155,7 @@ class RadixTree:
         """All scopes, and where their blocks begin."""
         return self._top.children.items()
 
-    def forget(self, g: int, page: int) -> None:
+    def evict(self, g: int, page: int) -> None:
         """A page was given to someone else."""
         block = self._of_page[g].pop(page)
         pages = block.pages[g]
@@ -177,10 +177,10 @@ class RadixTree:
                 if any(self._of_page[g].get(page) is not block for page in named):
                     raise AssertionError(f"pages {named} are another block's")
         for names, pool, blocks in zip(found, pools, self._of_page, strict=True):
-            if not sorted(names) == sorted(blocks) == pool.kept_pages():
-                raise AssertionError(f"named {sorted(names)}, kept {pool.kept_pages()}")
+            if not sorted(names) == sorted(blocks) == pool.cached_pages():
+                raise AssertionError(f"named {sorted(names)}, kept {pool.cached_pages()}")
 
-    def _below(self, block: Block, key: Hashable, tokens: int) -> Block:
+    def _child(self, block: Block, key: Hashable, tokens: int) -> Block:
         child = block.children.get(key)
         if child is None:
             counts = [_entries(tokens, group) for group in self.groups]
@@ -188,7 +188,7 @@ class RadixTree:
             child = block.children[key] = Block(block, key, pages)
         return child
 
-    def _name(self, block: Block, g: int, at: int, ids: Sequence[int]) -> list[tuple[int, int]]:
+    def _assign(self, block: Block, g: int, at: int, ids: Sequence[int]) -> list[tuple[int, int]]:
         """Pages of a block: ids[at], ids[at + 1] ..., those that it lacks."""
         pages, blocks, named = block.pages[g], self._of_page[g], []
         for i in range(max(0, -at), len(pages)):

@@ -1,11 +1,12 @@
-"""DRY ("don't repeat yourself", as in llama.cpp): what would go on with a repetition is penalized.
+"""DRY ("don't repeat yourself", as in llama.cpp): penalizes tokens that would continue a
+repetition.
 
-If the last tokens were there before, the token that followed them then loses multiplier * base **
-(their number - allowed_length), the longest such run counting. A run does not reach over a sequence
-breaker, and a breaker is never penalized.
+If the last tokens occurred before, the token that followed them loses multiplier * base ** (length
+- allowed_length); the longest match counts. A match does not extend over a sequence breaker, and a
+breaker is never penalized.
 
-The lengths of all runs that end with the last token are carried from token to token: those of the
-next token are one longer, where it follows them. So a token costs as many steps as it was there.
+The lengths of all matches that end with the last token are carried from token to token: a match
+that continues is one longer. So a token costs as many steps as it has occurrences.
 """
 
 from __future__ import annotations
@@ -14,26 +15,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 MOST = 1e6
-"""Of a penalty: more would not matter, and it stays a float32."""
+"""Largest penalty, which fits a float32."""
 MOST_TOKENS = 512
-"""That are penalized at once, those of the longest runs: for more there may be no room in a step.
-"""
+"""Tokens penalized at once, those of the longest matches: a step bounds the number of biases."""
 
 
 @dataclass(frozen=True, slots=True)
 class DryParams:
-    """As llama.cpp names and chooses them."""
+    """Parameters with llama.cpp's names and defaults."""
 
     multiplier: float = 0.0
-    """0 = nothing is penalized."""
+    """0 = off."""
     base: float = 1.75
     allowed_length: int = 2
     window: int = -1
-    """Last tokens that are looked at; -1 = all."""
+    """Last tokens to search; -1 = all."""
 
 
 class Dry:
-    """Of one request. `breaks` says whether a token holds a sequence breaker."""
+    """DRY state of one request. breaks: whether a token contains a sequence breaker."""
 
     def __init__(
         self, params: DryParams, prompt: Sequence[int], breaks: Callable[[int], bool]
@@ -41,15 +41,15 @@ class Dry:
         self._params, self._breaks = params, breaks
         self._tokens: list[int] = []
         self._places: dict[int, list[int]] = {}
-        """Where each token is."""
+        """Positions of each token."""
         self._runs: dict[int, int] = {}
-        """Where a run ends that the last tokens repeat, and its length."""
+        """End position of each earlier match of the last tokens -> its length."""
         for token in prompt[-params.window :] if params.window > 0 else prompt:
             self._note(token)
         self._runs = self._all_runs()
 
     def push(self, token: int) -> None:
-        """A token was said."""
+        """Append a token."""
         runs = self._runs
         self._runs = (
             {}
@@ -59,7 +59,7 @@ class Dry:
         self._note(token)
 
     def penalties(self) -> dict[int, float]:
-        """What the logits of tokens lose now."""
+        """Penalty of each token now."""
         wish, tokens = self._params, self._tokens
         first = max(0, len(tokens) - wish.window) if wish.window >= 0 else 0
         longest: dict[int, int] = {}
@@ -81,7 +81,8 @@ class Dry:
         self._tokens.append(token)
 
     def _all_runs(self) -> dict[int, int]:
-        """From nothing, in one pass: Z-algorithm (Gusfield, 1997) on the tokens in reverse."""
+        """All matches from scratch, in one pass: Z-algorithm (Gusfield, 1997) on the reversed
+        tokens."""
         back = self._tokens[::-1]
         count = len(back)
         reach = next((i for i, token in enumerate(back) if self._breaks(token)), count)
@@ -97,7 +98,7 @@ class Dry:
 
 
 def _power(base: float, exponent: int) -> float:
-    """At most infinity."""
+    """base ** exponent, or infinity on overflow."""
     try:
         return base**exponent
     except OverflowError:

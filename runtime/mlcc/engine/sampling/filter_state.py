@@ -1,9 +1,9 @@
-"""How one request's filters move from token to token: XTC's chance, and mirostat's epsilon.
+"""Per-request state of sampling filters: XTC's random choice and mirostat's epsilon.
 
-Mirostat v2 (Basu et al., 2021) keeps the surprise of an answer near a target: it drops tokens whose
+Mirostat v2 (Basu et al., 2021) keeps the surprise of an output near a target: it drops tokens whose
 surprise is above mu, which is what an epsilon of 2 ** -mu does, and moves mu against the error of
-each token. Its surprise is that of the token's log-probability as the API tells it: before
-temperature and filters.
+each token. Surprise is computed from the log-probability that the API reports: before temperature
+and filters.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from mlcc.engine.batch.random import stream_of, uniform
 from mlcc.engine.request import SamplingParams
 
 _MOST_MU = 100.0
-"""In bits; 2 to the power of minus so much is a float32, and drops nothing."""
+"""In bits; 2 ** -100 is a float32, and drops nothing."""
 
 
 class FilterState:
-    """Of one request, which samples from `stream`."""
+    """Filters of one request. stream: its random stream."""
 
     def __init__(self, sampling: SamplingParams, stream: int) -> None:
         self._filters = Filters(
@@ -35,11 +35,11 @@ class FilterState:
         self._chances = stream_of(stream)
         self._mu = 2 * sampling.mirostat_tau
         self.needs_all_tokens = sampling.mirostat != 0
-        """Whether the last token must be known before the next can be planned."""
+        """Whether the last token must be known before the next step can be planned."""
 
     @classmethod
     def of(cls, sampling: SamplingParams, stream: int) -> FilterState | None:
-        """None = it wishes for nothing of this."""
+        """None = only the usual filters."""
         made = cls(sampling, stream)
         plain = (
             made._filters == NO_FILTERS
@@ -49,7 +49,7 @@ class FilterState:
         return None if plain else made
 
     def filters(self, position: int) -> Filters:
-        """Of the token that comes to this position."""
+        """Filters for the token at a position."""
         filters, wish = self._filters, self._sampling
         if wish.xtc_probability and uniform(self._chances, position) < wish.xtc_probability:
             filters = filters._replace(xtc=wish.xtc_threshold)
@@ -59,7 +59,7 @@ class FilterState:
 
     @property
     def surprise(self) -> float:
-        """Mirostat's mu: the most, in bits, that the next token may surprise."""
+        """Mirostat's mu: the largest surprise of the next token, in bits."""
         return self._mu
 
     @surprise.setter
@@ -67,7 +67,7 @@ class FilterState:
         self._mu = mu
 
     def push(self, logprob: float) -> None:
-        """A token was said."""
+        """A token was sampled."""
         if self.needs_all_tokens:
             surprise = -logprob / math.log(2)
             self._mu -= self._sampling.mirostat_eta * (surprise - self._sampling.mirostat_tau)

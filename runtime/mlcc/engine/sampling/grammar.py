@@ -1,7 +1,7 @@
-"""What an answer must look like, and the port to whoever holds it to that.
+"""Grammars: constraints on an output, and the port to the backend that enforces them.
 
-The engine asks, before a token is sampled, which ones may come, and tells what came. How that is
-known is an adapter's, outside of the engine (`mlcc.model.structured_output.backend`).
+Before sampling the engine asks for the allowed tokens; afterwards it reports the sampled one. The
+implementation is outside of the engine (`mlcc.model.structured_output.backend`).
 """
 
 from __future__ import annotations
@@ -16,56 +16,56 @@ Kind = Literal["json_schema", "regex", "choice", "grammar"]
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What one request wants its answer to be."""
+    """Constraint on one output."""
 
     kind: Kind
     text: str
     """A JSON Schema, a regular expression, a JSON array of texts, or a grammar (GBNF, Lark)."""
     field: str = field(default="", compare=False)
-    """Where the request says so: errors name it."""
+    """The request's field, which errors name."""
 
 
 class Grammar(Protocol):
-    """Of one answer: it knows what was said so far."""
+    """Grammar state of one output."""
 
     @property
     def ended(self) -> bool:
-        """Whether the answer is complete, and nothing may follow."""
+        """Whether the output is complete and nothing may follow."""
         ...
 
     @property
     def failed(self) -> bool:
-        """Whether it cannot say what may follow: that would take more than is allowed."""
+        """Whether the allowed tokens cannot be computed within the limits."""
         ...
 
     def allowed(self) -> array[int] | None:
-        """The mask of tokens that may follow, as `adjust_tables` has it, never empty; an end token
-        where the answer may end. Not to be changed. None = any may."""
+        """Mask of the next token (`adjust_tables`), never empty; it allows an end token where the
+        output may end. Read-only. None = all tokens."""
         ...
 
     def accept(self, token: int) -> None:
-        """A token was said, no end token."""
+        """Append a sampled token, not an end token."""
         ...
 
     def lookahead(self, tokens: Sequence[int]) -> Sequence[array[int] | None]:
-        """As `allowed`, behind the first of these tokens, behind the first two, and so on, as far
-        as they may follow and nothing is forced between them. Nothing is said by that. May be fewer
-        than there could be, for who cannot know."""
+        """Masks after the first of these tokens, after the first two, and so on, while they are
+        allowed and nothing is forced between them. Does not change the state. May return fewer
+        masks."""
         ...
 
     def forced(self) -> Sequence[int]:
-        """Tokens that must follow, whatever the model would say; may be fewer than there are."""
+        """Tokens that must follow in any case; may return fewer than there are."""
         ...
 
 
 class Grammars(Protocol):
-    """Makes them, for one model's tokenizer. Thread-safe."""
+    """Opens grammars for one model's tokenizer. Thread-safe."""
 
     def check(self, structure: Structure) -> None:
-        """Raise InvalidRequestError or UnsupportedError, naming `structure.field`, if it cannot be
-        held to. Takes time."""
+        """Raise InvalidRequestError or UnsupportedError, naming `structure.field`, if the
+        constraint cannot be enforced. Slow."""
         ...
 
     def open(self, structure: Structure) -> Grammar:
-        """For one answer. Raises what `check` does; takes its time for what is new."""
+        """A grammar for one output. Raises what `check` raises; slow for new constraints."""
         ...

@@ -1,6 +1,5 @@
-"""Reasoning before an answer: free up to its last mark, at most a budget of tokens; what the answer
-must be holds behind it. A grammar round another (`grammar.py`), for any host: it needs no reader of
-grammars itself."""
+"""Reasoning grammar: free text up to the end marker of the reasoning, within a token budget; then
+the request's own grammar. It wraps a `Grammar` and needs no grammar backend itself."""
 
 from __future__ import annotations
 
@@ -13,28 +12,28 @@ from mlcc.engine.batch.adjust_tables import MASK_BITS
 from mlcc.engine.sampling.grammar import Grammar
 
 _TAIL = 16
-"""Tokens in which the last mark is looked for, where it is several."""
+"""Tokens searched for an end marker of several tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """How a model thinks, and for how long."""
+    """Reasoning of a model: its markers and its budget."""
 
     open: int
-    """The token with which it begins; -1 = its prompt has begun it."""
+    """The token that begins it; -1 = the prompt has begun it."""
     close: str
-    """What ends it, as text."""
+    """The end marker, as text."""
     close_id: int
-    """The one token of that; -1 = it is several."""
+    """The end marker if it is one token; -1 = several."""
     forced: tuple[int, ...]
-    """Tokens that are said for the model when the budget is spent; the mark is among them."""
+    """Tokens forced when the budget is spent, the end marker included."""
     budget: int | None = None
-    """Tokens; None = as many as it likes."""
+    """Tokens; None = unlimited."""
 
 
 class ReasoningGrammar:
-    """Of one answer. then: what holds behind the reasoning; None = nothing. decode: as a tokenizer
-    does. ends: tokens that end answers, and may not come within reasoning before `then`."""
+    """Grammar of one output. then: the grammar after the reasoning; None = none. decode: the
+    tokenizer's. ends: end tokens, which are not allowed within reasoning if `then` follows."""
 
     def __init__(
         self,
@@ -60,11 +59,11 @@ class ReasoningGrammar:
 
     @property
     def failed(self) -> bool:
-        """Whether a limit of the grammar behind was met."""
+        """Whether the grammar after the reasoning exceeded a limit."""
         return self._then is not None and self._then.failed
 
     def allowed(self) -> array[int] | None:
-        """The mask of the next token; None = any."""
+        """Mask of the next token; None = all."""
         if self._then is None:
             return None
         if self._inside:
@@ -76,7 +75,7 @@ class ReasoningGrammar:
         return mask
 
     def accept(self, token: int) -> None:
-        """A token was said."""
+        """Append a sampled token."""
         if self._before:
             self._before = False
             if token == self._reasoning.open:
@@ -92,7 +91,7 @@ class ReasoningGrammar:
             self._inside = False
 
     def lookahead(self, tokens: Sequence[int]) -> Sequence[array[int] | None]:
-        """The masks behind these tokens; those behind the reasoning are the next grammar's."""
+        """Masks after these tokens; those after the reasoning come from the next grammar."""
         ahead, masks = copy(self), list[array[int] | None]()
         for at, token in enumerate(tokens):
             if not ahead._inside and not (ahead._before and token == self._reasoning.open):
@@ -102,14 +101,14 @@ class ReasoningGrammar:
             mask = ahead.allowed()
             if mask is not None and not mask[token // MASK_BITS] & _bit(token):
                 break
-            ahead.accept(token)  # of the reasoning: the next grammar hears nothing
+            ahead.accept(token)  # reasoning does not reach the next grammar
             if ahead.forced():
                 break
             masks.append(ahead.allowed())
         return masks
 
     def forced(self) -> Sequence[int]:
-        """The end of the reasoning, where its budget is spent, or what the next grammar forces."""
+        """The end of the reasoning if its budget is spent, or what the next grammar forces."""
         if self._inside:
             budget = self._reasoning.budget
             return self._reasoning.forced if budget is not None and self._said >= budget else ()
@@ -117,6 +116,6 @@ class ReasoningGrammar:
 
 
 def _bit(token: int) -> int:
-    """Of a token in its word, as int32 has it."""
+    """A token's bit in its int32 word."""
     bit = 1 << token % MASK_BITS
     return bit - (1 << MASK_BITS) if token % MASK_BITS == MASK_BITS - 1 else bit

@@ -1,15 +1,14 @@
-"""How much of prompts a step computes while others decode, so that nobody who reads an answer waits
-for a stranger's prompt (stall-free batching: Sarathi-Serve, Agrawal et al., 2024).
+"""Budgets of a step: prompt tokens beside decoding sequences, logit rows, and adjustment words.
 
-It learns from how long steps took, which whoever drives the engine measured: what a step takes that
-only decodes, and what a token of a prompt adds, which grows with how much is before it: of a small
-model's prompt of 4,000 tokens the last ones take 8 times as long as the first. A step with both is
-to take SLOWER times the first. Where several short prompts wait they may add up to TOGETHER times
-as much: places that stay empty cost all more than that. Without measured times, and where nobody
-decodes, prompts take all that a step holds.
+`PrefillBudget` bounds how many prompt tokens a step computes while others decode, so that a long
+prompt does not stall running outputs (stall-free batching: Sarathi-Serve, Agrawal et al., 2024). It
+learns from measured step times: the time of a decode-only step, and the cost of a prompt token,
+which grows with its position (the last of 4,000 tokens of a small model cost 8 times as much as the
+first). A mixed step may take MAX_SLOWDOWN times a decode-only step. If several short prompts wait,
+they may together add SHORT_PROMPTS_FACTOR times as much: leaving batch slots empty costs more.
+Without measured times, and if nothing decodes, prompts take the whole step.
 
-What is left of the bounds of one step while it is being filled: tokens, logit rows, and words of
-what is done to logits. Not pages (`caches.py`), nor how long a step may take (`pace.py`).
+`StepBudget` is what is left of a step while it is filled. Pages are `cache_manager.py`'s.
 """
 
 from __future__ import annotations
@@ -22,87 +21,82 @@ from mlcc.engine.batch.adjust_tables import HISTORY
 from mlcc.engine.sequence import TokenSequence
 
 WORDS_OF_A_TOKEN = len(HISTORY)
-"""That a guess adds to the history of those behind it."""
+"""Words that a draft token adds to the history of each row after it."""
 
 
 @dataclass(slots=True)
 class StepBudget:
-    """Of one step."""
+    """What is left of one step."""
 
     tokens: int
-    """Beside one for each sequence that decodes."""
+    """Beside one for each decoding sequence."""
     rows: int
-    """Beside one for each sequence that runs."""
+    """Beside one for each running sequence."""
     adjust_words: int
-    """Of the lists of adjustments."""
+    """Words for lists of adjustments."""
 
-    def take(self, seq: TokenSequence, count: int) -> None:
-        """So many tokens of a prompt. Where its log-probabilities are told each has a row."""
+    def take_prefill(self, seq: TokenSequence, count: int) -> None:
+        """Take prompt tokens. With prompt log-probabilities each token has a row."""
         self.tokens -= count
         if seq.prompt_logprobs is not None and count:
             self.rows -= count - 1
 
-    def adjust(self, seq: TokenSequence) -> bool:
-        """Take room for what is done to its logits, if any is: the lists of a step have a bound,
-        within which each alone fits."""
+    def take_adjustments(self, seq: TokenSequence) -> bool:
+        """Reserve words for the logit adjustments of a sequence; False if they do not fit. Those of
+        one sequence always fit into an empty step."""
         if seq.logits_processor is None:
             return True
-        words = seq.logits_processor.most_words
+        words = seq.logits_processor.max_words
         if words > self.adjust_words:
             return False
         self.adjust_words -= words
         return True
 
     def fit_draft(self, seq: TokenSequence, draft: Sequence[int]) -> Sequence[int]:
-        """As many of some guesses as there is room for what is done to their logits, and as may
-        follow each other."""
+        """The draft tokens whose adjustments fit, and that the grammar allows."""
         if seq.logits_processor is None or not draft:
             return draft
-        fits = self.adjust_words // (
-            seq.logits_processor.most_words + len(draft) * WORDS_OF_A_TOKEN
-        )
+        fits = self.adjust_words // (seq.logits_processor.max_words + len(draft) * WORDS_OF_A_TOKEN)
         return draft[: seq.logits_processor.lookahead(draft[:fits])]
 
     def take_draft(self, seq: TokenSequence) -> None:
-        """Those of its `draft`."""
+        """Take the draft tokens of a sequence."""
         count = len(seq.draft)
         self.tokens -= count
         self.rows -= count
         if seq.logits_processor is not None:
-            self.adjust_words -= count * (
-                seq.logits_processor.most_words + count * WORDS_OF_A_TOKEN
-            )
+            self.adjust_words -= count * (seq.logits_processor.max_words + count * WORDS_OF_A_TOKEN)
 
 
-SLOWER = 1.6
-"""The longest of steps are to stay under twice the others: what is left is for what varies, and for
-steps that have got longer since the others were."""
-SHORT = 256
-"""Tokens of a prompt, at most, that is short."""
-TOGETHER = 3
-"""Times as much, at most, as one prompt may add where several short ones wait."""
-LEAST = 16
-"""Tokens of a short prompt in any step, fewer where they cost more: a batch is to fill up, and a
-few often take no longer than one."""
-LEAST_OF_LONG = 4
-"""The same of a longer one, which has many such steps: it is not to starve, and no more."""
-BREATH = 16
-"""After so many steps with prompts in a row comes one without: what decoding takes changes with who
-decodes."""
-SHORT_BREATH = 4
-"""The same once more or fewer sequences decode than when that was measured."""
-_SAMPLES = 5
-"""Of steps that only decode: their median counts, as machines have hiccups."""
-_NEW = 0.25
-"""Weight of what was measured last."""
-_MOST = 4.0
-"""Times what was expected, at most: more than that is a hiccup's."""
+MAX_SLOWDOWN = 1.6
+"""Target for mixed steps. The slowest must stay below 2: the margin covers variance, and growth of
+step times since the decode-only steps were measured."""
+SHORT_PROMPT = 256
+"""Most tokens of a short prompt."""
+SHORT_PROMPTS_FACTOR = 3
+"""Most time that several short prompts together may add, as a multiple of one prompt's."""
+MIN_SHORT_CHUNK = 16
+"""Tokens of a short prompt in any step, fewer where they cost more: batches should fill up, and a
+few tokens often take no longer than one."""
+MIN_LONG_CHUNK = 4
+"""The minimum for a longer prompt, which has many such steps: enough that it does not starve."""
+DECODE_ONLY_EVERY = 16
+"""After this many mixed steps in a row comes one that only decodes: the decode time changes with
+the batch."""
+DECODE_ONLY_SOON = 4
+"""The same if the number of decoding sequences has changed since the last measurement."""
+_DECODE_SAMPLES = 5
+"""Decode-only steps whose median counts: single measurements have outliers."""
+_LEARNING_RATE = 0.25
+"""Weight of the latest measurement."""
+_MAX_RATIO = 4.0
+"""Largest ratio of measured to expected time that is used; beyond it is an outlier."""
 _PROBE = 0.93
-"""A token is taken for so much cheaper after a step that took no longer than it was to: many at
-once may cost no more than a few, and who never asks for more never learns that."""
+"""Factor on the token cost after a step within its target: large chunks may be cheaper per token,
+which only a larger chunk can show."""
 
-Part = tuple[int, int]
-"""Tokens of one prompt in a step, and those before them."""
+PrefillChunk = tuple[int, int]
+"""Tokens of one prompt in a step, and the tokens before them."""
 
 
 class PrefillAllowance:
@@ -111,130 +105,133 @@ class PrefillAllowance:
     def __init__(
         self,
         tokens: int,
-        pace: PrefillBudget | None = None,
+        costs: PrefillBudget | None = None,
         seconds: float = 0.0,
         short_only: bool = False,
     ) -> None:
-        """pace: knows what tokens cost; None = it does not matter. short_only: what is left of a
-        prompt is `SHORT`, or it has to wait."""
-        self._tokens, self._pace, self._seconds = tokens, pace, seconds
-        self._fresh, self.short_only = True, short_only
+        """costs: knows token costs; None = unlimited. short_only: only prompts with at most
+        `SHORT_PROMPT` tokens left may run."""
+        self._tokens, self._costs, self._seconds = tokens, costs, seconds
+        self._empty, self.short_only = True, short_only
 
-    def tokens(self, past: int, left: int = 1) -> int:
-        """How many a prompt may have of which so many are computed, and so many left. The first of
-        a step always has some."""
-        if self.short_only and left > SHORT:
+    def tokens(self, past: int, remaining: int = 1) -> int:
+        """Tokens that a prompt may compute after `past` tokens, with `remaining` left. The first
+        prompt of a step always gets some."""
+        if self.short_only and remaining > SHORT_PROMPT:
             return 0
-        if self._pace is None or self._tokens <= 0:
+        if self._costs is None or self._tokens <= 0:
             return self._tokens
-        affordable = int(self._seconds / self._pace.price(past))
-        return min(self._tokens, max(affordable, _least(past, left) if self._fresh else 0))
+        affordable = int(self._seconds / self._costs.token_cost(past))
+        return min(self._tokens, max(affordable, _min_chunk(past, remaining) if self._empty else 0))
 
     def spend(self, count: int, past: int) -> None:
-        """So many are in the step."""
+        """Take tokens of the allowance."""
         if count:
-            self._fresh = False
+            self._empty = False
             self._tokens -= count
-            if self._pace is not None:
-                self._seconds -= count * self._pace.price(past)
+            if self._costs is not None:
+                self._seconds -= count * self._costs.token_cost(past)
 
 
 class PrefillBudget:
-    """Books of the steps in flight, and what they cost. Times are in any unit."""
+    """Learns step times, and gives each step its allowance. Times are in any unit."""
 
     def __init__(self) -> None:
-        self._flying: deque[tuple[int, Sequence[Part]]] = deque()
-        """Decoding sequences and prompts of each step planned and not committed."""
+        self._in_flight: deque[tuple[int, Sequence[PrefillChunk]]] = deque()
+        """Decoding sequences and prompt chunks of each step planned and not committed."""
         self._measured = False
-        self._decode: deque[float] = deque(maxlen=_SAMPLES)
-        """What steps took that only decoded, the last of them so many sequences as `_decoded`."""
+        self._decode: deque[float] = deque(maxlen=_DECODE_SAMPLES)
+        """Times of decode-only steps, with `_decoded` sequences."""
         self._decoded = 0
-        self._prices: dict[int, float] = {}
-        """What a token of a prompt adds to a step, by `_place`."""
+        self._costs: dict[int, float] = {}
+        """Time that a prompt token adds to a step, by `_bucket`."""
         self._mixed = 0
-        """Steps with both, in a row, up to the one planned last."""
-        self._short_turn = False
-        """Whether that is for short prompts alone."""
+        """Mixed steps in a row, up to the one planned last."""
+        self._short_only_step = False
+        """Whether that step takes short prompts only."""
 
-    def allow(self, decodes: int, most: int, short: int = 0) -> PrefillAllowance:
-        """For prompts in the next step, beside so many decoding sequences: `most` tokens, if that
-        is not too long. short: prompts that could be in it and are `SHORT`."""
-        self._short_turn = short > 0 and not self._short_turn
+    def allowance(self, decodes: int, most: int, short: int = 0) -> PrefillAllowance:
+        """The allowance of the next step: at most `most` tokens beside `decodes` decoding
+        sequences. short: number of short prompts that could run."""
+        self._short_only_step = short > 0 and not self._short_only_step
         if not decodes or not self._measured:
-            return PrefillAllowance(most, short_only=self._short_turn)
-        breath = BREATH if decodes == self._decoded else SHORT_BREATH
-        if not self._decode or self._mixed >= breath:
-            return PrefillAllowance(0)  # a step that only decodes tells what that takes
-        seconds = self._extra * min(max(short, 1), TOGETHER)
-        return PrefillAllowance(most, self, seconds, self._short_turn)
+            return PrefillAllowance(most, short_only=self._short_only_step)
+        interval = DECODE_ONLY_EVERY if decodes == self._decoded else DECODE_ONLY_SOON
+        if not self._decode or self._mixed >= interval:
+            return PrefillAllowance(0)  # measure a decode-only step
+        seconds = self._prefill_time * min(max(short, 1), SHORT_PROMPTS_FACTOR)
+        return PrefillAllowance(most, self, seconds, self._short_only_step)
 
-    def price(self, past: int) -> float:
-        """What a token adds to a step with so many of its prompt before it."""
-        place = _place(past)
-        if place not in self._prices:
-            known = [p for p in self._prices if p < place] or [*self._prices]
-            nearest = min(known, key=lambda p: abs(p - place), default=None)
-            return self._extra if nearest is None else self._prices[nearest]
-        return self._prices[place]
+    def token_cost(self, past: int) -> float:
+        """Time that a token adds to a step after `past` tokens of its prompt."""
+        bucket = _bucket(past)
+        if bucket not in self._costs:
+            known = [p for p in self._costs if p < bucket] or [*self._costs]
+            nearest = min(known, key=lambda p: abs(p - bucket), default=None)
+            return self._prefill_time if nearest is None else self._costs[nearest]
+        return self._costs[bucket]
 
-    def planned(self, decodes: int, prompts: Sequence[Part]) -> None:
-        """A step goes to the device."""
+    def step_planned(self, decodes: int, prompts: Sequence[PrefillChunk]) -> None:
+        """A step is submitted."""
         self._mixed = self._mixed + 1 if decodes and prompts else 0
-        self._flying.append((decodes, prompts))
+        self._in_flight.append((decodes, prompts))
 
-    def took(self, seconds: float | None) -> None:
-        """The oldest step in flight is done. None = nobody measured."""
-        decodes, prompts = self._flying.popleft()
+    def observe(self, seconds: float | None) -> None:
+        """The oldest step in flight is done. seconds: None = not measured."""
+        decodes, prompts = self._in_flight.popleft()
         if seconds is None or seconds <= 0:
             return
         self._measured = True
         if not prompts:
-            self._took_decoding(decodes, seconds)
+            self._observe_decode(decodes, seconds)
         elif decodes and self._decode:
-            self._took_both(prompts, seconds)
-        else:  # better than nothing: in many at once a token takes less
-            price = seconds / sum(count for count, _ in prompts)
+            self._observe_mixed(prompts, seconds)
+        else:  # a first estimate: in a large chunk a token costs less
+            token_cost = seconds / sum(count for count, _ in prompts)
             for _, past in prompts:
-                self._prices.setdefault(_place(past), price)
+                self._costs.setdefault(_bucket(past), token_cost)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """No step is in flight any more."""
-        self._flying.clear()
+        self._in_flight.clear()
 
     @property
-    def _extra(self) -> float:
-        """What prompts may add to a step."""
-        return (SLOWER - 1) * median(self._decode)
+    def _prefill_time(self) -> float:
+        """Time that prompts may add to a step."""
+        return (MAX_SLOWDOWN - 1) * median(self._decode)
 
-    def _took_decoding(self, decodes: int, seconds: float) -> None:
+    def _observe_decode(self, decodes: int, seconds: float) -> None:
         if decodes != self._decoded:
             self._decode.clear()
             self._decoded = decodes
         self._decode.append(seconds)
 
-    def _took_both(self, prompts: Sequence[Part], seconds: float) -> None:
-        """All prices of the step are wrong by the same factor, as far as can be known."""
-        expected = sum(count * self.price(past) for count, past in prompts)
-        more = seconds - median(self._decode)
-        factor = min(max(more / expected, 1 / _MOST), _MOST)
-        change = 1 + _NEW * (factor - 1)
-        if more <= self._extra:
+    def _observe_mixed(self, prompts: Sequence[PrefillChunk], seconds: float) -> None:
+        """Scale the costs of all chunks of a step by one factor: more cannot be known."""
+        expected = sum(count * self.token_cost(past) for count, past in prompts)
+        extra = seconds - median(self._decode)
+        factor = min(max(extra / expected, 1 / _MAX_RATIO), _MAX_RATIO)
+        change = 1 + _LEARNING_RATE * (factor - 1)
+        if extra <= self._prefill_time:
             change = min(change, _PROBE)
-        for place, price in {_place(past): self.price(past) for _, past in prompts}.items():
-            self._prices[place] = price * change
+        for bucket, token_cost in {
+            _bucket(past): self.token_cost(past) for _, past in prompts
+        }.items():
+            self._costs[bucket] = token_cost * change
 
 
-def _least(past: int, left: int) -> int:
-    """Tokens that the first prompt of a step has in any case."""
-    return max((LEAST if left <= SHORT else LEAST_OF_LONG) >> _place(past), 1)
+def _min_chunk(past: int, remaining: int) -> int:
+    """Tokens that the first prompt of a step gets in any case."""
+    return max(
+        (MIN_SHORT_CHUNK if remaining <= SHORT_PROMPT else MIN_LONG_CHUNK) >> _bucket(past), 1
+    )
 
 
-def _place(past: int) -> int:
-    """Tokens with so many before them cost about the same: within twice as many, from 256 on."""
+def _bucket(past: int) -> int:
+    """Positions that cost about the same: powers of two from 256 on."""
     return (past >> 8).bit_length()
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle one; of the two in the middle the larger. (`statistics` wants `decimal`, which
-    Pyodide does not have.)"""
+    """The middle value; the larger of two. (`statistics` needs `decimal`, which Pyodide lacks.)"""
     return sorted(values)[len(values) // 2]

@@ -1,4 +1,4 @@
-"""Steps of sequences that no scheduler runs: for evaluation, profiles, benchmarks and tests."""
+"""Steps without a scheduler: for evaluation, profiles, benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mlcc.engine.kv_cache.cache_manager import CacheManager
 
 
 class ManualSteps:
-    """`count` sequences, none of which ever gives way; whoever uses it keeps to the capacity."""
+    """`count` sequences, none of which is preempted. The caller keeps to the capacity."""
 
     def __init__(self, capacity: Capacity, count: int = 1) -> None:
         self.capacity = capacity
@@ -20,7 +20,7 @@ class ManualSteps:
         self._caches = [self.pools.empty() for _ in range(count)]
 
     def skip(self, tokens: int) -> None:
-        """Pretend that so many tokens of each sequence were computed: for timing alone."""
+        """Count tokens of each sequence as computed: for timing only."""
         self.lengths = [length + tokens for length in self.lengths]
 
     def step(
@@ -30,8 +30,8 @@ class ManualSteps:
         every_row: bool = False,
         top_logprobs: int = 0,
     ) -> Batch:
-        """A greedy step that adds these tokens to the sequences named, with the logits behind the
-        last token of each, or behind all of them."""
+        """A greedy step that adds these tokens to the given sequences, with logits after the last
+        token of each, or after every token."""
         held = [self._room(s, len(ids)) for s, ids in tokens.items()]
         writer = BatchWriter(self.capacity.layout)
         for (s, ids), caches in zip(tokens.items(), held, strict=True):

@@ -1,11 +1,9 @@
-"""From scheduled chunks to the tables of a Batch. Decides nothing, see `scheduler.py`.
+"""Packing: writes scheduled chunks into the tables of a Batch. It decides nothing (`scheduler.py`).
 
-The next step of sequences that all decode, made out of the one before: each is a token further.
-
-Most steps of a busy server are such: nobody has come or gone since the last, and of its tables a
-few columns differ. Those are rewritten here, each as a whole, in an image of the step, and nothing
-else is decided or computed again. Whatever is not plain decoding, and the step after any change of
-who runs, are `scheduler.py`'s and `packing.py`'s, which would plan just the same step.
+`DecodeStep` is the fast path for steady-state decode: it patches the previous step instead of
+replanning. Most steps of a busy server only decode, with the same sequences as the step before, so
+only a few columns change. Any other step, and the first after a change of the running sequences, is
+planned by the scheduler, which would make the same step.
 """
 
 from __future__ import annotations
@@ -30,11 +28,11 @@ from mlcc.engine.spec_decode.speculator import DecodeStats
 
 
 class Row(NamedTuple):
-    """Whose logits they are, and which token of its prompt is told; -1 = one is sampled. draft:
-    guesses that the step computes, each of which has a row behind this one."""
+    """A logit row of a step. prompt_index: the prompt token whose log-probability it reports; -1 =
+    a token is sampled. draft: draft tokens, each with a row after this one."""
 
     seq: TokenSequence
-    told: int = -1
+    prompt_index: int = -1
     draft: tuple[int, ...] = ()
 
     @property
@@ -48,17 +46,17 @@ class Step(NamedTuple):
 
     rows: list[Row]
     tokens: int
-    """That it computes, guesses among them, if none is of a prompt; 0 = some are."""
+    """Tokens that it computes, draft tokens included; 0 = some are prompt tokens."""
     decodes: int = 0
-    """Sequences that decode, those among them that wait for their token in flight."""
+    """Decoding sequences, including those that wait for their token in flight."""
     waited: bool = False
-    """Whether there are such."""
+    """Whether any sequence waits."""
 
     @property
-    def decoded(self) -> DecodeStats:
-        """What guessing is told of it."""
-        guesses = sum(len(row.draft) for row in self.rows)
-        return DecodeStats(self.tokens, self.decodes, len(self.rows), guesses, self.waited)
+    def decode_stats(self) -> DecodeStats:
+        """What the speculator learns from."""
+        drafted = sum(len(row.draft) for row in self.rows)
+        return DecodeStats(self.tokens, self.decodes, len(self.rows), drafted, self.waited)
 
     @property
     def width(self) -> int:
@@ -67,16 +65,16 @@ class Step(NamedTuple):
 
 
 class AdjustedSequence(NamedTuple):
-    """A row whose logits are changed."""
+    """A row whose logits are adjusted."""
 
     logits_processor: LogitsProcessor
     row: int
-    said: int
-    """Tokens of the answer before it."""
+    output_index: int
+    """Output tokens before it."""
     in_flight: int
-    """The row of the previous step that samples the last of them, -1 = all are known."""
+    """Row of the previous step that samples the last of them; -1 = all are known."""
     draft: tuple[int, ...] = ()
-    """Guesses that are taken for said before it, and counted in `said`."""
+    """Draft tokens before it, counted in `output_index`."""
 
 
 def pack(
@@ -86,10 +84,10 @@ def pack(
     pools: CacheManager,
     into: memoryview | None,
 ) -> tuple[Batch, list[Row], list[AdjustedSequence]]:
-    """The batch of `step`, what its logit rows are, and those rows that are adjusted; marks
-    the tokens as computed.
+    """The batch of `step`, its logit rows, and the rows with adjustments. Marks the tokens as
+    computed.
 
-    Single tokens come first, so that a device may treat decoding and prefill apart.
+    Single tokens come first, so that a device can treat decode and prefill apart.
     """
     writer = BatchWriter(layout, into)
     has_states = any(not group.has_pages for group in layout.groups)
@@ -97,20 +95,20 @@ def pack(
     adjusted: list[AdjustedSequence] = []
     for copy in pools.copies:
         writer.copy(*copy)
-    pools.copied()
+    pools.clear_copies()
     for seq, count in sorted(chunks, key=_is_prefill):
         ids = _tokens(seq, count)
         first = writer.sequence(ids, seq.computed, seq.caches, seq.adapter_use)
         if has_states and not seq.draft:
             pools.advance(seq.caches)
         if seq.prompt_logprobs is not None:
-            rows += _tell_prompt(writer, seq, first, count)
+            rows += _prompt_rows(writer, seq, first, count)
         seq.computed += count
         if seq.remaining == 0 or seq.draft:
-            flying = seq.sampled_row if seq.pending else -1
+            in_flight = seq.sampled_row if seq.pending else -1
             seq.sampled_step = step
             last = first + count - 1 - len(seq.draft)
-            seq.sampled_row = _sample(writer, seq, last, 0, flying, adjusted)
+            seq.sampled_row = _sample(writer, seq, last, 0, in_flight, adjusted)
             for guess in range(1, len(seq.draft) + 1):
                 _sample(writer, seq, last + guess, guess, -1, adjusted)
             seq.pending += 1 + len(seq.draft)
@@ -122,35 +120,38 @@ def _sample(
     writer: BatchWriter,
     seq: TokenSequence,
     token: int,
-    guesses: int,
-    flying: int,
+    drafted: int,
+    in_flight: int,
     adjusted: list[AdjustedSequence],
 ) -> int:
-    """A row for the token that follows number `token` of the step, behind so many guesses; returns
-    its index. flying: the row of the step before that samples that token, -1 = it is known."""
-    position = seq.planned + guesses
+    """Add a row that samples after token number `token` of the step, `drafted` draft tokens into
+    the draft. in_flight: row of the previous step that samples that token; -1 = it is known.
+    Returns the row."""
+    position = seq.planned + drafted
     sampling = seq.request.sampling
     filters = seq.filter_state.filters(position) if seq.filter_state else NO_FILTERS
     draw, top = uniform(seq.stream, position), sampling.logprobs or 0
     row = writer.row(token, sampling, draw, top, filters=filters)
-    if seq.logits_processor and seq.logits_processor.acts(said := position - seq.prompt_tokens):
-        draft = seq.draft[:guesses]
-        adjusted.append(AdjustedSequence(seq.logits_processor, row, said, flying, draft))
+    if seq.logits_processor and seq.logits_processor.applies_to(
+        output_index := position - seq.prompt_tokens
+    ):
+        draft = seq.draft[:drafted]
+        adjusted.append(AdjustedSequence(seq.logits_processor, row, output_index, in_flight, draft))
     return row
 
 
 def adjust(
     adjusted: Sequence[AdjustedSequence], layout: AdjustLayout, into: memoryview | None
 ) -> Adjustments:
-    """What is done to the logits of a step that was packed just now."""
+    """The logit adjustments of the step packed last."""
     writer = AdjustmentWriter(layout, into)
-    for logits_processor, row, said, in_flight, draft in adjusted:
-        logits_processor.write(writer, row, said, in_flight, draft)
+    for logits_processor, row, output_index, in_flight, draft in adjusted:
+        logits_processor.write(writer, row, output_index, in_flight, draft)
     return writer.finish()
 
 
-def _tell_prompt(writer: BatchWriter, seq: TokenSequence, first: int, count: int) -> Iterator[Row]:
-    """A row for each token of the prompt that follows one of a chunk."""
+def _prompt_rows(writer: BatchWriter, seq: TokenSequence, first: int, count: int) -> Iterator[Row]:
+    """A row for each prompt token that follows a token of the chunk."""
     top = seq.request.sampling.logprobs or 0
     for at in range(seq.computed + 1, min(seq.computed + count + 1, seq.prompt_tokens)):
         token = first + at - seq.computed - 1
@@ -172,7 +173,7 @@ def _tokens(seq: TokenSequence, count: int) -> Sequence[int]:
 
 
 class DecodeStep:
-    """Steps of the same sequences. Good as long as the scheduler has made no changes since."""
+    """Steps of the same decoding sequences. Valid while the scheduler's `changes` stay the same."""
 
     def __init__(
         self,
@@ -182,7 +183,7 @@ class DecodeStep:
         pools: CacheManager,
         changes: int,
     ) -> None:
-        """Go on behind a batch of which `may_follow` is true. changes: the scheduler's."""
+        """Continue after a batch for which `may_follow` is true. changes: the scheduler's."""
         self.chunks, self.rows, self.changes = chunks, rows, changes
         self.sequences = [row.seq for row in rows]
         self._layout, self._pools = batch.layout, pools
@@ -191,32 +192,32 @@ class DecodeStep:
         self._image[:used] = batch.words[:used]
         self._left = min(seq.limit - seq.planned for seq in self.sequences)
         self._positions = int32([seq.computed for seq in self.sequences])
-        """Of the tokens of the next step."""
+        """Positions of the next step's tokens."""
         streams = [seq.stream for seq in self.sequences]
         self._draws = Draws(streams, [position + 1 for position in self._positions])
         self._in_flight = int32(range(-1, -1 - len(rows), -1))
         self._steps = 0
-        self._turns: defaultdict[int, list[int]] = defaultdict(list)
-        """Which sequences begin a page, or leave one behind, in which step."""
+        self._page_turns: defaultdict[int, list[int]] = defaultdict(list)
+        """Step -> sequences that begin a page, or slide past one, in it."""
         for s in range(len(rows)):
-            self._note_turn(s, 0)
+            self._schedule_page_turn(s, 0)
         self._slots = [
             int32([_slot(seq, g, group, seq.computed) for seq in self.sequences])
             for g, group in self._paged
         ]
-        self._settle()
+        self._clear_first_step()
 
     @staticmethod
     def may_follow(chunks: Sequence[Chunk], rows: Sequence[Row]) -> bool:
-        """Whether a step only decodes, and nothing but the last token decides on the next; not
-        where the prefix cache took a state, which the next step reads elsewhere than it writes."""
+        """Whether a step only decodes and the next token depends on nothing but the last. False if
+        the prefix cache took a state: the next step then reads another slot than it writes."""
         return len(rows) == len(chunks) and all(
-            n == 1 and seq.is_plain and _reads_what_it_writes(seq) for seq, n in chunks
+            n == 1 and seq.is_plain and _state_in_place(seq) for seq, n in chunks
         )
 
     def step(self, number: int, into: memoryview | None) -> Batch | None:
-        """The next one, and marks its tokens as computed; None = the scheduler must decide, for a
-        sequence is at its end or finds no page."""
+        """The next step, whose tokens are marked as computed. None if the scheduler must decide: a
+        sequence is at its limit, or no page is free."""
         if not self._left or not self._turn_pages():
             return None
         seqs, layout, tokens = self.sequences, self._layout, self._layout.tokens
@@ -235,14 +236,14 @@ class DecodeStep:
             seq.sampled_step = number
         self._left -= 1
         self._steps += 1
-        return Batch(layout, self._copied(into))
+        return Batch(layout, self._copy_used(into))
 
     @property
     def _paged(self) -> list[tuple[int, CacheGroup]]:
         return [(g, group) for g, group in enumerate(self._layout.groups) if group.has_pages]
 
-    def _settle(self) -> None:
-        """What only the first of these steps had: copies, and states that it read elsewhere."""
+    def _clear_first_step(self) -> None:
+        """Clear what only the first step had: copies, and states read from another slot."""
         layout = self._layout
         self._image[layout.header.at("copies")] = 0
         for g, group in enumerate(layout.groups):
@@ -251,22 +252,22 @@ class DecodeStep:
                 self._write(layout.sequences, f"slot_in.{g}", slots)
 
     def _turn_pages(self) -> bool:
-        """Give pages to who begins one, and take those that nothing sees any more; False = there
-        was none left."""
-        turning = self._turns.pop(self._steps, ())
+        """Allocate pages for sequences that begin one and free those outside the window; False if
+        none is free."""
+        turning = self._page_turns.pop(self._steps, ())
         for s in turning:
             seq = self.sequences[s]
             if not self._pools.claim(seq.caches, seq.computed, 1):
                 return False
             for (g, group), slots in zip(self._paged, self._slots, strict=True):
                 slots[s] = _slot(seq, g, group, seq.computed)
-            self._note_turn(s, 1)
+            self._schedule_page_turn(s, 1)
         if turning:
             self._write_lists()
         return True
 
-    def _note_turn(self, s: int, ahead: int) -> None:
-        """The next one of a sequence, if its next token is so many steps ahead."""
+    def _schedule_page_turn(self, s: int, ahead: int) -> None:
+        """Schedule the next page turn of a sequence whose next token is `ahead` steps away."""
         seq = self.sequences[s]
         position = seq.computed + ahead
         turns = []
@@ -276,10 +277,10 @@ class DecodeStep:
                 slides = (_pages(seq, g).first + 1) * group.page_size + group.window - 1
                 turns.append(max(position, slides))
         if turns:
-            self._turns[self._steps + min(turns) - seq.computed].append(s)
+            self._page_turns[self._steps + min(turns) - seq.computed].append(s)
 
     def _write_lists(self) -> None:
-        """The page lists, and where each sequence's begins."""
+        """Write the page lists, and where each sequence's begins."""
         layout, at = self._layout, self._layout.pages.offset
         for g, group in self._paged:
             ids, begins = int32(), int32([0])
@@ -295,12 +296,12 @@ class DecodeStep:
             at += len(ids)
 
     def _write(self, table: Table, column: str, values: array[int] | memoryview) -> None:
-        """A column, as far as values go."""
+        """Write a column, one entry per value."""
         first = table.at(column)
         self._image[first : first + table.width * len(values) : table.width] = memoryview(values)
 
-    def _copied(self, into: memoryview | None) -> memoryview:
-        """The words in use."""
+    def _copy_used(self, into: memoryview | None) -> memoryview:
+        """A copy of the words in use."""
         layout, image = self._layout, self._image
         words = new_words(layout) if into is None else into
         tokens, end = layout.tokens, Batch(layout, image).used_words
@@ -310,7 +311,7 @@ class DecodeStep:
         return words
 
 
-def _reads_what_it_writes(seq: TokenSequence) -> bool:
+def _state_in_place(seq: TokenSequence) -> bool:
     return all(isinstance(c, PageList) or c.read == c.write for c in seq.caches)
 
 
@@ -331,7 +332,7 @@ def _state(seq: TokenSequence, group: int) -> StateSlot:
 
 
 def _slot(seq: TokenSequence, g: int, group: CacheGroup, position: int) -> int:
-    """Where the token at a position goes; -1 if the page is still to be given."""
+    """Slot of the token at a position; -1 if its page is not allocated yet."""
     number, offset = divmod(position, group.page_size)
     pages = _pages(seq, g)
     at = number - pages.first

@@ -1,23 +1,17 @@
-"""Which sequences run in the next step, and how many tokens of each.
+"""The scheduler: which sequences run in the next step, and how many tokens of each.
 
 Iteration-level scheduling (Orca, Yu et al., 2022) over paged memory with preemption by
 recomputation (vLLM, Kwon et al., 2023) and chunked prefill (Sarathi-Serve, Agrawal et al., 2024).
-It builds no arrays (`packing.py`), reads no results (`engine.py`).
+It builds no tables (`packing.py`) and reads no results (`output_processor.py`).
 
-Who is let in next, and the rank of each, is said by `queue.py`. Among those that run, pages go by
-rank: the first can always take them from the last, a rank never changes, and so nothing runs
-forever. Within the token budget of a step decoding sequences come before prompts.
+`waiting_queue.py` orders admission and gives each sequence its rank. Pages go by rank among running
+sequences: a sequence can always take pages from the last one, a rank never changes, and so every
+sequence finishes. Within the token budget of a step, decoding sequences come before prompts.
 
-What sequences find of their prompts, computed by others, and what is kept of theirs.
-
-The cache itself, a tree over pages, is `prefix.py`; here is who shares with whom, and when what was
-computed is told to it.
-
-Guesses in a step: a place for them behind the tokens that are known, and what becomes of pages
-and states once it is known which were right.
-
-They get what all else leaves of a step, and of the pages: whoever waits is not to wait longer, and
-nobody gives way, for something that may be wrong. What is guessed is `guesses.py`'s.
+`PrefixReuse` decides which sequences share cached prefixes, and when computed blocks enter the
+prefix cache (`radix_tree.py`). `DraftPlanner` adds draft tokens to a step and rolls back pages and
+states of rejected ones. Draft tokens get only what everything else leaves of a step and of the
+pages: they may be wrong, so no request waits or is preempted for them.
 """
 
 from __future__ import annotations
@@ -32,91 +26,99 @@ from mlcc.engine.batch.batch import Capacity, StateSlot
 from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.kv_cache.radix_tree import Hit
 from mlcc.engine.lora import Adapter, AdapterSlots
-from mlcc.engine.scheduler.budgets import SHORT, PrefillAllowance, PrefillBudget, StepBudget
+from mlcc.engine.scheduler.budgets import SHORT_PROMPT, PrefillAllowance, PrefillBudget, StepBudget
 from mlcc.engine.scheduler.waiting_queue import WaitingQueue
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.speculator import Speculator
 
 
 class DraftPlanner:
-    """Of one scheduler. speculator: None = nothing is guessed."""
+    """Draft tokens in the steps of one scheduler. speculator: None = no speculation."""
 
     def __init__(self, pools: CacheManager, speculator: Speculator | None) -> None:
         self._pools, self._speculator = pools, speculator
         self.waited = False
-        """Whether a sequence is not in the step that is planned, as guesses may follow its token in
+        """Whether a sequence was left out of the step being planned, to draft after its token in
         flight."""
 
-    def begin(self, decodes: int) -> None:
-        """A step is planned in which so many sequences decode."""
+    def begin_step(self, decodes: int) -> None:
+        """Begin a step with this many decoding sequences."""
         self.waited = False
         if self._speculator is not None:
-            self._speculator.begin(decodes)
+            self._speculator.begin_step(decodes)
 
-    def waits(self, seq: TokenSequence) -> bool:
-        """Whether its token in flight is waited for, as guesses may follow that."""
-        waits = bool(seq.pending) and seq.draft_state is not None and seq.draft_state.holds()
+    def must_wait(self, seq: TokenSequence) -> bool:
+        """Whether to wait for the sequence's token in flight, because tokens may be drafted after
+        it."""
+        waits = bool(seq.pending) and seq.draft_state is not None and seq.draft_state.should_wait()
         self.waited |= waits
         return waits
 
-    def wants(self, seqs: Sequence[TokenSequence]) -> bool:
-        """Whether the next step of sequences that all decode may be another than plain decoding."""
+    def may_draft(self, seqs: Sequence[TokenSequence]) -> bool:
+        """Whether the next step of these decoding sequences may have draft tokens."""
         if self._speculator is None:
             return False
-        self.begin(len(seqs))
-        if self._speculator.resting:
+        self.begin_step(len(seqs))
+        if self._speculator.paused:
             return False
-        return any(s.draft_state is not None and s.draft_state.wants(bool(s.pending)) for s in seqs)
+        return any(
+            s.draft_state is not None and s.draft_state.may_draft(bool(s.pending)) for s in seqs
+        )
 
-    def reads(self, seq: TokenSequence) -> bool:
-        """Whether what is next of it is of a prompt, or is computed again after it gave way; what
-        follows guesses that were wrong in a model with states is neither."""
+    def is_prefill(self, seq: TokenSequence) -> bool:
+        """Whether the sequence's next tokens are prompt, or recomputed after preemption. Tokens
+        recomputed after a rejected draft, in a model with states, are neither."""
         follows = 0
-        if self._speculator is not None and seq.draft_state is not None and _said(seq):
-            follows = self._speculator.longest
+        if self._speculator is not None and seq.draft_state is not None and _output_tokens(seq):
+            follows = self._speculator.max_draft
         return seq.remaining > 1 + follows
 
-    def extend(
-        self, chunks: Sequence[tuple[TokenSequence, int]], room: StepBudget
+    def add_drafts(
+        self, chunks: Sequence[tuple[TokenSequence, int]], budget: StepBudget
     ) -> list[tuple[TokenSequence, int]]:
-        """The chunks of a step, and behind those at whose end a token is sampled their guesses."""
-        return [(seq, count + self._guess(seq, count, room)) for seq, count in chunks]
+        """Append draft tokens to the chunks that end with a sampled token."""
+        return [(seq, count + self._draft(seq, count, budget)) for seq, count in chunks]
 
-    def _guess(self, seq: TokenSequence, count: int, room: StepBudget) -> int:
-        """How many."""
-        if seq.draft_state is None or seq.pending or count != seq.remaining or not _said(seq):
+    def _draft(self, seq: TokenSequence, count: int, budget: StepBudget) -> int:
+        """Number of draft tokens added to a sequence."""
+        if (
+            seq.draft_state is None
+            or seq.pending
+            or count != seq.remaining
+            or not _output_tokens(seq)
+        ):
             return 0
-        most = min(seq.limit - len(seq.tokens) - 1, room.rows, room.tokens)
-        draft = room.fit_draft(seq, seq.draft_state.propose(most))
+        most = min(seq.limit - len(seq.tokens) - 1, budget.rows, budget.tokens)
+        draft = budget.fit_draft(seq, seq.draft_state.propose(most))
         if not draft or not self._pools.fork(seq.caches):
             return 0
-        fits = self._pools.claim(seq.caches, seq.computed, count + len(draft))
-        seq.draft, seq.before = tuple(draft[: fits - count]), seq.computed
-        room.take_draft(seq)
+        granted = self._pools.claim(seq.caches, seq.computed, count + len(draft))
+        seq.draft, seq.computed_before_draft = tuple(draft[: granted - count]), seq.computed
+        budget.take_draft(seq)
         return len(seq.draft)
 
-    def settle(self, seq: TokenSequence, right: int) -> None:
-        """The step with its guesses is done, and it goes on; so many of them were right. What was
-        computed of the others is given back: pages, and of states the whole step."""
-        if not seq.draft:  # it gave way meanwhile
+    def settle(self, seq: TokenSequence, accepted: int) -> None:
+        """Verification is done and the sequence continues. Frees what rejected tokens used: pages,
+        and for states the whole step."""
+        if not seq.draft:  # preempted meanwhile
             return
-        if right == len(seq.draft):
+        if accepted == len(seq.draft):
             self._pools.advance(seq.caches)
         elif self._pools.tree.has_states:
-            seq.computed = seq.before
+            seq.computed = seq.computed_before_draft
         seq.draft = ()
         self._pools.trim(seq.caches, seq.computed)
 
 
-def _said(seq: TokenSequence) -> int:
-    """Known tokens of its answer."""
+def _output_tokens(seq: TokenSequence) -> int:
+    """Known output tokens."""
     return len(seq.tokens) - seq.prompt_tokens
 
 
 class PrefixReuse:
-    """Of one engine. `prefix_cache` False = only a family shares what was computed of its prompt.
+    """Sharing of cached prefixes. prefix_cache: False = only sampling groups share their prompt.
 
-    cached_tokens: tokens of prompts that were not computed, as they were there.
+    cached_tokens: prompt tokens found in the prefix cache instead of being computed.
     """
 
     def __init__(self, pools: CacheManager, prefix_cache: bool) -> None:
@@ -125,48 +127,48 @@ class PrefixReuse:
         self._prefix_cache = prefix_cache
 
     def find(self, seq: TokenSequence) -> Hit | None:
-        """What of its prompt is there."""
+        """The cached prefix of a sequence."""
         scope = self.scope(seq)
         whole = scope is None or seq.prompt_logprobs is not None
         return None if whole else self._pools.find(scope, seq.tokens)
 
     def uncached(self, seq: TokenSequence) -> int:
-        """Tokens that a waiting sequence is to compute: the rest was there when this was first
-        asked, if it is long."""
+        """Tokens that a waiting sequence has to compute. Only long prompts are looked up, and only
+        once."""
         if seq.uncached < 0:
-            hit = self.find(seq) if seq.remaining > SHORT else None
+            hit = self.find(seq) if seq.remaining > SHORT_PROMPT else None
             seq.uncached = seq.remaining - (0 if hit is None else hit.tokens)
         return seq.uncached
 
     def take(self, seq: TokenSequence, hit: Hit | None) -> None:
-        """It starts with what is there."""
+        """Start a sequence with its cached prefix."""
         if hit is not None:
             self._pools.take(seq.caches, hit)
             seq.computed = hit.tokens
-            if seq.cached is None:  # what was preempted has been counted
+            if seq.cached is None:  # not counted before a preemption
                 seq.cached = min(seq.computed, seq.prompt_tokens)
                 self.cached_tokens += seq.cached
 
-    def planned(self, chunks: Iterable[tuple[TokenSequence, int]]) -> None:
-        """The prompts of a step that is planned may be shared from the next step on: to the last
-        token with the rest of a family."""
+    def step_planned(self, chunks: Iterable[tuple[TokenSequence, int]]) -> None:
+        """Store the prompts of a planned step, which later steps may share: whole blocks, and for a
+        sampling group the prompt to its last token."""
         for seq, count in chunks:
             group = seq.sampling_group
             if group is not None and not group.computed and seq.computed >= seq.prompt_tokens:
                 group.computed = True
-                self.keep(seq, ended=len(group.members) > 1)
+                self.store(seq, ended=len(group.members) > 1)
             elif not seq.draft and (count > 1 or seq.computed <= seq.prompt_tokens):
                 block = self._pools.tree.block
                 if (seq.computed - count) // block < seq.computed // block:
-                    self.keep(seq, ended=False)
+                    self.store(seq, ended=False)
 
-    def keep(self, seq: TokenSequence, ended: bool) -> None:
-        """What is computed of it is found from now on."""
+    def store(self, seq: TokenSequence, ended: bool) -> None:
+        """Store the computed tokens of a sequence in the prefix cache."""
         if (scope := self.scope(seq)) is not None:
-            self._pools.remember(scope, seq.tokens[: seq.computed], seq.caches, ended)
+            self._pools.insert(scope, seq.tokens[: seq.computed], seq.caches, ended)
 
     def scope(self, seq: TokenSequence) -> Hashable | None:
-        """Who finds what was computed for it; None = nobody."""
+        """Scope in which the sequence's prefixes are shared; None = not shared."""
         if self._prefix_cache:
             return seq.scope
         group = seq.request.sampling_group
@@ -174,7 +176,7 @@ class PrefixReuse:
 
 
 Chunk = tuple[TokenSequence, int]
-"""A sequence and how many of its next tokens to compute, its guesses among them."""
+"""A sequence and the number of its next tokens to compute, draft tokens included."""
 
 
 class Scheduler:
@@ -184,39 +186,40 @@ class Scheduler:
         self,
         capacity: Capacity,
         pools: CacheManager,
-        pace: PrefillBudget,
+        prefill_budget: PrefillBudget,
         prefix_cache: bool = True,
         speculator: Speculator | None = None,
         adapters: AdapterSlots | None = None,
     ) -> None:
         self.waiting = WaitingQueue()
         self.running: list[TokenSequence] = []
-        """By rank, the best first."""
+        """In order of rank, the highest priority first."""
         self.changes = 0
-        """How often somebody came or went."""
+        """Number of times a sequence was added or removed."""
         self.preemptions = 0
         self._capacity = capacity
         self._pools = pools
-        self._pace = pace
+        self._prefill_budget = prefill_budget
         self.prefix_reuse = PrefixReuse(pools, prefix_cache)
         self._adapters = adapters or AdapterSlots(0)
         self.draft_planner = DraftPlanner(pools, speculator)
-        """Puts guesses into its steps."""
-        self.decodes = False
-        """Whether the step planned last has nothing of prompts."""
-        self.decoding = 0
-        """How many sequences decode when it was planned, in it or waited for."""
+        """Adds draft tokens to steps."""
+        self.decode_only = False
+        """Whether the step planned last has no prompt tokens."""
+        self.num_decoding = 0
+        """Decoding sequences when it was planned, in the step or waited for."""
         self._paged = [group.has_pages for group in pools.groups]
         adjusted = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._most_adjust_words = adjusted.words - adjusted.rows.end
-        self._room = StepBudget(0, 0, 0)
-        """Of this step."""
+        self._step_budget = StepBudget(0, 0, 0)
+        """Of the step being planned."""
         # With no more sequences than tokens and rows in a step, each can move in every step.
         self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
 
     @property
     def is_settled(self) -> bool:
-        """Whether who runs stays the same until somebody comes or goes, or a page is wanting."""
+        """Whether the set of running sequences stays the same until one is added or removed, or
+        pages run out."""
         return not self.waiting or len(self.running) >= self._max_running
 
     def add(self, seq: TokenSequence) -> None:
@@ -225,17 +228,18 @@ class Scheduler:
 
     @property
     def adapters(self) -> set[Adapter]:
-        """Those that stay in their slots now: of who runs, or has a step in flight."""
+        """Adapters that stay in their slots now: of running sequences, and of those with a step in
+        flight."""
         waiting = (seq for seq in self.waiting if seq.pending)
         return {s.adapter for s in (*self.running, *waiting) if s.adapter is not None}
 
     @property
     def has_slot(self) -> bool:
-        """Whether one sequence more may run."""
+        """Whether one more sequence may run."""
         return len(self.running) < self._max_running
 
     def add_running(self, seq: TokenSequence, computed: int) -> None:
-        """A sequence that holds what was computed of it elsewhere."""
+        """Add a sequence whose pages hold tokens computed elsewhere."""
         self.changes += 1
         self.waiting.enter(seq)
         self.waiting.remove(seq)
@@ -243,7 +247,7 @@ class Scheduler:
         seq.computed = computed
 
     def remove(self, seq: TokenSequence) -> None:
-        """Forget a finished sequence; its pages are free."""
+        """Remove a finished sequence and free its pages."""
         self.changes += 1
         if seq in self.running:
             self.running.remove(seq)
@@ -253,79 +257,86 @@ class Scheduler:
         self._release(seq)
 
     def schedule(self, step: int) -> list[Chunk]:
-        """What to run as `step`; empty if nothing can run before a commit.
+        """The chunks of `step`; empty if nothing can run before a commit.
 
-        Takes pages for it and preempts for them, but leaves `computed` to the packing.
+        Allocates pages and preempts for them, but leaves `computed` to packing.
         """
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
-        self.decoding = decodes
+        self.num_decoding = decodes
         whole = self._capacity.max_step_tokens - decodes
-        self.draft_planner.begin(decodes)
-        allowed = self._pace.allow(decodes, whole, self._short_prompts())
-        chunks = self._fill(step, whole, allowed)
-        if not chunks and (decodes or allowed.short_only):  # held back for who found no page
+        self.draft_planner.begin_step(decodes)
+        allowance = self._prefill_budget.allowance(decodes, whole, self._short_prompts())
+        chunks = self._fill(step, whole, allowance)
+        if not chunks and (decodes or allowance.short_only):  # prompts need not wait then
             chunks = self._fill(step, whole, PrefillAllowance(whole))
         if chunks:
             prompts = [
-                (count, seq.computed) for seq, count in chunks if self.draft_planner.reads(seq)
+                (count, seq.computed) for seq, count in chunks if self.draft_planner.is_prefill(seq)
             ]
-            self.decodes = not prompts
-            chunks = self.draft_planner.extend(chunks, self._room)
+            self.decode_only = not prompts
+            chunks = self.draft_planner.add_drafts(chunks, self._step_budget)
             self.waiting.charge(chunks)
-            self._pace.planned(len(chunks) - len(prompts), prompts)
+            self._prefill_budget.step_planned(len(chunks) - len(prompts), prompts)
         return chunks
 
     def _short_prompts(self) -> int:
-        """Prompts that may be computed at once and take no long."""
+        """Short prompts that could run in this step."""
         waiting = islice(self.waiting, self._max_running - len(self.running))
-        begun = sum(1 for seq in self.running if 1 < seq.remaining <= SHORT)
-        return begun + sum(1 for seq in waiting if self.prefix_reuse.uncached(seq) <= SHORT)
+        running = sum(1 for seq in self.running if 1 < seq.remaining <= SHORT_PROMPT)
+        return running + sum(
+            1 for seq in waiting if self.prefix_reuse.uncached(seq) <= SHORT_PROMPT
+        )
 
-    def again(self, chunks: Sequence[Chunk]) -> None:
-        """The same decoding sequences run in one step more."""
+    def repeat_decodes(self, chunks: Sequence[Chunk]) -> None:
+        """The same decoding sequences run one more step."""
         self.waiting.charge(chunks)
-        self._pace.planned(len(chunks), [])
+        self._prefill_budget.step_planned(len(chunks), [])
 
-    def _fill(self, step: int, tokens: int, allowed: PrefillAllowance) -> list[Chunk]:
-        """A step with no more of prompts than is allowed, of so many tokens beside the decoding
-        sequences'."""
+    def _fill(self, step: int, tokens: int, allowance: PrefillAllowance) -> list[Chunk]:
+        """Fill a step: decoding sequences, and prompt chunks within the allowance. tokens: budget
+        beside the decoding sequences."""
         chunks: list[Chunk] = []
         rows = self._capacity.max_rows - len(self.running)
-        room = self._room = StepBudget(tokens, rows, self._most_adjust_words)
+        budget = self._step_budget = StepBudget(tokens, rows, self._most_adjust_words)
         index = 0
         while index < len(self.running):  # preemption shortens the list, from its end
             seq = self.running[index]
             index += 1
-            if not seq.runnable(step) or self.draft_planner.waits(seq):
+            if not seq.runnable(step) or self.draft_planner.must_wait(seq):
                 continue
             prompt = seq.remaining > 1
-            most = allowed.tokens(seq.computed, seq.remaining) if prompt else 1
-            if not most or not room.adjust(seq):
+            most = allowance.tokens(seq.computed, seq.remaining) if prompt else 1
+            if not most or not budget.take_adjustments(seq):
                 continue
             count = self._grow(seq, self._chunk(seq, most))
             if prompt:
-                allowed.spend(count, seq.computed)
-                room.take(seq, count)
+                allowance.spend(count, seq.computed)
+                budget.take_prefill(seq, count)
             if count:
                 chunks.append((seq, count))
-        self._admit(chunks, allowed)
+        self._admit(chunks, allowance)
         return chunks
 
-    def _admit(self, chunks: list[Chunk], allowed: PrefillAllowance) -> None:
-        """Start waiting sequences while slots, tokens and pages last. Nobody is overtaken for
-        wanting many pages, and nobody gives way: they may be in this step already. Who waits for an
-        adapter's slot is overtaken by those that want none, as they keep none from it, and a prompt
-        that is not to be read now by short ones."""
-        room, plain, short = self._room, False, False
+    def _admit(self, chunks: list[Chunk], allowance: PrefillAllowance) -> None:
+        """Admit waiting sequences while slots, tokens and pages last. No sequence is overtaken
+        because it needs many pages, and none is preempted: it may be in this step already. A
+        sequence that waits for an adapter slot is overtaken by sequences without an adapter, and a
+        long prompt that may not run now by short ones."""
+        budget, plain, short = self._step_budget, False, False
 
-        def fits(seq: TokenSequence) -> bool:
+        def eligible(seq: TokenSequence) -> bool:
             return not (plain and seq.adapter) and not (
-                short and self.prefix_reuse.uncached(seq) > SHORT
+                short and self.prefix_reuse.uncached(seq) > SHORT_PROMPT
             )
 
-        while len(self.running) < self._max_running and room.rows > 0:
-            seq = self.waiting.first(fits)
-            if seq is None or seq.pending or not allowed.tokens(0) or not room.adjust(seq):
+        while len(self.running) < self._max_running and budget.rows > 0:
+            seq = self.waiting.first(eligible)
+            if (
+                seq is None
+                or seq.pending
+                or not allowance.tokens(0)
+                or not budget.take_adjustments(seq)
+            ):
                 return
             if seq.adapter is not None and not self._adapters.on_device(seq.adapter, self.adapters):
                 plain = True
@@ -333,28 +344,28 @@ class Scheduler:
             hit = self.prefix_reuse.find(seq)
             past = hit.tokens if hit is not None else 0
             seq.uncached = seq.remaining - past
-            most = allowed.tokens(past, seq.uncached)
-            if not most and seq.uncached > SHORT:
+            most = allowance.tokens(past, seq.uncached)
+            if not most and seq.uncached > SHORT_PROMPT:
                 short = True
                 continue
-            if not most or not self._has_room(seq, hit):
+            if not most or not self._fits(seq, hit):
                 return
             self.waiting.remove(seq)
-            room.rows -= 1
+            budget.rows -= 1
             insort(self.running, seq, key=attrgetter("rank"))
             self.prefix_reuse.take(seq, hit)
             count = self._pools.claim(seq.caches, seq.computed, self._chunk(seq, most))
-            allowed.spend(count, seq.computed)
-            room.take(seq, count)
+            allowance.spend(count, seq.computed)
+            budget.take_prefill(seq, count)
             if count:
                 chunks.append((seq, count))
 
     def _chunk(self, seq: TokenSequence, most: int) -> int:
-        """How many of its next tokens to compute: of a model with states up to where the state can
-        be found again, the last whole block of the prompt."""
+        """Number of next tokens to compute. In a model with states a chunk ends at the last whole
+        block of the prompt, so that the state there can be cached."""
         count = min(seq.remaining, most)
         if seq.prompt_logprobs is not None:
-            count = min(count, 1 + self._room.rows)
+            count = min(count, 1 + self._step_budget.rows)
         tree = self._pools.tree
         if tree.has_states and self.prefix_reuse.scope(seq) is not None:
             whole = (seq.prompt_tokens - 1) // tree.block * tree.block - seq.computed
@@ -362,22 +373,23 @@ class Scheduler:
                 return whole
         return count
 
-    def _has_room(self, seq: TokenSequence, hit: Hit | None) -> bool:
-        """Whether its whole prompt fits beside what the running sequences will want soon.
+    def _fits(self, seq: TokenSequence, hit: Hit | None) -> bool:
+        """Whether the whole prompt fits beside what running sequences will soon need.
 
-        Only a guess to keep preemption rare: one page for each, and the rest of their prompts.
+        An estimate that keeps preemption rare: one page each, and the rest of their prompts.
         """
-        wanted = self._pools.lacking(seq.caches, seq.planned)
+        wanted = self._pools.missing(seq.caches, seq.planned)
         if hit is not None:
-            wanted = list(map(sub, wanted, hit.saves))
+            wanted = list(map(sub, wanted, hit.reused_pages))
         for other in self.running:
-            more = self._pools.lacking(other.caches, other.planned)
+            more = self._pools.missing(other.caches, other.planned)
             soon = [max(1, b) if p else b for b, p in zip(more, self._paged, strict=True)]
             wanted = list(map(add, wanted, soon))
         return all(map(le, wanted, self._pools.free_beside(hit)))
 
     def _grow(self, seq: TokenSequence, want: int) -> int:
-        """Take room for up to `want` more tokens; returns for how many there is."""
+        """Allocate pages for up to `want` more tokens, preempting if needed. Returns how many
+        fit."""
         while not (count := self._pools.claim(seq.caches, seq.computed, want)):
             if self.running[-1] is seq:
                 return 0
@@ -391,8 +403,8 @@ class Scheduler:
         self.preemptions += 1
 
     def _release(self, seq: TokenSequence) -> None:
-        """Take its pages, of which the prefix cache remembers what they hold."""
-        self.prefix_reuse.keep(seq, ended=True)
+        """Free a sequence's pages. The prefix cache keeps their contents."""
+        self.prefix_reuse.store(seq, ended=True)
         self._pools.release(seq.caches)
         seq.caches, seq.computed, seq.draft, seq.uncached = self._pools.empty(), 0, (), -1
 
@@ -400,17 +412,17 @@ class Scheduler:
         """Raise AssertionError if order, pages or counts of the sequences disagree."""
         ranks = [seq.rank for seq in self.running]
         if ranks != sorted(ranks):
-            raise AssertionError(f"who runs is out of order: {ranks}")
+            raise AssertionError(f"running sequences are out of order: {ranks}")
         self.waiting.check_integrity(self.running)
         for seq in (*self.running, *self.waiting):
-            if seq.finished or not self._full(seq) or not 0 < seq.planned <= seq.limit:
+            if seq.finished or not self._holds_exactly(seq) or not 0 < seq.planned <= seq.limit:
                 raise AssertionError(f"sequence {seq.request.id!r} is inconsistent: {seq}")
         if any(seq.computed for seq in self.waiting):
             raise AssertionError("a waiting sequence holds pages")
         self._pools.check_integrity(seq.caches for seq in self.running)
 
-    def _full(self, seq: TokenSequence) -> bool:
-        """Whether it holds just what its computed tokens need."""
+    def _holds_exactly(self, seq: TokenSequence) -> bool:
+        """Whether the sequence holds exactly the pages that its computed tokens need."""
         for group, cache in zip(self._pools.groups, seq.caches, strict=True):
             if isinstance(cache, StateSlot):
                 if (cache.write >= 0) != (seq.computed > 0):

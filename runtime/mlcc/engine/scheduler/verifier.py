@@ -1,7 +1,7 @@
-"""What a step says of its rows: tokens of answers one by one, and of guesses those that are right.
+"""Verification of draft tokens (Leviathan et al., 2023, with draws fixed by position).
 
-A guess is right if it is the token that is sampled behind what comes before it; the first token
-that is not as guessed is taken too, for nothing wrong lies before it.
+A draft token is accepted if sampling at its position yields it. The first mismatch is kept too:
+everything before it is correct.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from mlcc.engine.sequence import TokenSequence
 
 
 class Sampled(NamedTuple):
-    """What the device says of one row."""
+    """One row of a result."""
 
     token: int
     logprob: float
     top: Sequence[tuple[int, float]]
 
 
-def sampled(found: Iterable[tuple[int, float, Sequence[tuple[int, float]]]]) -> list[Sampled]:
-    """Of a result's rows, in Python's own numbers."""
+def sampled_rows(found: Iterable[tuple[int, float, Sequence[tuple[int, float]]]]) -> list[Sampled]:
+    """Rows of a result as Python numbers."""
     return [Sampled(int(token), float(logprob), top) for token, logprob, top in found]
 
 
-def verified(
+def verify(
     seq: TokenSequence,
     draft: Sequence[int],
     sampled: Sequence[Sampled],
     take: Callable[[Sampled], bool],
 ) -> int:
-    """Take what was sampled as far as the guesses are right; returns how many were. take: appends a
-    token, and says whether what was guessed behind it still counts.
+    """Append sampled tokens while draft tokens match. Returns the number accepted. take: appends a
+    token; returns whether the draft tokens after it still apply.
 
-    What was computed of the guesses counts from here on as far as they are right; if the sequence
-    gave way meanwhile (it has no draft), nothing does.
+    Accepted tokens stay computed. If the sequence was preempted meanwhile (it has no draft), none
+    is.
     """
-    held = 1 if seq.draft else 0
+    kept = 1 if seq.draft else 0
     seq.computed -= len(seq.draft)
     seq.drafted += len(draft)
-    right = 0
-    for one, guess in zip(sampled, (*draft, -1), strict=True):
-        good = one.token == guess
-        seq.accepted += good
-        if not (take(one) and good):
+    accepted = 0
+    for one, draft_token in zip(sampled, (*draft, -1), strict=True):
+        matches = one.token == draft_token
+        seq.accepted += matches
+        if not (take(one) and matches):
             break
-        right += 1
-        seq.computed += held
-    return right
+        accepted += 1
+        seq.computed += kept
+    return accepted

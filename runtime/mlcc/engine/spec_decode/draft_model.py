@@ -1,13 +1,13 @@
-"""A draft model: a smaller model's next tokens are guesses of the larger one's.
+"""Draft model: a smaller model that drafts tokens for a larger one.
 
-As in Leviathan et al. (2023), but for how guesses are judged: both models draw the token of a
-position with the same number, so that where their distributions are alike they say the same, and
-what is said is the larger one's in any case (`verify.py`).
+As in Leviathan et al. (2023), except for verification: both models draw the token of a position
+with the same random number, so where their distributions agree they sample the same token, and the
+output is always the larger model's (`verifier.py`).
 
-It keeps its cache in pages of the same ids as the larger model's: whoever shares a prompt shares
-both. Its pages hold what it has computed itself, which may lag behind; nothing here changes an
-answer. It builds batches and reads results, as the engine does, and touches no device: between two
-steps of the engine a driver runs those of the draft, one by one (`mlcc.model.driver`).
+The draft model's cache uses the page ids of the larger model, so sequences that share a prefix
+share both. Its pages may lag behind; nothing here changes an output. It builds batches and reads
+results, as the engine does, and touches no device: between two steps of the engine a driver runs
+those of the draft model, one by one (`mlcc.model.driver`).
 """
 
 from __future__ import annotations
@@ -29,56 +29,57 @@ from mlcc.engine.spec_decode.speculator import Proposal, Speculator
 from mlcc.errors import UnsupportedError
 
 ORIGIN = "draft"
-_RARELY = 64
-"""Steps after which a sequence for which drafts are not worth their time tries one again; twice as
-many after each that fails."""
-_MOST_RARELY = 1024
+_RETRY_AFTER = 64
+"""Steps after which a sequence whose drafts do not pay tries again; doubled after each failure."""
+_MAX_RETRY_AFTER = 1024
 
 
 @dataclass(eq=False, slots=True)
 class ModelProposer:
-    """Of one sequence: a `Proposer` whose guesses are made before they are asked for."""
+    """A `Proposer` of one sequence, whose drafts are made before they are proposed."""
 
     tokens: array[int]
     free: bool = False
     origin: str = ORIGIN
-    at: int = -1
-    """Known tokens behind which the guesses are."""
+    draft_start: int = -1
+    """Known tokens before the draft."""
     draft: list[int] = field(default_factory=list)
     computed: int = 0
-    """Tokens, guesses behind the known ones among them, of which its pages hold something."""
-    holder: object = None
-    """The sequence's caches for which that was found."""
-    noted: int = 0
-    """Whole pages of known tokens that were noted as the draft's."""
-    idle: int = 0
-    """Steps in which no guess was worth its time, and after how many one is made all the same."""
-    pause: int = _RARELY
+    """Tokens, draft tokens included, that the draft model has computed into its pages."""
+    caches_seen: object = None
+    """The sequence's caches for which `computed` holds."""
+    recorded: int = 0
+    """Whole pages of known tokens recorded as computed by the draft model."""
+    idle_steps: int = 0
+    """Steps in a row without a worthwhile draft, and the number after which one is made anyway."""
+    retry_after: int = _RETRY_AFTER
 
     def propose(self, most: int) -> Proposal | None:
-        """What was drafted behind the tokens that are known now."""
-        if self.at != len(self.tokens) or not self.draft:
+        """The draft after the tokens that are known now."""
+        if self.draft_start != len(self.tokens) or not self.draft:
             return None
         return Proposal(self.draft[:most], ORIGIN)
 
-    def count(self, worth: int) -> int:
-        """Guesses to make where so many are worth their time; now and then one where none is, to
-        learn whether that still holds."""
-        if worth:
-            return worth
-        self.idle += 1
-        return 1 if self.idle >= self.pause else 0
+    def num_to_draft(self, worthwhile: int) -> int:
+        """`worthwhile`, or now and then 1 if that is 0, to learn whether drafting pays by now."""
+        if worthwhile:
+            return worthwhile
+        self.idle_steps += 1
+        return 1 if self.idle_steps >= self.retry_after else 0
 
     def begin(self) -> None:
-        """Guesses are made now."""
-        rare = self.idle >= self.pause
-        self.idle, self.pause = 0, min(2 * self.pause, _MOST_RARELY) if rare else _RARELY
-        self.at = len(self.tokens)
+        """A draft begins."""
+        rare = self.idle_steps >= self.retry_after
+        self.idle_steps, self.retry_after = (
+            0,
+            min(2 * self.retry_after, _MAX_RETRY_AFTER) if rare else _RETRY_AFTER,
+        )
+        self.draft_start = len(self.tokens)
 
 
 @dataclass(slots=True)
 class _Part:
-    """A sequence's share of a draft step."""
+    """A sequence's part of a draft step."""
 
     seq: TokenSequence
     draft: ModelProposer
@@ -87,13 +88,13 @@ class _Part:
 
 
 class DraftModel:
-    """What a draft model is to an engine: its bounds, and where its cache lies in the pools."""
+    """Capacity of a draft model, and the cache group of the larger model whose page ids it uses."""
 
     def __init__(self, capacity: Capacity, target: Capacity) -> None:
-        """Raises UnsupportedError unless the two can share pages."""
+        """Raises UnsupportedError unless the two models can share pages."""
         self.capacity = capacity
         self.group = shared_group(capacity.groups, target.groups)
-        """The larger model's group, whose page ids are the draft's too."""
+        """The larger model's group that shares its page ids."""
         if min(capacity.pools) < (pages := target.pools[self.group]):
             raise UnsupportedError(
                 f"the draft model has {min(capacity.pools)} pages and the model {pages}; a draft "
@@ -104,33 +105,34 @@ class DraftModel:
     def open(
         self, request: Request, tokens: array[int], tree: RadixTree, scope: Hashable
     ) -> ModelProposer:
-        """What `guesses.Speculator` opens for a request."""
+        """Opens a proposer, for `Speculator`."""
         return ModelProposer(tokens)
 
 
 class DraftRunner:
-    """The steps of a draft model, between two of the engine."""
+    """The steps of a draft model, between two steps of the engine."""
 
     def __init__(self, model: DraftModel, speculator: Speculator, pools: CacheManager) -> None:
         self._model, self._speculator, self._pools = model, speculator, pools
         self._size = pools.groups[model.group].page_size
-        self._noted: dict[int, tuple[int, bytes]] = {}
-        """Of pages that the draft has computed as a whole: their number, and their tokens."""
-        self._wanted: dict[TokenSequence, int] | None = None
-        """How many guesses of each sequence are still to be made; None = no round has begun."""
+        self._page_tokens: dict[int, tuple[int, bytes]] = {}
+        """Pages that the draft model has computed as a whole: page number in the sequence, and its
+        tokens."""
+        self._to_draft: dict[TokenSequence, int] | None = None
+        """Draft tokens still to make, by sequence; None = no round has begun."""
         self._claimed: list[TokenSequence] = []
-        """Sequences that were given pages for guesses."""
-        self._flying: list[_Part] = []
+        """Sequences with pages allocated for draft tokens."""
+        self._in_flight: list[_Part] = []
 
     def plan(self, running: Sequence[TokenSequence], into: memoryview | None) -> Batch | None:
-        """The next step of the draft before the engine's; None = the guesses are made."""
-        if self._wanted is None:
-            self._begin(running)
-            parts = self._first()
+        """The draft model's next step before the engine's; None = all drafts are made."""
+        if self._to_draft is None:
+            self._start_round(running)
+            parts = self._first_step()
         else:
             parts = [
                 _Part(seq, draft, [draft.draft[-1]], True)
-                for seq, left in self._wanted.items()
+                for seq, left in self._to_draft.items()
                 if left and (draft := draft_of(seq)) is not None and draft.draft
             ]
         if not parts:
@@ -138,108 +140,108 @@ class DraftRunner:
         writer = BatchWriter(self._model.capacity.layout, into)
         for part in sorted(parts, key=lambda part: len(part.tokens) > 1):
             self._write(writer, part)
-        self._flying = sorted(parts, key=lambda part: len(part.tokens) > 1)
+        self._in_flight = sorted(parts, key=lambda part: len(part.tokens) > 1)
         return writer.finish()
 
     def commit(self, result: Result, seconds: float | None) -> None:
-        """Take the draft's tokens."""
-        assert self._wanted is not None
+        """Take the result of a draft step."""
+        assert self._to_draft is not None
         tokens = iter(result.tokens)
-        for part in self._flying:
+        for part in self._in_flight:
             part.draft.computed += len(part.tokens)
             if part.samples:
                 part.draft.draft.append(int(next(tokens)))
-                self._wanted[part.seq] -= 1
-        if all(len(part.tokens) == 1 for part in self._flying):
-            self._speculator.budget.spend(seconds)  # catching up with a prompt pays for all guesses
-            self._model.cost.took(len(self._flying), seconds)
-        self._flying = []
+                self._to_draft[part.seq] -= 1
+        if all(len(part.tokens) == 1 for part in self._in_flight):
+            self._speculator.budget.spend(seconds)  # prefill of the draft model is not charged
+            self._model.cost.observe(len(self._in_flight), seconds)
+        self._in_flight = []
 
-    def end(self, chunks: Sequence[tuple[TokenSequence, int]]) -> None:
-        """The engine knows its next step: what was taken for guesses that it does not try is given
-        back."""
+    def finish_round(self, chunks: Sequence[tuple[TokenSequence, int]]) -> None:
+        """The engine's next step is planned: free the pages of draft tokens that it does not
+        verify."""
         counts = dict(chunks)
         for seq in self._claimed:
             if not seq.finished:
                 self._pools.trim(seq.caches, seq.computed + counts.get(seq, 0))
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
-        """No round is begun, and no step in flight."""
-        self._wanted, self._claimed, self._flying = None, [], []
+    def reset(self) -> None:
+        """No round is begun, and no step is in flight."""
+        self._to_draft, self._claimed, self._in_flight = None, [], []
 
-    def _begin(self, running: Sequence[TokenSequence]) -> None:
-        """Whose next tokens are guessed, and how many."""
-        self._wanted = {}
+    def _start_round(self, running: Sequence[TokenSequence]) -> None:
+        """Choose the sequences to draft for, and how many tokens."""
+        self._to_draft = {}
         drafts = [(seq, draft) for seq in running if (draft := draft_of(seq)) is not None]
-        for seq, draft in drafts:  # what lies behind was given back, and is gone
+        for seq, draft in drafts:  # pages after it were freed
             draft.computed = min(draft.computed, seq.computed)
-            draft.noted = min(draft.noted, draft.computed // self._size)
+            draft.recorded = min(draft.recorded, draft.computed // self._size)
         decoding = [(seq, draft) for seq, draft in drafts if self._decodes(seq)]
         if not decoding:
             return
         speculator, model = self._speculator, self._model
-        speculator.begin(len(decoding))
-        # until both were measured, a draft is taken for a quarter of the model
+        speculator.begin_step(len(decoding))
+        # until both are measured, a draft step is assumed to cost a quarter of a step
         ratio = model.cost.time / speculator.cost.time if speculator.cost.time else 0
-        speculator.draft_share = (ratio or 0.25) / len(decoding)
+        speculator.draft_cost = (ratio or 0.25) / len(decoding)
         for seq, draft in decoding[: min(model.capacity.max_rows, model.capacity.max_batch)]:
             room = min(seq.limit, model.capacity.context) - len(seq.tokens) - 1
             assert seq.draft_state is not None
-            most = min(speculator.longest, room)
-            count = seq.draft_state.count(most) if most > 0 else 0
+            most = min(speculator.max_draft, room)
+            count = seq.draft_state.num_to_draft(most) if most > 0 else 0
             if count > 0:
-                self._recall(seq, draft)
+                self._sync(seq, draft)
                 claimed = self._pools.claim(seq.caches, seq.computed, 1 + count) - 1
                 self._claimed.append(seq)
-                self._wanted[seq] = max(0, claimed)
+                self._to_draft[seq] = max(0, claimed)
 
     def _decodes(self, seq: TokenSequence) -> bool:
-        """Whether its next tokens may be guessed now."""
-        said = len(seq.tokens) > seq.prompt_tokens
-        return said and not seq.pending and not seq.draft and seq.remaining == 1
+        """Whether tokens may be drafted after this sequence now."""
+        has_output = len(seq.tokens) > seq.prompt_tokens
+        return has_output and not seq.pending and not seq.draft and seq.remaining == 1
 
-    def _recall(self, seq: TokenSequence, draft: ModelProposer) -> None:
-        """Find what its pages hold of the draft's: of guesses those that were right; where it got
-        other pages, those that the draft computed for somebody else."""
+    def _sync(self, seq: TokenSequence, draft: ModelProposer) -> None:
+        """Update which pages hold the draft model's cache: drop rejected draft tokens; if the
+        sequence got other pages, look up those that the draft model has computed for another."""
         tokens, size, ids = seq.tokens, self._size, self._pages(seq)
         parts = [tokens[at : at + size].tobytes() for at in range(0, len(tokens) - size, size)]
-        if draft.holder is not seq.caches:
-            draft.holder, draft.noted, draft.draft = seq.caches, 0, []
+        if draft.caches_seen is not seq.caches:
+            draft.caches_seen, draft.recorded, draft.draft = seq.caches, 0, []
             for page, known in zip(ids, enumerate(parts), strict=False):
-                if self._noted.get(page) != known:
+                if self._page_tokens.get(page) != known:
                     break
-                draft.noted += 1
-            draft.computed = draft.noted * size
-        right = draft.at
-        for guess, token in zip(draft.draft, tokens[draft.at :], strict=False):
-            if guess != token:
+                draft.recorded += 1
+            draft.computed = draft.recorded * size
+        accepted = draft.draft_start
+        for draft_token, token in zip(draft.draft, tokens[draft.draft_start :], strict=False):
+            if draft_token != token:
                 break
-            right += 1
+            accepted += 1
         if draft.draft:
-            draft.computed = min(draft.computed, right)
+            draft.computed = min(draft.computed, accepted)
         draft.computed = min(draft.computed, seq.computed)
-        draft.at, draft.draft = -1, []
-        for number in range(draft.noted, draft.computed // size):
-            self._noted[ids[number]] = number, parts[number]
-            draft.noted = number + 1
+        draft.draft_start, draft.draft = -1, []
+        for number in range(draft.recorded, draft.computed // size):
+            self._page_tokens[ids[number]] = number, parts[number]
+            draft.recorded = number + 1
 
-    def _first(self) -> list[_Part]:
-        """The step in which sequences catch up, and those that have get their first guess."""
-        assert self._wanted is not None
+    def _first_step(self) -> list[_Part]:
+        """The step in which sequences catch up; those that have get their first draft token."""
+        assert self._to_draft is not None
         written, parts = set[int](), list[_Part]()
         budget = self._model.capacity.max_step_tokens
-        for seq, wanted in [*self._wanted.items()]:
+        for seq, to_draft in [*self._to_draft.items()]:
             draft = draft_of(seq)
             assert draft is not None
             end = min(len(seq.tokens), draft.computed + budget)
-            complete = wanted > 0 and end == len(seq.tokens)
-            if not complete:  # it goes on with that in the next round
+            complete = to_draft > 0 and end == len(seq.tokens)
+            if not complete:  # it continues in the next round
                 end = min(end, seq.computed)
-                draft.idle = draft.pause
+                draft.idle_steps = draft.retry_after
             pages = self._pages(seq)[draft.computed // self._size : -(-end // self._size)]
             if not complete or not written.isdisjoint(pages):
-                del self._wanted[seq]
+                del self._to_draft[seq]
             if end > draft.computed and written.isdisjoint(pages):
                 written.update(pages)
                 budget -= end - draft.computed
@@ -249,12 +251,12 @@ class DraftRunner:
         return parts
 
     def _write(self, writer: BatchWriter, part: _Part) -> None:
-        """A sequence into the step."""
+        """Write a sequence into the step."""
         seq, draft, count = part.seq, part.draft, len(part.tokens)
         end = draft.computed + count
         ids, caches = self._pages(seq), list[Cache]()
         for page in ids[draft.computed // self._size : -(-end // self._size)]:
-            self._noted.pop(page, None)
+            self._page_tokens.pop(page, None)
         for group in self._model.capacity.groups:
             first = first_seen(draft.computed, group) // group.page_size
             caches.append(PageList(array("i", ids[first : -(-end // group.page_size)]), first))
@@ -269,8 +271,8 @@ class DraftRunner:
 
 
 def shared_group(draft: Sequence[CacheGroup], target: Sequence[CacheGroup]) -> int:
-    """The group of the larger model whose pages are the draft's as well: one that keeps all
-    tokens. Raises UnsupportedError if there is none that fits."""
+    """The group of the larger model whose page ids the draft model can use: one that keeps all
+    tokens. Raises UnsupportedError if there is none."""
     sizes = {group.page_size for group in draft}
     if any(not group.has_pages for group in draft) or len(sizes) != 1:
         raise UnsupportedError(
@@ -287,6 +289,6 @@ def shared_group(draft: Sequence[CacheGroup], target: Sequence[CacheGroup]) -> i
 
 
 def draft_of(seq: TokenSequence) -> ModelProposer | None:
-    """Of a sequence, if a draft model guesses for it."""
+    """The sequence's `ModelProposer`, if it has one."""
     found = seq.draft_state.proposer if seq.draft_state is not None else None
     return found if isinstance(found, ModelProposer) else None

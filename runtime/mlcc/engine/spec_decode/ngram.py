@@ -1,9 +1,8 @@
-"""Prompt lookup: an answer goes on as its own text, or an earlier answer, went on before.
+"""N-gram drafting (prompt lookup): copies what followed the last tokens earlier in the text.
 
-Guesses are the tokens that followed the last few where these came before: in the prompt, in the
-answer so far, in the text that a request says its answer will be like (Saxena, 2023, "Prompt Lookup
-Decoding"; OpenAI's "predicted outputs"). Where the prefix cache has an answer to the very same
-text, that one comes first: a question that is asked again. It computes nothing and knows no model.
+The last few tokens are looked up in the prompt, in the output so far, and in the request's
+prediction (Saxena, 2023, "Prompt Lookup Decoding"; OpenAI's "predicted outputs"). If the prefix
+cache has an earlier output to the same text, that comes first. No model is involved.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from mlcc.engine.request import Request
 from mlcc.engine.spec_decode.speculator import Proposal
 
 GRAMS = (5, 3, 2)
-"""Last tokens that must have come before: the longest that have are followed."""
-_AT_ONCE = 8192
-"""Tokens that one step indexes: a long prompt takes several, and holds nobody up."""
-_BREAK = -1
-"""Between the text that is foretold and the prompt: no token."""
+"""Lengths of the n-gram to look up, longest first."""
+_MAX_INDEXED = 8192
+"""Tokens indexed per step: a long prompt takes several steps."""
+_SEPARATOR = -1
+"""Separates the prediction from the prompt: no token."""
 
 
 class NgramProposer:
-    """For one sequence. tokens: those that are known, to which others append."""
+    """Proposer of one sequence. tokens: the known ones, to which the engine appends."""
 
     free, origin = True, ""
 
@@ -33,22 +32,22 @@ class NgramProposer:
         self, tokens: array[int], prediction: Sequence[int] = (), path: TreeCursor | None = None
     ) -> None:
         self._tokens, self._path = tokens, path
-        self._text = array("i", [*prediction, _BREAK] if prediction else ())
-        self._before = len(self._text)
-        """Tokens of it that are none of the sequence."""
-        self._ends: dict[bytes, int] = {}
-        """Behind which token some tokens came last, by their bytes."""
+        self._text = array("i", [*prediction, _SEPARATOR] if prediction else ())
+        self._prefix_length = len(self._text)
+        """Tokens of `_text` before the sequence's own."""
+        self._last_seen: dict[bytes, int] = {}
+        """End of the last occurrence of an n-gram, by its bytes."""
         self._indexed = 0
 
     @classmethod
     def of(
         cls, request: Request, tokens: array[int], tree: RadixTree, scope: Hashable
     ) -> NgramProposer:
-        """What `guesses.Speculator` opens for a request."""
+        """Opens a proposer, for `Speculator`."""
         return cls(tokens, request.prediction, TreeCursor(tree, scope))
 
     def propose(self, most: int) -> Proposal | None:
-        """The tokens that came before behind the last ones."""
+        """The tokens that followed the last ones earlier."""
         if self._path is not None and (tokens := self._path.continuation(self._tokens, most)):
             return Proposal(tokens, "tree")
         if not self._index():
@@ -56,32 +55,32 @@ class NgramProposer:
         text = self._text
         for length in GRAMS:
             if len(text) > length:
-                at = self._ends.get(text[-length:].tobytes())
+                at = self._last_seen.get(text[-length:].tobytes())
                 if at is not None:
-                    return Proposal(self._from(at, most), f"gram{length}")
+                    return Proposal(self._copy_from(at, most), f"gram{length}")
         return None
 
-    def count(self, worth: int) -> int:
-        """They cost nothing."""
-        return worth
+    def num_to_draft(self, worthwhile: int) -> int:
+        """All: drafts are free."""
+        return worthwhile
 
     def _index(self) -> bool:
-        """Take what is new; whether all of it is there."""
-        text, ends = self._text, self._ends
-        text.extend(self._tokens[len(text) - self._before :])
-        last = min(len(text), self._indexed + _AT_ONCE)
-        for end in range(max(self._indexed, 1), last):  # the last are followed by none
+        """Index new tokens; returns whether all are indexed."""
+        text, last_seen = self._text, self._last_seen
+        text.extend(self._tokens[len(text) - self._prefix_length :])
+        last = min(len(text), self._indexed + _MAX_INDEXED)
+        for end in range(max(self._indexed, 1), last):  # the last n-grams have no continuation
             for length in GRAMS:
                 if end >= length:
-                    ends[text[end - length : end].tobytes()] = end
+                    last_seen[text[end - length : end].tobytes()] = end
         self._indexed = last
         return last == len(text)
 
-    def _from(self, at: int, most: int) -> Sequence[int]:
-        """Tokens from a place on; behind the end of the text they begin there again."""
+    def _copy_from(self, at: int, most: int) -> Sequence[int]:
+        """Tokens from a position on, repeated if the text ends."""
         text, found = self._text, self._text[at : at + most]
-        if _BREAK in found:
-            return found[: found.index(_BREAK)]
+        if _SEPARATOR in found:
+            return found[: found.index(_SEPARATOR)]
         period = len(text) - at
         while len(found) < most:
             found.append(found[len(found) - period])
@@ -89,47 +88,47 @@ class NgramProposer:
 
 
 class TreeCursor:
-    """Where a sequence's tokens lie in the tree of what was computed; it walks on as they come."""
+    """Position of a sequence's tokens in the radix tree, advanced as they come."""
 
     def __init__(self, tree: RadixTree, scope: Hashable) -> None:
         self._tree, self._scope = tree, scope
         self._block: Block | None = None
-        self._walked = 0
+        self._depth = 0
 
     def continuation(self, tokens: array[int], most: int) -> Sequence[int]:
-        """What once followed all of them, `most` at most."""
+        """Up to `most` cached tokens that followed all of `tokens`."""
         block, size = self._walk(tokens), self._tree.block
-        rest = tokens[self._walked :]
+        rest = tokens[self._depth :]
         if block is None or len(rest) >= size:
             return ()
-        found, begun = array("i"), rest.tobytes()
+        found, prefix = array("i"), rest.tobytes()
         while len(found) < most:
-            key = _newest(block, begun)
+            key = _newest(block, prefix)
             if key is None:
                 break
-            found.frombytes(key[len(begun) :])
-            block, begun = block.children[key], b""
+            found.frombytes(key[len(prefix) :])
+            block, prefix = block.children[key], b""
         return found[:most]
 
     def _walk(self, tokens: array[int]) -> Block | None:
-        """Down to the last whole block of theirs."""
+        """Descend to the last whole block of `tokens`."""
         block, size = self._block, self._tree.block
-        if block is None or block.dead:  # perhaps it was taken out of the tree
-            block, self._walked = self._tree.root(self._scope), 0
-        while block is not None and self._walked + size <= len(tokens):
-            key = tokens[self._walked : self._walked + size].tobytes()
+        if block is None or block.dead:  # it may have been evicted
+            block, self._depth = self._tree.root(self._scope), 0
+        while block is not None and self._depth + size <= len(tokens):
+            key = tokens[self._depth : self._depth + size].tobytes()
             below = block.children.get(key)
             if below is None:
                 break
-            block, self._walked = below, self._walked + size
+            block, self._depth = below, self._depth + size
         self._block = block
         return block
 
 
-def _newest(block: Block, begun: bytes) -> bytes | None:
-    """The key of the latest child that goes on like that."""
+def _newest(block: Block, prefix: bytes) -> bytes | None:
+    """Key of the newest child that begins with `prefix`."""
     for key in islice(reversed(block.children), 16):
         assert isinstance(key, bytes)
-        if len(key) > len(begun) and key.startswith(begun):
+        if len(key) > len(prefix) and key.startswith(prefix):
             return key
     return None

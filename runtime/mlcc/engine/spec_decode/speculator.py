@@ -1,15 +1,15 @@
-"""Speculation: what is guessed of an answer before the model says it, and how far ahead.
+"""Speculative decoding: drafts tokens of an output, and decides how many.
 
-Guesses come from a `Proposer` (the text itself: `lookup.py`; a smaller model: `drafts.py`). The
-model computes them all in one step, several rows of a sequence, and what it would have said is
-taken up to the first guess that is wrong (Leviathan et al., 2023). Each token is drawn by its
-position (`sampling.py`), so that guesses change when a token comes and never which.
+Draft tokens come from a `Proposer` (the text itself: `ngram.py`; a smaller model:
+`draft_model.py`). The model verifies them in one step, in several rows of a sequence; the output
+takes them up to the first mismatch (Leviathan et al., 2023). Each draw depends on the position only
+(`random.py`), so drafting changes when a token comes, never which.
 
-How far ahead is decided where the numbers are, here: another guess is worth its time while the
-chance that it is needed, per what it adds to the step, is above what the step gives without it. So
-guesses get fewer as they fail, and as more sequences share a step, down to none. Chances are
-learned from what was guessed, and of text that costs nothing to look up also from guesses that were
-not tried. Where all of that is wrong, `guess_budget.py` bounds what it may cost.
+How many tokens to draft is decided here. One more draft token pays while its chance of being
+accepted, relative to the time that it adds to the step, exceeds what the step yields without it. So
+drafts get shorter as tokens are rejected and as more sequences share a step, down to none.
+Acceptance rates are learned from verified drafts, and for free proposers also from drafts that were
+not tried. `budget.py` bounds the loss where these estimates are wrong.
 """
 
 from __future__ import annotations
@@ -23,249 +23,258 @@ from mlcc.engine.kv_cache.radix_tree import RadixTree
 from mlcc.engine.request import Request
 from mlcc.engine.spec_decode.budget import DraftBudget, StepCost
 
-LONGEST = 8
-"""Guesses of a step, if nothing else is said."""
-_FADES = 0.9
-"""What is left of the weight of what was learned, with each lesson of a sequence."""
-_SHARED_FADES = 0.98
-"""The same of what all sequences learned."""
-_FIRST = {"tree": 0.8, "gram5": 0.7, "gram3": 0.5, "gram2": 0.3}
-"""How often the first of some guesses is right, until it is learned; others: 0.6."""
-_TRUST = 4.0
-"""Lessons of its own after which a sequence hears as much on itself as on the others."""
+MAX_DRAFT_TOKENS = 8
+"""Default of the most draft tokens of a sequence in a step."""
+_DECAY = 0.9
+"""Decay of a sequence's own statistics, per observation."""
+_SHARED_DECAY = 0.98
+"""Decay of the statistics of all sequences."""
+_INITIAL = {"tree": 0.8, "gram5": 0.7, "gram3": 0.5, "gram2": 0.3}
+"""Initial acceptance rate of the first draft token, by origin; others: 0.6."""
+_PRIOR_WEIGHT = 4.0
+"""Observations after which a sequence's own rates weigh as much as the shared ones."""
 
 
 class Proposal(NamedTuple):
-    """Tokens that may follow, and where they were found: chances are learned by that."""
+    """Draft tokens and their origin, by which acceptance rates are kept."""
 
     tokens: Sequence[int]
     origin: str
 
 
 class Proposer(Protocol):
-    """Guesses for one sequence."""
+    """Drafts tokens for one sequence."""
 
     free: bool
-    """Whether a guess costs next to nothing: then it is decided, once it is there, how much of it
-    is tried, and what is not tried teaches too. Else it was decided before it was made."""
+    """Whether a draft costs almost nothing. If so, the number to verify is decided after proposing,
+    and drafts that are not tried teach too. Else it is decided before."""
 
     def propose(self, most: int) -> Proposal | None:
-        """Up to `most` tokens behind those that are known; None = nothing comes to mind."""
+        """Up to `most` tokens after the known ones; None = no proposal."""
         ...
 
     @property
     def origin(self) -> str:
-        """Of guesses that cost."""
+        """Origin of drafts that cost time."""
         ...
 
-    def count(self, worth: int) -> int:
-        """Guesses that cost, to make where so many are worth it."""
+    def num_to_draft(self, worthwhile: int) -> int:
+        """Number of tokens to draft at a cost, if `worthwhile` tokens pay."""
         ...
 
 
 class DecodeStats(NamedTuple):
-    """What a step did, as guessing sees it."""
+    """A committed step, as the speculator sees it."""
 
     tokens: int
-    """That it computed; 0 = there are prompts among them."""
+    """Tokens computed; 0 = some are prompt tokens."""
     decodes: int
-    """Sequences that decode, waited for or not."""
+    """Decoding sequences, including those that wait."""
     rows: int
-    """Those of which it says a token in any case."""
-    guesses: int
+    """Sequences that yield a token in any case."""
+    drafted: int
     waited: bool
-    """Whether one is not in it, as guesses may follow its token in flight."""
+    """Whether a sequence was left out, to draft after its token in flight."""
 
 
 OpenProposer = Callable[[Request, "array[int]", RadixTree, Hashable], Proposer | None]
-"""For a new request: its known tokens, to which the engine appends, the prefix cache and who shares
-its part of that. None = it is answered without guesses."""
+"""Opens a proposer for a new request: its known tokens, to which the engine appends, the prefix
+cache and the scope in it. None = no speculation for this request."""
 
 
 @dataclass(slots=True)
 class AcceptanceRates:
-    """How often the first of some guesses is right, and each next one if those before are."""
+    """Acceptance rates of the first draft token, and of each next one if those before are
+    accepted."""
 
     first: float = 0.6
     next: float = 0.8
     weight: float = 0.0
 
-    def learn(self, guessed: int, right: int, fades: float) -> None:
-        """Of so many guesses in a row so many were right."""
-        self.weight = self.weight * fades + 1
-        self.first += ((right > 0) - self.first) / self.weight
-        tried = min(guessed, right + 1) - 1
-        if tried > 0:
-            share = min(1.0, tried / self.weight)
-            self.next += ((right - 1) / tried - self.next) * share
+    def observe(self, drafted: int, accepted: int, decay: float) -> None:
+        """Of `drafted` tokens in a row, `accepted` were accepted."""
+        self.weight = self.weight * decay + 1
+        self.first += ((accepted > 0) - self.first) / self.weight
+        origin_in_flight = min(drafted, accepted + 1) - 1
+        if origin_in_flight > 0:
+            share = min(1.0, origin_in_flight / self.weight)
+            self.next += ((accepted - 1) / origin_in_flight - self.next) * share
 
 
 @dataclass(slots=True)
 class _Untried:
-    """A guess that was not tried, and where it begins."""
+    """A draft that was not verified, and the position where it begins."""
 
     at: int
-    guess: Proposal
+    proposal: Proposal
 
 
 @dataclass(eq=False, slots=True)
 class DraftState:
-    """Of one sequence."""
+    """Speculation state of one sequence."""
 
     speculator: Speculator
     tokens: array[int]
     proposer: Proposer
-    chances: dict[str, AcceptanceRates] = field(default_factory=dict)
-    tried: str = ""
-    """The origin of the guesses in flight."""
-    shadow: _Untried | None = None
+    acceptance: dict[str, AcceptanceRates] = field(default_factory=dict)
+    origin_in_flight: str = ""
+    """Origin of the draft tokens in flight."""
+    untried: _Untried | None = None
 
     def propose(self, most: int) -> Sequence[int]:
-        """Guesses that are worth a place in the step that is planned, `most` at most."""
-        self._compare()
-        if self.speculator.resting:
+        """Draft tokens worth verifying in the step being planned, at most `most`."""
+        self._check_untried()
+        if self.speculator.paused:
             return ()
-        guess = self.proposer.propose(min(most, self.speculator.longest)) if most > 0 else None
-        if guess is None or not guess.tokens:
+        proposal = self.proposer.propose(min(most, self.speculator.max_draft)) if most > 0 else None
+        if proposal is None or not proposal.tokens:
             return ()
-        chances, count = self.chances_of(guess.origin), len(guess.tokens)
+        acceptance, count = self.acceptance_of(proposal.origin), len(proposal.tokens)
         if self.proposer.free:
-            count = self.speculator.worth(chances, count)
+            count = self.speculator.allocate(acceptance, count)
         if not count:
-            if self.shadow is None:
-                self.shadow = _Untried(len(self.tokens), guess)
+            if self.untried is None:
+                self.untried = _Untried(len(self.tokens), proposal)
             return ()
-        self.tried = guess.origin
-        return guess.tokens[:count]
+        self.origin_in_flight = proposal.origin
+        return proposal.tokens[:count]
 
-    def holds(self) -> bool:
-        """Whether to wait for a token that is in flight, as guesses may follow it."""
-        if self.speculator.resting:
+    def should_wait(self) -> bool:
+        """Whether to wait for the token in flight, because tokens may be drafted after it."""
+        if self.speculator.paused:
             return False
         if not self.proposer.free:
-            return self.count(self.speculator.longest) > 0
-        guess = self.proposer.propose(self.speculator.longest)
-        if guess is None or len(guess.tokens) < 2:
+            return self.num_to_draft(self.speculator.max_draft) > 0
+        proposal = self.proposer.propose(self.speculator.max_draft)
+        if proposal is None or len(proposal.tokens) < 2:
             return False
-        return self.speculator.would(self.chances_of(guess.origin), len(guess.tokens)) > 1
+        return (
+            self.speculator.worthwhile(self.acceptance_of(proposal.origin), len(proposal.tokens))
+            > 1
+        )
 
-    def count(self, most: int) -> int:
-        """Guesses to make, of which each costs."""
-        if self.speculator.resting:
+    def num_to_draft(self, most: int) -> int:
+        """Number of tokens to draft with a proposer that costs time."""
+        if self.speculator.paused:
             return 0
-        chances, more = self.chances_of(self.proposer.origin), self.speculator.draft_share
-        return self.proposer.count(self.speculator.would(chances, most, more))
+        acceptance, more = self.acceptance_of(self.proposer.origin), self.speculator.draft_cost
+        return self.proposer.num_to_draft(self.speculator.worthwhile(acceptance, most, more))
 
-    def wants(self, pending: bool) -> bool:
-        """Whether its next step may be another than that of its last token alone. pending: whether
-        that is in flight."""
-        return self.holds() if pending else bool(self.propose(self.speculator.longest))
+    def may_draft(self, pending: bool) -> bool:
+        """Whether the next step may have draft tokens. pending: whether a token is in flight."""
+        return self.should_wait() if pending else bool(self.propose(self.speculator.max_draft))
 
-    def learn(self, guessed: int, right: int) -> None:
-        """What became of the guesses in flight."""
-        self._learn(self.tried, guessed, right)
+    def observe(self, drafted: int, accepted: int) -> None:
+        """Result of the draft in flight."""
+        self._record(self.origin_in_flight, drafted, accepted)
 
-    def chances_of(self, origin: str) -> AcceptanceRates:
-        """The sequence's own, the less of the others' the more there is of its own."""
-        own, shared = self.chances.get(origin), self.speculator.chances(origin)
+    def acceptance_of(self, origin: str) -> AcceptanceRates:
+        """Blend of the sequence's own rates and the shared ones, by the number of own
+        observations."""
+        own, shared = self.acceptance.get(origin), self.speculator.acceptance(origin)
         if own is None:
             return shared
-        trust = own.weight / (own.weight + _TRUST)
-        first = shared.first + (own.first - shared.first) * trust
-        return AcceptanceRates(first, shared.next + (own.next - shared.next) * trust)
+        weight = own.weight / (own.weight + _PRIOR_WEIGHT)
+        first = shared.first + (own.first - shared.first) * weight
+        return AcceptanceRates(first, shared.next + (own.next - shared.next) * weight)
 
-    def _compare(self) -> None:
-        """What became of guesses that were not tried."""
-        if (shadow := self.shadow) is None:
+    def _check_untried(self) -> None:
+        """Compare an untried draft with the tokens that came."""
+        if (untried := self.untried) is None:
             return
-        came, tokens = self.tokens[shadow.at :], shadow.guess.tokens
-        right = 0
-        for token, guess in zip(came, tokens, strict=False):
-            if token != guess:
+        came, tokens = self.tokens[untried.at :], untried.proposal.tokens
+        accepted = 0
+        for token, draft_token in zip(came, tokens, strict=False):
+            if token != draft_token:
                 break
-            right += 1
-        if right == len(came) < len(tokens):
-            return  # as far as can be said
-        self.shadow = None
-        self._learn(shadow.guess.origin, len(tokens), right)
+            accepted += 1
+        if accepted == len(came) < len(tokens):
+            return  # not decided yet
+        self.untried = None
+        self._record(untried.proposal.origin, len(tokens), accepted)
 
-    def _learn(self, origin: str, guessed: int, right: int) -> None:
-        own = self.chances.setdefault(origin, AcceptanceRates())
-        own.learn(guessed, right, _FADES)
-        self.speculator.chances(origin).learn(guessed, right, _SHARED_FADES)
+    def _record(self, origin: str, drafted: int, accepted: int) -> None:
+        own = self.acceptance.setdefault(origin, AcceptanceRates())
+        own.observe(drafted, accepted, _DECAY)
+        self.speculator.acceptance(origin).observe(drafted, accepted, _SHARED_DECAY)
 
 
 class Speculator:
-    """Of one engine: opens the guesses of its sequences, and knows what a step is worth.
+    """Speculation of one engine: opens the state of its sequences, and estimates what a step
+    yields.
 
-    longest: guesses of a sequence in a step, at most. cost: what steps take, as they were measured.
+    max_draft: most draft tokens of a sequence in a step. cost: measured step times.
     """
 
     def __init__(
-        self, open_proposer: OpenProposer, longest: int = LONGEST, cost: StepCost | None = None
+        self,
+        open_proposer: OpenProposer,
+        max_draft: int = MAX_DRAFT_TOKENS,
+        cost: StepCost | None = None,
     ) -> None:
-        self.longest = longest
+        self.max_draft = max_draft
         self.cost, self.budget = cost or StepCost(), DraftBudget()
-        self.resting = False
-        """Whether the step that is planned has no guesses, as enough was lost by them."""
+        self.paused = False
+        """Whether the step being planned has no drafts because the budget is spent."""
         self._open = open_proposer
         self._shared: dict[str, AcceptanceRates] = {}
-        self.draft_share = 0.0
-        """Of a step, that making a guess takes."""
+        self.draft_cost = 0.0
+        """Time to make one draft token, as a share of a step."""
         self._tokens = 0
-        """Of the step that is planned, as far as it is known."""
-        self._gives = 0.0
-        """Tokens of answers that it will bring."""
+        """Tokens in the step being planned, so far."""
+        self._expected_tokens = 0.0
+        """Expected output tokens of that step."""
 
     def open(
         self, request: Request, tokens: array[int], tree: RadixTree, scope: Hashable
     ) -> DraftState | None:
-        """For a new request; None = it is answered without."""
+        """State of a new request; None = no speculation for it."""
         proposer = self._open(request, tokens, tree, scope)
         return None if proposer is None else DraftState(self, tokens, proposer)
 
-    def begin(self, decodes: int) -> None:
-        """A step is planned in which so many sequences decode."""
-        self._tokens, self._gives = max(decodes, 1), float(max(decodes, 1))
-        self.resting = not self.budget.allows(self._tokens)
+    def begin_step(self, decodes: int) -> None:
+        """Begin a step with `decodes` decoding sequences."""
+        self._tokens, self._expected_tokens = max(decodes, 1), float(max(decodes, 1))
+        self.paused = not self.budget.allows(self._tokens)
 
-    def took(self, step: DecodeStats, right: int, seconds: float | None) -> None:
-        """A step is done, and so many of its guesses were right; seconds: if that was measured."""
+    def observe(self, step: DecodeStats, accepted: int, seconds: float | None) -> None:
+        """A step is done; `accepted` of its draft tokens were accepted. seconds: None = not
+        measured."""
         if step.tokens:
-            self.cost.took(step.tokens, seconds)
+            self.cost.observe(step.tokens, seconds)
         if not step.decodes:
             return
         if not step.tokens:
-            if step.guesses:
-                share = self.cost.share(step.decodes)
-                self.budget.beside(step.decodes, step.guesses, right, share)
-        elif step.guesses or step.waited:
-            self.budget.guessed(step.decodes, step.rows + right, seconds)
+            if step.drafted:
+                share = self.cost.marginal_share(step.decodes)
+                self.budget.observe_mixed(step.decodes, step.drafted, accepted, share)
+        elif step.drafted or step.waited:
+            self.budget.observe_drafted(step.decodes, step.rows + accepted, seconds)
         else:
-            self.budget.plain(step.rows, seconds)
+            self.budget.observe_plain(step.rows, seconds)
 
-    def chances(self, origin: str) -> AcceptanceRates:
-        """What all sequences learned of guesses of an origin."""
+    def acceptance(self, origin: str) -> AcceptanceRates:
+        """Shared rates of an origin."""
         if origin not in self._shared:
-            self._shared[origin] = AcceptanceRates(_FIRST.get(origin, 0.6), weight=_TRUST)
+            self._shared[origin] = AcceptanceRates(_INITIAL.get(origin, 0.6), weight=_PRIOR_WEIGHT)
         return self._shared[origin]
 
-    def worth(self, chances: AcceptanceRates, most: int) -> int:
-        """How many guesses to take into the step."""
-        count, tokens, gives = self._reach(chances, most)
-        self._tokens, self._gives = tokens, gives
+    def allocate(self, acceptance: AcceptanceRates, most: int) -> int:
+        """Number of draft tokens to take into the step, which then counts them."""
+        count, tokens, expected_tokens = self._extend(acceptance, most)
+        self._tokens, self._expected_tokens = tokens, expected_tokens
         return count
 
-    def would(self, chances: AcceptanceRates, most: int, more: float = 0.0) -> int:
-        """How many it would take. more: what each costs beside its place, in steps."""
-        return self._reach(chances, most, more)[0]
+    def worthwhile(self, acceptance: AcceptanceRates, most: int, more: float = 0.0) -> int:
+        """Number that `allocate` would take. more: extra cost of each, as a share of a step."""
+        return self._extend(acceptance, most, more)[0]
 
-    def _reach(
-        self, chances: AcceptanceRates, most: int, more: float = 0.0
+    def _extend(
+        self, acceptance: AcceptanceRates, most: int, more: float = 0.0
     ) -> tuple[int, int, float]:
-        tokens, gives = self._tokens, self._gives
-        chance, count = chances.first, 0
-        while count < most and chance > gives * (self.cost.share(tokens) + more):
-            count, tokens, gives = count + 1, tokens + 1, gives + chance
-            chance *= chances.next
-        return count, tokens, gives
+        tokens, expected_tokens = self._tokens, self._expected_tokens
+        chance, count = acceptance.first, 0
+        while count < most and chance > expected_tokens * (self.cost.marginal_share(tokens) + more):
+            count, tokens, expected_tokens = count + 1, tokens + 1, expected_tokens + chance
+            chance *= acceptance.next
+        return count, tokens, expected_tokens

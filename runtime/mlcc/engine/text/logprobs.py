@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from mlcc.engine.text.detokenizer import BROKEN, Tokenizer
 
-_LOOKED_AT = 4096
+_MAX_PROBED = 4096
 """Tokens among which one is looked for that the others are decoded behind."""
 
 
@@ -63,14 +63,14 @@ class TokenTexts:
         text = text[len(before) :] if text.startswith(before) else self._decode([token])
         if BROKEN not in text:
             return TokenText(text, text.encode())
-        made = bytes_of(self._piece(token) or "")
-        fits = made is not None and made.decode(errors="replace") == text
-        return TokenText(text, made if fits else None)
+        known = bytes_of(self._piece(token) or "")
+        fits = known is not None and known.decode(errors="replace") == text
+        return TokenText(text, known if fits else None)
 
     @cached_property
     def _front(self) -> tuple[list[int], str]:
         """A plain word and its text: no part of a character, and nothing that joins one."""
-        for token in range(min(self._vocab_size, _LOOKED_AT)):
+        for token in range(min(self._vocab_size, _MAX_PROBED)):
             text = self._decode([token])
             word = text.strip()
             if word.isascii() and word.isalpha() and len(word) > 1:
@@ -142,45 +142,45 @@ class OutputLogprobs:
 
     def __init__(self, texts: TokenTexts) -> None:
         self._texts = texts
-        self._textless: list[tuple[Candidate, tuple[Candidate, ...]]] = []
+        self._incomplete: list[tuple[Candidate, tuple[Candidate, ...]]] = []
         """Tokens whose text is not known yet: a character is not whole."""
         self._held: deque[tuple[TokenLogprob, int]] = deque()
         """Tokens whose text is known and not out yet, each with where it ends."""
-        self._made = self._out = 0
+        self._known = self._emitted = 0
         """Characters of the answer that are known, and that are out."""
 
     def push(self, token: int, logprob: float, top: Sequence[tuple[int, float]]) -> None:
         """A token was said; `advance` or `cut` follows, with what it brought."""
         if self._texts.of(token).text:
-            self._textless.append(self._pair(token, logprob, top))
+            self._incomplete.append(self._pair(token, logprob, top))
 
     def advance(self, text: str, held: int) -> Sequence[TokenLogprob]:
         """More of the answer is out, and so many characters behind it are known; returns the tokens
         that are out with it."""
-        self._out += len(text)
-        made = self._out + held
-        if made > self._made:
-            told = [TokenLogprob(*pair, self._made) for pair in self._textless]
-            self._held.extend((token, made) for token in told)
-            self._textless.clear()
-            self._made = made
+        self._emitted += len(text)
+        known = self._emitted + held
+        if known > self._known:
+            tokens = [TokenLogprob(*pair, self._known) for pair in self._incomplete]
+            self._held.extend((token, known) for token in tokens)
+            self._incomplete.clear()
+            self._known = known
         ready = []
-        while self._held and self._held[0][1] <= self._out:
+        while self._held and self._held[0][1] <= self._emitted:
             ready.append(self._held.popleft()[0])
         return ready
 
     def cut(self, text: str) -> Sequence[TokenLogprob]:
         """The last of the answer, before a stop string: tokens that reach beyond are not told."""
-        self._textless.clear()
+        self._incomplete.clear()
         return self.advance(text, 0)
 
     @property
     def held(self) -> list[HeldLogprob]:
         """What is not told yet, in order."""
-        told = ((token.chosen, token.top) for token, _ in self._held)
+        tokens = ((token.chosen, token.top) for token, _ in self._held)
         return [
             HeldLogprob(chosen.token, chosen.logprob, tuple((c.token, c.logprob) for c in top))
-            for chosen, top in (*told, *self._textless)
+            for chosen, top in (*tokens, *self._incomplete)
         ]
 
     def restore(self, held: Sequence[HeldLogprob]) -> None:
@@ -191,7 +191,7 @@ class OutputLogprobs:
         pairs = [self._pair(each.token, each.logprob, each.top) for each in held]
         for i, (old, end) in enumerate(self._held):
             self._held[i] = TokenLogprob(*pairs[i], old.offset), end
-        self._textless = pairs[len(self._held) :]
+        self._incomplete = pairs[len(self._held) :]
 
     def _pair(
         self, token: int, logprob: float, top: Sequence[tuple[int, float]]
@@ -208,19 +208,21 @@ class PromptLogprobs:
         self._texts, self._prompt = texts, prompt
         self._found: dict[int, tuple[float, Sequence[tuple[int, float]]]] = {}
 
-    def put(self, index: int, logprob: float, top: Sequence[tuple[int, float]]) -> None:
+    def set(self, index: int, logprob: float, top: Sequence[tuple[int, float]]) -> None:
         """Of one token; again where it was computed again."""
         self._found[index] = logprob, top
 
-    def told(self) -> list[TokenLogprob]:
+    def all(self) -> list[TokenLogprob]:
         """Of all, control tokens too."""
-        told, offset = [], 0
+        tokens, offset = [], 0
         for index, token in enumerate(self._prompt):
             logprob, top = self._found.get(index, (0.0, ()))
             chosen = self._candidate(token, logprob)
-            told.append(TokenLogprob(chosen, tuple(self._candidate(*pair) for pair in top), offset))
+            tokens.append(
+                TokenLogprob(chosen, tuple(self._candidate(*pair) for pair in top), offset)
+            )
             offset += len(chosen.text)
-        return told
+        return tokens
 
     def _candidate(self, token: int, logprob: float) -> Candidate:
         found = self._texts.of(token)

@@ -78,7 +78,7 @@ class OutputText:
         self.matched = checker.matched
         return text
 
-    def told(
+    def take_logprobs(
         self,
         text: str,
         token: int | None = None,
@@ -111,17 +111,17 @@ class DeferredText:
         """What tokens added to answers so far."""
         self._answers: dict[str, OutputText] = {}
 
-    def begin(self, request: Request, said: Iterable[int] = ()) -> None:
+    def begin(self, request: Request, output: Iterable[int] = ()) -> None:
         """The engine took it: its events follow. Nothing, if the engine writes its text. said:
         tokens of its answer whose text is known elsewhere."""
         if not text_decides(request.sampling):
             answer = self._answers[request.id] = OutputText(
                 self._tokenizer, request.prompt, (), None, request.shown, self._pieces
             )
-            for token in said:
+            for token in output:
                 answer.push(token)
 
-    def read(self, events: Iterable[Event]) -> list[Event]:
+    def add_text(self, events: Iterable[Event]) -> list[Event]:
         """The same events with their text."""
         found: list[Event] = []
         for event in events:
@@ -129,7 +129,7 @@ class DeferredText:
             if answer is None:
                 found.append(event)
             elif isinstance(event, TextDelta):
-                found.append(_written(answer, event))
+                found.append(_with_text(answer, event))
             else:
                 found += self._end(answer, event)
         return found
@@ -144,7 +144,7 @@ class DeferredText:
         return [TextDelta(event.request_id, text), event] if text else [event]
 
 
-def _written(answer: OutputText, event: TextDelta) -> TextDelta:
+def _with_text(answer: OutputText, event: TextDelta) -> TextDelta:
     if not event.token_ids:
         return event
     text = "".join(map(answer.push, event.token_ids))
