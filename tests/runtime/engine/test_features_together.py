@@ -144,7 +144,7 @@ def test_what_a_guess_costs_is_not_learned_of_prompts() -> None:
     heard: list[int] = []
 
     class Heard(StepCost):
-        def took(self, tokens: int, seconds: float | None) -> None:
+        def observe(self, tokens: int, seconds: float | None) -> None:
             heard.append(tokens)
 
     speculator = eager(3)

@@ -140,7 +140,7 @@ def test_what_is_foretold_does_not_run_into_the_prompt() -> None:
 
 
 def test_a_long_prompt_is_indexed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlcc.engine.spec_decode.ngram._AT_ONCE", 8)
+    monkeypatch.setattr("mlcc.engine.spec_decode.ngram._MAX_INDEXED", 8)
     lookup = NgramProposer(array("i", [*range(18), 0, 1]))
     assert [lookup.propose(1) for _ in range(2)] == [None, None]
     assert lookup.propose(1) == (array("i", [2]), "gram2")
