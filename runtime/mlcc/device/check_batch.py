@@ -1,7 +1,7 @@
-"""Whether a batch keeps the contract of `tables.py`, in every detail that one batch alone shows.
+"""Checks that a batch keeps the contract of `tables.py`, as far as one batch alone can show it.
 
-For the toy executor and for debugging any other; production executors need not pay for it. What
-the caches hold from earlier steps is not seen here (see `toy.py`).
+For the toy executor, and for debugging any other; production executors need not pay for it. It does
+not see what the caches hold from earlier steps (`toy/executor.py` does).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mlcc.engine.batch.tables import ADAPTER, FILTERS, MOST_TOP_LOGPROBS, CacheG
 
 
 class BadBatchError(AssertionError):
-    """The engine planned something wrong. A bug, so not an MlccError that could be answered."""
+    """The engine planned a wrong step. A bug, so not an MlccError that could be answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def check_pages(
     page_bytes: Sequence[int],
     size: int | None = None,
 ) -> None:
-    """Raises BadBatchError unless a group has these pages, and so many bytes are theirs."""
+    """Raise BadBatchError unless the group has these pages, and the data has their size."""
     require(0 <= group < len(capacity.pools), f"pages of group {group}")
     pool = capacity.pools[group]
     require(all(0 <= page < pool for page in ids), f"pages {list(ids)[:9]} of a pool of {pool}")
@@ -61,10 +61,8 @@ def check_pages(
 
 
 def check_batch(batch: Batch, capacity: Capacity, previous_rows: int) -> list[Span]:
-    """The sequences of a batch, which has been checked in full. Raises BadBatchError.
-
-    `previous_rows` is the number of logit rows of the step before, to which placeholders refer.
-    """
+    """Check a batch in full; returns its sequences. Raises BadBatchError. previous_rows: logit rows
+    of the previous step, to which placeholders refer."""
     require(batch.layout == capacity.layout, "another layout")
     _check_sizes(batch, capacity)
     spans = list(_spans(batch))
@@ -82,7 +80,7 @@ def check_batch(batch: Batch, capacity: Capacity, previous_rows: int) -> list[Sp
 def check_adjustments(
     adjustments: Adjustments, batch: Batch, capacity: Capacity, previous_rows: int
 ) -> None:
-    """Raises BadBatchError unless they keep the contract of `adjust_tables.py`."""
+    """Raise BadBatchError unless adjustments keep the contract of `adjust_tables.py`."""
     layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
     require(adjustments.layout == layout, "adjustments of another layout")
     count = adjustments.num_rows
@@ -106,7 +104,7 @@ def check_adjustments(
 
 
 def slot_of(cache: PageList, position: int, page_size: int) -> int:
-    """Where the token at a position lies in its group's pool. Raises BadBatchError."""
+    """Slot of the token at a position in its group's pool. Raises BadBatchError."""
     number, offset = divmod(position, page_size)
     require(number >= cache.first, f"position {position} is needed, but its page was freed")
     index = number - cache.first
@@ -205,7 +203,7 @@ def _check_cache(span: Span, g: int, group: CacheGroup, capacity: Capacity) -> N
 
 
 def _check_written(spans: Sequence[Span], g: int, group: CacheGroup) -> None:
-    """No page or slot that is written in the step belongs to two of its sequences."""
+    """Check that no page or slot is written by two sequences of the step."""
     if group.kind == "state":
         writes = [c.write for s in spans if isinstance(c := s.caches[g], StateSlot)]
         require(len(set(writes)) == len(writes), f"two sequences write one of the slots {writes}")

@@ -1,8 +1,5 @@
-"""What watching an executor's kernels tells: the port that `mlcc profile` is made of.
-
-Bytes are those of a call's arguments, each moved once: of pages and embedding tables only what the
-step uses.
-"""
+"""Kernel log: the port through which `mlcc profile` watches an executor's kernels. Bytes are those
+of a call's arguments, each moved once; of pages and embedding tables only what the step uses."""
 
 from __future__ import annotations
 
@@ -25,20 +22,20 @@ class KernelUse:
 
 
 class KernelLog(Protocol):
-    """Watches an executor from `start` to `stop`: `compiled_log`, or `tvm_log` for what runs over
+    """Watches an executor from `start` to `stop`: `compiled_log`, or `tvm_log` for executors on
     TVM's package."""
 
     @property
     def clock(self) -> str:
-        """What the times are."""
+        """Name of the clock."""
         ...
 
     def start(self, batch: Batch) -> None:
-        """Begin anew; the steps will use as many pages as this one."""
+        """Start over. The steps will use as many pages as this batch."""
         ...
 
     def stop(self) -> list[KernelUse]:
-        """The kernels since `start`, the costliest first."""
+        """The kernels since `start`, by descending cost."""
         ...
 
     def copy_bandwidth(self) -> float:
@@ -50,5 +47,5 @@ HOST_CLOCK = "the host's clock around each awaited call"
 
 
 def costliest(uses: list[KernelUse]) -> list[KernelUse]:
-    """In the order of a report."""
+    """By descending cost."""
     return sorted(uses, key=lambda use: -use.nanoseconds)

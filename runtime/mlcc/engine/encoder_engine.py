@@ -1,9 +1,10 @@
-"""The engine of encoders: texts in, steps of whole texts out, a row of each back.
+"""The engine of encoders: texts in, steps of whole texts out, one row per text back.
 
-As sans-IO as `engine.py`, and much smaller: a text is one step's, nothing of it is kept, and there
-is no next token. Its pages are of use within its step alone, so each step hands them out from the
-first. Tenants take turns, a text each; within a tenant priority decides, and ages as in `queue.py`.
-A text that no longer fits into a step lets shorter ones behind it in; its tenant begins the next.
+Sans-IO like `engine.py`, and much smaller: a text takes one step, nothing of it is cached, and
+there is no next token. Pages are used within their step only, so each step numbers them from the
+first. Tenants take turns, one text each. Within a tenant requests are ordered by priority and age
+as in `waiting_queue.py`. If a text does not fit into a step, shorter ones after it may run; its
+tenant begins the next step.
 
 One thread at a time may call it.
 """
@@ -23,17 +24,17 @@ from mlcc.engine.scheduler.waiting_queue import LEVEL
 from mlcc.errors import DeviceError, InvalidRequestError
 
 LOOKED_THROUGH = 256
-"""Texts behind one that does not fit, among which shorter ones are looked for."""
+"""Texts after one that does not fit that are searched for a shorter one."""
 
 
 class Rows(Protocol):
-    """What the device gives for a step: float32, a row of each text after the other."""
+    """Result of a step: float32, one row per text."""
 
     def tobytes(self) -> bytes: ...
 
 
 class _Waiting(NamedTuple):
-    """A text in its tenant's line; they compare by who comes first."""
+    """A text in its tenant's queue, ordered by rank."""
 
     rank: int
     """Tokens of work before which it comes."""
@@ -44,7 +45,7 @@ class _Waiting(NamedTuple):
 class EncoderEngine:
     """Batches texts for one encoder on one executor.
 
-    pooling: which token of a text its row names, as the manifest says it. width: numbers of a row.
+    pooling: which token's row a text yields, as in the manifest. width: numbers of a row.
     """
 
     def __init__(self, capacity: Capacity, pooling: str, width: int) -> None:
@@ -52,9 +53,9 @@ class EncoderEngine:
         self.capacity, self.width = capacity, width
         self._last = pooling == "last"
         self._waiting: dict[str, list[_Waiting]] = {}
-        """Of each tenant that waits, the best rank first; whose turn is next comes first."""
+        """Waiting texts of each tenant, by rank; the tenant whose turn is next comes first."""
         self._overdue: dict[str, None] = {}
-        """Tenants whose first text did not fit into a step, since when: their turn is before."""
+        """Tenants whose first text did not fit into a step, oldest first: they come next."""
         self._live: dict[str, Request] = {}
         self._step: list[Request] = []
         """Of the step that is planned and not committed."""
@@ -62,12 +63,12 @@ class EncoderEngine:
 
     @property
     def has_work(self) -> bool:
-        """Whether a text waits or is computed."""
+        """Whether a text waits or is being computed."""
         return bool(self._live or self._step)
 
     def add(self, request: Request, grammar: Grammar | None = None) -> None:
-        """Queue a text. Raises InvalidRequestError if it can never be computed, or with a grammar:
-        nothing is written."""
+        """Queue a text. Raises InvalidRequestError if it can never be computed, or has a
+        grammar."""
         if grammar is not None:
             raise InvalidRequestError("an encoder writes nothing; leave the grammar out")
         if request.id in self._live:
@@ -82,7 +83,7 @@ class EncoderEngine:
         self._requests += 1
 
     def cancel(self, request_id: str) -> list[Event]:
-        """Forget a text; returns its last event, none if it is unknown or already ended."""
+        """Drop a text. Returns its last event; none if it is unknown or already ended."""
         request = self._live.pop(request_id, None)
         if request is None:
             return []
@@ -93,8 +94,8 @@ class EncoderEngine:
         return [_end(request, "cancelled")]
 
     def plan(self, into: memoryview | None = None) -> Batch | None:
-        """The next step, None if nothing waits or a step is not committed. `into` is memory for
-        it, as `BatchWriter` takes it."""
+        """The next step, None if nothing waits or a step is not committed. into: memory for it, as
+        `BatchWriter` takes it."""
         if self._step or not self._waiting:
             return None
         self._step = self._chosen()
@@ -115,8 +116,8 @@ class EncoderEngine:
         return batch
 
     def commit(self, rows: Rows) -> list[Event]:
-        """Take what the device made of the step. Raises DeviceError, and changes nothing, if it
-        does not fit it."""
+        """Take the rows of the step. Raises DeviceError, and changes nothing, if they do not fit
+        it."""
         size, data = 4 * self.width, rows.tobytes()
         if len(data) != size * len(self._step):
             raise DeviceError(
@@ -131,16 +132,16 @@ class EncoderEngine:
         return events
 
     def fail(self) -> list[Event]:
-        """The device failed: forget the step and end every text with "error"."""
+        """The device failed: drop the step and end every text with "error"."""
         ended, self._live, self._step, self._waiting = self._live, {}, [], {}
         self._overdue = {}
         return [_end(request, "error") for request in ended.values()]
 
     def forget_prefixes(self) -> None:
-        """Nothing is kept of texts."""
+        """Does nothing: no prefixes are cached."""
 
     def prefix_digest(self) -> bytes:
-        """Nothing is kept of texts."""
+        """Empty: no prefixes are cached."""
         return b""
 
     def stats(self) -> Stats:
@@ -219,13 +220,13 @@ class EncoderEngine:
 
 
 def longest_text(capacity: Capacity) -> int:
-    """Tokens of the longest text that a step has room for."""
+    """Tokens of the longest text that fits into a step."""
     held = (n * g.page_size for n, g in zip(capacity.pools, capacity.groups, strict=True))
     return min(capacity.context, capacity.max_step_tokens, *held)
 
 
 def text_too_long(tokens: int, most: int) -> InvalidRequestError:
-    """Of a text that no step has room for."""
+    """The error for a text that fits into no step."""
     return InvalidRequestError(
         f"this model's maximum context length is {most} tokens and the text has {tokens}; send a "
         f'shorter one, or cut it with "truncate_prompt_tokens": -1',

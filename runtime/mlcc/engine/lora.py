@@ -1,11 +1,11 @@
-"""Low-rank adapters (LoRA; Hu et al., 2021) as the engine knows them: a name, a slot on the device,
-and who uses it. What is in a slot is the executor's; where it comes from is `mlcc.lora`'.
+"""LoRA adapters (Hu et al., 2021) in the engine: a name, a slot on the device, and the requests
+that use it. The executor holds the contents of slots; `mlcc.lora` reads adapters.
 
-There may be more adapters than slots. One whose matrices the driver keeps can be put out of its
-slot while no running request uses it, the least recently used first, and is brought back when a
-request is to run with it: until then that request waits. A slot is never written while a running
-request uses it: an adapter that is unloaded has no name any more, and its slot is free once the
-last of its requests has ended.
+There may be more adapters than slots. An adapter whose matrices the driver keeps can be evicted
+from its slot while no running request uses it, least recently used first. It is loaded again when a
+request is to run with it; until then that request waits. A slot is never written while a running
+request uses it: an unloaded adapter has no name any more, and its slot is free once the last of its
+requests has ended.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import NamedTuple
 from mlcc.errors import CapacityError, InvalidRequestError, UnsupportedError
 
 MOST_NAMES = 4096
-"""Adapters that are known at once."""
+"""Most adapters loaded at once."""
 
 
 class AdapterUse(NamedTuple):
-    """What a sequence of a step says of its adapter: the columns
-    `mlcc.engine.batch.tables.ADAPTER`."""
+    """A sequence's adapter in a step: the columns `mlcc.engine.batch.tables.ADAPTER`."""
 
     slot: int
     rank: int
@@ -34,45 +33,46 @@ NO_ADAPTER = AdapterUse(-1, 0)
 
 @dataclass(frozen=True, slots=True)
 class AdapterMatrix:
-    """A matrix of an adapter and where in its slot it goes; what no matrix covers is zeros."""
+    """A matrix of an adapter and its place in the slot. The rest of the slot is zeros."""
 
     tensor: int
-    """Of `AdaptersInfo.shapes`; `row` and `column` are where it begins in the slot's part."""
+    """Index in `AdaptersInfo.shapes`; `row` and `column` are where the matrix begins in the slot's
+    part."""
     row: int
     column: int
     rows: int
     columns: int
-    """Of the matrix as it goes there."""
+    """Of the matrix as it lies there."""
     transposed: bool
-    """`data` has it the other way round: [columns, rows]."""
+    """`data` is [columns, rows]."""
     dtype: str
     """float32, float16 or bfloat16."""
     data: bytes
     """Little-endian, row-major."""
     scale: float = 1.0
-    """What it is multiplied with."""
+    """Factor on the matrix."""
 
 
 @dataclass(eq=False, slots=True)
 class Adapter:
-    """One that is loaded, or was and still has requests."""
+    """An adapter that is loaded, or was and still has requests."""
 
     name: str
     serial: int
-    """Of all that were ever loaded: another of the same name shares nothing with it."""
+    """Number of the load: another adapter of the same name shares nothing with it."""
     slot: int
-    """-1 = it is in none now."""
+    """-1 = in no slot now."""
     rank: int
     movable: bool = False
     """Whether the driver keeps its matrices, to write them to a slot again."""
     ready: bool = True
     """Whether its slot holds it."""
     users: int = 0
-    """Requests that are live."""
+    """Unfinished requests."""
     named: bool = False
     """Whether new requests find it."""
     used: int = 0
-    """When a request last came or went; larger is later."""
+    """Time of its last use; larger is later."""
 
     @property
     def use(self) -> AdapterUse:
@@ -81,15 +81,15 @@ class Adapter:
 
 @dataclass(slots=True)
 class AdapterSlots:
-    """The slots of a device and who has them."""
+    """The slots of a device and the adapters in them."""
 
     count: int
     names: dict[str, Adapter] = field(default_factory=dict)
-    """Those that new requests find."""
+    """Adapters that new requests find."""
     to_load: list[Adapter] = field(default_factory=list)
-    """Those that the driver is to write to their slots, and then to say `mark_loaded` of."""
+    """Adapters that the driver has to write to their slots, and then to `mark_loaded`."""
     _held: dict[Adapter, None] = field(default_factory=dict)
-    """All that have a name, or a request."""
+    """All with a name or a request."""
     _free: list[int] = field(init=False)
     _serials: int = 0
     _clock: int = 0
@@ -98,9 +98,9 @@ class AdapterSlots:
         self._free = list(range(self.count))[::-1]
 
     def check_name(self, name: str, in_place: bool) -> None:
-        """Whether a new adapter may have this name. `in_place`: that of one that is there, whose
-        live requests keep what they have. Raises UnsupportedError, InvalidRequestError for a name
-        that is taken, CapacityError for too many names."""
+        """Check that a new adapter may have this name. in_place: it may replace an adapter of that
+        name, whose requests keep the old one. Raises UnsupportedError, InvalidRequestError for a
+        name that is taken, CapacityError for too many names."""
         if not self.count:
             raise no_adapters()
         if name in self.names:
@@ -124,10 +124,10 @@ class AdapterSlots:
         busy: Iterable[Adapter] = (),
         replaced: Adapter | None = None,
     ) -> Adapter:
-        """A new adapter, to be written now if it has a slot, and then to be `put`. One that is
-        movable takes none from others; another does, unless they are `busy` or cannot move. Those
-        that move always keep a slot to move in, or their requests would wait for ever. replaced:
-        the one whose name it takes. Raises CapacityError if there is no slot for it."""
+        """A new adapter, to be written now if it has a slot, and then to be `put`. A movable
+        adapter evicts no other; another does, except adapters that are `busy` or not movable. One
+        slot always remains for movable adapters, or their requests would wait forever. replaced:
+        the adapter whose name it takes. Raises CapacityError if there is no slot."""
         slot, room = -1, self._has_room(movable, replaced)
         if room:
             free = bool(self._free) or not movable
@@ -144,17 +144,17 @@ class AdapterSlots:
         return adapter
 
     def _has_room(self, movable: bool, replaced: Adapter | None) -> bool:
-        """Whether, with one more, those that move have a slot that no other stays in."""
+        """Whether a slot remains for movable adapters after adding one."""
         held = [a for a in self._held if a is not replaced or a.users]
         stay = sum(not a.movable for a in held) + (not movable)
         return stay < self.count or not (movable or any(a.movable for a in held))
 
     def give_back(self, adapter: Adapter) -> None:
-        """It was reserved and could not be written: nobody knows of it."""
+        """A reserved adapter could not be written."""
         self._free_if_unused(adapter)
 
     def put(self, name: str, adapter: Adapter) -> None:
-        """New requests find it, and no longer the one that had the name."""
+        """New requests find it, instead of an earlier adapter of that name."""
         if name in self.names:
             self.drop(name)
         adapter.name, adapter.named = name, True
@@ -163,7 +163,7 @@ class AdapterSlots:
 
     def on_device(self, adapter: Adapter, busy: Iterable[Adapter]) -> bool:
         """Whether a request may run with it. If not, it is queued in `to_load` as soon as a slot is
-        free or held by an adapter that is not `busy`."""
+        free, or held by an adapter that is not `busy`."""
         if adapter.slot < 0 and (slot := self._vacate(busy)) >= 0:
             adapter.slot = slot
             self.to_load.append(adapter)
@@ -175,13 +175,13 @@ class AdapterSlots:
         self.to_load.remove(adapter)
 
     def mark_failed(self, adapter: Adapter) -> None:
-        """It could not be written: its slot is free, and who asks for it next has it wanted."""
+        """It could not be written. Its slot is free; the next request queues it again."""
         self.to_load.remove(adapter)
         self._free.append(adapter.slot)
         adapter.slot = -1
 
     def _vacate(self, busy: Iterable[Adapter]) -> int:
-        """A slot that is free, or that of the one that was used the longest ago; -1 = none."""
+        """A free slot, or that of the least recently used adapter; -1 = none."""
         if self._free:
             return self._free.pop()
         kept = set(busy)
@@ -199,7 +199,8 @@ class AdapterSlots:
             self._held[adapter] = None
 
     def drop(self, name: str) -> Adapter:
-        """Nobody new finds it; its slot is free when nobody uses it. Raises InvalidRequestError."""
+        """Unload: no new request finds it, and its slot is free once it has no users. Raises
+        InvalidRequestError."""
         if (adapter := self.names.pop(name, None)) is None:
             raise self._unknown(name)
         adapter.named = False
@@ -207,12 +208,12 @@ class AdapterSlots:
         return adapter
 
     def check(self, name: str) -> None:
-        """Raise InvalidRequestError for a name that no adapter has; "" is none's."""
+        """Raise InvalidRequestError for an unknown name; "" is the base model."""
         if name and name not in self.names:
             raise self._unknown(name)
 
     def join(self, name: str) -> Adapter:
-        """For a request, which `leave`s it. Raises what `check` raises."""
+        """Add a request to its users. Raises what `check` raises."""
         self.check(name)
         adapter = self.names[name]
         adapter.users += 1
@@ -220,15 +221,15 @@ class AdapterSlots:
         return adapter
 
     def leave(self, adapter: Adapter) -> None:
-        """One request less uses it."""
+        """Remove a request from its users."""
         adapter.users -= 1
         self._touch(adapter)
         self._free_if_unused(adapter)
 
-    def check_integrity(self, live: Iterable[Adapter | None]) -> None:
-        """Raise AssertionError unless each slot is free or one adapter's, and their users are the
-        `live` requests'."""
-        used = Counter(adapter for adapter in live if adapter is not None)
+    def check_integrity(self, unfinished: Iterable[Adapter | None]) -> None:
+        """Raise AssertionError unless each slot is free or one adapter's, and users match the
+        requests."""
+        used = Counter(adapter for adapter in unfinished if adapter is not None)
         held = {*self.names.values(), *used}
         if held != set(self._held):
             raise AssertionError("adapters are held that nobody names or uses")
@@ -260,7 +261,7 @@ class AdapterSlots:
 
 
 def no_adapters() -> UnsupportedError:
-    """Of a model that has no slots."""
+    """The error for a model without slots."""
     return UnsupportedError(
         "the model was compiled without room for adapters; compile it again with "
         "`mlcc compile --adapter-rank 16`",

@@ -50,7 +50,7 @@ class ExportedRequest:
     """Random stream. Draws go by position, so the next ones are the same on any engine."""
     limit: int
     """Most tokens, prompt and output together."""
-    answer: tuple[int, ...]
+    output: tuple[int, ...]
     computed: int
     """Tokens of prompt and output whose pages are exported; 0 = no pages."""
     first_pages: tuple[int, ...]
@@ -95,7 +95,7 @@ def export_sequence(
         ),
         stream=seq.stream,
         limit=seq.limit,
-        answer=tuple(seq.tokens[seq.prompt_tokens :]),
+        output=tuple(seq.tokens[seq.prompt_tokens :]),
         computed=computed,
         first_pages=tuple(firsts if computed else [0] * len(firsts)),
         cached=seq.cached,
@@ -179,15 +179,17 @@ class Migration:
             raise RuntimeError("requests move between steps: commit those that are planned first")
 
 
-def check_export(exported: ExportedRequest, room: int, vocab: int, pools: CacheManager) -> None:
-    """Check that this engine, whose sequences may have `room` tokens, can continue the request.
+def check_export(
+    exported: ExportedRequest, max_tokens: int, vocab: int, pools: CacheManager
+) -> None:
+    """Check that this engine, with at most `max_tokens` per sequence, can continue the request.
     Raises InvalidRequestError. Checks everything that could corrupt the engine's state: the sender
     is not trusted."""
-    tokens, groups = len(exported.request.prompt) + len(exported.answer), pools.groups
-    if exported.limit > room:
+    tokens, groups = len(exported.request.prompt) + len(exported.output), pools.groups
+    if exported.limit > max_tokens:
         raise InvalidRequestError(
             f"the exported request may reach {exported.limit} tokens, here there is room for "
-            f"{room}; load the model with --context {exported.limit} or more --kv-pages",
+            f"{max_tokens}; load the model with --context {exported.limit} or more --kv-pages",
             code="context_length_exceeded",
         )
     finite = exported.surprise is None or math.isfinite(exported.surprise)
@@ -195,10 +197,10 @@ def check_export(exported: ExportedRequest, room: int, vocab: int, pools: CacheM
     sound = (
         tokens < exported.limit
         and 0 <= exported.stream < 1 << 64
-        and all(0 <= token < vocab for token in exported.answer)
+        and all(0 <= token < vocab for token in exported.output)
         and 0 <= exported.computed < tokens
         and len(exported.first_pages) == len(groups)
-        and len(exported.held) <= len(exported.answer)
+        and len(exported.held) <= len(exported.output)
         and finite
         and cached
     )
@@ -212,7 +214,7 @@ def check_export(exported: ExportedRequest, room: int, vocab: int, pools: CacheM
 def replay(seq: TokenSequence, exported: ExportedRequest) -> None:
     """Replay the output on a new sequence. Raises InvalidRequestError if that output is
     impossible."""
-    for token in exported.answer:
+    for token in exported.output:
         seq.tokens.append(token)
         if seq.logits_processor is not None:
             seq.logits_processor.push(token)
@@ -220,14 +222,14 @@ def replay(seq: TokenSequence, exported: ExportedRequest) -> None:
             seq.grammar.accept(token)
         seq.output.take_logprobs(seq.output.push(token), token)
     ended = seq.output.matched is not None or any(
-        token in seq.end_tokens for token in exported.answer
+        token in seq.end_tokens for token in exported.output
     )
     if ended or (seq.grammar is not None and (seq.grammar.failed or seq.grammar.ended)):
         raise bad_export("its answer is at its end, or breaks its grammar")
     if seq.filter_state is not None and exported.surprise is not None:
         seq.filter_state.surprise = exported.surprise
     seq.output.restore_logprobs(exported.held)
-    if exported.answer:
+    if exported.output:
         seq.prompt_logprobs = None  # they were sent before the first token
     seq.limit, seq.cached = exported.limit, exported.cached
 

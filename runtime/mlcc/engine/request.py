@@ -139,11 +139,13 @@ class SamplingParams:
         _require(self.seed is None or _is_int(self.seed), "seed", self.seed, "an integer or None")
         n = self.max_tokens
         _require(n is None or (_is_int(n) and n >= 1), "max_tokens", n, "an integer >= 1 or None")
-        told, most = self.logprobs, MOST_TOP_LOGPROBS
-        good = told is None or (_is_int(told) and 0 <= told <= most)
-        _require(good, "logprobs", told, f"an integer of 0 .. {most}, or None")
+        logprobs, most = self.logprobs, MOST_TOP_LOGPROBS
+        good = logprobs is None or (_is_int(logprobs) and 0 <= logprobs <= most)
+        _require(good, "logprobs", logprobs, f"an integer of 0 .. {most}, or None")
         also = self.prompt_logprobs
-        _require(not also or told is not None, "prompt_logprobs", also, "False without logprobs")
+        _require(
+            not also or logprobs is not None, "prompt_logprobs", also, "False without logprobs"
+        )
         self._check_adjustments()
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)

@@ -60,8 +60,8 @@ class Imported:
     request: Request
     computed: bool
     """Whether there was room for its pages; if not, they are computed again."""
-    said: tuple[int, ...] = ()
-    """Of its answer, before it came."""
+    output_ids: tuple[int, ...] = ()
+    """Output tokens before it came."""
 
 
 def export_request(
@@ -106,16 +106,18 @@ def import_request(
     def write(group: int, ids: Sequence[int]) -> None:
         executor.write_pages(group, ids, pages[group])
 
-    return Imported(request, migration.resume(exported, write, grammar), exported.answer)
+    return Imported(request, migration.resume(exported, write, grammar), exported.output)
 
 
-def without_pages(data: bytes, groups: Sequence[CacheGroup], said: Sequence[int] = ()) -> bytes:
+def without_pages(
+    data: bytes, groups: Sequence[CacheGroup], output_ids: Sequence[int] = ()
+) -> bytes:
     """The same request, a few bytes of it: whoever goes on with it computes it again. said: tokens
     of its answer that came since. Raises as `unpacked` does."""
     header, _ = unpacked(data, groups)
     exported = header.exported
-    answer, firsts = (*exported.answer, *said), (0,) * len(groups)
-    exported = replace(exported, answer=answer, computed=0, first_pages=firsts, held=())
+    output, firsts = (*exported.output, *output_ids), (0,) * len(groups)
+    exported = replace(exported, output=output, computed=0, first_pages=firsts, held=())
     return packed(replace(header, exported=exported), [])
 
 

@@ -186,7 +186,7 @@ class Worker:
             self._output.send(Refused(command.request_id, error))
         else:
             self._output.send(Events(events))
-            self._output.begin(found.request, found.said)
+            self._output.begin(found.request, found.output_ids)
             self._output.send(Accepted(command.request_id))
 
     def _change_adapter(self, command: LoadAdapter | UnloadAdapter) -> Reply:

@@ -257,8 +257,8 @@ def test_what_is_no_export_of_ours_is_refused_in_a_line() -> None:
     cases: list[tuple[bytes, str]] = [
         (set_in("exported", "computed", value=10_000), "bytes of pages|do not fit"),
         (set_in("exported", "computed", value=-1), "bytes of pages|do not fit"),
-        (set_in("exported", "answer", value=[64]), "do not fit"),
-        (set_in("exported", "answer", value=[1.5]), "header is none"),
+        (set_in("exported", "output", value=[64]), "do not fit"),
+        (set_in("exported", "output", value=[1.5]), "header is none"),
         (set_in("exported", "first_pages", value=[0]), "laid out otherwise"),
         (set_in("exported", "first_pages", value=[0, 99]), "bytes of pages|do not fit"),
         (set_in("exported", "first_pages", value=[1, 0]), "bytes of pages|do not fit"),

@@ -1,5 +1,4 @@
-"""The naive numpy twins of what Gemma 3n has beside other models: hidden states mixed by a token's
-own coefficients, and gates of which few are not 0."""
+"""Naive numpy twins of Gemma 3n's operators (AltUp): mixing of hidden states, and sparse gates."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def match_magnitude(x: Array, like: Array, least: float) -> Array:
 
 
 def above(x: Array, deviations: float) -> Array:
-    """What of a row is above its mean and so many standard deviations, or 0."""
+    """The part of each row above mean + deviations * standard deviation, else 0."""
     cut = x.mean(axis=-1, keepdims=True) + x.std(axis=-1, keepdims=True) * deviations
     return np.maximum(x - cut, 0)
 

@@ -1,4 +1,4 @@
-"""The naive numpy twins of attention over pages of keys and values."""
+"""Naive numpy twins of paged attention."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def attention(
     shared: bool = False,
     **sizes: int,
 ) -> Array:
-    """Append keys and values to the pages, 8-bit ones if they have scales, then attend; before
-    them are sinks, if there are any. What is `shared` is in the pages already."""
+    """Append keys and values to the pages (8-bit ones if they have scales), then attend, after
+    attention sinks if there are any. `shared` keys and values are in the pages already."""
     pages, scales = cache.tensors["kv"], cache.tensors.get("kv_scale")
     sinks = list(rest)
     if not shared:
@@ -81,9 +81,9 @@ def paged_attention(
     sinks: Array | None = None,
     causal: bool = True,
 ) -> Array:
-    """Attention of q [n, heads, head_dim]; zeros for tokens of no sequence. Of 8-bit pages the
-    scales are what their numbers are multiplied with. Not causal, a query sees its whole sequence,
-    with a window what is less than that away."""
+    """Attention of q [n, heads, head_dim]; zeros for tokens of no sequence. Numbers of 8-bit pages
+    are multiplied with their scales. If not causal, a query sees its whole sequence; with a window,
+    the tokens less than that away."""
     out = np.zeros_like(q)
     for s, length in enumerate(lists.length):
         own = lists.ids[lists.first_page[s] : lists.first_page[s + 1]]
@@ -124,8 +124,8 @@ def attend(
     softcap_at: float | None,
     sinks: Array | None = None,
 ) -> Array:
-    """One query [heads, head_dim] against keys and values [kv_heads, length, head_dim]; a sink
-    [heads] is a score more, whose value is 0."""
+    """One query [heads, head_dim] against keys and values [kv_heads, length, head_dim]. A sink
+    [heads] is one more score, whose value is 0."""
     group = q.shape[0] // keys.shape[0]
     out = np.empty_like(q)
     for h in range(q.shape[0]):

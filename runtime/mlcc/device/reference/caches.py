@@ -1,4 +1,4 @@
-"""What the reference executor keeps for each layer, and how the twins that remember are called."""
+"""Layer caches of the reference executor, and the protocols of twins that read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class LayerCache:
-    """What a layer keeps: its cache group, and its tensors by name."""
+    """A layer's cache group, and its tensors by name."""
 
     group: int
     tensors: dict[str, Array]
@@ -24,7 +24,7 @@ class LayerCache:
 
 @dataclass(frozen=True)
 class Remembers:
-    """An operator with a cache, in a table of twins."""
+    """A twin of an operator with a cache."""
 
     twin: Callable[..., Any]
     """Called with the step, the layer's cache, the tensors, and by name the numbers of the record
@@ -33,7 +33,7 @@ class Remembers:
 
 @dataclass(frozen=True)
 class ReadsStep:
-    """An operator that keeps nothing and asks the step which tokens belong together."""
+    """A twin without a cache that reads which tokens belong to one sequence."""
 
     twin: Callable[..., Any]
     """Called with the step, then as any other twin."""
@@ -45,8 +45,8 @@ def layer_caches(
     dtype: npt.DTypeLike,
     layers: Container[int] | None = None,
 ) -> dict[int, LayerCache]:
-    """What each layer keeps, or each of `layers`, by its number. Poisoned: a read of what nothing
-    wrote shows."""
+    """The caches of all layers, or of `layers`, by number. Filled with poison, so that a read of
+    unwritten contents shows."""
     found: dict[int, LayerCache] = {}
     for g, (cache, pool) in enumerate(zip(caches, pools, strict=True)):
         each = len(cache.tensors) // max(1, len(cache.layers))

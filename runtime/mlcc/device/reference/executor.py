@@ -38,14 +38,12 @@ OPERATORS: dict[str, Callable[..., Any] | Remembers | ReadsStep] = {
     **ssm.OPERATORS,
     **altup.OPERATORS,
 }
-"""By their names in the graph; each file of twins has its own."""
+"""By their names in the graph."""
 
 
 class ReferenceExecutor:
-    """Evaluates `graph` (the JSON of target `reference`) on the given weights.
-
-    `dtype` is what everything is computed in: float32, or float64 as a stricter oracle.
-    """
+    """Evaluates `graph` (the JSON of target `reference`) on the given weights. dtype: of all
+    computation, float32 or, as a stricter oracle, float64."""
 
     def __init__(
         self,
@@ -72,19 +70,19 @@ class ReferenceExecutor:
         return array.astype(self.dtype)
 
     def step_buffer(self) -> None:
-        """Batches bring their own memory."""
+        """None: batches bring their own memory."""
 
     def adjustments_buffer(self) -> None:
-        """They bring their own memory."""
+        """None: adjustments bring their own memory."""
 
     def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
-        """Fill a slot for adapters. Raises UnsupportedError if there is none."""
+        """Fill a LoRA slot. Raises UnsupportedError if there is none."""
         if self._adapters is None:
             raise no_adapters()
         self._adapters.write(slot, matrices)
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
-        """Run a batch at once. Raises BadBatchError for adjustments that are none of its own."""
+        """Run a batch at once. Raises BadBatchError for adjustments of another batch."""
         if adjustments is not None:
             check_adjustments(adjustments, batch, self.capacity, len(self.last_sampled))
         logits = self.logits(batch).astype(np.float32)
@@ -111,14 +109,15 @@ class ReferenceExecutor:
         self.caches, self.weights = {}, {}
 
     def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
-        """What pages hold, in the manifest's dtypes; nothing is lost if it computes in float32."""
+        """Contents of pages, in the manifest's dtypes; lossless if the executor computes in
+        float32."""
         self._check_pages(group, ids)
         with np.errstate(invalid="ignore"):  # where nothing was written yet
             parts = [tensor[list(ids)].astype(kind) for tensor, kind in self._of_group(group)]
         return b"".join(part.tobytes() for part in parts)
 
     def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
-        """Put it into others."""
+        """Write contents to pages."""
         self._check_pages(group, ids, len(data))
         at = 0
         for tensor, kind in self._of_group(group):
@@ -128,7 +127,7 @@ class ReferenceExecutor:
             at += count * np.dtype(kind).itemsize
 
     def _of_group(self, group: int) -> Iterator[tuple[Array, str]]:
-        """(tensor, the manifest's dtype) of each of a group's."""
+        """(tensor, the manifest's dtype) of each tensor of a group."""
         info = self._infos[group]
         tensors = (t for layer in info.layers for t in self.caches[layer].tensors.values())
         return zip(tensors, (spec.dtype for spec in info.tensors), strict=True)
@@ -170,7 +169,7 @@ class ReferenceExecutor:
         return logits
 
     def vectors(self, batch: Batch, width: int) -> Array:
-        """The same of an encoder, whose rows have so many numbers: f32[r, width]."""
+        """Run a batch of an encoder; returns f32[r, width]."""
         return np.ascontiguousarray(self.logits(batch)[:, :width], np.float32)
 
     def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:

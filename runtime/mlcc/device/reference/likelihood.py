@@ -1,4 +1,4 @@
-"""How likely given tokens are by logits that are numpy arrays."""
+"""Log-likelihood of given tokens, from logits as numpy arrays."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 
 def log_likelihood(logits: npt.NDArray[Any], targets: Sequence[int]) -> float:
-    """Sum over rows, logits [r, vocab], of the natural log of the probability of each one's
-    target; in float64."""
+    """Sum over rows, logits [r, vocab], of the natural log of each target's probability, in
+    float64."""
     rows = logits.astype(np.float64)
     peak = rows.max(axis=1)
     log_total = peak + np.log(np.exp(rows - peak[:, None]).sum(axis=1))

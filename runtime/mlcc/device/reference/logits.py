@@ -1,4 +1,4 @@
-"""The naive numpy twins of what is done with logits beside sampling (see `reference_ops`)."""
+"""Naive numpy twins of logits operators other than sampling."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mlcc.engine.batch.adjustments import Adjustments
 
 
 def top_logprobs(logits: Array, wanted: Array, most: int) -> tuple[Array, Array]:
-    """(tokens [r, most], their log-probabilities) of the likeliest tokens that have a probability;
-    -1 and 0 beyond what a row wants or has."""
+    """(tokens [r, most], log-probabilities) of the likeliest tokens of each row; -1 and 0 beyond
+    what a row requests or has."""
     ids = np.full((len(logits), most), -1, np.int32)
     logprobs = np.zeros((len(logits), most), np.float32)
     for i, row in enumerate(logits.astype(np.float64)):
@@ -26,7 +26,8 @@ def top_logprobs(logits: Array, wanted: Array, most: int) -> tuple[Array, Array]
 
 
 def adjust(logits: Array, adjustments: Adjustments, last_sampled: Array) -> Array:
-    """Penalties, biases and masks in place, as `mlcc.engine.batch.adjust_tables` defines them."""
+    """Apply penalties, biases and masks in place, as `mlcc.engine.batch.adjust_tables` defines
+    them."""
     for entry in adjustments.rows():
         x, penalties = logits[entry.row], entry.penalties
         counts = Counter(dict(entry.history))

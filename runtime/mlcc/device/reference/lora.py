@@ -1,4 +1,5 @@
-"""An adapter's matrices in the arrays that kernels read, by numpy: what low_rank.cc does in C++."""
+"""LoRA in numpy: adapter matrices in the layout of kernels (low_rank.cc does it in C++), and their
+product."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def floats(matrix: AdapterMatrix) -> Array:
 
 
 def slot_arrays(room: AdaptersInfo, matrices: Sequence[AdapterMatrix]) -> list[Array]:
-    """What a slot of each tensor holds; zeros where no matrix is."""
+    """Contents of a slot of each tensor; zeros where no matrix is."""
     arrays = [np.zeros(shape[1:], np.float32) for shape in room.shapes]
     for m in matrices:
         arrays[m.tensor][m.row : m.row + m.rows, m.column : m.column + m.columns] = floats(m)
@@ -38,10 +39,10 @@ def slot_arrays(room: AdaptersInfo, matrices: Sequence[AdapterMatrix]) -> list[A
 def low_rank(
     x: Array, a: Array, b: Array, slots: Array, ranks: Array, outputs: Sequence[int]
 ) -> Array:
-    """The twin of `adapt_shrink` and `adapt_expand`: what adapters add to a product [n, outputs].
+    """Twin of `adapt_shrink` and `adapt_expand`: the adapters' part of a product [n, outputs].
 
     x [n, inputs]; a [slots, modules * rank, inputs], b [slots, rank, sum of outputs]; of each of
-    the n tokens its slot, -1 = none, and how many rows of a module's count.
+    the n tokens its slot, -1 = none, and the number of rows of a module that count.
     """
     added = np.zeros((len(x), sum(outputs)), x.dtype)
     room, ends = b.shape[1], np.cumsum([0, *outputs])
@@ -54,8 +55,8 @@ def low_rank(
 
 
 class ReferenceAdapters:
-    """The slots of the reference executor, whose graph knows no adapters: they are added to what
-    its linear layers give."""
+    """The LoRA slots of the reference executor, whose graph has no adapters: they are added to the
+    results of its linear layers."""
 
     def __init__(self, room: AdaptersInfo, dtype: Any) -> None:
         self._room = room
@@ -72,7 +73,7 @@ class ReferenceAdapters:
             array[slot] = made
 
     def add(self, step: StepView, weight: str, x: Array, y: Array) -> Array:
-        """A linear layer's result, its adapters added."""
+        """A linear layer's result with its adapters added."""
         if (found := self._sites.get(weight)) is None:
             return y
         number, part = found

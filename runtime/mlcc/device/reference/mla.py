@@ -1,7 +1,7 @@
-"""The naive numpy twins of latent attention's kernels (DeepSeek-AI, 2024), absorbed form.
+"""Naive numpy twins of the kernels of latent attention (MLA; DeepSeek-AI, 2024), absorbed form.
 
 `weight` is kv_b_proj's [heads * (nope + value), rank]: of each head first the rows that make a key
-of a latent, then those that make a value. Rotation is of neighbouring pairs, as DeepSeek has it.
+of a latent, then those that make a value. Rotation is of neighbouring pairs, as in DeepSeek.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def latent_attention(
     eps: float,
     **sizes: int,
 ) -> Array:
-    """Append latents to the pages, then attend over them; made of the twins of its kernels."""
+    """Append latents to the pages, then attend over them, with the twins of the single kernels."""
     pages = cache.tensors["latent"]
     append_latent(latent_key(latent, norm, table, eps), step.tokens(f"slot.{cache.group}"), pages)
     asked, lists = latent_query(q, weight, table), step.lists(cache.group)
@@ -40,8 +40,8 @@ def latent_attention(
 
 
 def latent_query(q: Array, weight: Array, table: Array) -> Array:
-    """q [n, heads, nope + rope] -> [n, heads, rank + rope]: what asks latents, then the rest of q
-    turned."""
+    """q [n, heads, nope + rope] -> [n, heads, rank + rope]: the query in latent space, then its
+    rotated part."""
     nope = q.shape[2] - table.shape[1]
     keys = weight.reshape(q.shape[1], -1, weight.shape[1])[:, :nope]
     asked = np.einsum("nhd,hdr->nhr", q[..., :nope], keys)
@@ -49,7 +49,8 @@ def latent_query(q: Array, weight: Array, table: Array) -> Array:
 
 
 def latent_key(x: Array, weight: Array, table: Array, eps: float) -> Array:
-    """x [n, rank + rope] -> the same: the latent normalised by `weight` [rank], the key turned."""
+    """x [n, rank + rope] -> the same shape: the latent normalised by `weight` [rank], the key
+    rotated."""
     rank = len(weight)
     latent, key = x[:, :rank], x[:, rank:]
     mean = np.mean(latent * latent, axis=-1, keepdims=True)
@@ -64,14 +65,14 @@ def latent_value(x: Array, weight: Array, width: int) -> Array:
 
 
 def rope_pairs(x: Array, table: Array) -> Array:
-    """Turn elements 2 j and 2 j + 1 of x [..., rope] by angle j of table [..., rope]."""
+    """Rotate elements 2 j and 2 j + 1 of x [..., rope] by angle j of table [..., rope]."""
     cos, sin = np.split(table, 2, axis=-1)
     a, b = x[..., 0::2], x[..., 1::2]
     return np.stack([a * cos - b * sin, b * cos + a * sin], axis=-1).reshape(x.shape)
 
 
 def append_latent(latent: Array, token_slots: Array, pages: Array) -> Array:
-    """Write latent [n, width] into pages [p, page_size, width]; slot -1 is nowhere."""
+    """Write latent [n, width] into pages [p, page_size, width]; slot -1 is skipped."""
     for i, slot in enumerate(token_slots):
         if slot >= 0:
             pages[divmod(int(slot), pages.shape[1])] = latent[i]

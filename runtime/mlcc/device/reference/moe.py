@@ -1,4 +1,4 @@
-"""The naive numpy twins of a mixture of experts, beside those of `reference_ops`."""
+"""Naive numpy twins of mixture of experts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Array = Any
 
 
 def route(logits: Array, k: int, score: str, normalise: int, scale: float) -> tuple[Array, Array]:
-    """The k largest of each row of logits [n, experts], the first of equals: which [n, k], and
-    their weights [n, k]."""
+    """The k largest of each row of logits [n, experts], the first of equals: indices [n, k] and
+    weights [n, k]."""
     choice = np.argsort(-logits, axis=1, kind="stable")[:, :k]
     weights = np.take_along_axis(_scores(logits, score), choice, axis=1)
     if normalise:
@@ -36,8 +36,8 @@ def route_corrected(
     best: int = 2,
     added: float = 0.0,
 ) -> tuple[Array, Array]:
-    """The same of score + bias, which weigh without the bias; experts are chosen of the `kept`
-    groups whose two best are the largest together, or whose best is."""
+    """Routing by score + bias; the weights are without the bias. Experts are chosen from the `kept`
+    groups with the largest sum of two best scores, or the largest best score."""
     scores = _scores(logits, score)
     order = scores + bias.reshape(-1)
     tokens, experts = logits.shape
@@ -56,7 +56,7 @@ def route_corrected(
 
 
 def _scores(logits: Array, score: str) -> Array:
-    """The softmax over all experts, or each one's sigmoid."""
+    """Softmax over all experts, or the sigmoid of each."""
     if score == "sigmoid":
         return ops.sigmoid(logits)
     scores = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -64,10 +64,8 @@ def _scores(logits: Array, score: str) -> Array:
 
 
 def expert_linear(x: Array, choice: Array, *weights: Array, experts: int) -> Array:
-    """Row by row: the products with the first matrices of its experts, then with their second.
-
-    x [n, in] or [n, k * in], choice [n, k], weights each [out, in].
-    """
+    """Row by row, products with the matrices of the row's experts. x [n, in] or [n, k * in], choice
+    [n, k], weights each [out, in]."""
     tokens, k = choice.shape
     (out, width), kinds = weights[0].shape, len(weights) // experts
     y = np.empty((tokens, kinds, k, out), x.dtype)
@@ -88,12 +86,13 @@ def add_expert_bias(x: Array, choice: Array, bias: Array, experts: int, kinds: i
 
 
 def scale_chosen(weights: Array, choice: Array, factors: Array) -> Array:
-    """weights [n, k], each times its expert's of `factors` [experts]."""
+    """weights [n, k], each times the factor of its expert, of `factors` [experts]."""
     return weights * factors[choice]
 
 
 def clamped_swiglu(x: Array, alpha: float, limit: float) -> Array:
-    """gate * sigmoid(alpha * gate) * (up + 1), of clamped gates and ups side by side."""
+    """gate * sigmoid(alpha * gate) * (up + 1), with clamped gates and ups, which lie side by
+    side."""
     gate, up = np.split(x, 2, axis=-1)
     gate = np.minimum(gate, x.dtype.type(limit))
     up = np.clip(up, x.dtype.type(-limit), x.dtype.type(limit))

@@ -1,8 +1,7 @@
-"""The naive numpy twin of every tuned kernel: what each computes, written to be read.
+"""Naive numpy twins of the tuned kernels, written to be read.
 
-Run by the `reference` executor and by the tests as the oracle of `mlcc_compiler.kernels`. No
-tricks, no speed: loops over sequences and rows. It computes in float32 unless the inputs are
-float64.
+Run by the `reference` executor, and by the tests as the oracle of `mlcc_compiler.kernels`. No
+tricks, no speed: loops over sequences and rows. Computes in float32 unless the inputs are float64.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def embedding(token_ids: Array, table: Array) -> Array:
 
 
 def take_rows(x: Array, rows: Array) -> Array:
-    """The rows of x whose logits are wanted."""
+    """The rows of x whose logits are needed."""
     return x[rows]
 
 
@@ -83,7 +82,7 @@ def scale(x: Array, factor: float) -> Array:
 
 
 def scale_columns(x: Array, factors: Array) -> Array:
-    """Every column times its own, or times the one that there is."""
+    """Every column times its own factor, or times the only one."""
     return x * factors
 
 
@@ -116,7 +115,7 @@ def gelu_tanh(x: Array) -> Array:
 
 
 def relu2(x: Array) -> Array:
-    """The square of what is above 0."""
+    """The square of the positive part."""
     return np.maximum(x, 0) ** 2
 
 
@@ -137,7 +136,7 @@ def gated(gate: Array, up: Array, kind: str) -> Array:
 
 
 def gated_fused(x: Array, kind: str) -> Array:
-    """Like `gated`, of one array with the gate in the first half of each row."""
+    """`gated` for one array with the gate in the first half of each row."""
     gate, up = np.split(x, 2, axis=-1)
     return gated(gate, up, kind)
 
@@ -160,10 +159,8 @@ def add_rms_norm(
 
 
 def layer_norm(x: Array, weight: Array, *rest: Any) -> Array:
-    """Over the last axis: less its mean, by its deviation, times offset + weight, plus a bias.
-
-    The rest: perhaps the bias, then eps and offset.
-    """
+    """Over the last axis: (x - mean) / deviation * (offset + weight), plus a bias. rest: optional
+    bias, then eps and offset."""
     *bias, eps, offset = rest
     centred = x - np.mean(x, axis=-1, keepdims=True)
     variance = np.mean(centred * centred, axis=-1, keepdims=True)
@@ -188,8 +185,8 @@ def growth(positions: Array, beta: float, length: int) -> Array:
 
 
 def rope(x: Array, table: Array, pairs: bool = False) -> Array:
-    """Turn the first rotary_dim elements of each head of x [n, heads, head_dim]: each with one half
-    of them away, or by `pairs` with its neighbour."""
+    """Rotate the first rotary_dim elements of each head of x [n, heads, head_dim]: each with the
+    element one half away, or with its neighbour if `pairs`."""
     half = table.shape[1] // 2
     cos, sin = table[:, None, :half], table[:, None, half:]
     if pairs:
@@ -229,5 +226,5 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mlcc.scale_columns": scale_columns,
     "mlcc.take_rows": take_rows,
 }
-"""By their names in the graph: arguments are the tensors, then the attributes. `reference` joins
+"""By their names in the graph: arguments are the tensors, then the attributes. The executor joins
 the tables of all files of twins."""

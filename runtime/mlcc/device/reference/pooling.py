@@ -1,4 +1,4 @@
-"""The naive numpy twins of what encoders need beside what decoders do."""
+"""Naive numpy twins of encoder operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlcc.device.reference.step_view import StepView
 
 
 def mean_rows(step: StepView, x: Array, rows: Array) -> Array:
-    """The mean over all tokens that are of the same sequence as token rows[i]."""
+    """Mean over all tokens of the sequence of token rows[i]."""
     owners = step.tokens("sequence")
     return np.stack([x[: len(owners)][owners == owners[row]].mean(0) for row in rows])
 

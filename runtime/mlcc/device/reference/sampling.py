@@ -1,5 +1,4 @@
-"""The naive numpy twin of sampling, in float64: filter after filter, as
-`mlcc.engine.batch.filters` says.
+"""Naive numpy twin of sampling, in float64: filter after filter, as in `mlcc.engine.batch.filters`.
 
 `parameters` are columns of a step's rows, in the order of SAMPLED.
 """
@@ -17,7 +16,7 @@ SAMPLED = ("temperature", "top_k", "top_p", "min_p", "uniform", *FILTERS)
 
 def sample(logits: Array, *parameters: Array, given: Array | None = None) -> tuple[Array, Array]:
     """(tokens [r], log-probabilities [r] of the raw logits). given: int [r], tokens that are not
-    drawn, -1 = it is."""
+    drawn; -1 = drawn."""
     tokens = np.zeros(len(logits), np.int32)
     logprobs = np.zeros(len(logits), np.float32)
     for i, row in enumerate(logits.astype(np.float64)):
@@ -42,7 +41,7 @@ def filtered(
     min_p: float,
     filters: Filters = NO_FILTERS,
 ) -> Array:
-    """Probabilities relative to the most likely one's that is left; 0 for what is dropped."""
+    """Probabilities relative to the likeliest remaining token; 0 for dropped tokens."""
     kept = row > -np.inf
     if not kept.any() or row.max() == np.inf:
         return np.zeros_like(row)
@@ -80,19 +79,19 @@ def filtered(
 
 
 def shares(row: Array, kept: Array) -> tuple[Array, Array]:
-    """Probabilities of what is kept, and those relative to the largest of them."""
+    """Probabilities of the remaining tokens, and those relative to the largest."""
     relative = np.where(kept, np.exp(row - row[kept].max()), 0)
     return relative / relative.sum(), relative
 
 
 def at_least(least: float, share: Array, relative: Array) -> Array:
-    """Those of so much probability, and the likeliest in any case."""
+    """Tokens of at least this probability, and always the likeliest."""
     kept: Array = (share >= least) | (relative == 1)
     return kept
 
 
 def nearest(distance: Array, share: Array, wanted: float) -> Array:
-    """The fewest that are nearest and have the wanted mass; equals stay together."""
+    """The smallest set of nearest tokens with the required mass; equals stay together."""
     order = np.argsort(distance, kind="stable")
     before = np.cumsum(share[order]) - share[order]
     last = order[before < wanted * share.sum()][-1:]
@@ -107,7 +106,7 @@ def entropy(share: Array) -> float:
 
 
 def dynamic(row: Array, kept: Array, temperature: float, filters: Filters) -> float:
-    """The temperature that the entropy of what is kept asks for (llama.cpp's dynatemp)."""
+    """Temperature by the entropy of the remaining tokens (llama.cpp's dynatemp)."""
     count = np.count_nonzero(kept & (row > FORBIDDEN))
     if count < 2:
         return temperature

@@ -1,5 +1,5 @@
-"""The naive numpy twins of operators that keep a state a sequence, token by token as their papers
-write them; and of what brings their inputs in order."""
+"""Naive numpy twins of operators with a state per sequence, token by token as in their papers, and
+of those that reorder their inputs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Array = Any
 
 
 def take_parts(x: Array, groups: int, parts: str) -> Array:
-    """Of each of `groups` equal groups of columns begin .. begin + size - 1, part after part."""
+    """Columns begin .. begin + size - 1 of each of `groups` equal groups, part after part."""
     grouped = x.reshape(len(x), groups, -1)
     taken = [grouped[:, :, begin : begin + size] for begin, size in json.loads(parts)]
     return np.concatenate([part.reshape(len(x), -1) for part in taken], axis=1)
 
 
 def side_by_side(*parts: Array) -> Array:
-    """Their columns, one part's after the other's."""
+    """Concatenate columns."""
     return np.concatenate(parts, axis=1)
 
 
@@ -38,9 +38,9 @@ def causal_conv(
     activation: str,
     **sizes: int,
 ) -> Array:
-    """activation of the convolution of x [n, channels] with weight [channels, 1, taps], and perhaps
-    a bias; the inputs that the next tokens see are left in its states [slots, taps - 1, channels].
-    """
+    """activation of the convolution of x [n, channels] with weight [channels, 1, taps], and an
+    optional bias. The inputs that the next tokens see are stored in states [slots, taps - 1,
+    channels]."""
     out, states = np.zeros_like(x), cache.tensors["conv"]
     for begin, end, state, slot in _sequences(step, cache.group, states):
         window = np.concatenate([state, x[begin:end]])
@@ -65,8 +65,8 @@ def delta_rule(
     eps: float,
     **sizes: int,
 ) -> Array:
-    """The gated delta rule: qkv [n, channels] as the operator says, states [slots, v_heads, v_dim,
-    k_dim] -> [n, v_heads, v_dim]."""
+    """The gated delta rule: qkv [n, channels], states [slots, v_heads, v_dim, k_dim] -> [n,
+    v_heads, v_dim]."""
     states = cache.tensors["delta"]
     _, v_heads, v_dim, k_dim = states.shape
     keys = k_heads * k_dim
@@ -103,8 +103,8 @@ def selective_scan(
     longest: float | None,
     **sizes: int,
 ) -> Array:
-    """The scan of Mamba 2: xbc [n, channels] as the operator says, dt [n, heads], states [slots,
-    heads, head_dim, state] -> [n, heads, head_dim]."""
+    """The scan of Mamba 2: xbc [n, channels], dt [n, heads], states [slots, heads, head_dim, state]
+    -> [n, heads, head_dim]."""
     states = cache.tensors["scan"]
     _, heads, head_dim, state = states.shape
     inner = heads * head_dim

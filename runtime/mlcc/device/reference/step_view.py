@@ -1,7 +1,5 @@
-"""A step's tables as numpy arrays: views of its words, nothing is copied.
-
-For executors and tests that read steps in Python; compiled libraries read the words themselves.
-"""
+"""A step's tables as numpy arrays: views of its words, without copies. For executors and tests in
+Python; compiled libraries read the words themselves."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ class StepView:
         return self._column(self.layout.copies, column, self._batch.num_copies)
 
     def sequences(self, column: str) -> Array:
-        """Of each sequence, and the entry behind the last."""
+        """Of each sequence, and the entry after the last."""
         return self._column(self.layout.sequences, column, self._batch.num_sequences + 1)
 
     def lists(self, group: int) -> PageLists:

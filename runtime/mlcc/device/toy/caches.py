@@ -1,7 +1,7 @@
-"""What the toy keeps of the past: tokens in pages, or a state that is a hash of all tokens so far.
+"""Caches of the toy executor: tokens in pages, or a state that is a hash of all tokens so far.
 
-Each slot also holds its position and a digest of all before it, which tell stale contents from the
-sequence's own: a read of what is not its own raises BadBatchError.
+Each slot also holds its position and a digest of all tokens before it, which tell stale contents
+from the sequence's own. A read of foreign contents raises BadBatchError.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class TokenPages:
             self._tokens[i], self._positions[i], self._chains[i] = slot
 
     def run(self, span: Span, g: int, tokens: Sequence[int], adapter: int) -> list[list[int]]:
-        """Store the new tokens; what the query at each of them sees. What was stored with another
-        adapter is another sequence's."""
+        """Store the new tokens; returns what the query at each of them sees. Tokens stored with
+        another adapter count as another sequence's."""
         cache = span.caches[g]
         assert isinstance(cache, PageList)
         self._append(span, cache, tokens, adapter)
@@ -77,7 +77,7 @@ class TokenPages:
             self._chains[slot] = chain
 
     def _read(self, span: Span, cache: PageList, adapter: int) -> tuple[int, list[int]]:
-        """(first position, the tokens from there) that any of the step's queries can see."""
+        """(first position, the tokens from there) that any query of the step sees."""
         window = self._group.window
         low = 0 if window is None else max(0, span.start - window + 1)
         visible: list[int] = []
@@ -100,7 +100,7 @@ class TokenPages:
 
 
 class HashStates:
-    """A state group: a hash of all tokens so far, and how many they are, in a slot."""
+    """A state group: in each slot a hash of all tokens so far, and their number."""
 
     def __init__(self, slots: int) -> None:
         self._states = [(0, -1)] * slots
@@ -119,7 +119,7 @@ class HashStates:
         self._states[slot] = (state, count)
 
     def run(self, span: Span, g: int, tokens: Sequence[int], adapter: int) -> list[list[int]]:
-        """Move the state on; what the query at each token sees."""
+        """Advance the state; returns what the query at each token sees."""
         cache = span.caches[g]
         assert isinstance(cache, StateSlot)
         state, count = (0, 0) if cache.read < 0 else self._states[cache.read]
@@ -138,5 +138,5 @@ def words(state: int) -> list[int]:
 
 
 def chain_of(previous: int, position: int, token: int) -> int:
-    """The digest of a token at its position and, by the one before it, of all before."""
+    """Digest of a token at its position and, through the previous digest, of all tokens before."""
     return mix64((previous * 3 + (position << 32) + token + 1) & _MASK)

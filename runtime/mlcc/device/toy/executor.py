@@ -1,11 +1,13 @@
-"""The exact oracle: a device whose next token is a hash of the prefix *as its caches hold it*.
+"""The toy executor: a device whose next token is a hash of the prefix *as its caches hold it*.
 
-Where a model would store keys and values, or a recurrent state, it stores tokens or a hash of all
-tokens so far, in every cache group, and reads back what a query can see. So every fault of
-scheduling, paging, windows, states, preemption or pipelining gives another token, or raises: each
-slot also holds its position and a digest of all before it, which tell stale contents from the
-sequence's own. Which logits that token stands for, so that they can be adjusted and ranked, is said
-in `toy_logits.py`. Not a model, not fast, and runs anywhere (standard library only).
+An exact oracle. Where a model would store keys and values, or a recurrent state, the toy stores
+tokens or a hash of all tokens so far, in every cache group, and reads back what a query can see. So
+every fault of scheduling, paging, windows, states, preemption or pipelining gives another token, or
+raises: each slot also holds its position and a digest of all before it, which tell stale contents
+from the sequence's own. `logits.py` defines the logits of that token, so that they can be adjusted
+and ranked.
+
+Not a model, not fast, and runs anywhere (standard library only).
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class RowParams(NamedTuple):
 
 
 def toy_view(tokens: Sequence[int], group: CacheGroup) -> list[int]:
-    """What a group lets the query behind these tokens see: all, a window, or a hash of all."""
+    """What a query after these tokens sees in a group: all, a window, or a hash of all."""
     if group.kind == "state":
         state = 0
         for position, token in enumerate(tokens):
@@ -50,7 +52,7 @@ def toy_view(tokens: Sequence[int], group: CacheGroup) -> list[int]:
 def toy_token(
     views: Sequence[Sequence[int]], params: RowParams, vocab_size: int
 ) -> tuple[int, float]:
-    """The toy's next token after what each group shows, and its made-up log-probability.
+    """The toy's next token from what each group shows, and its made-up log-probability.
 
     Greedy depends on the tokens alone; sampling on every parameter, so that none can be mixed up.
     """
@@ -69,10 +71,10 @@ def toy_token(
 
 
 class ToyExecutor:
-    """An Executor over integers. Raises BadBatchError at the first thing that is not right.
+    """An Executor over integers. Raises BadBatchError at the first violation of the contract.
 
-    Steps wait in a queue and run as late as a device may: in order, each when it is collected. So
-    whatever is planned meanwhile must hold for steps that have not run.
+    Steps wait in a queue and run as late as a device may: in order, each when it is collected. So a
+    plan made meanwhile must hold for steps that have not run.
     """
 
     def __init__(self, capacity: Capacity) -> None:
@@ -86,19 +88,19 @@ class ToyExecutor:
         self._last_sampled: Sequence[int] = ()
         self._queue: deque[tuple[Batch, list[Span], dict[int, AdjustedRow], list[int]]] = deque()
         self._adapters: dict[int, int] = {}
-        """What the slots hold once all that was submitted is done."""
+        """Contents of the LoRA slots once all submitted steps are done."""
         self._rows_before = 0
         """Logit rows of the step submitted last."""
         self._submitted = self._collected = 0
 
     def step_buffer(self) -> None:
-        """Batches bring their own memory."""
+        """None: batches bring their own memory."""
 
     def adjustments_buffer(self) -> None:
-        """Likewise."""
+        """None: adjustments bring their own memory."""
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
-        """Queue a batch. What it shows by itself is checked now, what the caches hold later."""
+        """Queue a batch. Its own contents are checked now, the caches when it runs."""
         spans = check_batch(batch, self.capacity, self._rows_before)
         adjusted = {}
         if adjustments is not None:
@@ -117,7 +119,7 @@ class ToyExecutor:
         return self._run(*self._queue.popleft())
 
     def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
-        """An adapter is a hash of its matrices, which all that is computed with it depends on."""
+        """Store a hash of the matrices, on which everything computed with the adapter depends."""
         digest = blake2b(digest_size=8)
         for matrix in matrices:
             digest.update(repr(matrix).encode())
@@ -125,16 +127,16 @@ class ToyExecutor:
 
     @property
     def page_bytes(self) -> tuple[int, ...]:
-        """Of each group: a token's slot, as often as a page has one, or a state."""
+        """Of each group: a token's slot times the page size, or a state."""
         return tuple(cache.page_bytes for cache in self._caches)
 
     def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
-        """What pages or states hold."""
+        """Contents of pages or states."""
         self._check_pages(group, ids)
         return b"".join(self._caches[group].read(page) for page in ids)
 
     def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
-        """Have others hold it."""
+        """Write contents to pages or states."""
         self._check_pages(group, ids, len(data))
         size = self.page_bytes[group]
         for i, page in enumerate(ids):
@@ -145,11 +147,11 @@ class ToyExecutor:
         check_pages(self.capacity, group, ids, self.page_bytes, size)
 
     def close(self) -> None:
-        """Forget everything. Idempotent."""
+        """Free everything. Idempotent."""
         self._queue.clear()
 
     def _adapters_of(self, batch: Batch) -> list[int]:
-        """The hash of each sequence's adapter, 0 = it has none."""
+        """Hash of each sequence's adapter; 0 = none."""
         if not batch.layout.adapter_slots:
             return [0] * batch.num_sequences
         slots = list(map(int, batch.column(batch.layout.sequences, "adapter")))[:-1]
@@ -175,18 +177,18 @@ class ToyExecutor:
             mine = tokens[span.first : span.first + span.count]
             seen = [c.run(span, g, mine, adapter) for g, c in enumerate(self._caches)]
             views.append(seen + [[words(adapter)] * span.count] * bool(adapter))
-        answers = self._sample(batch, spans, views)
-        answers, top = self._choose(batch, answers, adjusted)
-        self._last_sampled = [token for token, _ in answers]
-        return Result(self._last_sampled, [p for _, p in answers], top)
+        sampled = self._sample(batch, spans, views)
+        sampled, top = self._choose(batch, sampled, adjusted)
+        self._last_sampled = [token for token, _ in sampled]
+        return Result(self._last_sampled, [p for _, p in sampled], top)
 
     def _choose(
         self,
         batch: Batch,
-        answers: list[tuple[int, float]],
+        sampled: list[tuple[int, float]],
         adjusted: Mapping[int, AdjustedRow],
     ) -> tuple[list[tuple[int, float]], list[TopLogprobs] | None]:
-        """What is sampled of rows that the hash says so of, and their likeliest tokens."""
+        """Sampled tokens of rows, given their hashes, and their likeliest tokens."""
         wanted = batch.column(batch.layout.rows, "top_logprobs")
         given = batch.column(batch.layout.rows, "given")
         top: list[TopLogprobs] = []
@@ -195,12 +197,12 @@ class ToyExecutor:
             if not count and token < 0 and i not in adjusted:
                 top.append([])
                 continue
-            logits = toy_logits(*answers[i], self.capacity.vocab_size)
+            logits = toy_logits(*sampled[i], self.capacity.vocab_size)
             if i in adjusted:
                 adjust(logits, adjusted[i], self._last_sampled)
-            answers[i] = choose(logits) if token < 0 else (token, logits[token] - ABOVE)
+            sampled[i] = choose(logits) if token < 0 else (token, logits[token] - ABOVE)
             top.append(likeliest(logits, int(count)))
-        return answers, top if batch.top_logprobs else None
+        return sampled, top if batch.top_logprobs else None
 
     def _sample(
         self, batch: Batch, spans: Sequence[Span], views: Sequence[Sequence[list[list[int]]]]
@@ -208,11 +210,11 @@ class ToyExecutor:
         table = batch.layout.rows
         columns = [batch.column(table, name) for name in table.columns]
         owners = batch.column(batch.layout.tokens, "sequence")
-        answers = []
+        sampled = []
         for token, *params in zip(*columns, strict=True):
             s = int(owners[int(token)])
             behind = [view[int(token) - spans[s].first] for view in views[s]]
             temperature, top_k, top_p, min_p, uniform, _, _, *filters = params
             row = RowParams(temperature, int(top_k), top_p, min_p, uniform, Filters(*filters))
-            answers.append(toy_token(behind, row, self.capacity.vocab_size))
-        return answers
+            sampled.append(toy_token(behind, row, self.capacity.vocab_size))
+        return sampled

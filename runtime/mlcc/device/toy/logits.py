@@ -1,12 +1,14 @@
-"""The toy's logits, whatever is done to them, and the token that is chosen: exact, to the bit.
+"""The toy executor's logits, their adjustment, and the chosen token: exact, to the bit.
 
-A row's logits go round the vocabulary: of the token that the toy's hash says (`toy_token`) most,
+A row's logits go round the vocabulary: the largest for the token of the toy's hash (`toy_token`),
 then one less for each token after it. The log-probability of a token is its logit less `ABOVE`, so
-that some logits are above 0 and most below, which `repetition` tells apart. Adjustments are those
-of `mlcc.engine.batch.adjust_tables`, in Python's floats (IEEE doubles) and in the order written
-there; of the logits that come out the largest is chosen, of equals the lowest token, whatever the
-temperature: the sampling parameters are in the hash already. So a row that nobody adjusts answers
-what `toy_token` says. Standard library only.
+that some logits are above 0 and most below, which `repetition` treats differently. Adjustments are
+those of `mlcc.engine.batch.adjust_tables`, in Python's floats (IEEE doubles) and in the order
+written there. The largest adjusted logit is chosen, the lowest token of equals, whatever the
+temperature: the sampling parameters are in the hash already. So a row without adjustments yields
+`toy_token`.
+
+Standard library only.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ ABOVE = 3.0
 
 
 def toy_logits(token: int, logprob: float, vocab_size: int) -> list[float]:
-    """The logits of a row whose hash says this token, with this log-probability."""
+    """The logits of a row with this hash token and log-probability."""
     return [ABOVE + logprob - (t - token) % vocab_size for t in range(vocab_size)]
 
 
 def adjust(logits: list[float], row: AdjustedRow, last_sampled: Sequence[int]) -> None:
-    """In place. last_sampled: the tokens of the step before."""
+    """Adjust in place. last_sampled: tokens of the previous step."""
     counts = Counter(dict(row.history))
     if row.in_flight >= 0:
         counts[last_sampled[row.in_flight]] += 1
@@ -50,14 +52,14 @@ def adjust(logits: list[float], row: AdjustedRow, last_sampled: Sequence[int]) -
 
 
 def likeliest(logits: Sequence[float], count: int) -> TopLogprobs:
-    """So many tokens and their log-probabilities, the likeliest first, of equals the lowest token;
-    fewer where no other token has a probability."""
+    """The likeliest tokens and their log-probabilities, the lowest token first among equals; fewer
+    if no other token has a probability."""
     order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))[:count]
     return [(t, logits[t] - ABOVE) for t in order if logits[t] > -math.inf]
 
 
 def choose(logits: Sequence[float]) -> tuple[int, float]:
-    """The token of a row, and its log-probability. Raises BadBatchError if none is allowed."""
+    """The token of a row, and its log-probability. Raises BadBatchError if no token is allowed."""
     best = likeliest(logits, 1)
     require(bool(best), "a row for which no token is allowed")
     return best[0]

@@ -1,9 +1,9 @@
-"""How rows of logits are changed before sampling: penalties, biases, and tokens that are forbidden.
+"""Layout of logit adjustments: penalties, biases and forbidden tokens, applied before sampling.
 
-The second upload of a step, made only if some row wants it, and the one place where its columns are
+The second upload of a step, made only if some row needs it, and the one place where its columns are
 named. One buffer of 32-bit words as the step's (`tables.py`), floats by their bits:
 
-    header      rows that are adjusted, and words in use
+    header      number of adjusted rows, and words in use
     rows        of each: its penalties, and where its lists lie
     lists       one after the other: histories, biases, masks; rows may share a mask
 
@@ -11,15 +11,15 @@ For each adjusted row, in this order:
 
     repetition  x > 0: x / repetition, else x * repetition (Keskar et al., 2019), for every token
                 of the history
-    frequency   x - frequency * count (OpenAI's API reference), likewise
-    presence    x - presence if count > 0 (the same)
-    bias        x + bias (the same: `logit_bias`)
+    frequency   x - frequency * count (OpenAI's API reference), for every token of the history
+    presence    x - presence if count > 0 (OpenAI's API reference)
+    bias        x + bias (OpenAI's `logit_bias`)
     mask        -inf for each token that is not allowed
 
-A history names each token once, with how often it was sampled; a count of 0 is for a token of the
-prompt alone, which only `repetition` looks at, as in vLLM. One token may be still in flight: the
-one that the previous step sampled for its row `in_flight`. The library adds it to the history, be
-it listed there or not.
+A history names each token once, with the number of times it was sampled; a count of 0 is for a
+token of the prompt alone, which only `repetition` uses, as in vLLM. One token may still be in
+flight: the one that the previous step sampled for its row `in_flight`. The library adds it to the
+history, whether it is listed there or not.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ ROWS = (
     "history", "history_count", "biases", "bias_count", "mask",
 )  # fmt: skip
 """row: of the step's rows. in_flight: row of the previous step, -1 = none. history, biases: the
-word at which the row's list begins. mask: likewise, 0 = every token is allowed."""
+word at which the row's list begins. mask: the word of its mask, 0 = every token is allowed."""
 HISTORY = ("token", "count")
 BIASES = ("token", "bias")
 FLOATS = frozenset({"repetition", "frequency", "presence", "bias"})
 """Columns whose words are the bits of a float32."""
 MASK_BITS = 32
-"""Tokens of a mask's word: token t is bit t % 32 of word t // 32, 1 = allowed."""
+"""Tokens per mask word: token t is bit t % 32 of word t // 32, 1 = allowed."""
 _ENTRIES = 4096
-"""Of histories and biases, for which there is room in each row."""
+"""Space for histories and biases of each row, in entries."""
 
 
 @fast_dataclass(frozen=True)
 class AdjustLayout:
-    """Where adjustments lie, and the bounds compiled in: room for one row that names the whole
+    """Where adjustments lie, and the bounds compiled in: space for one row that names the whole
     vocabulary, and for a mask and 4,096 entries of each row."""
 
     max_rows: int

@@ -1,6 +1,7 @@
-"""Writes the adjustments of a step into their buffer, and reads them back: see `adjust_tables.py`.
+"""Writes the logit adjustments of a step into their buffer, and reads them back: see
+`adjust_tables.py`.
 
-Knows no requests: who has which penalties, and what was said, is the engine's.
+It knows no requests: penalties and histories come from `logits_processor.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from mlcc.errors import CapacityError
 
 @dataclass(frozen=True, slots=True)
 class Penalties:
-    """Of one row; the defaults change nothing."""
+    """Penalties of one row; the defaults change nothing."""
 
     repetition: float = 1.0
-    """More than 0; above 1 makes what was said less likely."""
+    """More than 0; above 1 makes tokens of the history less likely."""
     frequency: float = 0.0
     presence: float = 0.0
 
@@ -30,7 +31,7 @@ NO_PENALTIES = Penalties()
 
 @dataclass(frozen=True, slots=True)
 class AdjustedRow:
-    """What is done to one row, as read back."""
+    """Adjustments of one row, as read back."""
 
     row: int
     in_flight: int
@@ -42,14 +43,14 @@ class AdjustedRow:
 
 
 class Adjustments:
-    """Adjustments of one step. Reading only; `AdjustmentWriter` makes them."""
+    """Adjustments of one step. Read-only; `AdjustmentWriter` makes them."""
 
     __slots__ = ("layout", "words")
 
     def __init__(self, layout: AdjustLayout, words: memoryview) -> None:
         self.layout = layout
         self.words = words
-        """int32[layout.words]; what lies beyond the words in use means nothing."""
+        """int32[layout.words]; the contents beyond the words in use are undefined."""
 
     @property
     def num_rows(self) -> int:
@@ -83,11 +84,11 @@ class Adjustments:
 
 @dataclass
 class AdjustmentWriter:
-    """Fills a buffer with the adjustments of a step, a row at a time, in rising order."""
+    """Writes the adjustments of a step into a buffer, a row at a time, in rising order."""
 
     layout: AdjustLayout
     into: memoryview | None = None
-    """int32[layout.words] that the device lends; without it they have their own."""
+    """int32[layout.words] of the device; None = a buffer of its own."""
     _rows: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -97,9 +98,9 @@ class AdjustmentWriter:
         self._end = self.layout.rows.end
 
     def mask(self, allowed: array[int] | memoryview) -> int:
-        """Place a mask, int32[mask_words]; what it returns is for `row`, of several rows too.
+        """Write a mask, int32[mask_words]. The result is for `row`, also of several rows.
 
-        Raises CapacityError if there is no room.
+        Raises CapacityError if it does not fit.
         """
         count = self.layout.mask_words
         if len(allowed) != count:
@@ -118,7 +119,7 @@ class AdjustmentWriter:
         bias: Mapping[int, float] | None = None,
         mask: int = 0,
     ) -> None:
-        """Adjust a row of the step. history: token -> count. bias: token -> what is added.
+        """Adjust a row of the step. history: token -> count. bias: token -> value to add.
 
         Raises CapacityError beyond the bounds.
         """
@@ -140,12 +141,12 @@ class AdjustmentWriter:
         self._rows += 1
 
     def finish(self) -> Adjustments:
-        """What was written."""
+        """The adjustments written."""
         self._words[: len(HEADER)] = int32((self._rows, self._end))
         return Adjustments(self.layout, self._words)
 
     def _take(self, count: int) -> int:
-        """The first of so many words."""
+        """Reserve `count` words; returns the first."""
         at, most = self._end, self.layout.words
         if at + count > most:
             raise CapacityError(
@@ -163,7 +164,7 @@ class AdjustmentWriter:
 
 
 def mask_of(allowed: Iterable[int], vocab_size: int) -> array[int]:
-    """A mask in which just these tokens are allowed."""
+    """A mask in which only these tokens are allowed."""
     bits = bytearray(MASK_BITS // 8 * -(-vocab_size // MASK_BITS))
     for token in allowed:
         bits[token // 8] |= 1 << token % 8

@@ -1,4 +1,4 @@
-"""What crosses the device boundary: one step of mixed prefill and decode rows, and its result.
+"""The batch: one step of mixed prefill and decode rows, and its result.
 
 A step is one buffer of 32-bit words, laid out by `tables.py`, in the CSR style of FlashInfer (Ye et
 al., 2025); `batch_writer.py` fills it in place. Nothing here knows about requests (see
@@ -27,14 +27,14 @@ class PageList:
 
     ids: array[int] = field(default_factory=int32)
     first: int = 0
-    """Which page of the sequence ids[0] is: those before have slid out of the window."""
+    """Page number of ids[0]; earlier pages have slid out of the window."""
     room: int = 0
-    """Tokens of the sequence for which there are pages; of use to whoever gives them."""
+    """Tokens of the sequence that the pages hold."""
 
 
 @dataclass(slots=True)
 class StateSlot:
-    """Where the state of one sequence is read and written, in one group."""
+    """Slots where the state of one sequence is read and written, in one group."""
 
     read: int = -1
     """-1 = the state begins with zeros."""
@@ -42,7 +42,7 @@ class StateSlot:
 
     @property
     def room(self) -> int:
-        """Tokens of the sequence for which there is room: all, once it has a slot."""
+        """Tokens of the sequence that fit: unlimited once it has a slot."""
         return 0 if self.write < 0 else 1 << 31
 
 
@@ -52,8 +52,8 @@ Cache = PageList | StateSlot
 class Batch:
     """One step: n tokens of b sequences, r of which need logits and a sample.
 
-    Reading only, see `batch_writer.py`. A negative token id `-1 - i` stands for "the token sampled
-    for row i of the previous step", so that a step may be planned before that one is known.
+    Read-only, see `batch_writer.py`. A negative token id `-1 - i` stands for "the token sampled for
+    row i of the previous step", so that a step may be planned before that token is known.
     """
 
     __slots__ = ("layout", "words")
@@ -61,7 +61,7 @@ class Batch:
     def __init__(self, layout: StepLayout, words: memoryview) -> None:
         self.layout = layout
         self.words = words
-        """int32[layout.words]; what lies beyond the header's counts means nothing."""
+        """int32[layout.words]; the contents beyond the header's counts are undefined."""
 
     @property
     def num_tokens(self) -> int:
@@ -81,12 +81,12 @@ class Batch:
 
     @property
     def top_logprobs(self) -> int:
-        """The most that a row wants; 0 = no row wants any."""
+        """The most top log-probabilities that a row requests; 0 = none."""
         return self.words[4]
 
     @property
     def adapted(self) -> int:
-        """Sequences that use an adapter."""
+        """Sequences with a LoRA adapter."""
         layout = self.layout
         return self.words[layout.header.at("adapted")] if layout.adapter_slots else 0
 
@@ -97,7 +97,7 @@ class Batch:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """What the library is told beside the buffer, in the order of `StepLayout.sizes`."""
+        """Sizes passed to the library beside the buffer, in the order of `StepLayout.sizes`."""
         groups = enumerate(self.layout.groups)
         pages = [self.num_pages(g) for g, group in groups if group.has_pages]
         return (self.num_tokens, self.num_sequences, self.num_rows, *pages)
@@ -109,7 +109,7 @@ class Batch:
         return self.layout.pages.offset + sum(self.num_pages(g) for g, x in groups if x.has_pages)
 
     def column(self, table: Table, name: str) -> list[int] | list[float]:
-        """A column's values, an entry each. Sequences have one more entry than there are."""
+        """A column's values, one per entry. Sequences have one more entry than there are."""
         counts = {"sequences": self.num_sequences + 1, "rows": self.num_rows}
         counts |= {"copies": self.num_copies, "tokens": self.num_tokens, "header": 1}
         start, count = table.at(name), counts[table.name]
@@ -123,24 +123,24 @@ class Batch:
 
 
 TopLogprobs = list[tuple[int, float]]
-"""(token, natural log-probability), the likeliest first, of equals the lowest token first; fewer
-than wanted where no other token has a probability."""
+"""(token, natural log-probability), the likeliest first, the lowest token first among equals; fewer
+if no other token has a probability."""
 
 
 class Result(NamedTuple):
-    """What the device answers for one batch, one entry per logit row, in order."""
+    """The device's result for one batch, one entry per logit row, in order."""
 
     tokens: Sequence[int]
     """[r] sampled token ids."""
     logprobs: Sequence[float]
-    """[r] natural log-probability of each sampled token, with the logits as adjusted, before
+    """[r] natural log-probability of each sampled token, from the adjusted logits, before
     temperature and filters."""
     top_logprobs: Sequence[TopLogprobs] | None = None
-    """[r] the likeliest tokens of each row, as many as it wanted; None = no row wanted any."""
+    """[r] the likeliest tokens of each row, as many as it requests; None = no row requests any."""
 
 
 def pairs_of(tokens: Sequence[int], logprobs: Sequence[float]) -> list[TopLogprobs]:
-    """What the library's `top_logprobs` gives, MOST_TOP_LOGPROBS a row; a token of -1 is none."""
+    """The library's `top_logprobs`, MOST_TOP_LOGPROBS a row, as pairs; a token of -1 is none."""
     pairs = list(zip(tokens, logprobs, strict=True))
     starts = range(0, len(pairs), MOST_TOP_LOGPROBS)
     return [[p for p in pairs[i : i + MOST_TOP_LOGPROBS] if p[0] >= 0] for i in starts]
@@ -148,11 +148,11 @@ def pairs_of(tokens: Sequence[int], logprobs: Sequence[float]) -> list[TopLogpro
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What an executor can hold; the engine schedules within it."""
+    """Bounds of an executor; the engine schedules within them."""
 
     vocab_size: int
     context: int
-    """Longest sequence in tokens, prompt and answer together."""
+    """Longest sequence in tokens, prompt and output together."""
     layout: StepLayout
     """The tables that the library reads, with its cache groups and the bounds compiled in."""
     pools: tuple[int, ...]
@@ -170,8 +170,8 @@ class Capacity:
 
     @property
     def most_pages(self) -> list[int]:
-        """Entries of each group's page list in one step, for which a library plans memory; 0 for
-        states."""
+        """Most entries of each group's page list in one step, for which a library plans memory; 0
+        for states."""
         layout = self.layout
         return [
             layout.max_sequences * group.most_pages(self.context, layout.max_tokens)
@@ -192,7 +192,7 @@ class Capacity:
         max_step_tokens: int,
         max_rows: int | None = None,
     ) -> Capacity:
-        """With a layout of just these bounds."""
+        """A capacity whose layout has just these bounds."""
         rows = max_rows or max_batch
         layout = StepLayout.of(
             groups,

@@ -1,7 +1,7 @@
 """Writes a step into its buffer, sequence after sequence: the only place that does.
 
-The engine uses it, and so do evaluation, profiles, benchmarks and tests (`manual.py`). It decides
-nothing: what is written, `tables.py` says where.
+The engine uses it, and so do evaluation, profiles, benchmarks and tests (`manual_steps.py`). The
+columns are defined in `tables.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mlcc.engine.lora import NO_ADAPTER, AdapterUse
 
 
 class Sampling(Protocol):
-    """How the token of a logit row is drawn: `SamplingParams` of a request, or `GREEDY`."""
+    """Sampling parameters of a logit row: `SamplingParams` of a request, or `GREEDY`."""
 
     @property
     def temperature(self) -> float:
@@ -63,7 +63,7 @@ class BatchWriter:
     """Fills a buffer with a step: all sequences in turn, each followed by its rows."""
 
     def __init__(self, layout: StepLayout, into: memoryview | None = None) -> None:
-        """into: int32[layout.words] that the device lends; without it the batch has its own."""
+        """into: int32[layout.words] of the device; without it the batch has its own buffer."""
         self._layout, self._words = layout, new_words(layout) if into is None else into
         self._tokens = self._sequences = self._rows = self._copies = self._top_logprobs = 0
         self._adapted = 0
@@ -79,7 +79,7 @@ class BatchWriter:
     ) -> int:
         """Add tokens of a sequence, the first of which is at `position`; a cache for each group.
 
-        adapter: of a layout with room for adapters. Returns the index of the first token.
+        adapter: if the layout has LoRA slots. Returns the index of the first token.
         """
         layout, first, count = self._layout, self._tokens, len(tokens)
         index = self._sequences
@@ -120,11 +120,11 @@ class BatchWriter:
         given: int = -1,
         filters: Filters = NO_FILTERS,
     ) -> int:
-        """Ask for the logits after a token of the step; returns the row's index.
+        """Add a logit row after a token of the step; returns the row's index.
 
-        uniform: one draw from [0, 1), from the engine's counter-based generator. top_logprobs: how
-        many of the likeliest tokens are told, at most MOST_TOP_LOGPROBS. given: a token that is not
-        drawn but known, -1 = none. filters: those beyond the usual ones.
+        uniform: one draw from [0, 1), from the engine's counter-based generator. top_logprobs:
+        number of likeliest tokens to report, at most MOST_TOP_LOGPROBS. given: a token that is
+        known, not drawn; -1 = none. filters: those beyond the usual ones.
         """
         row, table = self._rows, self._layout.rows
         at = table.first_byte + table.entry_bytes * row
@@ -145,7 +145,7 @@ class BatchWriter:
         self._copies += 1
 
     def finish(self) -> Batch:
-        """The step. Its end closes the lists of the last sequence."""
+        """The step. Its last entry closes the lists of the last sequence."""
         layout, words = self._layout, self._words
         record, begins = [self._tokens, 0], []
         at = layout.pages.offset
@@ -170,7 +170,7 @@ class BatchWriter:
         return Batch(layout, words)
 
     def _chunk(self, tokens: Sequence[int], position: int, caches: Sequence[Cache]) -> None:
-        """Columns of several tokens at once."""
+        """Write the columns of several tokens at once."""
         table, count = self._layout.tokens, len(tokens)
         ids = tokens if isinstance(tokens, array) else int32(tokens)
         columns = [ids, int32(range(position, position + count))]
@@ -185,7 +185,7 @@ class BatchWriter:
 
 
 def _slots(cache: PageList, size: int, position: int, count: int) -> array[int]:
-    """Where tokens from `position` on go, page by page."""
+    """Slots of the tokens from `position` on, page by page."""
     slots, end = int32(), position + count
     while position < end:
         number, offset = divmod(position, size)

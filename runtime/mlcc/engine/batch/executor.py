@@ -1,7 +1,7 @@
-"""The Executor port: what the engine's drivers ask of a device, whichever it is.
+"""The executor port: the interface of a device to the engine's drivers.
 
-Implemented in `mlcc.device`: `native` (TVM library), `reference` (numpy), `toy` (exact hash of the
-prefix).
+Implemented in `mlcc.device`: `compiled` and `tvm` (compiled libraries), `reference` (numpy), `toy`
+(exact hash of the prefix).
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from mlcc.engine.lora import AdapterMatrix
 
 
 class Executor(Protocol):
-    """Runs batches in the order of `submit`, each once the one before it is done: a page that a
-    batch writes may be another sequence's in the next. Tickets are collected in the same order."""
+    """Runs batches in the order of `submit`, each after the previous one: a page that a batch
+    writes may belong to another sequence in the next. Tickets are collected in the same order."""
 
     capacity: Capacity
     depth: int
     """Steps worth keeping in flight: 1 where `submit` computes, else 2."""
 
     def step_buffer(self) -> memoryview | None:
-        """Memory for the next batch, `Engine.plan` takes it; None = the batch brings its own."""
+        """Memory for the next batch, for `Engine.plan`; None = the batch brings its own."""
         ...
 
     def adjustments_buffer(self) -> memoryview | None:
-        """The same for the adjustments of the next batch, `AdjustmentWriter` takes it."""
+        """Memory for the adjustments of the next batch, for `AdjustmentWriter`; None = they bring
+        their own."""
         ...
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         """Start a batch; returns a ticket. May be called again before `collect`.
 
-        adjustments: what is done to logits before sampling. Raises UnsupportedError if the device
-        cannot do it.
+        adjustments: applied to logits before sampling. Raises UnsupportedError if the device has
+        none.
         """
         ...
 
@@ -43,36 +44,37 @@ class Executor(Protocol):
         ...
 
     def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
-        """Fill a slot for adapters, all of it, behind the steps that were submitted.
+        """Fill a LoRA slot, all of it, after the submitted steps.
 
-        Raises UnsupportedError if the device has no room for adapters.
+        Raises UnsupportedError if the device has no slots.
         """
         ...
 
     page_bytes: tuple[int, ...]
-    """What `read_pages` gives for one page, or slot, of each cache group."""
+    """Bytes of `read_pages` for one page, or slot, of each cache group."""
 
     def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
-        """What pages hold, as `write_pages` of an executor of the same library takes it: the same
-        dtypes and order of tensors, for which `mlcc.artifact.kv_format.kv_identity` stands.
+        """Contents of pages, for `write_pages` of an executor of the same library: the same dtypes
+        and order of tensors, which `artifact.kv_format.kv_identity` hashes.
 
-        Between steps: all that were submitted are collected. Raises UnsupportedError if the device
+        Between steps: all submitted steps are collected. Raises UnsupportedError if the device
         cannot.
         """
         ...
 
     def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
-        """Put it into others, before the next step; `page_bytes` for each. The same is raised."""
+        """Write contents to pages, before the next step; `page_bytes` for each. Raises
+        UnsupportedError if the device cannot."""
         ...
 
     def close(self) -> None:
-        """Give the device's memory back. Idempotent."""
+        """Free the device's memory. Idempotent."""
         ...
 
 
 @runtime_checkable
 class Encodes(Protocol):
-    """The executor of an encoder: its library gives a row of numbers for each row of a batch."""
+    """The executor of an encoder: its library yields a vector for each row of a batch."""
 
     def step_buffer(self) -> memoryview | None:
         """Memory for the next batch; None = it brings its own."""

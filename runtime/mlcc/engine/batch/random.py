@@ -1,9 +1,9 @@
-"""Counter-based random numbers: a draw depends on the seed and the position, on nothing else.
+"""Counter-based random numbers: a draw depends on the seed and the position only.
 
 So the same seed gives the same text on every target, whatever else is in the batch and however
-often the sequence was preempted. Not the sampling of tokens itself: the device library does that
-with the `uniforms` made here. Method: SplitMix64 (Steele et al., 2014), read at any index as
-proposed for counter-based generators by Salmon et al. (2011).
+often the sequence was preempted. The device library samples the tokens, with the `uniform` draws
+made here. Method: SplitMix64 (Steele et al., 2014), read at any index as proposed for counter-based
+generators by Salmon et al. (2011).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def mix64(value: int) -> int:
 
 
 def derive_seed(base: int, counter: int) -> int:
-    """The 64-bit seed of the request number `counter` that brought none of its own."""
+    """The 64-bit seed of request number `counter`, if the request has none."""
     return mix64((mix64((base + _GAMMA) & _MASK) + (counter + 1) * _GAMMA) & _MASK)
 
 
 def stream_of(seed: int) -> int:
-    """What all draws of a seed begin with, made once a sequence; any integer will do as a seed."""
+    """The stream of a seed, computed once per sequence; any integer is a seed."""
     return mix64((seed + _GAMMA) & _MASK)
 
 
@@ -41,10 +41,10 @@ def uniform(stream: int, index: int) -> float:
 
 
 class Draws:
-    """The draws of many streams, for one position after another of each.
+    """The draws of many streams, for consecutive positions of each.
 
     All lanes are in one integer, 128 bits apart: the product of 64 bits and a constant stays within
-    its lane, and so each operation of `mix64` is done once for all.
+    its lane, so each operation of `mix64` is done once for all.
     """
 
     def __init__(self, streams: Sequence[int], indexes: Sequence[int]) -> None:
@@ -56,7 +56,8 @@ class Draws:
         self._bytes = 16 * len(streams)
 
     def next(self) -> array[float]:
-        """`uniform` of every stream and its index, as float32; the next call is for the next."""
+        """`uniform` of every stream at its index, as float32; the next call is for the next
+        index."""
         mask, v = self._mask, self._state
         self._state = (v + self._gamma) & mask
         v = ((v ^ (v >> 30 & mask)) * 0xBF58476D1CE4E5B9) & mask

@@ -1,14 +1,14 @@
-"""Where everything of a step lies in its one buffer: four tables of 32-bit words and their columns.
+"""Layout of a step in its one buffer: four tables of 32-bit words and their columns.
 
 The one place where columns are named: the engine writes by it, the compiler prints its offsets into
-kernels, and the manifest carries it for whoever reads steps in another language. It holds no data
-(see `batch.py`) and knows no requests. A new parameter of a step is a column here.
+kernels, and the manifest carries it for readers in other languages. It holds no data (see
+`batch.py`) and knows no requests. A new parameter of a step is a column here.
 
     header      counts of the step, and where each group's page list begins
     sequences   one more than there are: the last holds only where the lists end (CSR)
-    rows        which token's logits are wanted, and how to sample from them
+    rows        which token's logits are needed, and how to sample from them
     copies      pages or slots to copy before anything else is done
-    tokens      what to run, sequence after sequence
+    tokens      tokens to run, sequence after sequence
     pages       page ids, group after group, within a group sequence after sequence
 
 Tables begin at offsets that the compiled bounds fix, entries are row-major, pages are last: only
@@ -25,35 +25,35 @@ from struct import Struct
 from mlcc.util.fast_dataclass import fast_dataclass
 
 WORD = 4
-"""Bytes."""
+"""Bytes of a word."""
 _ALIGNMENT = 64
 """Words, 256 bytes: tables begin where any device may bind."""
 
 HEADER = ("tokens", "sequences", "rows", "copies", "top_logprobs")
-"""Counts, and the most top logprobs that a row wants; behind them, for each group with pages, the
-word at which its page list begins."""
+"""Counts, and the most top log-probabilities that a row requests; after them, for each group with
+pages, the word at which its page list begins."""
 TOKENS = ("id", "position", "sequence")
 """A negative id -1 - i stands for "the token sampled for row i of the previous step"."""
 SEQUENCES = ("first_token", "length")
 """length: tokens of the sequence once this step is done."""
 ADAPTED = ("adapted",)
-"""What a model with room for adapters adds to the header, last: sequences that use one."""
+"""Added to the header of a model with LoRA slots, last: sequences that use one."""
 ADAPTER = ("adapter", "adapter_rank")
-"""What it adds to sequences, last. adapter: its slot on the device, -1 = none. adapter_rank: how
-many rows of the slot's matrices count, 0 without one."""
+"""Added to sequences of such a model, last. adapter: its slot on the device, -1 = none.
+adapter_rank: number of rows of the slot's matrices that count, 0 without an adapter."""
 FILTERS = (
     "top_n_sigma", "typical_p", "epsilon", "eta", "xtc", "dynatemp_range", "dynatemp_exponent",
 )  # fmt: skip
-"""What else a row may wish of `sample`: see `filters.py`."""
+"""Further parameters of `sample`: see `filters.py`."""
 ROWS = (
     "token", "temperature", "top_k", "top_p", "min_p", "uniform", "top_logprobs", "given", *FILTERS,
 )  # fmt: skip
-"""token: index of the token whose logits are wanted. top_logprobs: how many of the likeliest tokens
-are told with their log-probabilities. given: the token that is "sampled" whatever the rest says,
-so that its log-probability is told; -1 = one is drawn."""
+"""token: index of the token whose logits are needed. top_logprobs: number of likeliest tokens to
+report with their log-probabilities. given: the token that is "sampled" in any case, to get its
+log-probability; -1 = one is drawn."""
 COPIES = ("group", "source", "destination")
 MOST_TOP_LOGPROBS = 20
-"""Compiled into every library: as many as OpenAI's API gives."""
+"""Compiled into every library: the most that OpenAI's API allows."""
 FLOATS = frozenset({"temperature", "top_p", "min_p", "uniform", *FILTERS})
 """Columns whose words are the bits of a float32."""
 
@@ -62,18 +62,18 @@ OF_GROUP: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "window": (("slot",), ("first_page", "page_number")),
     "state": ((), ("slot_in", "slot_out")),
 }
-"""What a cache group adds to tokens and to sequences, each name followed by `.group`:
+"""Columns that a cache group adds to tokens and to sequences, each name followed by `.group`:
 
-slot: page * page_size + offset where the token's keys and values go, -1 = nowhere. first_page:
-where the sequence's pages begin in the group's list. page_number: which page of the sequence is
-the first of its list; those before have slid out of the window. slot_in, slot_out: where the state
-is read (-1 = it begins with zeros) and written; no slot written in a step is read by another
-sequence."""
+slot: page * page_size + offset of the token's keys and values, -1 = nowhere. first_page: where the
+sequence's pages begin in the group's list. page_number: page number of the first of its list;
+earlier pages have slid out of the window. slot_in, slot_out: where the state is read (-1 = it
+begins with zeros) and written; no slot written in a step is read by another sequence.
+"""
 
 
 @fast_dataclass(frozen=True, slots=True)
 class CacheGroup:
-    """Layers whose caches grow and are freed alike: one pool, one list of pages a sequence."""
+    """Layers whose caches grow and are freed alike: one pool, one page list per sequence."""
 
     kind: str
     """paged, window or state."""
@@ -119,7 +119,7 @@ class Table:
     first_byte: int = field(init=False)
     entry_bytes: int = field(init=False)
     pack_into: Callable[..., None] = field(init=False, repr=False, compare=False)
-    """(words, byte, *values): writes the entry that begins at a byte, a value a column."""
+    """(words, byte, *values): writes the entry that begins at a byte, one value per column."""
 
     def __post_init__(self) -> None:
         codes = ("f" if name in self.floats else "i" for name in self.columns)
@@ -129,7 +129,7 @@ class Table:
         object.__setattr__(self, "pack_into", Struct("<" + "".join(codes)).pack_into)
 
     def __reduce__(self) -> tuple[type[Table], tuple[object, ...]]:
-        """A capacity goes from process to process, and a packer does not."""
+        """A capacity is sent between processes; a packer cannot be."""
         return Table, (self.name, self.columns, self.entries, self.offset, self.floats)
 
     @property
@@ -155,12 +155,12 @@ class StepLayout:
     """Tokens of a step, over all sequences."""
     max_sequences: int
     max_rows: int
-    """Rows of logits of a step: several of a sequence where drafts are verified."""
+    """Logit rows of a step: several of a sequence where draft tokens are verified."""
     max_pages: int
     """Entries of all page lists of a step."""
     max_copies: int
     adapter_slots: int = 0
-    """Adapters on the device at once; 0 = the model was compiled without room for any."""
+    """LoRA adapters on the device at once; 0 = compiled without."""
 
     @cached_property
     def header(self) -> Table:
@@ -192,7 +192,7 @@ class StepLayout:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """All of them, in the order in which they lie."""
+        """All tables, in the order of their offsets."""
         return self.header, self.sequences, self.rows, self.copies, self.tokens, self.pages
 
     @cached_property
@@ -211,7 +211,7 @@ class StepLayout:
         max_rows: int,
         max_copies: int,
     ) -> StepLayout:
-        """With room for the page lists of so many sequences at their longest."""
+        """With space for the page lists of `max_sequences` sequences at their longest."""
         lists = sum(group.most_pages(context, max_tokens) for group in groups if group.has_pages)
         pages = max_sequences * lists
         return cls(tuple(groups), max_tokens, max_sequences, max_rows, pages, max_copies)

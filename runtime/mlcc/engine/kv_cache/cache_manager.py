@@ -1,8 +1,8 @@
-"""What a sequence holds in each cache group, and how it gets room for more tokens.
+"""Cache manager: the pages and state slots of each sequence, in each cache group.
 
-A paged group keeps every page of a sequence, a window group those that a query still sees, a state
-group one slot. The rules of the kinds are here, and what sequences share of the prefix cache; who
-gets room before whom is the scheduler's.
+A paged group keeps all pages of a sequence, a window group those that a query still sees, a state
+group one slot. This module knows the rules of the kinds, and shares cached prefixes; the scheduler
+decides who gets pages first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mlcc.engine.kv_cache.radix_tree import Hit, RadixTree, first_seen
 
 
 def pages_for(tokens: int, group: CacheGroup) -> int:
-    """Pages or slots that a sequence of so many computed tokens needs, one token at a time."""
+    """Pages or slots that a sequence of `tokens` computed tokens needs, one token at a time."""
     if group.kind == "state":
         return 1
     size = group.page_size
@@ -29,21 +29,21 @@ def pages_for(tokens: int, group: CacheGroup) -> int:
 
 
 def tokens_within(pages: int, group: CacheGroup, context: int) -> int:
-    """The longest sequence that so many pages or slots hold, at most `context` tokens."""
+    """The longest sequence that fits into `pages` pages or slots, at most `context` tokens."""
     if pages_for(context, group) <= pages:
         return context
     return min(context, pages * group.page_size) if group.has_pages else 0
 
 
 def most_sequences(tokens: int, capacity: Capacity) -> int:
-    """Sequences of so many tokens that the pools hold at once."""
+    """Sequences of `tokens` tokens that the pools hold at once."""
     pools = zip(capacity.pools, capacity.groups, strict=True)
     longest = max(tokens, 1)
     return min(p // g.most_pages(longest, capacity.max_step_tokens) for p, g in pools)
 
 
 class CacheManager:
-    """The pools of all groups of a model, and what is shared of them."""
+    """The pools of all cache groups of a model, and the radix tree over them."""
 
     def __init__(self, capacity: Capacity) -> None:
         self.groups = capacity.groups
@@ -51,16 +51,17 @@ class CacheManager:
         forget = [partial(self.tree.evict, g) for g in range(len(self.groups))]
         self.pools = tuple(map(PagePool, capacity.pools, forget))
         self.copies: list[tuple[int, int, int]] = []
-        """(group, source, destination) that the next step must make; sources are held for it."""
+        """(group, source, destination) copies for the next step; the sources are referenced until
+        then."""
         self._most_copies = capacity.layout.max_copies
         self._sliding = [g for g, group in enumerate(self.groups) if group.window is not None]
 
     def empty(self) -> list[Cache]:
-        """What a sequence holds before its first token."""
+        """The caches of a sequence before its first token."""
         return [PageList() if group.has_pages else StateSlot() for group in self.groups]
 
     def slide(self, caches: Sequence[Cache], computed: int) -> None:
-        """Give back the pages that no query from position `computed` on can see."""
+        """Free the pages that no query from position `computed` on can see."""
         for g in self._sliding:
             group, cache = self.groups[g], caches[g]
             assert isinstance(cache, PageList)
@@ -71,7 +72,7 @@ class CacheManager:
                 cache.first = seen
 
     def claim(self, caches: Sequence[Cache], computed: int, want: int) -> int:
-        """Take room for up to `want` more tokens; returns for how many there is."""
+        """Allocate pages for up to `want` more tokens. Returns how many fit."""
         if self._sliding:
             self.slide(caches, computed)
         end = computed + want
@@ -86,7 +87,7 @@ class CacheManager:
         return count
 
     def room(self, caches: Sequence[Cache], computed: int, want: int) -> int:
-        """Tokens, up to `want`, that fit into what is held and what is free."""
+        """Tokens, up to `want`, that fit into held and free pages."""
         for group, pool, cache in zip(self.groups, self.pools, caches, strict=True):
             if isinstance(cache, PageList):
                 pages = cache.first + len(cache.ids) + pool.free_count
@@ -96,7 +97,7 @@ class CacheManager:
         return want
 
     def grow(self, caches: Sequence[Cache], tokens: int) -> None:
-        """Take what a sequence of so many tokens needs; `room` has said that it is there."""
+        """Allocate what a sequence of `tokens` tokens needs; `room` has checked that it is free."""
         for group, pool, cache in zip(self.groups, self.pools, caches, strict=True):
             if isinstance(cache, StateSlot):
                 if cache.write < 0:
@@ -108,7 +109,7 @@ class CacheManager:
                 cache.room = (cache.first + len(cache.ids)) * group.page_size
 
     def advance(self, caches: Sequence[Cache]) -> None:
-        """A step with these caches is planned: the next reads the states that it writes."""
+        """A step with these caches is planned: the next step reads the states that it writes."""
         for pool, cache in zip(self.pools, caches, strict=True):
             if isinstance(cache, StateSlot):
                 if cache.read not in (-1, cache.write):
@@ -116,8 +117,8 @@ class CacheManager:
                 cache.read = cache.write
 
     def fork(self, caches: Sequence[Cache]) -> bool:
-        """See to it that the next step can be undone: states are written elsewhere than they are
-        read. Returns whether there is room for that; without, nothing is changed."""
+        """Make the next step revertible: states are written to another slot than they are read
+        from. Returns whether slots are free; if not, nothing changes."""
         states = [
             (pool, cache)
             for pool, cache in zip(self.pools, caches, strict=True)
@@ -130,7 +131,7 @@ class CacheManager:
         return True
 
     def trim(self, caches: Sequence[Cache], computed: int) -> None:
-        """Give back the pages behind so many tokens: what they hold was not said."""
+        """Free the pages after `computed` tokens: their contents were rejected."""
         for group, pool, cache in zip(self.groups, self.pools, caches, strict=True):
             if isinstance(cache, PageList):
                 keep = -(-computed // group.page_size) - cache.first
@@ -140,12 +141,12 @@ class CacheManager:
                     cache.room = (cache.first + keep) * group.page_size
 
     def release(self, caches: Sequence[Cache]) -> None:
-        """Take everything back."""
+        """Free everything."""
         for pool, cache in zip(self.pools, caches, strict=True):
             pool.free(reversed(held(cache)))
 
     def missing(self, caches: Sequence[Cache], tokens: int) -> list[int]:
-        """Pages or slots of each group that a sequence of so many tokens still wants."""
+        """Pages or slots of each group that a sequence of `tokens` tokens still needs."""
         return [
             max(
                 0,
@@ -156,14 +157,14 @@ class CacheManager:
         ]
 
     def find(self, scope: Hashable, tokens: array[int]) -> Hit | None:
-        """What of a prompt was computed before, and can be read now."""
+        """The cached prefix of `tokens` that can be read now."""
         hit = self.tree.find(scope, tokens)
         if hit is None or self._can_copy(hit):
             return hit
         return self.tree.find(scope, tokens, parts=False)
 
     def _can_copy(self, hit: Hit) -> bool:
-        """Whether there is room for the copies that it wants, beside what it reads."""
+        """Whether the copies that the hit needs fit beside the pages that it reads."""
         copies = len(self.copies) + sum(found.partial for found in hit.found)
         return copies <= self._most_copies and all(
             not found.partial or pool.free_count > pool.idle_among(found.pages)
@@ -171,8 +172,8 @@ class CacheManager:
         )
 
     def free_beside(self, hit: Hit | None) -> list[int]:
-        """Pages of each group that are free while a sequence reads those of the hit. What it only
-        copies is free again after its first step."""
+        """Free pages of each group while a sequence reads those of the hit. Pages that it only
+        copies are free again after its first step."""
         if hit is None:
             return [pool.free_count for pool in self.pools]
         return [
@@ -181,7 +182,7 @@ class CacheManager:
         ]
 
     def take(self, caches: Sequence[Cache], hit: Hit) -> None:
-        """Give a sequence that holds nothing what was found for it, just now."""
+        """Attach a hit, found just now, to a sequence that holds nothing."""
         for g, (pool, cache, found) in enumerate(zip(self.pools, caches, hit.found, strict=True)):
             for page in found.pages:
                 pool.acquire(page)
@@ -196,8 +197,8 @@ class CacheManager:
             cache.room = (cache.first + len(cache.ids)) * self.groups[g].page_size
 
     def adopt(self, caches: Sequence[Cache], firsts: Sequence[int], counts: Sequence[int]) -> bool:
-        """Give a sequence that holds nothing so many pages of each group, `firsts` being which of
-        its pages the first is; False, and nothing is taken, if there are not as many."""
+        """Allocate `counts` pages of each group for a sequence that holds nothing. firsts: page
+        number of the first. Returns False, and allocates nothing, if there are not enough."""
         if any(count > pool.free_count for count, pool in zip(counts, self.pools, strict=True)):
             return False
         wanted = zip(self.groups, self.pools, caches, firsts, counts, strict=True)
@@ -219,8 +220,8 @@ class CacheManager:
     def insert(
         self, scope: Hashable, tokens: array[int], caches: Sequence[Cache], ended: bool
     ) -> None:
-        """Keep what a sequence has computed, or will have before the next step. tokens: those; if
-        they have not `ended`, only whole blocks are kept, and the state after them."""
+        """Insert computed tokens of a sequence into the radix tree. Unless they have `ended`, only
+        whole blocks are inserted, and the state after them."""
         if not tokens or (len(tokens) < self.tree.block and not ended):
             return
         whole = len(tokens) % self.tree.block == 0 and not ended
@@ -236,12 +237,13 @@ class CacheManager:
                 (cache.write,) = self.pools[g].allocate(1)
 
     def forget(self) -> None:
-        """Nothing is kept any more but what sequences hold."""
+        """Drop all cached prefixes that no sequence holds."""
         for pool in self.pools:
             pool.evict_idle()
 
     def check_integrity(self, sequences: Iterable[Sequence[Cache]]) -> None:
-        """Raise AssertionError unless every page and slot is free or held by who reads it."""
+        """Raise AssertionError unless every page and slot is free or held by the sequences that
+        read it."""
         owned = list(sequences)
         for g, pool in enumerate(self.pools):
             sources = [source for group, source, _ in self.copies if group == g]

@@ -1,11 +1,9 @@
-"""A pool of pages or slots: which of a cache group are free, and which hold something that may be
-wanted again (Kwon et al., 2023, vLLM).
+"""Page pool: free and referenced pages, or slots, of a cache group (Kwon et al., 2023, vLLM).
 
-It knows ids only, not their contents. A page has as many holders as there are sequences that read
-it; without one it is free, also if the prefix cache keeps what it holds: then it is given out last,
-the one that was not held for the longest time first. What is given back may be given out at once,
-although a step in flight may still write it: a device runs steps in the order in which they were
-planned, so whoever gets it next writes later.
+Pages are reference-counted. A page with no readers is free; if the prefix cache still indexes it,
+it is evicted last, LRU first. The pool knows ids only, not contents. A freed page may be reused at
+once although a step in flight still writes it: a device runs steps in the order in which they were
+planned, so the next owner writes later.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ from mlcc.engine.batch.batch import int32
 
 
 class PagePool:
-    """Page ids 0 .. num_pages - 1, each free or held by sequences.
+    """Page ids 0 .. num_pages - 1.
 
-    forget: called with a page whose contents are lost, as it is given out.
+    on_evict: called with a page whose contents are lost, as it is allocated.
     """
 
     def __init__(self, num_pages: int, on_evict: Callable[[int], None] | None = None) -> None:
@@ -28,24 +26,24 @@ class PagePool:
         self._on_evict = on_evict
         self._free = int32(range(num_pages - 1, -1, -1))
         self._cached: set[int] = set()
-        """Pages whose contents may be wanted again, held or not."""
+        """Pages that the prefix cache indexes, referenced or not."""
         self._evictable: OrderedDict[int, None] = OrderedDict()
-        """Those of them that nobody holds, the longest unused first."""
+        """Cached pages without readers, least recently used first."""
         self._extra_refs: dict[int, int] = {}
-        """Holders of a page beyond the first."""
+        """References of a page beyond the first."""
 
     @property
     def free_count(self) -> int:
-        """Pages that nobody holds."""
+        """Pages without readers."""
         return len(self._free) + len(self._evictable)
 
     @property
     def cached_count(self) -> int:
-        """Free pages whose contents may be wanted again."""
+        """Free pages that the prefix cache indexes."""
         return len(self._evictable)
 
     def allocate(self, count: int) -> array[int]:
-        """Take `count` pages, at most `free_count`, the most recently freed first."""
+        """Allocate `count` pages, at most `free_count`; the most recently freed first."""
         if count > self.free_count:
             raise AssertionError(f"{count} pages asked of {self.free_count} free ones")
         if count <= 0:
@@ -61,14 +59,14 @@ class PagePool:
         return taken
 
     def acquire(self, page: int) -> None:
-        """One sequence more reads a page that is kept."""
+        """Add a reader to a cached page."""
         if page in self._evictable:
             del self._evictable[page]
         else:
             self._extra_refs[page] = self._extra_refs.get(page, 0) + 1
 
     def free(self, pages: Iterable[int]) -> None:
-        """Give pages back; those that may be wanted again the longest come last."""
+        """Drop a reader of each page. Pages that should be evicted last come last."""
         if not self._cached:
             self._free.extend(pages)
             return
@@ -84,19 +82,19 @@ class PagePool:
                 self._free.append(page)
 
     def mark_cached(self, page: int) -> None:
-        """What a held page contains may be wanted again."""
+        """The prefix cache indexes a referenced page."""
         self._cached.add(page)
 
     def idle_among(self, pages: Iterable[int]) -> int:
-        """How many of them nobody holds."""
+        """Number of these pages without readers, among cached ones."""
         return sum(page in self._evictable for page in pages)
 
     def cached_pages(self) -> list[int]:
-        """Those of which `mark_cached` was said and that were not given out since, in order."""
+        """Pages that the prefix cache indexes, in order."""
         return sorted(self._cached)
 
     def evict_idle(self) -> None:
-        """What is kept of pages that nobody holds is not wanted any more."""
+        """Evict all cached pages without readers."""
         while self._evictable:
             page, _ = self._evictable.popitem()
             self._cached.remove(page)
@@ -105,7 +103,8 @@ class PagePool:
                 self._on_evict(page)
 
     def check_integrity(self, owned: Iterable[int]) -> None:
-        """Raise AssertionError unless each page is free, or held as often as `owned` has it."""
+        """Raise AssertionError unless each page is free, or referenced as often as `owned` lists
+        it."""
         refs: dict[int, int] = {}
         for page in owned:
             refs[page] = refs.get(page, 0) + 1

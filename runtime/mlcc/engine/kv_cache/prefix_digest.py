@@ -1,11 +1,10 @@
-"""What a prefix cache has, told to others as a bounded number of hashes, so that who sends requests
-to several engines can send a prompt where most of it is. Nothing is decided here.
+"""Prefix digest: a bounded set of hashes of the cached prefixes, for routers that send a prompt to
+the engine with the longest cached prefix.
 
-A hash is of all tokens from a prompt's beginning to the end of a block (`prefix.py`), with their
-scope before them. Not every block's is told, but of depths that grow by an eighth to a quarter
-(1 .. 8, 10, 12, 14, 16, 20 ...): a prompt of thousands of tokens is a few dozen hashes, and a hit
-is known to four fifths of its length. BLAKE2b, of 64 bits, without a key: two prompts that collide
-cost time and nothing else.
+A hash covers all tokens from the beginning of a prompt to the end of a block (`radix_tree.py`),
+after their scope. Only depths that grow by an eighth to a quarter are included (1 .. 8, 10, 12, 14,
+16, 20 ...): a prompt of thousands of tokens has a few dozen hashes, and the length of a hit is
+known to four fifths. BLAKE2b, 64 bits, without a key: a collision costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from mlcc.engine.kv_cache.radix_tree import NO_PAGE, Block, RadixTree
 MOST = 4096
 """Hashes of an engine: 32 KiB."""
 _LOOKED_AT = 4
-"""Blocks that are looked at for each hash that is told, at most."""
+"""Most blocks visited per hash."""
 _BYTES = 8
 _WORD = 4
 
 
 def is_sampled_depth(depth: int) -> bool:
-    """Whether the hash of so many blocks is told."""
+    """Whether the digest includes hashes of this many blocks."""
     return depth % (1 << max(0, depth.bit_length() - 3)) == 0
 
 
 def prefix_hashes(scope: Hashable, tokens: Sequence[int], block: int) -> list[tuple[int, int]]:
-    """Of a prompt, (tokens, hash) of each beginning that an engine may tell of; the longest last.
+    """(tokens, hash) of each prefix of a prompt that a digest may include; the longest last.
 
     Never of all tokens: one is left to compute.
     """
@@ -45,11 +44,11 @@ def prefix_hashes(scope: Hashable, tokens: Sequence[int], block: int) -> list[tu
 
 
 def prefix_digest(tree: RadixTree, most: int = MOST) -> bytes:
-    """Hashes of what the tree has, 8 bytes each, little-endian: short beginnings before long ones,
-    and of equals the newest first."""
+    """Hashes of the tree's prefixes, 8 bytes each, little-endian: short prefixes first, and the
+    newest first among equals."""
     whole = tree.block * _WORD
     level = [(block, _digest(scope)) for scope, block in tree.scopes()]
-    told, left, depth = bytearray(), _LOOKED_AT * most, 0
+    hashes, left, depth = bytearray(), _LOOKED_AT * most, 0
     while level and left > 0:
         depth += 1
         below: list[tuple[Block, blake2b]] = []
@@ -63,19 +62,22 @@ def prefix_digest(tree: RadixTree, most: int = MOST) -> bytes:
                 longer.update(key)
                 below.append((block, longer))
         if is_sampled_depth(depth):
-            for _, digest in below[: most - len(told) // _BYTES]:
-                told += digest.digest()
+            for _, digest in below[: most - len(hashes) // _BYTES]:
+                hashes += digest.digest()
         level = below
-    return bytes(told)
+    return bytes(hashes)
 
 
-def hashes_of(told: bytes) -> set[int]:
-    """A sketch as what `prefix_hashes` has."""
-    return {int.from_bytes(told[at : at + _BYTES], "little") for at in range(0, len(told), _BYTES)}
+def hashes_of(hashes: bytes) -> set[int]:
+    """A digest as the hashes that `prefix_hashes` makes."""
+    return {
+        int.from_bytes(hashes[at : at + _BYTES], "little") for at in range(0, len(hashes), _BYTES)
+    }
 
 
 def _is_gone(tree: RadixTree, block: Block) -> bool:
-    """Whether nothing behind the block can be read: where a group keeps all, its pages are gone."""
+    """Whether nothing after the block can be read: pages of a group that keeps all tokens were
+    evicted."""
     return any(
         group.has_pages and group.window is None and NO_PAGE in pages
         for group, pages in zip(tree.groups, block.pages, strict=True)

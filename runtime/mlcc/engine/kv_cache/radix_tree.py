@@ -1,13 +1,12 @@
-"""The prefix cache: what was computed for a prompt is found again by its tokens.
+"""Radix tree: the prefix cache (SGLang's RadixAttention, Zheng et al., 2024).
 
-A radix tree (SGLang's RadixAttention, Zheng et al., 2024) whose edges are blocks: as many tokens as
-fill whole pages in every cache group. A block names the pages that hold it. The tree holds no page
-itself: those of which no sequence reads are free, and who is short takes the longest unused one
-(`pages.py`), which the tree then forgets. A sequence gives its pages back from the last to the
-first, so that a branch dies from its leaves on.
+Edges are blocks: as many tokens as fill whole pages in every cache group. A block names the pages
+that hold it. The tree holds no references: a page without readers is free, and is allocated least
+recently used first (`page_pool.py`), which evicts it from the tree. A sequence frees its pages from
+the last to the first, so branches are evicted from their leaves.
 
 A hit must be readable in all groups: pages for all its tokens, in a window group for what its next
-query sees, in a state group the state after exactly that many tokens. It may end within a block:
+query sees, in a state group the state after exactly that many tokens. It may end within a block;
 then the last page, which the sequence will write, is copied.
 """
 
@@ -24,20 +23,20 @@ from mlcc.engine.kv_cache.page_pool import PagePool
 
 NO_PAGE = -1
 _STATE_BLOCK = 64
-"""Tokens of a block where no group has pages."""
+"""Tokens of a block if no group has pages."""
 _LOOKED_AT = 16
-"""Blocks behind one place of the tree that are compared token by token, the newest first."""
+"""Child blocks that are compared token by token, the newest first."""
 
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Some tokens behind those of its parent, and the pages that hold them."""
+    """A block of tokens after its parent's, and the pages that hold them."""
 
     parent: Block | None
     key: Hashable
-    """Its tokens, the bytes of int32; in the first level of the tree the scope."""
+    """Its tokens, as bytes of int32; in the first level of the tree, the scope."""
     pages: list[list[int]]
-    """Of each group, in order of position; of a state group, the slot of the state after it."""
+    """Of each group, by position; of a state group, the slot of the state after the block."""
     children: dict[Hashable, Block] = field(default_factory=dict)
 
     @property
@@ -48,21 +47,20 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a group has of a hit."""
+    """A group's part of a hit."""
 
     pages: array[int]
-    """Those to read, of a window group from the first that is seen on; of a state group
-    the slot."""
+    """Pages to read, in a window group from the first visible one on; in a state group the slot."""
     first: int = 0
-    """The number of the first of them."""
+    """Page number of the first."""
     is_pages: bool = True
     partial: bool = False
-    """The hit ends within the last page: the sequence will write it, and wants a copy."""
+    """The hit ends within the last page. The sequence will write that page, and needs a copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """The beginning of a prompt that need not be computed."""
+    """A cached prefix."""
 
     tokens: int
     found: tuple[Found, ...]
@@ -70,8 +68,8 @@ class Hit:
 
     @property
     def reused_pages(self) -> list[int]:
-        """Pages of each group that the sequence need not take: none of states, which it writes
-        elsewhere, and the copy of a last page instead of that page."""
+        """Pages of each group that the sequence need not allocate: none of states, which it writes
+        to another slot; the copy of a partial page counts as allocated."""
         return [len(found.pages) - found.partial if found.is_pages else 0 for found in self.found]
 
 
@@ -90,7 +88,7 @@ class RadixTree:
         self._of_page: list[dict[int, Block]] = [{} for _ in groups]
 
     def find(self, scope: Hashable, tokens: array[int], parts: bool = True) -> Hit | None:
-        """The longest readable beginning of `tokens`, but never all: one is left to compute.
+        """The longest readable prefix of `tokens`, but never all: one is left to compute.
 
         parts: it may end within a page, which must then be copied.
         """
@@ -125,11 +123,11 @@ class RadixTree:
         pages: Sequence[tuple[int, Sequence[int]]],
         ended: bool,
     ) -> list[tuple[int, int]]:
-        """Remember whole blocks of `tokens`, and what is left of the last one if they have `ended`.
+        """Insert whole blocks of `tokens`, and the rest of the last one if they have `ended`.
 
         pages: of each group the number of the first page that is still there, and the pages from it
-        on; of a state group its slot, if that holds the state after `tokens`, which then are whole
-        blocks. Returns (group, page) of those that are named now and were not before.
+        on; of a state group its slot, if that holds the state after `tokens`, which are whole
+        blocks then. Returns (group, page) of newly indexed pages.
         """
         block = self._child(self._top, scope, 0)
         named: list[tuple[int, int]] = []
@@ -148,22 +146,23 @@ class RadixTree:
         return named
 
     def root(self, scope: Hashable) -> Block | None:
-        """Where the blocks of a scope begin, if there are any."""
+        """Root block of a scope, if there is one."""
         return self._top.children.get(scope)
 
     def scopes(self) -> Iterable[tuple[Hashable, Block]]:
-        """All scopes, and where their blocks begin."""
+        """All scopes and their root blocks."""
         return self._top.children.items()
 
     def evict(self, g: int, page: int) -> None:
-        """A page was given to someone else."""
+        """A page was allocated to someone else."""
         block = self._of_page[g].pop(page)
         pages = block.pages[g]
         pages[pages.index(page)] = NO_PAGE
         self._prune(block)
 
     def check_integrity(self, pools: Sequence[PagePool]) -> None:
-        """Raise AssertionError unless it names just the pages that the pools keep, once each."""
+        """Raise AssertionError unless it indexes exactly the pages that the pools mark as cached,
+        once each."""
         found: list[list[int]] = [[] for _ in self.groups]
         todo = [*self._top.children.values()]
         while todo:
@@ -189,7 +188,7 @@ class RadixTree:
         return child
 
     def _assign(self, block: Block, g: int, at: int, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """Pages of a block: ids[at], ids[at + 1] ..., those that it lacks."""
+        """Assign pages to a block, ids[at], ids[at + 1] ..., where it lacks them."""
         pages, blocks, named = block.pages[g], self._of_page[g], []
         for i in range(max(0, -at), len(pages)):
             page = ids[at + i]
@@ -221,24 +220,24 @@ class RadixTree:
         return Hit(length, tuple(found))
 
     def _prune(self, block: Block) -> None:
-        """Take what is dead out of the tree, from a leaf up."""
+        """Remove dead blocks, from a leaf up."""
         while block.parent is not None and block.dead:
             block.parent.children.pop(block.key, None)
             block = block.parent
 
 
 class _Reader:
-    """What a walk down the tree has found to be gone."""
+    """Tracks evicted pages on a walk down the tree."""
 
     def __init__(self, groups: Sequence[CacheGroup]) -> None:
         self._groups = groups
         self._read = [0] * len(groups)
         """Pages so far."""
         self._lost = [-1] * len(groups)
-        """The number of the last page that is gone; of a state group, 0 = the state here is."""
+        """Number of the last evicted page; of a state group, 0 = the state here is evicted."""
 
     def read(self, block: Block, tokens: int) -> None:
-        """So many tokens of one block further."""
+        """Walk `tokens` tokens into a block."""
         for g, group in enumerate(self._groups):
             if not group.has_pages:
                 self._lost[g] = 0 if block.pages[g][0] == NO_PAGE else -1
@@ -250,7 +249,7 @@ class _Reader:
             self._read[g] += count
 
     def readable(self, length: int) -> bool:
-        """Whether all is there that a query behind so many tokens sees."""
+        """Whether everything is there that a query at position `length` sees."""
         return all(
             lost < (first_seen(length, group) // group.page_size if group.has_pages else 0)
             for lost, group in zip(self._lost, self._groups, strict=True)
@@ -263,7 +262,7 @@ def first_seen(length: int, group: CacheGroup) -> int:
 
 
 def _begins(shorter: Block, block: Block) -> bool:
-    """Whether a block has the first tokens of another, and lies in the same place."""
+    """Whether a block begins with the tokens of another, under the same parent."""
     keys = shorter.key, block.key
     assert isinstance(keys[0], bytes)
     assert isinstance(keys[1], bytes)
@@ -271,12 +270,12 @@ def _begins(shorter: Block, block: Block) -> bool:
 
 
 def _entries(tokens: int, group: CacheGroup) -> int:
-    """Pages of so many tokens, or the one slot."""
+    """Pages of `tokens` tokens, or the one slot."""
     return -(-tokens // group.page_size) if group.has_pages else min(tokens, 1)
 
 
 def _most_alike(block: Block, tokens: array[int]) -> tuple[Block | None, int]:
-    """The child that begins most like `tokens`, and for how many of them."""
+    """The child with the longest common prefix with `tokens`, and its length."""
     best, most = None, 0
     for child in islice(reversed(block.children.values()), _LOOKED_AT):
         assert isinstance(child.key, bytes)

@@ -60,18 +60,20 @@ class Dry:
 
     def penalties(self) -> dict[int, float]:
         """Penalty of each token now."""
-        wish, tokens = self._params, self._tokens
-        first = max(0, len(tokens) - wish.window) if wish.window >= 0 else 0
+        params, tokens = self._params, self._tokens
+        first = max(0, len(tokens) - params.window) if params.window >= 0 else 0
         longest: dict[int, int] = {}
         for at, length in self._runs.items():
             length = min(length, at + 1 - first)
             token = tokens[at + 1]
-            if length >= max(wish.allowed_length, 1) and length > longest.get(token, 0):
+            if length >= max(params.allowed_length, 1) and length > longest.get(token, 0):
                 longest[token] = length
         if len(longest) > MOST_TOKENS:
             longest = dict(sorted(longest.items(), key=lambda run: -run[1])[:MOST_TOKENS])
         return {
-            token: min(wish.multiplier * _power(wish.base, length - wish.allowed_length), MOST)
+            token: min(
+                params.multiplier * _power(params.base, length - params.allowed_length), MOST
+            )
             for token, length in longest.items()
             if not self._breaks(token)
         }

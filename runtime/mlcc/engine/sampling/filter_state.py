@@ -50,9 +50,9 @@ class FilterState:
 
     def filters(self, position: int) -> Filters:
         """Filters for the token at a position."""
-        filters, wish = self._filters, self._sampling
-        if wish.xtc_probability and uniform(self._chances, position) < wish.xtc_probability:
-            filters = filters._replace(xtc=wish.xtc_threshold)
+        filters, params = self._filters, self._sampling
+        if params.xtc_probability and uniform(self._chances, position) < params.xtc_probability:
+            filters = filters._replace(xtc=params.xtc_threshold)
         if self.needs_all_tokens:
             filters = filters._replace(epsilon=2.0 ** -min(max(self._mu, 0.0), _MOST_MU))
         return filters

@@ -152,10 +152,10 @@ class LogitsProcessor:
             for token, lost in self._dry.penalties().items():
                 bias[token] = bias.get(token, 0.0) - lost
         if self._phrases:
-            answer = [*self._tokens[max(self._prompt, len(self._tokens) - _LONGEST) :], *draft]
+            output = [*self._tokens[max(self._prompt, len(self._tokens) - _LONGEST) :], *draft]
             bias = {
                 **bias,
-                **{word[-1]: BANNED for word in self._phrases if _completes(word, answer)},
+                **{word[-1]: BANNED for word in self._phrases if _completes(word, output)},
             }
         if self._suppress_end or output_index < self._min_tokens:
             bias = {**bias, **self._end_bias}
@@ -166,7 +166,7 @@ _LONGEST = 64
 """Tokens of a banned sequence that are compared."""
 
 
-def _completes(word: Sequence[int], answer: Sequence[int]) -> bool:
+def _completes(word: Sequence[int], output: Sequence[int]) -> bool:
     """Whether one more token would complete the banned sequence."""
     prefix = word[-_LONGEST:-1]
-    return [*answer[-len(prefix) :]] == [*prefix]
+    return [*output[-len(prefix) :]] == [*prefix]

@@ -109,8 +109,8 @@ def pack(
             seq.sampled_step = step
             last = first + count - 1 - len(seq.draft)
             seq.sampled_row = _sample(writer, seq, last, 0, in_flight, adjusted)
-            for guess in range(1, len(seq.draft) + 1):
-                _sample(writer, seq, last + guess, guess, -1, adjusted)
+            for drafted in range(1, len(seq.draft) + 1):
+                _sample(writer, seq, last + drafted, drafted, -1, adjusted)
             seq.pending += 1 + len(seq.draft)
             rows.append(Row(seq, draft=seq.draft))
     return writer.finish(), rows, adjusted

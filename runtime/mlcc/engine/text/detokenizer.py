@@ -12,30 +12,30 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 _CONTEXT = 5
-"""Tokens of the prompt that give the first token of the answer its context."""
+"""Tokens of the prompt that give the first output token its context."""
 _HOLD = 8
 """Tokens that may wait for the rest of a character; the longest has 4 bytes."""
 _MOST_KNOWN = 1 << 13
-"""Of them; a few megabytes."""
+"""Entries of the cache; a few megabytes."""
 BROKEN = "\ufffd"
-"""What bytes that are no character are decoded to."""
+"""Replacement character for bytes that are no character."""
 
 
 Window = tuple[int, ...]
 
 
 class Piece(NamedTuple):
-    """What a token does behind a window whose text is out."""
+    """Effect of a token after a window whose text is out."""
 
     new: str
     """The text that it adds."""
     ids: Window
-    """The window then, whose text is out too."""
+    """The window afterwards, whose text is out too."""
     text: str
 
 
 class Tokenizer(Protocol):
-    """What the engine needs of a tokenizer."""
+    """Port to a tokenizer."""
 
     def decode(self, ids: Sequence[int], /) -> str:
         """The text of these tokens, special ones skipped, broken UTF-8 as U+FFFD."""
@@ -43,10 +43,10 @@ class Tokenizer(Protocol):
 
 
 class Detokenizer:
-    """The text that follows a prompt. Work per token is bounded by the window's length.
+    """The text after a prompt. Work per token is bounded by the window's length.
 
-    shown: special tokens that are not skipped, and how they are written. known: what others with
-    this tokenizer have found already, and this one adds to: answers say the same again and again.
+    shown: special tokens that are not skipped, and their spelling. known: a cache shared by outputs
+    of one tokenizer, which often repeat the same text.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Detokenizer:
         """Text of the first `_read` tokens."""
 
     def push(self, token: int) -> str:
-        """Add a token; returns the text that became certain, often ""."""
+        """Add a token. Returns the text that became certain, often ""."""
         if self._shown and (written := self._shown.get(token)) is not None:
             return self.flush() + written  # what follows has the context of what was before
         ids = self._ids = (*self._ids, token)
@@ -96,13 +96,13 @@ class Detokenizer:
         return self._tokenizer.decode(list(ids)) if ids else ""
 
     def _remember(self, ids: Window, new: str) -> None:
-        """What the last of these tokens did behind the others, whose text was out."""
+        """Cache the effect of the last of these tokens after the others, whose text was out."""
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[ids] = Piece(new, self._ids, self._text)
 
     def _advance(self, cut: int, text: str) -> str:
-        """Give out the text of the window's tokens before `cut`, `text`, and move the window."""
+        """Emit the text of the window's tokens before `cut`, and move the window."""
         before = self._text
         while before.endswith(BROKEN) and not text.startswith(before):
             before = before[:-1]  # the prompt ended within a character, which is whole now

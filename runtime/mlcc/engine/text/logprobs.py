@@ -1,12 +1,10 @@
-"""Log-probabilities of the tokens that an answer's text is made of, told together with that text.
+"""Log-probabilities of output tokens, reported together with their text.
 
-Text lags behind tokens: a token is told once its text is out, so never one that stop strings cut
-off, and none that has no text (`token_texts.py`). Which texts go out when is `answer.py`'s.
+Text lags behind tokens: a token is reported once its text is out. Tokens cut off by a stop string,
+and tokens without text, are never reported. `output_text.py` decides which text goes out when.
 
-What one token stands for, by itself: its text, and its bytes where it is a part of a character.
-
-For log-probabilities, which tell of tokens that were never said. Not how an answer is written
-(`detokenize.py`): there tokens have their context. Work is done once for each token that is asked.
+`TokenTexts` gives the text of single tokens, and the bytes of tokens that are part of a character.
+Output text is made by `detokenizer.py`, where tokens have their context.
 """
 
 from __future__ import annotations
@@ -20,24 +18,24 @@ from typing import NamedTuple
 from mlcc.engine.text.detokenizer import BROKEN, Tokenizer
 
 _MAX_PROBED = 4096
-"""Tokens among which one is looked for that the others are decoded behind."""
+"""Tokens searched for one after which the others are decoded."""
 
 
 class TokenText(NamedTuple):
-    """Of one token."""
+    """Text and bytes of one token."""
 
     text: str
-    """With U+FFFD for bytes that are no character by themselves; "" = it is not for users: it
-    steers the model."""
+    """With U+FFFD for bytes that are no character by themselves; "" = a control token without
+    text."""
     bytes: bytes | None
-    """None = not known: it is a part of a character, and the tokenizer does not say which."""
+    """None = unknown: the token is part of a character, and the tokenizer does not say which."""
 
 
 class TokenTexts:
-    """The tokens of one tokenizer.
+    """Texts of one tokenizer's tokens, computed once each.
 
     A tokenizer may have a method `piece(id) -> str | None`, the token as its vocabulary writes it:
-    where a token is a part of a character, its bytes are read from that.
+    the bytes of a token that is part of a character are read from that.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
@@ -47,13 +45,13 @@ class TokenTexts:
         self._known: dict[int, TokenText] = {}
 
     def of(self, token: int) -> TokenText:
-        """What it stands for."""
+        """Text of a token."""
         if (known := self._known.get(token)) is None:
             known = self._known[token] = self._read(token)
         return known
 
     def written(self, token: int) -> str:
-        """As its vocabulary writes it, "" = that is not known: for tokens without a text."""
+        """The token as its vocabulary writes it, "" = unknown: for tokens without text."""
         return self._piece(token) or ""
 
     def _read(self, token: int) -> TokenText:
@@ -69,7 +67,7 @@ class TokenTexts:
 
     @cached_property
     def _front(self) -> tuple[list[int], str]:
-        """A plain word and its text: no part of a character, and nothing that joins one."""
+        """A plain word and its text, which joins neither a character nor another token."""
         for token in range(min(self._vocab_size, _MAX_PROBED)):
             text = self._decode([token])
             word = text.strip()
@@ -79,7 +77,7 @@ class TokenTexts:
 
 
 def breaks_of(texts: TokenTexts | None, breakers: Sequence[str], token: int) -> bool:
-    """Whether the text of a token has one of the breakers in it."""
+    """Whether the text of a token contains one of the breakers."""
     if not breakers or texts is None:
         return False
     text = texts.of(token).text
@@ -87,8 +85,8 @@ def breaks_of(texts: TokenTexts | None, breakers: Sequence[str], token: int) -> 
 
 
 def bytes_of(piece: str) -> bytes | None:
-    """The bytes that a vocabulary's way to write them stands for: `<0xE2>` (byte fallback of
-    SentencePiece), or GPT-2's letters for bytes; None = it is neither."""
+    """The bytes of a vocabulary entry: `<0xE2>` (byte fallback of SentencePiece), or GPT-2's
+    letters for bytes; None = neither."""
     if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
         return bytes.fromhex(piece[3:5])
     try:
@@ -108,29 +106,29 @@ _BYTES = _letters()
 
 
 class Candidate(NamedTuple):
-    """A token that was said, or might have been."""
+    """A token that was sampled, or could have been."""
 
     token: int
     text: str
     bytes: bytes | None
-    """Of the text, or those that are a part of a character; None = they are not known."""
+    """Bytes of the text, or of a part of a character; None = unknown."""
     logprob: float
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token of an answer."""
+    """A token of an output."""
 
     chosen: Candidate
     top: tuple[Candidate, ...]
-    """The likeliest, of those that have a text: the likeliest first, as many as were wanted."""
+    """The likeliest tokens with text, the likeliest first, as many as requested."""
     offset: int
-    """Characters of the answer before it. Tokens of one character have the same."""
+    """Characters of the output before it. Tokens of one character have the same offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldLogprob:
-    """A token whose text is not out yet, as it is told to another engine."""
+    """A token whose text is not out yet, in an exported request."""
 
     token: int
     logprob: float
@@ -138,25 +136,25 @@ class HeldLogprob:
 
 
 class OutputLogprobs:
-    """Of one answer that is being made."""
+    """Log-probabilities of one output."""
 
     def __init__(self, texts: TokenTexts) -> None:
         self._texts = texts
         self._incomplete: list[tuple[Candidate, tuple[Candidate, ...]]] = []
-        """Tokens whose text is not known yet: a character is not whole."""
+        """Tokens whose text is unknown: a character is not complete."""
         self._held: deque[tuple[TokenLogprob, int]] = deque()
-        """Tokens whose text is known and not out yet, each with where it ends."""
+        """Tokens whose text is known and not out yet, each with its end offset."""
         self._known = self._emitted = 0
-        """Characters of the answer that are known, and that are out."""
+        """Characters of the output that are known, and that are out."""
 
     def push(self, token: int, logprob: float, top: Sequence[tuple[int, float]]) -> None:
-        """A token was said; `advance` or `cut` follows, with what it brought."""
+        """A token was sampled; `advance` or `cut` follows."""
         if self._texts.of(token).text:
             self._incomplete.append(self._pair(token, logprob, top))
 
     def advance(self, text: str, held: int) -> Sequence[TokenLogprob]:
-        """More of the answer is out, and so many characters behind it are known; returns the tokens
-        that are out with it."""
+        """`text` is out, and `held` characters after it are known. Returns the tokens that are out
+        with it."""
         self._emitted += len(text)
         known = self._emitted + held
         if known > self._known:
@@ -170,13 +168,14 @@ class OutputLogprobs:
         return ready
 
     def cut(self, text: str) -> Sequence[TokenLogprob]:
-        """The last of the answer, before a stop string: tokens that reach beyond are not told."""
+        """The last text of the output, before a stop string. Tokens that reach beyond it are
+        dropped."""
         self._incomplete.clear()
         return self.advance(text, 0)
 
     @property
     def held(self) -> list[HeldLogprob]:
-        """What is not told yet, in order."""
+        """Tokens not reported yet, in order."""
         tokens = ((token.chosen, token.top) for token, _ in self._held)
         return [
             HeldLogprob(chosen.token, chosen.logprob, tuple((c.token, c.logprob) for c in top))
@@ -184,8 +183,8 @@ class OutputLogprobs:
         ]
 
     def restore(self, held: Sequence[HeldLogprob]) -> None:
-        """Give the values of `held` to the same tokens, which were pushed again without. Raises
-        ValueError if they are others."""
+        """Restore the values of `held` for the same tokens, which were pushed again without them.
+        Raises ValueError if the tokens differ."""
         if [each.token for each in held] != [each.token for each in self.held]:
             raise ValueError("log-probabilities of other tokens")
         pairs = [self._pair(each.token, each.logprob, each.top) for each in held]
@@ -202,18 +201,18 @@ class OutputLogprobs:
 
 
 class PromptLogprobs:
-    """Of the tokens of one prompt, each with the logits behind those before it."""
+    """Log-probabilities of one prompt's tokens."""
 
     def __init__(self, texts: TokenTexts, prompt: Sequence[int]) -> None:
         self._texts, self._prompt = texts, prompt
         self._found: dict[int, tuple[float, Sequence[tuple[int, float]]]] = {}
 
     def set(self, index: int, logprob: float, top: Sequence[tuple[int, float]]) -> None:
-        """Of one token; again where it was computed again."""
+        """Set those of one token, again after recomputation."""
         self._found[index] = logprob, top
 
     def all(self) -> list[TokenLogprob]:
-        """Of all, control tokens too."""
+        """Those of all tokens, control tokens included."""
         tokens, offset = [], 0
         for index, token in enumerate(self._prompt):
             logprob, top = self._found.get(index, (0.0, ()))

@@ -1,13 +1,8 @@
-"""The text side of one request: tokens in, certain text out, and whether a stop string came.
+"""Output text of one request: tokens in, certain text out, and stop strings.
 
-Joins `detokenize.py`, `stop.py` and `logprobs.py`; knows nothing about scheduling or pages.
-
-The text of answers, made of an engine's events by somebody else than who plans its steps.
-
-Only where the text decides nothing: an answer that stop strings may end, or whose tokens' log
-probabilities are told with their text, is written by the engine itself (`text_decides`). Events
-come out as an engine that writes all text would give them; `worker/output_thread.py` is who calls
-this.
+Joins `detokenizer.py`, `stop_strings.py` and `logprobs.py`; knows nothing about scheduling or
+pages. `DeferredText` makes the text of an engine's events in another thread, where the text decides
+nothing (`text_decides`); `worker/output_thread.py` uses it.
 """
 
 from __future__ import annotations
@@ -22,9 +17,9 @@ from mlcc.engine.text.stop_strings import StopChecker
 
 
 class OutputText:
-    """The growing text of one answer; without a tokenizer it stays empty. texts: of its tokens, if
-    their log-probabilities are to be told. shown: special tokens that are text in it. pieces:
-    what other answers have found."""
+    """The growing text of one output; without a tokenizer it stays empty. texts: of its tokens,
+    if log-probabilities are reported. shown: special tokens shown as text. pieces: detokenizer
+    cache."""
 
     def __init__(
         self,
@@ -41,24 +36,25 @@ class OutputText:
         self._checker = StopChecker(stop) if stop else None
         self._logprobs = OutputLogprobs(texts) if texts else None
         self.wants_logprobs = texts is not None
-        """Whether log-probabilities are told."""
+        """Whether log-probabilities are reported."""
         self.matched: str | None = None
-        """The stop string that ended the answer, if one did."""
+        """The stop string that ended the output, if one did."""
 
     @property
     def held_logprobs(self) -> Sequence[HeldLogprob]:
-        """Of tokens whose text is not out yet."""
+        """Those of tokens whose text is not out yet."""
         return self._logprobs.held if self._logprobs else ()
 
     def restore_logprobs(self, held: Sequence[HeldLogprob]) -> None:
-        """To tokens that were pushed again. Raises ValueError if they are others."""
+        """Restore those of tokens that were pushed again. Raises ValueError if the tokens
+        differ."""
         if self._logprobs is not None:
             self._logprobs.restore(held)
         elif held:
             raise ValueError("log-probabilities that nobody asked for")
 
     def push(self, token: int) -> str:
-        """Add a token; returns the text that is certain now."""
+        """Add a token. Returns the text that is certain now."""
         if self._detokenizer is None:
             return ""
         text = self._detokenizer.push(token)
@@ -85,8 +81,8 @@ class OutputText:
         logprob: float = 0.0,
         top: Sequence[tuple[int, float]] = (),
     ) -> Sequence[TokenLogprob]:
-        """The tokens of which `text` is made, which came out just now, with the last one that was
-        pushed or, without, as all was flushed."""
+        """Log-probabilities of the tokens of `text`, which has just come out, after the last pushed
+        token, or after a flush."""
         if self._logprobs is None:
             return ()
         if token is not None:
@@ -98,56 +94,56 @@ class OutputText:
 
 
 def text_decides(sampling: SamplingParams) -> bool:
-    """Whether how an answer goes on, or what is told of it, depends on its text so far."""
+    """Whether the rest of an output, or what is reported of it, depends on its text."""
     return bool(sampling.stop) or sampling.logprobs is not None
 
 
 class DeferredText:
-    """Of all live requests of one engine that was made with `defer_text`. One thread at a time."""
+    """Texts of the unfinished requests of an engine with `defer_text`. One thread at a time."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._pieces: dict[Window, Piece] = {}
-        """What tokens added to answers so far."""
-        self._answers: dict[str, OutputText] = {}
+        """Detokenizer cache."""
+        self._outputs: dict[str, OutputText] = {}
 
-    def begin(self, request: Request, output: Iterable[int] = ()) -> None:
-        """The engine took it: its events follow. Nothing, if the engine writes its text. said:
-        tokens of its answer whose text is known elsewhere."""
+    def begin(self, request: Request, output_ids: Iterable[int] = ()) -> None:
+        """The engine took a request: its events follow. Does nothing if the engine makes its text.
+        output_ids: tokens of its output whose text is known elsewhere."""
         if not text_decides(request.sampling):
-            answer = self._answers[request.id] = OutputText(
+            output = self._outputs[request.id] = OutputText(
                 self._tokenizer, request.prompt, (), None, request.shown, self._pieces
             )
-            for token in output:
-                answer.push(token)
+            for token in output_ids:
+                output.push(token)
 
     def add_text(self, events: Iterable[Event]) -> list[Event]:
         """The same events with their text."""
         found: list[Event] = []
         for event in events:
-            answer = self._answers.get(event.request_id)
-            if answer is None:
+            output = self._outputs.get(event.request_id)
+            if output is None:
                 found.append(event)
             elif isinstance(event, TextDelta):
-                found.append(_with_text(answer, event))
+                found.append(_with_text(output, event))
             else:
-                found += self._end(answer, event)
+                found += self._end(output, event)
         return found
 
     def clear(self) -> None:
-        """All live requests failed, without events."""
-        self._answers.clear()
+        """All unfinished requests failed, without events."""
+        self._outputs.clear()
 
-    def _end(self, answer: OutputText, event: Finished) -> list[Event]:
-        del self._answers[event.request_id]
-        text = answer.flush()
+    def _end(self, output: OutputText, event: Finished) -> list[Event]:
+        del self._outputs[event.request_id]
+        text = output.flush()
         return [TextDelta(event.request_id, text), event] if text else [event]
 
 
-def _with_text(answer: OutputText, event: TextDelta) -> TextDelta:
+def _with_text(output: OutputText, event: TextDelta) -> TextDelta:
     if not event.token_ids:
         return event
-    text = "".join(map(answer.push, event.token_ids))
+    text = "".join(map(output.push, event.token_ids))
     return TextDelta(
         event.request_id,
         text,
