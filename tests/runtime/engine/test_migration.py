@@ -238,7 +238,7 @@ def test_what_is_no_export_of_ours_is_refused_in_a_line() -> None:
     refused(to, data[:-1], bad, "bytes and says")
     refused(to, data + b"x", bad, "bytes and says")
     refused(to, b"GGUF" + data[4:], bad, "begins like nothing")
-    refused(to, data[:7] + b"2" + data[8:], UnsupportedError, "version")
+    refused(to, data[:7] + b"1" + data[8:], UnsupportedError, "version")
     for at in (24, 60, len(data) - 1):
         refused(to, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], bad, "checksum")
     for name in ("layout", "model", "tokenizer"):
