@@ -232,12 +232,12 @@ class AdapterSlots:
         used = Counter(adapter for adapter in unfinished if adapter is not None)
         held = {*self.names.values(), *used}
         if held != set(self._held):
-            raise AssertionError("adapters are held that nobody names or uses")
+            raise AssertionError("adapters are held without a name or a request")
         slots = [*self._free, *(adapter.slot for adapter in held if adapter.slot >= 0)]
         if sorted(slots) != list(range(self.count)):
             raise AssertionError(f"slots of adapters are {sorted(slots)} of {self.count}")
         if any(a.ready != (a.slot >= 0 and a not in self.to_load) for a in held):
-            raise AssertionError("adapters are taken for ready that are in no slot")
+            raise AssertionError("adapters are marked ready that are in no slot")
         if any(adapter.users != used[adapter] for adapter in held):
             raise AssertionError("users of adapters do not match the live requests")
 

@@ -139,7 +139,8 @@ class OutputProcessor:
         """Finish a sequence. Returns its last events."""
         seq.finished = True
         del self._sequences[seq.request.id]
-        self._sampling_groups.leave(seq.request)
+        if seq.sampling_group is not None:
+            self._sampling_groups.leave(seq.request)
         self._scheduler.remove(seq)
         if seq.adapter is not None:
             self._adapters.leave(seq.adapter)

@@ -117,4 +117,4 @@ class PagePool:
                 f"pages lost or owned twice: {more} are held, not {self._extra_refs}"
             )
         if not self._cached.issuperset({*self._evictable, *more}):
-            raise AssertionError("pages are shared whose contents nobody keeps")
+            raise AssertionError("pages without an index entry are shared")

@@ -64,7 +64,7 @@ class Hit:
 
     tokens: int
     found: tuple[Found, ...]
-    """Of each group."""
+    """One entry per cache group."""
 
     @property
     def reused_pages(self) -> list[int]:

@@ -212,7 +212,7 @@ class Scheduler:
         adjusted = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._most_adjust_words = adjusted.words - adjusted.rows.end
         self._step_budget = StepBudget(0, 0, 0)
-        """Of the step being planned."""
+        """What is left of the step being planned."""
         # With no more sequences than tokens and rows in a step, each can move in every step.
         self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
 

@@ -51,7 +51,7 @@ class OutputText:
         if self._logprobs is not None:
             self._logprobs.restore(held)
         elif held:
-            raise ValueError("log-probabilities that nobody asked for")
+            raise ValueError("log-probabilities that were not requested")
 
     def push(self, token: int) -> str:
         """Add a token. Returns the text that is certain now."""
