@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.device.reference import ops
-from mlcc.device.reference.caches import LayerCache, ReadsStep, Remembers, layer_caches
+from mlcc.device.reference.caches import CachedOperator, LayerCache, StepOperator, layer_caches
 from mlcc.device.reference.executor import OPERATORS
 from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.batch import Batch, Capacity
@@ -128,7 +128,7 @@ class Forward:
         """The values with one row per token."""
         found = {"token_ids", "positions"}
         for node in self.graph["nodes"]:
-            reads = isinstance(OPERATORS.get(node["op"]), ReadsStep | Remembers)
+            reads = isinstance(OPERATORS.get(node["op"]), StepOperator | CachedOperator)
             if reads or not found.isdisjoint(node["in"]):
                 found.add(node["out"])
         return found
@@ -155,10 +155,10 @@ class Forward:
         if name == "mlcc.attention":
             return self._attention(inputs, *node["attributes"])
         operator = OPERATORS[name]
-        if isinstance(operator, Remembers):
+        if isinstance(operator, CachedOperator):
             layer, record = node["attributes"]
             return operator.twin(self.step, self.caches[layer], *inputs, **json.loads(record))
-        if isinstance(operator, ReadsStep):
+        if isinstance(operator, StepOperator):
             return operator.twin(self.step, *inputs, *node["attributes"])
         return operator(*inputs, *node["attributes"])
 
@@ -249,7 +249,7 @@ def layer_by_layer(
 
 def _stateful_layers(graph: Mapping[str, Any]) -> set[int]:
     """Layers whose operators keep a state or cache, except plain attention."""
-    kept = (n for n in graph["nodes"] if isinstance(OPERATORS.get(n["op"]), Remembers))
+    kept = (n for n in graph["nodes"] if isinstance(OPERATORS.get(n["op"]), CachedOperator))
     return {n["attributes"][0] for n in kept if n["op"] != "mlcc.attention"}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlcc.engine.batch.executor import Encodes
+from mlcc.engine.batch.executor import EncoderExecutor
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.events import Event
 from mlcc.engine.lora import no_adapters
@@ -29,7 +29,7 @@ class EncoderDriver:
 
     def __init__(self, model: Model) -> None:
         executor = model.executor
-        if not isinstance(executor, Encodes):
+        if not isinstance(executor, EncoderExecutor):
             raise UnsupportedError(
                 f"'{model.text.name}' is an encoder, and this device gives no rows yet; compile it "
                 "for cpu or vulkan and use `mlcc serve`"

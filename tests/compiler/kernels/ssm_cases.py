@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlcc.device.reference import ssm as twin
-from mlcc.device.reference.caches import LayerCache, Remembers
+from mlcc.device.reference.caches import CachedOperator, LayerCache
 from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.batch import Batch, PageList, StateSlot, int32
 from mlcc.engine.batch.tables import CacheGroup
@@ -115,7 +115,7 @@ def expected(inputs: Inputs, batch: Batch) -> tuple[Any, Any]:
     wide = [x[: batch.num_tokens] for x in wide[: len(inputs.rows)]] + wide[len(inputs.rows) :]
     states, record = inputs.states.astype(np.float64), inputs.record
     row = twin.OPERATORS[f"mlcc.{record.operator}"]
-    assert isinstance(row, Remembers)
+    assert isinstance(row, CachedOperator)
     cache = LayerCache(GROUP, {record.tensors[0]: states})
     return row.twin(StepView(batch), cache, *wide, **asdict(record)), states
 

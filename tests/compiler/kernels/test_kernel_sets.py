@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlcc.device.reference import executor
-from mlcc.device.reference.caches import Remembers
+from mlcc.device.reference.caches import CachedOperator
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.ir._tvm import T, Tensor, nn, relax, tvm
 from mlcc_compiler.ir.caches import RECORDS, LayerRecord, PagedRecord, StateRecord
@@ -40,7 +40,7 @@ def test_every_operator_has_a_row(kernels: KernelSet, operator: str) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_operator_has_a_twin(operator: str) -> None:
-    remembers = isinstance(executor.OPERATORS[f"mlcc.{operator}"], Remembers)
+    remembers = isinstance(executor.OPERATORS[f"mlcc.{operator}"], CachedOperator)
     assert remembers == (operator in RECORDS)
 
 

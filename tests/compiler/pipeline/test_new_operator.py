@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mlcc.device.reference import executor
-from mlcc.device.reference.caches import LayerCache, Remembers
+from mlcc.device.reference.caches import CachedOperator, LayerCache
 from mlcc.device.reference.executor import ReferenceExecutor
 from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.batch import Batch, Capacity, StateSlot
@@ -69,7 +69,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> StateRecord:
         def cache_spec(self, page_size: int, dtype: str) -> CacheSpec:
             return CacheSpec(CacheGroup("state"), (CacheTensor("total", (1,), "float32"),))
 
-    monkeypatch.setitem(executor.OPERATORS, "mlcc.running_sum", Remembers(twin))
+    monkeypatch.setitem(executor.OPERATORS, "mlcc.running_sum", CachedOperator(twin))
     return SumShape(0.5)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mlcc.device.reference import ops
-from mlcc.device.reference.caches import LayerCache, Remembers
+from mlcc.device.reference.caches import CachedOperator, LayerCache
 from mlcc.device.reference.step_view import PageLists, StepView
 
 Array = Any
@@ -139,4 +139,4 @@ def attend(
     return out
 
 
-OPERATORS = {"mlcc.attention": Remembers(attention)}
+OPERATORS = {"mlcc.attention": CachedOperator(attention)}

@@ -23,7 +23,7 @@ class LayerCache:
 
 
 @dataclass(frozen=True)
-class Remembers:
+class CachedOperator:
     """A twin of an operator with a cache."""
 
     twin: Callable[..., Any]
@@ -32,7 +32,7 @@ class Remembers:
 
 
 @dataclass(frozen=True)
-class ReadsStep:
+class StepOperator:
     """A twin without a cache that reads which tokens belong to one sequence."""
 
     twin: Callable[..., Any]

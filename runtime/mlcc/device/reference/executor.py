@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mlcc.artifact.schema import AdaptersInfo, CacheInfo
 from mlcc.device.check_batch import check_adjustments, check_pages, require
 from mlcc.device.reference import altup, attention, mla, moe, ops, pooling, ssm
-from mlcc.device.reference.caches import ReadsStep, Remembers, layer_caches
+from mlcc.device.reference.caches import CachedOperator, StepOperator, layer_caches
 from mlcc.device.reference.likelihood import log_likelihood
 from mlcc.device.reference.logits import adjust, top_logprobs
 from mlcc.device.reference.lora import ReferenceAdapters
@@ -29,7 +29,7 @@ from mlcc.engine.lora import AdapterMatrix, no_adapters
 
 Array = npt.NDArray[Any]
 
-OPERATORS: dict[str, Callable[..., Any] | Remembers | ReadsStep] = {
+OPERATORS: dict[str, Callable[..., Any] | CachedOperator | StepOperator] = {
     **ops.OPERATORS,
     **attention.OPERATORS,
     **moe.OPERATORS,
@@ -155,10 +155,10 @@ class ReferenceExecutor:
         for node in self.graph["nodes"]:
             inputs = [self._value(values, name) for name in node["in"]]
             operator = OPERATORS[node["op"]]
-            if isinstance(operator, Remembers):
+            if isinstance(operator, CachedOperator):
                 layer, record = node["attributes"]
                 result = operator.twin(step, self.caches[layer], *inputs, **json.loads(record))
-            elif isinstance(operator, ReadsStep):
+            elif isinstance(operator, StepOperator):
                 result = operator.twin(step, *inputs, *node["attributes"])
             else:
                 result = operator(*inputs, *node["attributes"])

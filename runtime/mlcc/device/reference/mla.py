@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.device.reference.caches import LayerCache, Remembers
+from mlcc.device.reference.caches import CachedOperator, LayerCache
 from mlcc.device.reference.step_view import PageLists, StepView
 
 Array = Any
@@ -95,4 +95,4 @@ def attend_latents(q: Array, pages: Array, lists: PageLists, rank: int, scale: f
     return out
 
 
-OPERATORS = {"mlcc.latent_attention": Remembers(latent_attention)}
+OPERATORS = {"mlcc.latent_attention": CachedOperator(latent_attention)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.device.reference.caches import ReadsStep
+from mlcc.device.reference.caches import StepOperator
 from mlcc.device.reference.ops import Array
 from mlcc.device.reference.step_view import StepView
 
@@ -24,7 +24,7 @@ def remap(ids: Array, add: int, divide: int, modulo: int) -> Array:
     return found % modulo if modulo else found
 
 
-OPERATORS: dict[str, Callable[..., Any] | ReadsStep] = {
-    "mlcc.mean_rows": ReadsStep(mean_rows),
+OPERATORS: dict[str, Callable[..., Any] | StepOperator] = {
+    "mlcc.mean_rows": StepOperator(mean_rows),
     "mlcc.remap": remap,
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.device.reference.caches import LayerCache, Remembers
+from mlcc.device.reference.caches import CachedOperator, LayerCache
 from mlcc.device.reference.ops import ACTIVATIONS
 from mlcc.device.reference.step_view import StepView
 
@@ -132,10 +132,10 @@ def _sequences(step: StepView, group: int, states: Array) -> list[tuple[int, int
     return [(first[s], first[s + 1], read[s], to[s]) for s in range(len(to))]
 
 
-OPERATORS: dict[str, Callable[..., Any] | Remembers] = {
+OPERATORS: dict[str, Callable[..., Any] | CachedOperator] = {
     "mlcc.take_parts": take_parts,
     "mlcc.side_by_side": side_by_side,
-    "mlcc.causal_conv": Remembers(causal_conv),
-    "mlcc.delta_rule": Remembers(delta_rule),
-    "mlcc.selective_scan": Remembers(selective_scan),
+    "mlcc.causal_conv": CachedOperator(causal_conv),
+    "mlcc.delta_rule": CachedOperator(delta_rule),
+    "mlcc.selective_scan": CachedOperator(selective_scan),
 }

@@ -73,7 +73,7 @@ class Executor(Protocol):
 
 
 @runtime_checkable
-class Encodes(Protocol):
+class EncoderExecutor(Protocol):
     """The executor of an encoder: its library yields a vector for each row of a batch."""
 
     def step_buffer(self) -> memoryview | None:
