@@ -55,6 +55,12 @@ def bound_option(name: str) -> Callable[[Command], Command]:
     )
 
 
+class TextList(click.types.StringParamType):
+    """A string; several in an environment variable have commas between."""
+
+    envvar_list_splitter = ","
+
+
 class Devices(click.ParamType[tuple[int, ...]]):
     """One GPU, or several with commas between."""
 
@@ -114,7 +120,9 @@ SPECULATION_OPTIONS = (
         help="A smaller compiled model with the same tokenizer, which guesses.",
     ),
 )
-_MODELS = click.argument("models", nargs=-1, metavar="[MODEL]...", callback=model_arguments)
+_MODELS = click.argument(
+    "models", nargs=-1, type=TextList(), metavar="[MODEL]...", callback=model_arguments
+)
 SAMPLING_OPTIONS = (
     click.option("--temperature", type=click.FloatRange(0, 2), help="0 = always the likeliest."),
     click.option("--top-p", type=click.FloatRange(0, 1), help="Keep this share of probability."),

@@ -7,7 +7,7 @@ import asyncio
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.requests import ClientDisconnect
@@ -39,7 +39,7 @@ _NO_LINE = b" "
 class Settings:
     """Settings of the server."""
 
-    api_keys: tuple[str, ...] = ()
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
     """Accepted API keys; each is a tenant. Empty = no key is needed."""
     max_queue: int = default("max_queue")
     """Requests that may wait; running ones are not counted."""

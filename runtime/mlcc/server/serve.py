@@ -56,66 +56,58 @@ def serve(
     open_model: OpenModel,
     open_text: OpenText,
     settings: Settings,
-    host: str,
-    port: int,
+    http: HttpOptions,
     when_ready: Callable[[str, Capacity], None],
     note: Callable[[str], None],
-    more: Sequence[BaseRoute] = (),
-    limits: ConnectionLimits = DEFAULT_LIMITS,
-    tls: Tls | None = None,
     aliases: Sequence[str] = (),
     begin: StartEngine = LocalEngine,
 ) -> None:
     """Serve one model until Ctrl-C, or until SIGTERM and the end of running requests.
 
     `when_ready` gets the URL and the engine's capacity, `note` gets messages about the model.
-    `more` are routes besides the API's. `begin` starts the engine. Raises MlccError in one line if
-    the port cannot be bound or the model cannot be loaded.
+    `begin` starts the engine. Raises MlccError in one line if the port cannot be bound or the model
+    cannot be loaded.
     """
     with ExitStack() as stack:
-        listener = stack.enter_context(closing(bind(host, port)))
+        listener = stack.enter_context(closing(bind(http.host, http.port)))
         stack.enter_context(_terminate_politely())
         store = _response_store(settings, stack)
         text, prompts = open_text(), stack.enter_context(closing(PromptPool(open_text)))
         engine = stack.enter_context(closing(begin(open_model, settings)))
         for line in engine.notes:
             note(line)
-        url = _url(host, listener.getsockname()[1], settings.root_path, tls)
+        url = _url(http, listener, settings.root_path)
         backend = SingleModelBackend(engine, text, prompts, settings, aliases, store)
         ready, drain_state = partial(when_ready, url, engine.capacity), DrainState()
-        app = create_app(backend, settings, ready, more, drain_state)
+        app = create_app(backend, settings, ready, http.routes, drain_state)
         drain = partial(drain_state.drain, settings.drain_s)
-        _Server(_config(app, limits, tls), engine.stop_soon, drain).run(sockets=[listener])
+        _Server(_config(app, http), engine.stop_soon, drain).run(sockets=[listener])
 
 
 def serve_models(
     sources: Sequence[Source],
     budgets: Mapping[str, int | None],
     settings: Settings,
-    host: str,
-    port: int,
+    http: HttpOptions,
     when_ready: Callable[[str], None],
     note: Callable[[str], None],
-    more: Sequence[BaseRoute] = (),
-    limits: ConnectionLimits = DEFAULT_LIMITS,
-    tls: Tls | None = None,
 ) -> None:
     """Serve several models until Ctrl-C or SIGTERM; each is loaded by its first request.
 
     `budgets` are bytes by device. Raises MlccError if the port cannot be bound.
     """
     with ExitStack() as stack:
-        listener = stack.enter_context(closing(bind(host, port)))
+        listener = stack.enter_context(closing(bind(http.host, http.port)))
         stack.enter_context(_terminate_politely())
         store = _response_store(settings, stack)
-        url = _url(host, listener.getsockname()[1], settings.root_path, tls)
+        url = _url(http, listener, settings.root_path)
         backend, drain_state = (
             ModelPoolBackend(sources, budgets, settings, note, store),
             DrainState(),
         )
-        app = create_app(backend, settings, partial(when_ready, url), more, drain_state)
+        app = create_app(backend, settings, partial(when_ready, url), http.routes, drain_state)
         drain = partial(drain_state.drain, settings.drain_s)
-        _Server(_config(app, limits, tls), backend.stop_soon, drain).run(sockets=[listener])
+        _Server(_config(app, http), backend.stop_soon, drain).run(sockets=[listener])
 
 
 def _response_store(settings: Settings, stack: ExitStack) -> SqliteResponseStore | None:
@@ -127,21 +119,18 @@ def _response_store(settings: Settings, stack: ExitStack) -> SqliteResponseStore
 
 def serve_page(
     model: Path,
-    host: str,
-    port: int,
+    http: HttpOptions,
     when_ready: Callable[[str], None],
     hosts: frozenset[str] | None = None,
-    limits: ConnectionLimits = DEFAULT_LIMITS,
-    tls: Tls | None = None,
 ) -> None:
     """Serve the chat page and a model for browsers until Ctrl-C or SIGTERM. No engine runs here.
 
     Raises MlccError in one line if there is no page, or the model is not for browsers.
     """
-    with closing(bind(host, port)) as listener, _terminate_politely():
-        url = _url(host, listener.getsockname()[1], "", tls)
+    with closing(bind(http.host, http.port)) as listener, _terminate_politely():
+        url = _url(http, listener)
         app = create_page_app(model, lambda: when_ready(url), hosts)
-        _Server(_config(app, limits, tls)).run(sockets=[listener])
+        _Server(_config(app, http)).run(sockets=[listener])
 
 
 @dataclass(frozen=True)
@@ -165,13 +154,27 @@ class Tls:
             ) from None
 
 
-def _config(app: Starlette, limits: ConnectionLimits, tls: Tls | None) -> Config:
+@dataclass(frozen=True)
+class HttpOptions:
+    """Where and how to listen."""
+
+    host: str
+    port: int
+    """0 = any that is free."""
+    routes: Sequence[BaseRoute] = ()
+    """Routes beside the API's."""
+    limits: ConnectionLimits = DEFAULT_LIMITS
+    tls: Tls | None = None
+    """None = plain HTTP."""
+
+
+def _config(app: Starlette, http: HttpOptions) -> Config:
     """uvicorn's configuration. The event loop and protocol are fixed, whatever else is installed,
     because the connection limits are implemented in them. Warnings are off: they would let
     strangers fill the log."""
     return Config(
         app,
-        replace(limits, connections=affordable_connections(limits.connections)),
+        replace(http.limits, connections=affordable_connections(http.limits.connections)),
         lifespan="on",
         loop="asyncio",
         ws="none",
@@ -182,8 +185,8 @@ def _config(app: Starlette, limits: ConnectionLimits, tls: Tls | None) -> Config
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_SHUTDOWN_S,
-        ssl_certfile=tls and tls.certfile,
-        ssl_keyfile=tls and tls.keyfile,
+        ssl_certfile=http.tls and http.tls.certfile,
+        ssl_keyfile=http.tls and http.tls.keyfile,
     )
 
 
@@ -266,9 +269,9 @@ def _bind_words(host: str, port: int, error: OSError) -> str:
     return f"cannot listen on {host}:{port} ({error.strerror}); choose another --host or --port"
 
 
-def _url(host: str, port: int, root: str, tls: Tls | None) -> str:
-    backend = f"[{host}]" if ":" in host else host
-    return f"{'https' if tls else 'http'}://{backend}:{port}{root}"
+def _url(http: HttpOptions, listener: socket.socket, root: str = "") -> str:
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    return f"{'https' if http.tls else 'http'}://{host}:{listener.getsockname()[1]}{root}"
 
 
 @contextmanager

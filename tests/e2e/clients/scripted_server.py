@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from mlcc.server.asgi import Settings
-from mlcc.server.serve import serve
+from mlcc.server.serve import HttpOptions, serve
 from tests.e2e.clients.scripted import open_scripted, scripted_text
 
 NAME = "scripted"
@@ -29,7 +29,8 @@ def main() -> None:
         keys = tuple(args.api_keys)
         settings = Settings(keys, max_body_bytes=8 << 20, timeout_s=300, store=args.store)
         opener = partial(open_scripted, folder, NAME)
-        serve(opener, text, settings, "127.0.0.1", 0, lambda url, _: say(url), say)
+        http = HttpOptions("127.0.0.1", 0)
+        serve(opener, text, settings, http, lambda url, _: say(url), say)
 
 
 if __name__ == "__main__":

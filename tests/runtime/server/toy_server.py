@@ -14,7 +14,7 @@ from mlcc.server.asgi import Settings
 from mlcc.server.auth.allowed_hosts import allowed_hosts
 from mlcc.server.http.connection import ConnectionLimits
 from mlcc.server.observability.logs import configure
-from mlcc.server.serve import Tls, serve
+from mlcc.server.serve import HttpOptions, Tls, serve
 from mlcc.server.web import no_web_routes, page_routes
 from mlcc.worker.worker import OpenModel
 from tests.helpers.toy_model import open_toy, open_watched_toy, toy_text
@@ -80,7 +80,8 @@ def main() -> None:
     open_text = partial(named_text, args.name)
     tls = Tls(*args.cert) if args.cert else None
     when_ready = lambda url, _: say(url)  # noqa: E731
-    serve(opener, open_text, settings, "127.0.0.1", 0, when_ready, say, more, limits, tls)
+    http = HttpOptions("127.0.0.1", 0, more, limits, tls)
+    serve(opener, open_text, settings, http, when_ready, say)
 
 
 if __name__ == "__main__":

@@ -100,5 +100,5 @@ def _given_for_the_api() -> list[str]:
         parameter.opts[0]
         for parameter in context.command.params
         if parameter.name in _OF_THE_API
-        and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+        and context.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT
     ]

@@ -146,12 +146,12 @@ def names_text(sources: Iterable[Source]) -> str:
     return ", ".join(texts)
 
 
-def say_page(url: str) -> None:
+def print_page(url: str) -> None:
     """Where it is, once it is there."""
     click.echo(f"The chat page is at {url}/web/ (Ctrl-C ends it): the browser's GPU runs its model")
 
 
-def say_open(host: str, api_keys: bool, tls: bool) -> None:
+def note_open(host: str, api_keys: bool, tls: bool) -> None:
     """What the page's host may not expect."""
     from mlcc.server.auth.allowed_hosts import is_local
 

@@ -1,13 +1,10 @@
-"""What puts several engines in the place of one in `mlcc serve`: replicas on Ray, by the options
-here, or an engine on each of several devices."""
+"""Several engines in place of one in `mlcc serve`: replicas on Ray, or an engine on each device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
-
-import click
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
@@ -16,8 +13,6 @@ if TYPE_CHECKING:
     from mlcc.scale.options import Scale
     from mlcc.server.asgi import Settings
     from mlcc.server.serve import StartEngine
-
-Command = Callable[..., None]
 
 
 class Replicated:
@@ -106,29 +101,3 @@ def _check_devices(settings: Settings, alone: bool, ray: bool) -> None:
             "--lora and --lora-dir are not built for several devices; merge the adapter (`mlcc "
             "compile --merge-lora`), or give --device one number"
         )
-
-
-def ray_options(function: Command) -> Command:
-    """--ray and what goes with it, given to the function as `replicated: Replicated`."""
-
-    @wraps(function)
-    def wrapped(**given: Any) -> None:
-        names = ("ray", "replicas", "autoscale", "prefill", "address")
-        function(replicated=Replicated(**{name: given.pop(name) for name in names}), **given)
-
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
-
-
-_OPTIONS = (
-    click.option("--ray", is_flag=True,
-                 help="Answer by replicas on Ray Serve (docs/scale.md). Needs the extra ray."),
-    click.option("--replicas", type=click.IntRange(1, 4096), help="So many.  [1]"),
-    click.option("--autoscale", metavar="MIN:MAX",
-                 help="As many as the load wants; 0:MAX = none while nobody asks."),
-    click.option("--prefill", type=click.IntRange(1, 4096), metavar="N",
-                 help="N more replicas compute prompts, the others what follows."),
-    click.option("--address", metavar="ADDRESS",
-                 help="A Ray that runs: auto, or HOST:PORT.  [one of this machine's own]"),
-)  # fmt: skip
