@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from mlcc_compiler.checkpoint.safetensors import reads_rows
+from mlcc_compiler.checkpoint.safetensors import supports_rows
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization.codec import cores
 from mlcc_compiler.weights.convert import ROWS_AT_A_TIME, check_finite, prefetched_rows
@@ -54,7 +54,7 @@ class Weights:
 
     def rows(self, name: str, ids: npt.NDArray[np.int32]) -> Floats:
         """[n, K]: rows of a table; only these rows are read if the reader supports it."""
-        if not reads_rows(self.tensors):
+        if not supports_rows(self.tensors):
             return self.read(name)[ids]
         source, read = self.sources[name], self.tensors.read_rows
         some, places = np.unique(ids, return_inverse=True)
@@ -64,7 +64,7 @@ class Weights:
     def matmul(self, name: str, x: Floats) -> Floats:
         """x [n, K] times a matrix [N, K] transposed; the next rows are read in a thread
         meanwhile."""
-        if not reads_rows(self.tensors):
+        if not supports_rows(self.tensors):
             return np.asarray(x @ self.read(name).T)
         source, transposed = self.sources[name], np.ascontiguousarray(x.T)
         step = max(ROWS_AT_A_TIME // x.shape[1], 1)

@@ -1,1 +1,1 @@
-"""Where a model comes from: a folder or a repository, and its small files."""
+"""Readers of source checkpoints: folders, repositories, tensor formats, tokenizers."""

@@ -1,6 +1,6 @@
-"""The chat templates of a Hugging Face folder, from every place that HF has kept them.
+"""Chat templates of a Hugging Face folder, from all places where HF has stored them.
 
-Precedence, strongest first, as transformers has it: chat_template.jinja and
+Precedence, highest first, as in transformers: chat_template.jinja and
 additional_chat_templates/NAME.jinja; tokenizer_config.json's `chat_template` (a string, or a list
 of {name, template}); chat_template.json (processors). Reads text; renders nothing.
 """

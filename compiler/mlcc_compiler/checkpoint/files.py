@@ -1,8 +1,8 @@
-"""The files of a checkpoint's folder, which anybody may have made: its own regular files alone.
+"""Safe access to the files of an untrusted checkpoint folder: regular files inside it only.
 
-A link may lead elsewhere in the folder, or, as the hub's cache is built, from `snapshots/COMMIT`
-into the `blobs` beside it. What leaves them is refused by name: `LICENSE -> /etc/passwd` would be
-copied into every artifact. Knows names and sizes, not what files say.
+A link may point elsewhere in the folder, or, as in the hub's cache, from `snapshots/COMMIT` into
+the `blobs` beside it. Links that leave these are refused by name: `LICENSE -> /etc/passwd` would
+otherwise be copied into every artifact. Knows names and sizes, not contents.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_JSON_BYTES = 32 << 20
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """A file of the folder by its name; None if it is not there. Raises CheckpointError."""
+    """A file of the folder by its name; None if absent. Raises CheckpointError."""
     path = folder / name
     try:
         if not os.path.lexists(path) or path.is_dir():
@@ -38,7 +38,7 @@ def find(folder: Path, name: str) -> Path | None:
 
 
 def read(folder: Path, name: str, limit: int) -> bytes | None:
-    """All of a file of at most `limit` bytes; None if it is not there. Raises CheckpointError."""
+    """The contents of a file of at most `limit` bytes; None if absent. Raises CheckpointError."""
     path = find(folder, name)
     try:
         return None if path is None else read_regular(path, limit)
@@ -47,7 +47,7 @@ def read(folder: Path, name: str, limit: int) -> bytes | None:
 
 
 def read_object(folder: Path, name: str) -> dict[str, Any] | None:
-    """The JSON object of a file; None if it is not there. Raises CheckpointError."""
+    """The JSON object of a file; None if absent. Raises CheckpointError."""
     data = read(folder, name, MAX_JSON_BYTES)
     if data is None:
         return None

@@ -1,7 +1,7 @@
 """A Hugging Face model folder, opened: config, tokenizer, chat templates, tensors.
 
-Answers what the folder says, whichever of HF's places says it; decides nothing about models.
-Downloading is `hub.py`, tensor files are `checkpoint/safetensors.py`.
+Reads each fact from whichever of HF's places has it; decides nothing about models. Downloading is
+`hub.py`, tensor files are `checkpoint/safetensors.py`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from mlcc.util.files import real
 from mlcc_compiler.checkpoint.chat_templates import DEFAULT, read_chat_templates
 from mlcc_compiler.checkpoint.files import find, read, read_object
 from mlcc_compiler.checkpoint.formats.open import check_method, open_tensors
-from mlcc_compiler.checkpoint.name_maps import FORMS
+from mlcc_compiler.checkpoint.name_maps import NAME_MAPS
 from mlcc_compiler.checkpoint.safetensors import Tensors
 from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, token_ids, tokenizer_json
-from mlcc_compiler.checkpoint.view import viewed
+from mlcc_compiler.checkpoint.view import view_tensors
 
 LICENCE_NAMES = ("LICENSE", "LICENCE", "LICENSE.txt", "LICENSE.md", "LICENCE.txt", "LICENCE.md")
 MAX_LICENCE_BYTES = 4 << 20
 _ANYBODYS = re.compile(
     r"models?|checkpoints?(-\d+)?|snapshots?|final|outputs?|out|hf|weights|merged|[0-9a-f]{40}|"
 )
-"""Names of folders that say nothing of what is in them."""
+"""Generic folder names, which are no model names."""
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -43,7 +43,7 @@ class Checkpoint:
     tokenizer_config: dict[str, Any]
     chat_templates: dict[str, str]
     notes: tuple[str, ...] = ()
-    """What a user should know of how the files are read."""
+    """Messages for the user about how the files are read."""
 
     @classmethod
     def open(cls, folder: str | Path) -> Checkpoint:
@@ -65,8 +65,8 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """A name for the model: org/name inside the hub's cache, or the folder's; where that is
-        one that many have ("model"), what the config says, or the folder above."""
+        """The model's name: org/name inside the hub's cache, or the folder's; if that is generic
+        ("model"), the config's name, or the parent folder's."""
         folder = real(self.folder)
         if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
             return folder.parents[1].name.removeprefix("models--").replace("--", "/")
@@ -79,15 +79,15 @@ class Checkpoint:
 
     @cached_property
     def tensors(self) -> Tensors:
-        """The tensor files, opened lazily, by the names that models have. Raises CheckpointError,
+        """The tensor files, opened lazily, under the models' names. Raises CheckpointError,
         UnsupportedError."""
         found = open_tensors(self.folder, self.outer_config)
-        return viewed(found, FORMS.get(str(self.config.get("model_type")), ()))
+        return view_tensors(found, NAME_MAPS.get(str(self.config.get("model_type")), ()))
 
     @property
     def quantized(self) -> bool:
-        """Whether it holds matrices that were quantized already, in a scheme or not: they stay as
-        they are, or as what comes nearest, unless a recipe is asked for."""
+        """Whether it holds matrices that are already quantized, in a scheme or not: by default they
+        keep their scheme, or the nearest one."""
         return self.tensors.is_quantized
 
     @cached_property
@@ -96,7 +96,7 @@ class Checkpoint:
         return tokenizer_json(self.folder)
 
     def check_tokenizer(self) -> None:
-        """Load the tokenizer as the runtime will, and try it. Raises CheckpointError."""
+        """Load the tokenizer as the runtime will, and test it. Raises CheckpointError."""
         check_tokenizer(self.folder, self.tokenizer)
 
     @cached_property
@@ -112,7 +112,7 @@ class Checkpoint:
 
     @cached_property
     def eos_token_ids(self) -> tuple[int, ...]:
-        """Every id that ends an answer: generation_config's, else config's; and the tokenizer's."""
+        """All end-of-sequence ids: generation_config's, else config's; and the tokenizer's."""
         named = _ids(self.generation_config) or _ids(self.config)
         text = self.special_tokens.get("eos_token")
         if text is not None:
@@ -121,7 +121,7 @@ class Checkpoint:
 
     @property
     def chat_template(self) -> str | None:
-        """The template used when none is named; None for a base model."""
+        """The default template; None for a base model."""
         return self.chat_templates.get(DEFAULT)
 
     @cached_property
@@ -134,7 +134,7 @@ class Checkpoint:
 
 
 def flatten_config(outer: dict[str, Any]) -> dict[str, Any]:
-    """A multimodal config's text part, with the outer fields where it is silent."""
+    """A multimodal config's text part, completed by the outer fields."""
     inner = outer.get("text_config")
     if inner is None:
         return dict(outer)

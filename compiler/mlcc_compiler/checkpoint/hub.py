@@ -1,13 +1,12 @@
-"""`hf://org/name[:QUANT][@revision]` to a local path, through huggingface_hub's cache; with QUANT
-to one of the GGUF models that the repository has. ONNX is fetched where there is nothing else.
+"""Downloads `hf://org/name[:QUANT][@revision]` through huggingface_hub's cache; QUANT selects one
+of a repository's GGUF models. ONNX is fetched if there is nothing else.
 
-The library does the work: token (HF_TOKEN or `hf auth login`), HF_ENDPOINT, HF_HUB_OFFLINE, cache,
-resume, progress. This turns a source into its call and its failures into one line.
+The library handles token (HF_TOKEN or `hf auth login`), HF_ENDPOINT, HF_HUB_OFFLINE, cache, resume
+and progress. This module maps a source to its call and its failures to one line.
 
-Ctrl-C during a download. The hub's library waits for its threads, perhaps for gigabytes.
-
-The threads are told to stop through the progress bar that they call; if a stalled connection
-keeps one from hearing it, the process ends after a grace.
+Ctrl-C during a download: the hub's library would wait for its threads, possibly for gigabytes. So
+the threads are stopped through the progress bar that they call; if a stalled connection prevents
+that, the process ends after a grace period.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from types import FrameType
 from typing import Any
 
 from mlcc.errors import CapacityError, CheckpointError, MlccError
-from mlcc_compiler.checkpoint.gguf.files import chosen, quantization_of
+from mlcc_compiler.checkpoint.gguf.files import quantization_of, select_model
 
 GRACE_SECONDS = 2.0
 
 
 @contextmanager
 def cancellable() -> Iterator[type[Any]]:
-    """Gives the `tqdm_class` for snapshot_download, which is to be called inside.
+    """Yields the `tqdm_class` for snapshot_download, which is to be called inside.
 
-    Ctrl-C raises KeyboardInterrupt there as ever. If the block has not ended GRACE_SECONDS later,
+    Ctrl-C raises KeyboardInterrupt there as usual. If the block has not ended GRACE_SECONDS later,
     the process exits with 130: so hold nothing that needs cleaning up.
     """
     cancelled = threading.Event()
@@ -65,7 +64,7 @@ def _bar(cancelled: threading.Event) -> type[Any]:
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined, unused-ignore]
 
     class Bar(tqdm):  # type: ignore[misc, unused-ignore]
-        """The library's bar, which stops the thread that moves it once Ctrl-C was typed."""
+        """The library's progress bar, which stops the calling thread after Ctrl-C."""
 
         def update(self, n: float | None = 1) -> Any:
             if cancelled.is_set():
@@ -90,7 +89,7 @@ WANTED = (
     "LICENCE*",
 )
 UNWANTED = ("original/*", "onnx/*", "openvino/*", "coreml/*", "consolidated*.safetensors")
-"""Copies of the weights in other layouts, which some models keep beside the real ones."""
+"""Copies of the weights in other layouts, which some repositories contain."""
 _ONNX = ("model.onnx", "onnx/model.onnx")
 _LISTED = 30
 _LOGIN = "`hf auth login` or set HF_TOKEN"
@@ -98,7 +97,7 @@ _LOGIN = "`hf auth login` or set HF_TOKEN"
 
 @dataclass(frozen=True)
 class HubSource:
-    """A model of the hub. `revision` is a branch, a tag or a commit; `quantization` says which of
+    """A model of the hub. `revision` is a branch, a tag or a commit; `quantization` selects one of
     its GGUF files, as llama.cpp and Ollama spell it: Q4_K_M."""
 
     repo: str
@@ -111,7 +110,7 @@ class HubSource:
 
     @property
     def wanted(self) -> list[str]:
-        """Patterns of the files that are downloaded."""
+        """Patterns of the files to download."""
         if self.quantization is None:
             return list(WANTED)
         spelled = (self.quantization, self.quantization.upper(), self.quantization.lower())
@@ -119,7 +118,8 @@ class HubSource:
 
 
 def parse_source(text: str) -> HubSource:
-    """Raises CheckpointError unless it reads hf://org/name, or that with :QUANT or @revision."""
+    """Raises CheckpointError unless the text is hf://org/name, optionally with :QUANT and
+    @revision."""
     name = r"[A-Za-z0-9][\w.-]*"
     found = re.fullmatch(rf"hf://({name}/{name})(?::({name}))?(?:@([^@\s]+))?", text)
     if not found or ".." in text or text.endswith("/"):
@@ -128,13 +128,13 @@ def parse_source(text: str) -> HubSource:
 
 
 def resolve(model: str) -> Path:
-    """The local path of MODEL: a path as it is, a hub source downloaded. Raises MlccError."""
+    """The local path of MODEL: a path unchanged, a hub source downloaded. Raises MlccError."""
     if not model.startswith(PREFIX):
         return Path(model)
     source = parse_source(model)
     folder = download(source)
     if source.quantization is not None:
-        return chosen(folder, source.quantization)
+        return select_model(folder, source.quantization)
     has_config = (folder / "config.json").exists()
     if has_config and not any(folder.glob("*.safetensors")):
         _fetch_onnx(source, folder)
@@ -148,7 +148,7 @@ def resolve(model: str) -> Path:
 
 
 def _fetch_onnx(source: HubSource, folder: Path) -> None:
-    """The float export of an encoder, where a repository has no other weights."""
+    """The float ONNX export of an encoder, if a repository has no other weights."""
     if any((folder / name).exists() for name in _ONNX):
         return
     found = _files(source, ".onnx")
@@ -158,7 +158,7 @@ def _fetch_onnx(source: HubSource, folder: Path) -> None:
 
 
 def _files(source: HubSource, suffix: str) -> list[str]:
-    """Names of a repository's files of a kind; [] where the hub cannot be asked."""
+    """Names of a repository's files with a suffix; [] if the hub cannot be reached."""
     from huggingface_hub import HfApi
 
     with contextlib.suppress(Exception):  # the folder's own fault is said then
@@ -172,8 +172,8 @@ def download(
     wanted: Sequence[str] | None = None,
     unwanted: Sequence[str] = UNWANTED,
 ) -> Path:
-    """The snapshot's folder; its name is the commit. wanted: patterns, those of the source unless
-    given. Raises MlccError."""
+    """The snapshot's folder; its name is the commit. wanted: patterns, the source's by default.
+    Raises MlccError."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:

@@ -1,45 +1,49 @@
-"""How the checkpoints of some families name and stack what models here have a tensor each of, by
-the `model_type` of their config; `view.py` reads by it. Data: nothing else of the compiler is
-imported, and no other family has a row."""
+"""Name maps of checkpoints that name or stack tensors differently from the models here, by the
+`model_type` of their config; `view.py` applies them.
+
+Plain data: imports nothing else of the compiler. Other families need no entry.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlcc_compiler.checkpoint.view import Form
+from mlcc_compiler.checkpoint.view import NameRule
 
 _MIXTRAL = (
-    Form(r"(.*)\.block_sparse_moe\.gate\.(\w+)", (r"\1.mlp.gate.\2",)),
-    Form(
+    NameRule(r"(.*)\.block_sparse_moe\.gate\.(\w+)", (r"\1.mlp.gate.\2",)),
+    NameRule(
         r"(.*)\.block_sparse_moe\.e_score_correction_bias",
         (r"\1.mlp.gate.e_score_correction_bias",),
     ),
-    Form(
+    NameRule(
         r"(.*)\.block_sparse_moe\.experts\.(\d+)\.w1\.(\w+)", (r"\1.mlp.experts.\2.gate_proj.\3",)
     ),
-    Form(r"(.*)\.block_sparse_moe\.experts\.(\d+)\.w3\.(\w+)", (r"\1.mlp.experts.\2.up_proj.\3",)),
-    Form(
+    NameRule(
+        r"(.*)\.block_sparse_moe\.experts\.(\d+)\.w3\.(\w+)", (r"\1.mlp.experts.\2.up_proj.\3",)
+    ),
+    NameRule(
         r"(.*)\.block_sparse_moe\.experts\.(\d+)\.w2\.(\w+)", (r"\1.mlp.experts.\2.down_proj.\3",)
     ),
 )
 _KIMI_LINEAR = (
     *_MIXTRAL,
     # the last also of a dense layer, as transformers saves it
-    Form(
+    NameRule(
         r"(.*)\.block_sparse_moe\.((?:shared_experts\.)?(?:gate|up|down)_proj\.\w+)",
         (r"\1.mlp.\2",),
     ),
-    Form(r"(.*\.A_log)", (r"\1",), kinds=1),
+    NameRule(r"(.*\.A_log)", (r"\1",), kinds=1),
 )
 _OF_EXPERTS = (r"\1.{}.gate_proj.weight", r"\1.{}.up_proj.weight")
 _GRANITE_EXPERTS = (
-    Form(r"(.*)\.block_sparse_moe\.router\.layer\.weight", (r"\1.mlp.gate.weight",)),
-    Form(
+    NameRule(r"(.*)\.block_sparse_moe\.router\.layer\.weight", (r"\1.mlp.gate.weight",)),
+    NameRule(
         r"(.*)\.block_sparse_moe\.input_linear\.weight",
         (r"\1.mlp.experts.{}.gate_proj.weight", r"\1.mlp.experts.{}.up_proj.weight"),
         experts=True,
     ),
-    Form(
+    NameRule(
         r"(.*)\.block_sparse_moe\.output_linear\.weight",
         (r"\1.mlp.experts.{}.down_proj.weight",),
         experts=True,
@@ -47,111 +51,113 @@ _GRANITE_EXPERTS = (
 )
 _GRANITE = (
     *_GRANITE_EXPERTS,
-    Form(
+    NameRule(
         r"(.*)\.shared_mlp\.input_linear\.weight",
         (r"\1.mlp.shared_expert.gate_proj.weight", r"\1.mlp.shared_expert.up_proj.weight"),
     ),
-    Form(
+    NameRule(
         r"(.*)\.shared_mlp\.output_linear\.weight",
         (r"\1.mlp.shared_expert.down_proj.weight",),
     ),
 )
 _GRANITE_HYBRID = (
     *_GRANITE_EXPERTS,
-    Form(
+    NameRule(
         r"(.*)\.shared_mlp\.input_linear\.weight",
         (r"\1.shared_mlp.gate_proj.weight", r"\1.shared_mlp.up_proj.weight"),
     ),
-    Form(r"(.*)\.shared_mlp\.output_linear\.weight", (r"\1.shared_mlp.down_proj.weight",)),
+    NameRule(r"(.*)\.shared_mlp\.output_linear\.weight", (r"\1.shared_mlp.down_proj.weight",)),
 )
 _BACKBONE = (
-    Form(r"backbone\.embeddings?\.(.*)", (r"model.embed_tokens.\1",)),
-    Form(r"backbone\.norm_f\.(.*)", (r"model.norm.\1",)),
-    Form(r"backbone\.layers\.(.*)", (r"model.layers.\1",)),
+    NameRule(r"backbone\.embeddings?\.(.*)", (r"model.embed_tokens.\1",)),
+    NameRule(r"backbone\.norm_f\.(.*)", (r"model.norm.\1",)),
+    NameRule(r"backbone\.layers\.(.*)", (r"model.layers.\1",)),
 )
 _LFM2 = (
-    Form(r"(.*)\.embedding_norm\.(.*)", (r"\1.norm.\2",)),
-    Form(r"(.*)\.self_attn\.out_proj\.(.*)", (r"\1.self_attn.o_proj.\2",)),
-    Form(r"(.*)\.self_attn\.([qk])_layernorm\.(.*)", (r"\1.self_attn.\2_norm.\3",)),
-    Form(r"(.*)\.feed_forward\.w1\.(.*)", (r"\1.feed_forward.gate_proj.\2",)),
-    Form(r"(.*)\.feed_forward\.w3\.(.*)", (r"\1.feed_forward.up_proj.\2",)),
-    Form(r"(.*)\.feed_forward\.w2\.(.*)", (r"\1.feed_forward.down_proj.\2",)),
+    NameRule(r"(.*)\.embedding_norm\.(.*)", (r"\1.norm.\2",)),
+    NameRule(r"(.*)\.self_attn\.out_proj\.(.*)", (r"\1.self_attn.o_proj.\2",)),
+    NameRule(r"(.*)\.self_attn\.([qk])_layernorm\.(.*)", (r"\1.self_attn.\2_norm.\3",)),
+    NameRule(r"(.*)\.feed_forward\.w1\.(.*)", (r"\1.feed_forward.gate_proj.\2",)),
+    NameRule(r"(.*)\.feed_forward\.w3\.(.*)", (r"\1.feed_forward.up_proj.\2",)),
+    NameRule(r"(.*)\.feed_forward\.w2\.(.*)", (r"\1.feed_forward.down_proj.\2",)),
 )
 _LFM2_MOE = (
-    Form(r"(.*)\.feed_forward\.expert_bias", (r"\1.feed_forward.gate.e_score_correction_bias",)),
-    Form(r"(.*\.feed_forward\.experts\.\d+)\.w1\.(.*)", (r"\1.gate_proj.\2",)),
-    Form(r"(.*\.feed_forward\.experts\.\d+)\.w3\.(.*)", (r"\1.up_proj.\2",)),
-    Form(r"(.*\.feed_forward\.experts\.\d+)\.w2\.(.*)", (r"\1.down_proj.\2",)),
+    NameRule(
+        r"(.*)\.feed_forward\.expert_bias", (r"\1.feed_forward.gate.e_score_correction_bias",)
+    ),
+    NameRule(r"(.*\.feed_forward\.experts\.\d+)\.w1\.(.*)", (r"\1.gate_proj.\2",)),
+    NameRule(r"(.*\.feed_forward\.experts\.\d+)\.w3\.(.*)", (r"\1.up_proj.\2",)),
+    NameRule(r"(.*\.feed_forward\.experts\.\d+)\.w2\.(.*)", (r"\1.down_proj.\2",)),
     *_LFM2,
 )
 _STACKED = (
-    Form(r"(.*\.mlp\.experts)\.gate_up_proj", _OF_EXPERTS, experts=True),
-    Form(r"(.*\.mlp\.experts)\.down_proj", (r"\1.{}.down_proj.weight",), experts=True),
+    NameRule(r"(.*\.mlp\.experts)\.gate_up_proj", _OF_EXPERTS, experts=True),
+    NameRule(r"(.*\.mlp\.experts)\.down_proj", (r"\1.{}.down_proj.weight",), experts=True),
 )
 _LLAMA4 = (
-    Form(r"(.*)\.feed_forward\.router\.weight", (r"\1.mlp.gate.weight",)),
-    Form(
+    NameRule(r"(.*)\.feed_forward\.router\.weight", (r"\1.mlp.gate.weight",)),
+    NameRule(
         r"(.*)\.feed_forward\.experts\.gate_up_proj",
         (r"\1.mlp.experts.{}.gate_proj.weight", r"\1.mlp.experts.{}.up_proj.weight"),
         experts=True,
         transposed=True,
     ),
-    Form(
+    NameRule(
         r"(.*)\.feed_forward\.experts\.down_proj",
         (r"\1.mlp.experts.{}.down_proj.weight",),
         experts=True,
         transposed=True,
     ),
-    Form(r"(.*)\.feed_forward\.(.*)", (r"\1.mlp.\2",)),
+    NameRule(r"(.*)\.feed_forward\.(.*)", (r"\1.mlp.\2",)),
 )
 # as MXFP4 each expert's matrices are tensors already, of gate and up row by row
 _GPT_OSS = (
-    Form(r"(.*\.mlp)\.router\.(weight|bias)", (r"\1.gate.\2",)),
-    Form(
+    NameRule(r"(.*\.mlp)\.router\.(weight|bias)", (r"\1.gate.\2",)),
+    NameRule(
         r"(.*\.mlp\.experts)\.gate_up_proj",
         _OF_EXPERTS,
         experts=True,
         transposed=True,
-        neighbours=True,
+        interleaved=True,
     ),
-    Form(
+    NameRule(
         r"(.*\.mlp\.experts)\.gate_up_proj\.(\d+)",
         (r"\1.\2.gate_proj.weight", r"\1.\2.up_proj.weight"),
-        neighbours=True,
+        interleaved=True,
     ),
-    Form(
+    NameRule(
         r"(.*\.mlp\.experts)\.down_proj",
         (r"\1.{}.down_proj.weight",),
         experts=True,
         transposed=True,
     ),
-    Form(r"(.*\.mlp\.experts)\.down_proj\.(\d+)", (r"\1.\2.down_proj.weight",)),
-    Form(r"(.*\.mlp)\.experts\.gate_up_proj_bias", (r"\1.gate_up_bias",), kinds=2),
-    Form(r"(.*\.mlp)\.experts\.down_proj_bias", (r"\1.down_bias",), kinds=1),
+    NameRule(r"(.*\.mlp\.experts)\.down_proj\.(\d+)", (r"\1.\2.down_proj.weight",)),
+    NameRule(r"(.*\.mlp)\.experts\.gate_up_proj_bias", (r"\1.gate_up_bias",), kinds=2),
+    NameRule(r"(.*\.mlp)\.experts\.down_proj_bias", (r"\1.down_bias",), kinds=1),
 )
 _GEMMA4 = (
-    Form(r"(.*)\.router\.proj\.weight", (r"\1.moe.gate.weight",)),
-    Form(r"(.*)\.router\.(scale|per_expert_scale)", (r"\1.moe.\2",)),
-    Form(
+    NameRule(r"(.*)\.router\.proj\.weight", (r"\1.moe.gate.weight",)),
+    NameRule(r"(.*)\.router\.(scale|per_expert_scale)", (r"\1.moe.\2",)),
+    NameRule(
         r"(.*)\.experts\.gate_up_proj",
         (r"\1.moe.experts.{}.gate_proj.weight", r"\1.moe.experts.{}.up_proj.weight"),
         experts=True,
     ),
-    Form(
+    NameRule(
         r"(.*)\.experts\.down_proj",
         (r"\1.moe.experts.{}.down_proj.weight",),
         experts=True,
     ),
 )
 _ERNIE = (
-    Form(
+    NameRule(
         r"(.*\.mlp)\.moe_statics\.e_score_correction_bias",
         (r"\1.gate.e_score_correction_bias",),
         kinds=1,
     ),
 )
 
-FORMS: Mapping[str, tuple[Form, ...]] = {
+NAME_MAPS: Mapping[str, tuple[NameRule, ...]] = {
     "mixtral": _MIXTRAL,
     "minimax_m2": _MIXTRAL,
     "kimi_linear": _KIMI_LINEAR,
@@ -164,7 +170,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     "lfm2_moe": _LFM2_MOE,
     "qwen3_5_moe": _STACKED,
     "qwen3_5_moe_text": _STACKED,
-    "falcon_h1": (Form(r"(.*)\.final_layernorm\.(.*)", (r"\1.norm.\2",)),),
+    "falcon_h1": (NameRule(r"(.*)\.final_layernorm\.(.*)", (r"\1.norm.\2",)),),
     "ernie4_5_moe": _ERNIE,
     "gemma4": _GEMMA4,
     "gemma4_text": _GEMMA4,

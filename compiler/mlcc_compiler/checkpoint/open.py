@@ -1,4 +1,4 @@
-"""Opens what MODEL names, whichever kind of checkpoint it is."""
+"""Opens any kind of checkpoint that MODEL may name."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.gguf.checkpoint import GgufCheckpoint
-from mlcc_compiler.checkpoint.gguf.files import chosen, is_gguf
+from mlcc_compiler.checkpoint.gguf.files import is_gguf, select_model
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """A Hugging Face folder, a GGUF file, or a folder of GGUF files. Raises CheckpointError."""
-    return GgufCheckpoint.open(chosen(path)) if is_gguf(path) else Checkpoint.open(path)
+    return GgufCheckpoint.open(select_model(path)) if is_gguf(path) else Checkpoint.open(path)

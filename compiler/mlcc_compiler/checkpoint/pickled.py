@@ -1,8 +1,8 @@
-"""PyTorch's pickled weights (`pytorch_model.bin`) as safetensors, made in a child process.
+"""PyTorch's pickled weights (`pytorch_model.bin`), converted to safetensors in a child process.
 
 The child reads with `torch.load(weights_only=True)`, which builds tensors and runs no code of the
-file, and writes what it found into a temporary folder, a file at a time. A program of its own: a
-crafted file can take its memory and time, not the compiler's. Needs torch, which nothing else does.
+file, and writes them to a temporary folder, a file at a time. A separate process, as a crafted file
+can exhaust memory and time. Needs torch, which nothing else does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ save_file({k: v.detach().contiguous().clone() for k, v in found.items()}, sys.ar
 
 
 def files_of(folder: Path) -> list[str]:
-    """The pickled files of a folder; [] if it has none that are named as transformers does."""
+    """The pickled files of a folder; [] if none has one of transformers' names."""
     if find(folder, SINGLE) is not None:
         return [SINGLE]
     index = read_object(folder, INDEX) or {}
@@ -52,7 +52,7 @@ def files_of(folder: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class PickledFolder(TensorFolder):
-    """The tensors of pickled files, from a copy that goes with the object."""
+    """The tensors of pickled files, from a converted copy that is deleted with the object."""
 
     copy: tempfile.TemporaryDirectory[str] | None = None
 
@@ -65,7 +65,8 @@ class PickledFolder(TensorFolder):
 
 
 def converted(folder: Path) -> tempfile.TemporaryDirectory[str]:
-    """A folder of safetensors of the same tensors, gone with the object. Raises MlccError."""
+    """A temporary safetensors folder of the same tensors, deleted with the object. Raises
+    MlccError."""
     if find_spec("torch") is None:
         raise MlccError(
             f"{folder}: holds pickled weights, which need torch to be read; type `pip install "
@@ -82,7 +83,7 @@ def converted(folder: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def _write_index(folder: Path, count: int) -> None:
-    """As folders of several files have it. Raises CheckpointError."""
+    """Write the index of several files. Raises CheckpointError."""
     rows: dict[str, str] = {}
     for name in (f"{i}.safetensors" for i in range(1, count + 1)):
         rows |= dict.fromkeys(read_header(folder / name), name)

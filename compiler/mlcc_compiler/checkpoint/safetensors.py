@@ -1,8 +1,8 @@
 """The tensors of a Hugging Face folder: one safetensors file, or shards with an index.
 
-Lazy: opening reads headers only, with our bounded reader, which says what is wrong; then `read`
-takes one tensor with the format's own package and widens it to float32. Never opens pickle. Knows
-no architecture: which names and shapes are wanted is `check.py`'s question.
+Lazy: opening reads headers only, with a bounded reader that reports errors; `read` takes one tensor
+with the format's own package and widens it to float32. Never opens pickle. Knows no architecture:
+expected names and shapes are checked in `weights/check.py`.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ _FETCH = "fetch the checkpoint again"
 
 
 class Tensors(Protocol):
-    """What every reader of a checkpoint's tensors answers, whatever the files are."""
+    """Interface of every reader of a checkpoint's tensors."""
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of every tensor, by its name in the checkpoint; [N, K] also where it is packed."""
+        """Shape of every tensor, by its name in the checkpoint; [N, K] also if packed."""
 
     @property
     def schemes(self) -> Mapping[str, str]:
-        """The tensors that `quantized` gives, with the names of their schemes."""
+        """The tensors available by `quantized`, with their schemes."""
 
     @property
     def nearest(self) -> Mapping[str, str]:
         """For other tensors that recipes may keep: the scheme that changes `read`'s values least.
-        Of floats the one that they are in, of formats without a scheme a named fallback."""
+        For floats their own format, for formats without a scheme a fallback."""
 
     @property
     def is_quantized(self) -> bool:
-        """Whether it has matrices that were quantized already, in a scheme or not."""
+        """Whether it has matrices that are already quantized, in a scheme or not."""
 
     @property
     def notes(self) -> Iterable[str]:
-        """What a recipe that keeps cannot keep, a line each kind."""
+        """What a keeping recipe cannot keep, a line for each kind."""
 
     @property
     def nbytes(self) -> int:
@@ -65,28 +65,28 @@ class Tensors(Protocol):
         """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
 
     def read(self, name: str) -> npt.NDArray[np.float32]:
-        """A fresh float32 copy of one tensor, of a quantized one what it stands for."""
+        """A fresh float32 copy of one tensor, dequantized if necessary."""
 
     def quantized(self, name: str) -> Quantized:
-        """A tensor of `schemes`, its values untouched. CheckpointError if it has none."""
+        """A tensor of `schemes`, its values unchanged. Raises CheckpointError if it has none."""
 
 
-class ReadsRows(Tensors, Protocol):
-    """Tensors that need not be in memory whole."""
+class RowReadable(Tensors, Protocol):
+    """Tensors that can be read by rows."""
 
     def read_rows(self, name: str, rows: slice) -> npt.NDArray[np.float32]:
         """`read(name)[rows]`."""
 
 
-def reads_rows(tensors: Tensors) -> TypeGuard[ReadsRows]:
-    """Whether these do. Of what hands questions on isinstance says, by Python's version, yes or no
-    alike."""
+def supports_rows(tensors: Tensors) -> TypeGuard[RowReadable]:
+    """Whether these can be read by rows. isinstance is not enough: its result for delegating
+    objects depends on Python's version."""
     return hasattr(tensors, "read_rows")
 
 
 @dataclass(frozen=True)
 class TensorFolder:
-    """Tensors by name over all shards. `entries` maps a name to its shard and place."""
+    """Tensors by name over all shards. `entries` maps a name to its shard and position."""
 
     folder: Path
     entries: Mapping[str, tuple[str, TensorEntry]]
@@ -120,28 +120,28 @@ class TensorFolder:
 
     @property
     def schemes(self) -> dict[str, str]:
-        """Tensors of floats only."""
+        """Empty: floats only."""
         return {}
 
     @property
     def nearest(self) -> dict[str, str]:
-        """Tensors of 16 and 32 bits stay as they are, where a recipe keeps."""
+        """Tensors of 16 and 32 bits keep their format under a keeping recipe."""
         dtypes = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
         found = {name: dtypes.get(entry.dtype) for name, (_, entry) in self.entries.items()}
         return {name: scheme for name, scheme in found.items() if scheme}
 
     @property
     def is_quantized(self) -> bool:
-        """Tensors of floats only."""
+        """False: floats only."""
         return False
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Floats can be kept."""
+        """Empty: floats can be kept."""
         return ()
 
     def quantized(self, name: str) -> Quantized:
-        """Raises CheckpointError: none is."""
+        """Raises CheckpointError: no tensor is quantized."""
         raise CheckpointError(f"{self.folder}: tensor {name!r} is not quantized; read its floats")
 
     def __contains__(self, name: str) -> bool:
@@ -163,12 +163,12 @@ class TensorFolder:
         return self._read(name, None)
 
     def read_item(self, name: str, item: int) -> npt.NDArray[np.float32]:
-        """The same of `tensor[item]` alone: no more of it is read."""
+        """A fresh float32 copy of `tensor[item]`; only that part is read."""
         return self._read(name, item)
 
     def read_rows(self, name: str, rows: slice) -> npt.NDArray[np.float32]:
-        """The same of some of its rows, which alone are brought to memory: by a plain read, as the
-        format's package makes two copies and asks the system for new memory each time."""
+        """A fresh float32 copy of some rows, which alone are read: by a plain read, as the format's
+        package makes two copies and requests new memory from the system each time."""
         if name not in self.entries:
             return self._read(name, rows)  # which says so
         self.check_dtypes([name])

@@ -1,9 +1,8 @@
-"""What a checkpoint is read for, where it is an encoder: sentence-transformers' files beside the
-weights (modules.json and the folders that it names), or the head that config.json names.
+"""The head of an encoder checkpoint: sentence-transformers' files beside the weights (modules.json
+and its folders), or the classifier that config.json names; and how a tokenizer joins pairs of
+texts.
 
 Decides no sizes and reads no tensor; the record is `models/pooling.py`.
-
-How a tokenizer puts two texts together, for models that score pairs.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ Pair = tuple[tuple[int, ...], ...]
 
 
 def pair_of(tokenizer: bytes) -> tuple[Pair, bool]:
-    """The tokens before, between and behind two texts, and whether the second text's tokens are of
-    another segment than the first's. Raises CheckpointError for a tokenizer that joins none."""
+    """The tokens before, between and after two texts, and whether the second text's tokens belong
+    to another segment. Raises CheckpointError for a tokenizer that joins no pairs."""
     from tokenizers import Tokenizer
 
     with muted():
@@ -58,14 +57,14 @@ QWEN3_RERANKER = (
     "answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
     "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
-"""As its model card has it."""
+"""The template of its model card."""
 _MOST_PROMPT = 1 << 16
 _FETCH = "fetch the checkpoint again"
 
 
 def encoder_head_of(checkpoint: Checkpoint, reranker: bool = False) -> EncoderHead | None:
-    """What its rows are; None = it is a model that writes. reranker: one that writes is read as
-    Qwen3-Reranker is. Raises CheckpointError, and UnsupportedError for what is not built."""
+    """The encoder's head; None = a generative model. reranker: read a generative model as
+    Qwen3-Reranker. Raises CheckpointError, and UnsupportedError for unsupported heads."""
     kind = str(checkpoint.config.get("model_type"))
     if reranker:
         if kind != "qwen3":
@@ -102,7 +101,7 @@ def encoder_head_of(checkpoint: Checkpoint, reranker: bool = False) -> EncoderHe
 
 
 def dense_folders(checkpoint: Checkpoint) -> list[str]:
-    """The folders of its Dense modules, in order: each has weights of its own."""
+    """The folders of its Dense modules, in order; each has its own weights."""
     modules = _modules(checkpoint) or []
     return [path for kind, path in modules if kind == "Dense"]
 
@@ -138,7 +137,7 @@ def _classifier(checkpoint: Checkpoint, kind: str) -> EncoderHead:
 
 
 def _activation(config: Mapping[str, Any]) -> str:
-    """As sentence-transformers' CrossEncoder chooses it: sigmoid unless config.json says else."""
+    """Sigmoid unless config.json says otherwise, as in sentence-transformers' CrossEncoder."""
     own = config.get("sentence_transformers")
     named = own.get("activation_fn") if isinstance(own, dict) else None
     named = named or config.get("sbert_ce_default_activation_function") or "Sigmoid"
@@ -204,7 +203,7 @@ def _sentence(checkpoint: Checkpoint, modules: list[tuple[str, str]]) -> Encoder
 
 
 def _pooling(config: Mapping[str, Any] | None) -> tuple[str, int | None]:
-    """How, and how wide the rows are if it says so."""
+    """Pooling mode, and the width of the rows if given."""
     given = config or {}
     if given.get("include_prompt") is False:
         raise UnsupportedError("1_Pooling/config.json: include_prompt false is not built")

@@ -1,11 +1,11 @@
-"""tokenizer.json of a checkpoint that has its vocabulary as `tiktoken.model`: Moonshot AI's (Kimi
-K2 and Linear, Moonlight), whose own Python, which would read it, is never run.
+"""tokenizer.json of a checkpoint with a `tiktoken.model` vocabulary: Moonshot AI's (Kimi K2 and
+Linear, Moonlight). Its own Python code is never run.
 
-A line of the file is a token's bytes in base64 and its rank: of neighbours those are joined first
-whose token has the lowest. What joins to a token follows from the ranks (`_halves`), so that it is
-written as merges, which is the one way tokenizer.json knows. How a text is cut into words before
-is in no file: other checkpoints are refused, as a tokenizer that differs in one rule answers
-wrongly without an error.
+A line of the file is a token's bytes in base64 and its rank: the pair whose joined token has the
+lowest rank is merged first. The parts of a token follow from the ranks (`_halves`), so the
+vocabulary is written as merges, the only form tokenizer.json knows. The pre-tokenizer's pattern is
+in no file: other checkpoints are refused, as a tokenizer that differs in one rule gives wrong
+answers without an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlcc_compiler.checkpoint.files import read, read_object
 
 NAME = "tiktoken.model"
 KIND = "TikTokenTokenizer"
-"""The class that Moonshot's tokenizer_config.json names."""
+"""The class named in Moonshot's tokenizer_config.json."""
 _LARGEST = 64 << 20
 _ENGLISH = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _UPPER, _LOWER = (
@@ -41,14 +41,14 @@ CUTS = "|".join(
         r"\s+",
     ]
 )
-"""Chinese apart; words with what is short for "is" or "not"; up to three digits; the rest."""
+"""Chinese separately; words with contractions such as 's and n't; up to three digits; the rest."""
 _BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 Ranks = Mapping[bytes, int]
 
 
 def tokenizer_of(folder: Path) -> bytes | None:
-    """The file's bytes; None if the folder has no ranks. Raises CheckpointError, or
-    UnsupportedError if nobody says how texts are cut."""
+    """tokenizer.json's bytes; None if the folder has no ranks. Raises CheckpointError, or
+    UnsupportedError for an unknown pre-tokenizer."""
     data = read(folder, NAME, _LARGEST)
     if data is None:
         return None
@@ -100,15 +100,15 @@ def _ranks(path: Path, data: bytes) -> dict[bytes, int]:
 
 
 def _merges(ranks: Ranks) -> Iterator[tuple[bytes, bytes]]:
-    """What is joined to each token, the lowest rank first."""
+    """The merge that produces each token, lowest rank first."""
     for token, rank in ranks.items():
         if len(token) > 1 and (halves := _halves(token, rank, ranks)) is not None:
             yield halves
 
 
 def _halves(token: bytes, rank: int, ranks: Ranks) -> tuple[bytes, bytes] | None:
-    """The two tokens that are left of a token's bytes when all of lower rank were joined; None if
-    those are more, as of a token that only a whole word can be."""
+    """The two tokens left of a token's bytes after all merges of lower rank; None if there are
+    more, as for a token that only a whole word can be."""
     parts = [bytes([byte]) for byte in token]
     while len(parts) > 2:
         pairs = [ranks.get(a + b, rank) for a, b in pairwise(parts)]
@@ -140,7 +140,7 @@ def _added(folder: Path, config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _printable() -> dict[int, str]:
-    """Every byte as a character that is seen, as GPT-2 has it (Radford et al., 2019)."""
+    """Every byte as a printable character, as in GPT-2 (Radford et al., 2019)."""
     seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = count(0x100)
     return {byte: chr(byte if byte in seen else next(others)) for byte in range(256)}

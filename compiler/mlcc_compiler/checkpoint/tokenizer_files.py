@@ -1,8 +1,8 @@
 """The tokenizer of a Hugging Face folder as tokenizer.json, the one format the runtime reads.
 
-Kimi's is made of its ranks (`tiktoken.py`). Other formats are refused with what to type: converting
-a SentencePiece model is transformers' business, and a tokenizer that differs in one rule answers
-wrongly without an error.
+Kimi's is converted from its ranks (`tiktoken.py`). Other formats are refused with the command to
+run: converting a SentencePiece model is left to transformers, and a tokenizer that differs in one
+rule gives wrong answers without an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OLD = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.jso
 
 
 def tokenizer_json(folder: Path) -> bytes:
-    """The file's bytes, known to be JSON. CheckpointError, or UnsupportedError for old formats."""
+    """The file's bytes, valid JSON. Raises CheckpointError, or UnsupportedError for old formats."""
     data = read(folder, NAME, MAX_TOKENIZER_BYTES)
     data = tokenizer_of(folder) if data is None else data
     if data is None:
@@ -37,7 +37,7 @@ def tokenizer_json(folder: Path) -> bytes:
 
 
 def check_tokenizer(folder: Path, data: bytes) -> None:
-    """Load tokenizer.json's bytes as the runtime will, and try it. Raises CheckpointError."""
+    """Load tokenizer.json's bytes as the runtime will, and test them. Raises CheckpointError."""
     path = folder / NAME
     try:
         with muted():
@@ -51,7 +51,7 @@ def check_tokenizer(folder: Path, data: bytes) -> None:
 def token_ids(data: bytes) -> dict[str, int]:
     """Id of every token of a tokenizer.json, added tokens over the model's vocabulary.
 
-    Raises ValueError, LookupError, TypeError or AttributeError for what is none.
+    Raises ValueError, LookupError, TypeError or AttributeError for invalid files.
     """
     tree = json.loads(data)
     vocab = tree["model"].get("vocab") or {}

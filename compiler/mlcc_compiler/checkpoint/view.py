@@ -1,9 +1,9 @@
-"""A checkpoint's tensors under the names and in the shapes that models here have them in.
+"""Presents a checkpoint's tensors under the names and in the shapes of the models here.
 
-Most families name a mixture's matrices `mlp.experts.3.up_proj`, one tensor each. Others keep all
-experts of a layer in one tensor, gate and up in one, or call them otherwise:
-`checkpoint/name_maps.py` has a row for each. A view reads an expert's part of such a tensor by
-itself, so never more than that is in memory. Knows no architecture, and changes no number.
+Most families name a mixture's matrices `mlp.experts.3.up_proj`, one tensor each. Others stack all
+experts of a layer in one tensor, or gate and up in one, or use other names:
+`checkpoint/name_maps.py` has the rules. A view reads one expert's part of such a tensor at a time,
+so memory never holds more. Knows no architecture, and changes no number.
 """
 
 from __future__ import annotations
@@ -24,47 +24,47 @@ from mlcc_compiler.quantization.quantized import Quantized
 Floats = npt.NDArray[np.float32]
 
 _MOST_EXPERTS = 4096
-"""Of a tensor: a wrong header must not make a million names."""
+"""Per tensor: a wrong header must not create a million names."""
 
 
 @dataclass(frozen=True)
-class Form:
-    """What becomes of a tensor whose whole name is `pattern`: those that `names` are, in which
-    the pattern's groups are \\1, \\2, .. and the expert is {}."""
+class NameRule:
+    """A rule for tensors whose whole name matches `pattern`: their replacement `names`, in which
+    the pattern's groups are \1, \2, .. and the expert is {}."""
 
     pattern: str
     names: tuple[str, ...]
-    """Of several each is a part of the rows: one after the other, or every so-manieth."""
+    """Several names split the rows: one after the other, or interleaved."""
     experts: bool = False
-    """The first dimension is the expert's."""
+    """Whether the first dimension is the expert's."""
     transposed: bool = False
-    """An expert's matrix is [in, out] and not [out, in]."""
-    neighbours: bool = False
-    """Rows of the parts alternate."""
+    """Whether an expert's matrix is [in, out] instead of [out, in]."""
+    interleaved: bool = False
+    """Whether rows of the parts alternate."""
     kinds: int = 0
-    """For biases [experts, out * kinds], of kinds that alternate: one vector, all experts of the
-    first kind, then all of the second. 0 = it is none; 1 makes a vector of anything."""
+    """For biases [experts, out * kinds] of alternating kinds: one vector, all experts of the first
+    kind, then all of the second. 0 = not a bias; 1 flattens any tensor."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What a name of the model is of a tensor of the checkpoint."""
+    """The part of a checkpoint's tensor that a model's name refers to."""
 
     source: str
     shape: tuple[int, ...]
     expert: int | None = None
     transposed: bool = False
     rows: tuple[int, int | None, int] = (0, None, 1)
-    """From, to, step."""
+    """Start, stop, step."""
     kinds: int = 0
 
     @property
     def is_rows(self) -> bool:
-        """Whether it is the tensor, or rows of it, which may be quantized."""
+        """Whether it is the whole tensor, or rows of it, which may be quantized."""
         return self.expert is None and not self.transposed and not self.kinds
 
     def of(self, found: Floats) -> Floats:
-        """The part of the tensor, or of the expert's part of it."""
+        """The part of a tensor, or of its expert."""
         if self.kinds:
             kinds = found.reshape(len(found), -1, self.kinds)
             return np.ascontiguousarray(kinds.transpose(2, 0, 1)).reshape(self.shape)
@@ -74,7 +74,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ViewedTensors:
-    """A `weights.reader.Tensors` that shows another one's by its parts."""
+    """A `safetensors.Tensors` that presents parts of another one."""
 
     base: Any
     parts: Mapping[str, Part]
@@ -126,7 +126,7 @@ class ViewedTensors:
         return part.of(self.base.read_item(part.source, part.expert))
 
     def quantized(self, name: str) -> Quantized:
-        """Of `schemes`. Raises CheckpointError."""
+        """A quantized tensor of `schemes`. Raises CheckpointError."""
         if name not in self.schemes:
             raise CheckpointError(f"tensor {name!r} is in no scheme; read its floats")
         part = self.parts[name]
@@ -134,13 +134,13 @@ class ViewedTensors:
         return whole.rows(slice(*part.rows))
 
 
-def viewed(tensors: Any, forms: Sequence[Form]) -> Any:
-    """The tensors as `forms` say; those that no form is of stay. Raises CheckpointError."""
-    if not forms:
+def view_tensors(tensors: Any, rules: Sequence[NameRule]) -> Any:
+    """The tensors under the rules' names; tensors without a rule stay. Raises CheckpointError."""
+    if not rules:
         return tensors
     parts: dict[str, Part] = {}
     for source, shape in tensors.shapes.items():
-        for name, part in _parts(source, tuple(shape), forms):
+        for name, part in _parts(source, tuple(shape), rules):
             if name in parts:
                 raise CheckpointError(
                     f"the checkpoint's tensors {parts[name].source!r} and {source!r} are both the "
@@ -151,42 +151,43 @@ def viewed(tensors: Any, forms: Sequence[Form]) -> Any:
 
 
 def _parts(
-    source: str, shape: tuple[int, ...], forms: Sequence[Form]
+    source: str, shape: tuple[int, ...], rules: Sequence[NameRule]
 ) -> Iterable[tuple[str, Part]]:
-    """Names and parts of a tensor: by the first form that fits, else itself."""
-    for form in forms:
-        if (match := re.fullmatch(form.pattern, source)) and _fits(form, shape):
-            return list(_of_form(form, match, source, shape))
+    """Names and parts of a tensor: by the first rule that fits, else unchanged."""
+    for rule in rules:
+        if (match := re.fullmatch(rule.pattern, source)) and _fits(rule, shape):
+            return list(_apply_rule(rule, match, source, shape))
     return [(source, Part(source, shape))]
 
 
-def _fits(form: Form, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor has the dimensions; one that has not keeps its name, to be refused by it."""
-    if form.experts:
-        rows = shape[-1 if form.transposed else 1] if len(shape) == 3 else 1
-        return len(shape) == 3 and shape[0] <= _MOST_EXPERTS and rows % len(form.names) == 0
-    if form.kinds > 1:
-        return len(shape) == 2 and shape[1] % form.kinds == 0
-    return len(form.names) == 1 or (len(shape) == 2 and shape[0] % len(form.names) == 0)
+def _fits(rule: NameRule, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor has the rule's dimensions; if not, it keeps its name and is refused
+    later."""
+    if rule.experts:
+        rows = shape[-1 if rule.transposed else 1] if len(shape) == 3 else 1
+        return len(shape) == 3 and shape[0] <= _MOST_EXPERTS and rows % len(rule.names) == 0
+    if rule.kinds > 1:
+        return len(shape) == 2 and shape[1] % rule.kinds == 0
+    return len(rule.names) == 1 or (len(shape) == 2 and shape[0] % len(rule.names) == 0)
 
 
-def _of_form(
-    form: Form, match: re.Match[str], source: str, shape: tuple[int, ...]
+def _apply_rule(
+    rule: NameRule, match: re.Match[str], source: str, shape: tuple[int, ...]
 ) -> Iterable[tuple[str, Part]]:
-    names = [match.expand(name) for name in form.names]
-    if form.kinds:
-        yield names[0], Part(source, (prod(shape),), kinds=form.kinds)
+    names = [match.expand(name) for name in rule.names]
+    if rule.kinds:
+        yield names[0], Part(source, (prod(shape),), kinds=rule.kinds)
         return
-    for expert in range(shape[0]) if form.experts else (None,):
-        own = shape[1:] if form.experts else shape
-        own = own[::-1] if form.transposed else own
+    for expert in range(shape[0]) if rule.experts else (None,):
+        own = shape[1:] if rule.experts else shape
+        own = own[::-1] if rule.transposed else own
         count = len(names)
         for i, name in enumerate(names):
             name = name.replace("{}", str(expert))
             if count == 1:
-                yield name, Part(source, own, expert, form.transposed)
+                yield name, Part(source, own, expert, rule.transposed)
                 continue
             height = own[0] // count
-            some = (i, None, count) if form.neighbours else (i * height, (i + 1) * height, 1)
-            part = Part(source, (height, *own[1:]), expert, form.transposed, some)
+            some = (i, None, count) if rule.interleaved else (i * height, (i + 1) * height, 1)
+            part = Part(source, (height, *own[1:]), expert, rule.transposed, some)
             yield name, part

@@ -65,7 +65,7 @@ BY_LAYERS = {
 }
 
 
-def nearest(kind: str, built: Iterable[str]) -> str | None:
+def closest_architecture(kind: str, built: Iterable[str]) -> str | None:
     """The `model_type` that is built and comes nearest; None if nothing does."""
     there = set(built)
     if (known := BY_LAYERS.get(kind.removesuffix("_text"))) in there:

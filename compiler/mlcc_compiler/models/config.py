@@ -26,7 +26,7 @@ ACTIVATIONS = {
 
 
 _WIDEST_HEAD = 4096
-_TURNED_WHOLE = {
+_FULL_ROTARY = {
     "cohere2", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma", "gemma2", "gemma3",
     "gemma3_text", "gemma3n", "gemma3n_text", "gpt_oss", "granite", "granitemoe",
     "granitemoehybrid", "granitemoeshared", "lfm2", "lfm2_moe", "llama", "llama4_text",
@@ -44,7 +44,7 @@ to it. A null is not silence: it stays."""
 
 
 @dataclass(frozen=True)
-class Growth:
+class QueryScaling:
     """Queries times 1 + beta * log(1 + position // length) (Llama 4; Meta, 2025)."""
 
     beta: float
@@ -91,7 +91,7 @@ class DecoderConfig:
     causal: bool = True
     """Whether tokens see only what is before them. Of an encoder, a window reaches both ways."""
     final_softcap: float | None = None
-    growth: Growth | None = None
+    growth: QueryScaling | None = None
     """Of queries with their position; None = they are of one size everywhere."""
     activation_dtype: str = "float32"
     """Of what operators hand to one another; `ops` says which results are float32 nevertheless."""
@@ -196,7 +196,7 @@ def rope_from_hf(
     partial = optional(parameters, "partial_rotary_factor")
     partial = partial or optional(hf, "partial_rotary_factor") or 1.0
     head_dim = head_dim_of(hf)
-    if partial != 1.0 and str(hf.get("model_type")) in _TURNED_WHOLE:
+    if partial != 1.0 and str(hf.get("model_type")) in _FULL_ROTARY:
         raise UnsupportedError(
             f"config.json: 'partial_rotary_factor' {partial} is not supported for "
             f"{hf['model_type']!r}, of which transformers turns whole heads; leave it out, or name "
@@ -218,14 +218,14 @@ def rope_from_hf(
     )
 
 
-def growth_of(hf: HfConfig, context: int) -> Growth | None:
+def growth_of(hf: HfConfig, context: int) -> QueryScaling | None:
     """By `llama_4_scaling_beta` of the rope; None where no position of the context is that far."""
     given = rope_parameters(hf)
     if given.get("llama_4_scaling_beta") is None:
         return None
     length = require(given, "original_max_position_embeddings")
     beta = positive(given, "llama_4_scaling_beta")
-    return Growth(beta, length) if context > length else None
+    return QueryScaling(beta, length) if context > length else None
 
 
 def long_factors(hf: HfConfig, context: int) -> bool:

@@ -127,26 +127,26 @@ class Attention(nn.Module):
         q = nn.op.reshape(q, (rows, config.num_heads, config.head_dim))
         k = nn.op.reshape(k, (rows, config.num_kv_heads, config.head_dim))
         v = nn.op.reshape(v, (rows, config.num_kv_heads, config.head_dim))
-        q, k = self.place(q, k, table)
-        out = self.attended(q, k, v)
+        q, k = self.rotate(q, k, table)
+        out = self.attention(q, k, v)
         return nn.op.reshape(out, (rows, config.num_heads * config.head_dim))
 
-    def attended(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """What the heads see: q's shape."""
         return ops.attention(q, k, v, self.layer, self.config.attention(self.layer))
 
-    def place(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
+    def rotate(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
         """Queries and keys [n, heads, head_dim], normalised, then turned to their positions."""
         if self.config.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        return self.turn(q, table), self.turn(k, table)
+        return self.apply_rope(q, table), self.apply_rope(k, table)
 
-    def turn(self, x: Tensor, table: Tensor | None) -> Tensor:
+    def apply_rope(self, x: Tensor, table: Tensor | None) -> Tensor:
         """x [n, heads, head_dim] turned; as it is where a layer knows no positions."""
         return x if table is None else ops.rope(x, table, self.config.rope_pairs)
 
 
-class GrowingAttention(Attention):
+class ScaledQueryAttention(Attention):
     """The same, with queries that grow with their position."""
 
     def forward(self, x: Tensor, table: Tensor | None, growth: Tensor | None = None) -> Tensor:
@@ -201,16 +201,16 @@ class PreNormLayer(nn.Module):
     """
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
-        attention = Attention if config.growth is None else GrowingAttention
+        attention = Attention if config.growth is None else ScaledQueryAttention
         self.self_attn = attention(config, layer)
         self.mlp = GatedMLP(config)
         self.input_layernorm = hidden_norm(config)
         self.post_attention_layernorm = hidden_norm(config)
         self.residual_scale = config.residual_scale
 
-    def forward(self, x: Tensor, table: Tensor | None, *own: Tensor) -> Tensor:
+    def forward(self, x: Tensor, table: Tensor | None, *extra: Tensor) -> Tensor:
         """`own`: what else attention is given."""
-        x = x + self._scaled(self.self_attn(self.input_layernorm(x), table, *own))
+        x = x + self._scaled(self.self_attn(self.input_layernorm(x), table, *extra))
         return x + self._scaled(self.mlp(self.post_attention_layernorm(x)))
 
     def _scaled(self, x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.layers import GatedMLP, Linear, PlainMLP
 
-MOST = 1024
+MAX_EXPERTS = 1024
 """Experts of a layer: twice what the largest models have, and what a router's kernel has room for.
 A config.json with a wrong number must not make the compiler build a million of them."""
 
@@ -78,8 +78,8 @@ class Experts:
 def count_of(hf: HfConfig, key: str) -> int:
     """The number of experts. Raises CheckpointError."""
     count = require(hf, key)
-    if count > MOST:
-        raise refuse(key, f"at most {MOST}", count)
+    if count > MAX_EXPERTS:
+        raise refuse(key, f"at most {MAX_EXPERTS}", count)
     return count
 
 
@@ -175,7 +175,7 @@ class MixtureOfExperts(nn.Module):
         numbers, experts = self.numbers, list(self.experts)
         inner = [e.gate_proj for e in experts] if numbers.gated else []
         inner += [e.up_proj for e in experts]
-        both = _through(x, choice, inner, numbers.count)
+        both = _expert_products(x, choice, inner, numbers.count)
         if numbers.biased:
             both = ops.add_expert_bias(both, choice, self.gate_up_bias, numbers.count, 2)
         if not numbers.gated:
@@ -184,7 +184,7 @@ class MixtureOfExperts(nn.Module):
             products = ops.gated_fused(both, self.activation)
         else:
             products = ops.clamped_swiglu(both, *numbers.clamped)
-        outputs = _through(products, choice, [e.down_proj for e in experts], numbers.count)
+        outputs = _expert_products(products, choice, [e.down_proj for e in experts], numbers.count)
         if numbers.biased:
             outputs = ops.add_expert_bias(outputs, choice, self.down_bias, numbers.count, 1)
         return outputs
@@ -198,6 +198,6 @@ class MixtureOfExperts(nn.Module):
         return ops.combine(output, ops.route(logit, 1, "sigmoid", False, 1.0)[1])
 
 
-def _through(x: Tensor, choice: Tensor, linears: Sequence[Linear], experts: int) -> Tensor:
+def _expert_products(x: Tensor, choice: Tensor, linears: Sequence[Linear], experts: int) -> Tensor:
     """The product of each token with the chosen among equal linears."""
     return ops.expert_linear(x, choice, [m.weight for m in linears], experts, linears[0].scheme)

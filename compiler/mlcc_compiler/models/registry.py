@@ -60,7 +60,7 @@ from mlcc_compiler.models.architectures import (
     starcoder2,
 )
 from mlcc_compiler.models.causal_lm import CausalLM, Decoder
-from mlcc_compiler.models.closest_architecture import nearest
+from mlcc_compiler.models.closest_architecture import closest_architecture
 from mlcc_compiler.models.config import DecoderConfig, rope_parameters
 from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
 from mlcc_compiler.models.fields import HfConfig, require
@@ -192,7 +192,7 @@ def _module(hf: HfConfig) -> Any:
     kind = str(hf.get("model_type"))
     known = {**ARCHITECTURES, **ENCODERS}
     if kind not in known:
-        near = nearest(kind, known)
+        near = closest_architecture(kind, known)
         hint = "" if near is None else f"; the nearest that is: '{near}'"
         raise UnsupportedError(
             f"architecture {kind!r:.40} is not supported{hint}; these are: "

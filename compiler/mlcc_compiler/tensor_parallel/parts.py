@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.checkpoint.safetensors import Tensors, reads_rows
+from mlcc_compiler.checkpoint.safetensors import Tensors, supports_rows
 from mlcc_compiler.quantization.quantized import PARTS, Quantized
 from mlcc_compiler.quantization.schemes import Scheme
 
@@ -178,7 +178,7 @@ def rank_tensors(
     base: Tensors, parts: Mapping[str, Part], aliases: Mapping[str, str], rank: int, ranks: int
 ) -> RankTensors:
     """A checkpoint's tensors as a rank sees them."""
-    kind = RankRows if reads_rows(base) else RankTensors
+    kind = RankRows if supports_rows(base) else RankTensors
     return kind(base, parts, rank, ranks, aliases)
 
 

@@ -27,9 +27,9 @@ from mlcc_compiler.models.layers import (
     Embedding,
     FusedMLP,
     GatedMLP,
-    GrowingAttention,
     Linear,
     PlainMLP,
+    ScaledQueryAttention,
     named_modules,
 )
 from mlcc_compiler.models.moe import MixtureOfExperts
@@ -37,7 +37,7 @@ from mlcc_compiler.quantization import scheme
 from mlcc_compiler.tensor_parallel.collectives import all_gather, all_reduce
 from mlcc_compiler.tensor_parallel.parts import COLUMNS, ROWS, Part, check_columns
 
-ATTENTIONS = (Attention, GrowingAttention, phi3.FusedAttention)
+ATTENTIONS = (Attention, ScaledQueryAttention, phi3.FusedAttention)
 MLPS: dict[type[nn.Module], tuple[tuple[str, ...], str]] = {
     GatedMLP: (("gate_proj", "up_proj"), "down_proj"),
     PlainMLP: (("up_proj",), "down_proj"),

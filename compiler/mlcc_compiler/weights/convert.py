@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from mlcc.artifact.schema import TensorSpec
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.checkpoint.safetensors import ReadsRows, Tensors, reads_rows
+from mlcc_compiler.checkpoint.safetensors import RowReadable, Tensors, supports_rows
 from mlcc_compiler.ir.layout import PhysicalTensor, WeightLayout, WeightPlan
 from mlcc_compiler.quantization import Quantized, dequantize, quantize, scheme, stack
 from mlcc_compiler.quantization.floats import from_storage, to_storage
@@ -123,7 +123,7 @@ def pack_weight(
             return plan.layout.pack(weight)
         return codes(quantize(weight, scheme(plan.scheme), power))
 
-    if plan.layout.tile and len(plan.shape) == 2 and reads_rows(tensors):
+    if plan.layout.tile and len(plan.shape) == 2 and supports_rows(tensors):
         return _by_rows(plan, pack, _pieces(plan, tensors, names, progress))
     return pack(_whole(plan, tensors, sources))
 
@@ -144,7 +144,7 @@ def _by_rows(
 
 
 def _pieces(
-    plan: WeightPlan, tensors: ReadsRows, names: Sequence[str], progress: Callable[[int], None]
+    plan: WeightPlan, tensors: RowReadable, names: Sequence[str], progress: Callable[[int], None]
 ) -> Iterator[Floats]:
     """The rows of a matrix, some whole tiles at a time."""
     k, tile, done = plan.shape[1], lcm(plan.layout.tile, TILES), 0
@@ -156,7 +156,7 @@ def _pieces(
 
 
 def prefetched_rows(
-    tensors: ReadsRows, names: Sequence[str], step: int, scheme_name: str
+    tensors: RowReadable, names: Sequence[str], step: int, scheme_name: str
 ) -> Iterator[Floats]:
     """The rows of tensors, one below the other, `step` at a time, checked; the next ones are read
     in a thread meanwhile."""

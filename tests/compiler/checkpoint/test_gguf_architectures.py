@@ -18,7 +18,7 @@ import transformers
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.gguf.families.table import FAMILIES
-from mlcc_compiler.checkpoint.gguf.names import places
+from mlcc_compiler.checkpoint.gguf.names import locations
 from mlcc_compiler.checkpoint.gguf.orders import rotary
 from mlcc_compiler.checkpoint.open import open_checkpoint
 from mlcc_compiler.models.registry import build_model
@@ -223,26 +223,26 @@ def test_older_files_of_mixtures() -> None:
     """Mixtral's experts were tensors of their own, latents' matrix was whole."""
     shapes = {"blk.0.ffn_up.1.weight": (8, 4), "blk.0.attn_q.weight": (8, 8)}
     config = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}
-    found = places("llama", shapes, config)
+    found = locations("llama", shapes, config)
     assert "model.layers.0.mlp.experts.1.up_proj.weight" in found
-    whole = places("deepseek2", {"blk.0.attn_kv_b.weight": (8, 4)}, config)
+    whole = locations("deepseek2", {"blk.0.attn_kv_b.weight": (8, 4)}, config)
     assert whole["model.layers.0.self_attn.kv_b_proj.weight"].shape == (8, 4)
-    half = places("deepseek2", {"blk.0.attn_k_b.weight": (2, 4, 4)}, config)
+    half = locations("deepseek2", {"blk.0.attn_k_b.weight": (2, 4, 4)}, config)
     assert list(half) == ["blk.0.attn_k_b.weight"]  # which the model does not have
 
 
 def test_layers_for_drafts_are_left_out() -> None:
     config = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}
     shapes = {"blk.0.attn_norm.weight": (8,), "blk.1.nextn.eh_proj.weight": (8, 8)}
-    assert len(places("glm4moe", shapes, config)) == 2
-    assert len(places("glm4moe", shapes, config | {"num_nextn_predict_layers": 1})) == 1
+    assert len(locations("glm4moe", shapes, config)) == 2
+    assert len(locations("glm4moe", shapes, config | {"num_nextn_predict_layers": 1})) == 1
 
 
 def test_rows_that_are_no_heads_are_refused_by_name(tmp_path: Path) -> None:
     make_checkpoint("llama", tmp_path)
     file = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf"))
     name = "model.layers.0.self_attn.q_proj.weight"
-    place = replace(file.tensors.places[name], rows=rotary(5))
-    tensors = replace(file.tensors, places={name: place})
+    place = replace(file.tensors.locations[name], rows=rotary(5))
+    tensors = replace(file.tensors, locations={name: place})
     with pytest.raises(CheckpointError, match=r"'blk\.0\.attn_q\.weight' has 64 rows"):
         tensors.read(name)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from mlcc.cli import cli
 from mlcc.device.device import DeviceHandle
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.checkpoint.gguf.files import chosen, quantization_of
+from mlcc_compiler.checkpoint.gguf.files import quantization_of, select_model
 from mlcc_compiler.checkpoint.open import open_checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
@@ -100,9 +100,9 @@ def test_a_folder_of_several_lists_them(tiny: Path, tmp_path: Path) -> None:
         write_gguf(tiny, tmp_path / f"{name}.gguf", metadata=metadata_of(tiny))
     with pytest.raises(CheckpointError, match=r"tiny-Q4_0\.gguf, tiny-Q8_0\.gguf"):
         open_checkpoint(tmp_path)
-    assert chosen(tmp_path, "q8_0").name == "tiny-Q8_0.gguf"
+    assert select_model(tmp_path, "q8_0").name == "tiny-Q8_0.gguf"
     with pytest.raises(CheckpointError, match="has no Q2_K"):
-        chosen(tmp_path, "Q2_K")
+        select_model(tmp_path, "Q2_K")
     (tmp_path / "tiny-Q8_0.gguf").unlink()
     assert open_checkpoint(tmp_path).folder.name == "tiny-Q4_0.gguf"
 

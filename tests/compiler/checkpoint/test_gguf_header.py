@@ -17,7 +17,7 @@ import pytest
 from mlcc.errors import CheckpointError, MlccError
 from mlcc_compiler.checkpoint.gguf.config import generation_config_of
 from mlcc_compiler.checkpoint.gguf.header import read_header
-from mlcc_compiler.checkpoint.gguf.names import places
+from mlcc_compiler.checkpoint.gguf.names import locations
 from mlcc_compiler.checkpoint.open import open_checkpoint
 from tests.compiler.checkpoint.gguf_of import write_gguf
 from tests.compiler.checkpoint.gguf_tokenizers import metadata_of
@@ -59,9 +59,9 @@ def test_any_byte_may_be_wrong(whole: Path, tmp_path: Path) -> None:
     data = whole.read_bytes()
     end = min(tensor.start for tensor in read_header(whole).tensors)
     random = np.random.default_rng(5)
-    places = [*range(HEAD.size), *random.integers(HEAD.size, end, 120).tolist()]
+    locations = [*range(HEAD.size), *random.integers(HEAD.size, end, 120).tolist()]
     path, outcomes = tmp_path / "broken.gguf", set()
-    for place in places:
+    for place in locations:
         for value in (0, 0xFF, data[place] ^ 0x10):
             path.write_bytes(data[:place] + bytes([value]) + data[place + 1 :])
             try:
@@ -130,9 +130,9 @@ def test_sampling_of_no_number_is_left_out() -> None:
 def test_two_tensors_for_one_of_the_model() -> None:
     shapes = {"token_embd.weight": (4, 4), "model.embed_tokens.weight": (4, 4)}
     with pytest.raises(CheckpointError, match=r"token_embd.*and 'model.embed_tokens"):
-        places("llama", shapes, {})
+        locations("llama", shapes, {})
     with pytest.raises(CheckpointError, match="250000000 experts"):
-        places("qwen3moe", {"blk.0.ffn_up_exps.weight": (250_000_000, 4, 4)}, {})
+        locations("qwen3moe", {"blk.0.ffn_up_exps.weight": (250_000_000, 4, 4)}, {})
 
 
 MANY = 2**63 - 1

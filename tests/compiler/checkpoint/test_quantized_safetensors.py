@@ -39,8 +39,8 @@ def scales(count: int = K // G) -> np.ndarray:
 
 def packed(rows: np.ndarray, bits: int) -> np.ndarray:
     """Each row as a stream of codes, low bits first, in words of 32."""
-    places = (rows[:, :, None] >> np.arange(bits)) & 1
-    stream = places.reshape(len(rows), -1).astype(np.uint8)
+    locations = (rows[:, :, None] >> np.arange(bits)) & 1
+    stream = locations.reshape(len(rows), -1).astype(np.uint8)
     return np.packbits(stream, axis=1, bitorder="little").view("<i4").copy()
 
 

@@ -42,7 +42,7 @@ def test_agrees_with_the_twin(vocab: int, gpu: Gpu) -> None:
 def test_top_logprobs_agree_with_the_twin(vocab: int, gpu: Gpu) -> None:
     logits, rows = hard_rows(vocab), len(TOP_COUNTS)
     outputs = [((rows, MOST_TOP_LOGPROBS), dtype) for dtype in ("int32", "float32")]
-    outputs.append(((rows, *Slices.of(gpu, vocab).told), "uint32"))
+    outputs.append(((rows, *Slices.of(gpu, vocab).stats_shape), "uint32"))
     inputs = [logits, top_step(LAYOUTS[0]), *sampled(logits)]
     ids, logprobs, _ = run(top_logprobs.top_logprobs, (vocab, LAYOUTS[0]), inputs, outputs, gpu)
     want_ids, want = twin(logits, np.array(TOP_COUNTS), MOST_TOP_LOGPROBS)

@@ -54,7 +54,7 @@ def draw(logits: Array, rows: Sequence[Row], gpu: Gpu = F16) -> tuple[Array, Arr
 def launched(layout: StepLayout, logits: Array, step: Array, gpu: Gpu = F16) -> tuple[Array, Array]:
     """The kernel's (tokens, logprobs) of logits and a step's words."""
     count, vocab = logits.shape
-    told = (count, *Slices.of(gpu, vocab).told)
+    told = (count, *Slices.of(gpu, vocab).stats_shape)
     outputs = [((count,), "int32"), ((count,), "float32"), (told, "uint32")]
     tokens, logprobs, _ = run(sample.sample, (vocab, layout), [logits, step], outputs, gpu)
     return tokens, logprobs

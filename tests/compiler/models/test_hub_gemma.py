@@ -61,7 +61,9 @@ GEMMA_3N_E2B: dict[str, Any] = {
 def test_gemma_4_e2b() -> None:
     config = gemma4.read_config(with_defaults(GEMMA_4_E2B), 4096)
     assert config.head_dims[:5] == (256,) * 4 + (512,) and set(config.kv_heads) == {1}
-    assert config.keepers[:15] == tuple(range(15)) and config.keepers[15:20] == (13,) * 4 + (14,)
+    assert config.kv_layers[:15] == tuple(range(15)) and config.kv_layers[15:20] == (13,) * 4 + (
+        14,
+    )
     assert config.inner[14:16] == (6144, 12288) and config.windows[3:5] == (512, None)
     sliding, wide = config.ropes
     assert sliding.rotary_dim == 256 and wide.rotary_dim == 512
@@ -72,13 +74,13 @@ def test_gemma_4_e2b() -> None:
 def test_gemma_4_26b_a4b() -> None:
     config = gemma4.read_config(with_defaults(GEMMA_4_26B_A4B), 4096)
     assert config.kv_heads[:6] == (8,) * 5 + (2,) and config.key_is_value[4:6] == (False, True)
-    assert config.inputs is None and config.keepers == tuple(range(30))
+    assert config.inputs is None and config.kv_layers == tuple(range(30))
     assert config.experts is not None and config.experts.count == 128 and config.experts.chosen == 8
 
 
 def test_gemma_3n_e2b() -> None:
     config = gemma3n.read_config(with_defaults(GEMMA_3N_E2B), 4096)
-    assert config.keepers[20:25] == (18,) * 4 + (19,) and config.states == 4
+    assert config.kv_layers[20:25] == (18,) * 4 + (19,) and config.states == 4
     assert config.cuts[9:11] == (pytest.approx(1.6448536, abs=1e-6), None)
     assert config.ropes[0].inv_freq[1] < config.ropes[1].inv_freq[1]  # of the larger base
 

@@ -52,7 +52,7 @@ def test_sliding_layers_of_gemma_3_keep_a_window() -> None:
     assert found.groups == (CacheGroup("paged", PAGE), CacheGroup("window", PAGE, 512))
     assert found.plans[0].layers == (5, 11, 17)
     assert found.plans[1].layers == tuple(i for i in range(18) if i % 6 != 5)
-    assert found.place(0) == (1, 3) and found.place(17) == (0, 2)
+    assert found.locate(0) == (1, 3) and found.locate(17) == (0, 2)
 
 
 def test_what_a_window_saves_at_32k() -> None:
@@ -137,8 +137,8 @@ def test_states_are_a_group_of_their_own() -> None:
     found = caches_of(trace(build_model(qwen, 4096).model).module, PAGE, "float16")
     assert found.groups == (CacheGroup("paged", PAGE), CacheGroup("state"))
     assert [plan.layers for plan in found.plans] == [(3,), (0, 1, 2)]
-    assert found.place(1) == found.place(1, "conv") == (1, 3)
-    assert found.place(1, "delta") == (1, 4)
+    assert found.locate(1) == found.locate(1, "conv") == (1, 3)
+    assert found.locate(1, "delta") == (1, 4)
     (pages, states) = found.infos([7, 2])
     assert [t.name for t in states.tensors[:3]] == ["conv.0", "delta.0", "conv.1"]
     assert states.tensors[0].shape == ("num_pages", 3, 2 * 128 + 2 * 128)

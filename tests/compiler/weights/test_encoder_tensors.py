@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.safetensors import reads_rows
+from mlcc_compiler.checkpoint.safetensors import supports_rows
 from mlcc_compiler.checkpoint.tokenizer_files import token_ids
 from mlcc_compiler.weights.encoder import LABELS, with_answers, with_dense
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
@@ -32,7 +32,7 @@ def answers_of(checkpoint: Checkpoint) -> list[str]:
 
 def check_rows(tensors: Any, name: str) -> None:
     """What the converter reads by rows is what it reads whole."""
-    assert reads_rows(tensors)
+    assert supports_rows(tensors)
     whole = tensors.read(name)
     for rows in (slice(0, 1), slice(1, 3), slice(0, len(whole))):
         np.testing.assert_array_equal(tensors.read_rows(name, rows), whole[rows])
@@ -60,7 +60,7 @@ def test_rows_are_read_only_where_the_base_can(tiny: Checkpoint) -> None:
     joined = with_answers(tiny, answers_of(tiny))
     base = SimpleNamespace(shapes=joined.tensors.shapes)
     object.__setattr__(joined.tensors, "base", base)
-    assert not reads_rows(joined.tensors)
+    assert not supports_rows(joined.tensors)
 
 
 def test_answers_that_the_head_has_no_row_for(tiny: Checkpoint, tmp_path: Path) -> None:

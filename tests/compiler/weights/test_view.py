@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.checkpoint.name_maps import FORMS
+from mlcc_compiler.checkpoint.name_maps import NAME_MAPS
 from mlcc_compiler.checkpoint.safetensors import TensorFolder
-from mlcc_compiler.checkpoint.view import Form, viewed
+from mlcc_compiler.checkpoint.view import NameRule, view_tensors
 
 Array = Any
 random = np.random.default_rng(0)
@@ -24,7 +24,7 @@ def floats(*shape: int) -> Array:
 
 def open_as(kind: str, folder: Path, tensors: dict[str, Array]) -> Any:
     save_file(tensors, folder / "model.safetensors")
-    return viewed(TensorFolder.open(folder), FORMS[kind])
+    return view_tensors(TensorFolder.open(folder), NAME_MAPS[kind])
 
 
 def test_halves_of_stacked_experts(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
-    found = viewed(_folder(tmp_path), (Form("a", ("b",)),))
+    found = view_tensors(_folder(tmp_path), (NameRule("a", ("b",)),))
     assert "b" in found and "a" not in found
     with pytest.raises(CheckpointError, match="has no tensor 'c'"):
         found.read("c")

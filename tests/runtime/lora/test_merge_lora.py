@@ -10,7 +10,7 @@ import pytest
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.open import open_checkpoint
-from mlcc_compiler.checkpoint.safetensors import reads_rows
+from mlcc_compiler.checkpoint.safetensors import supports_rows
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_compiler.weights.merge_lora import with_lora
@@ -37,7 +37,7 @@ def test_the_weights_are_the_sums(tmp_path: Path) -> None:
 def test_rows_are_those_of_the_sums(tmp_path: Path) -> None:
     """A converter that reads by rows must not see the base's."""
     found = with_lora(Checkpoint.open(DEMO), save(tmp_path / "a", modules=("q_proj",))).tensors
-    assert reads_rows(found)
+    assert supports_rows(found)
     for part in ("q_proj", "k_proj"):
         name = f"model.layers.1.self_attn.{part}.weight"
         whole = found.read(name)
@@ -56,7 +56,7 @@ def test_a_quantized_base_keeps_its_schemes(tmp_path: Path) -> None:
     name = "model.layers.0.self_attn.q_proj.weight"
     assert after.schemes[name] == "int4_g32" and name not in found.tensors.schemes
     assert not np.array_equal(found.tensors.read(name), base.tensors.read(name))
-    assert not reads_rows(found.tensors)  # as the base is none
+    assert not supports_rows(found.tensors)  # as the base is none
 
 
 def test_what_does_not_fit(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Checkpoints of Hugging Face that were quantized before: a reader a format, behind one port."""
+"""Readers of quantized Hugging Face checkpoints, one per format, behind one interface."""

@@ -1,7 +1,7 @@
 """AWQ (Lin et al., 2023) as AutoAWQ writes it, version "gemm": four bits with zero points.
 
-`qweight` i32 [K, N / 8], `qzeros` i32 [K / g, N / 8], `scales` f16 [K / g, N]. Eight columns are
-in a word, in an order that suits a kernel of tensor cores.
+`qweight` i32 [K, N / 8], `qzeros` i32 [K / g, N / 8], `scales` f16 [K / g, N]. A word has eight
+columns, in an order that suits a tensor-core kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mlcc_compiler.checkpoint.formats.packed import (
     Array,
     Floats,
-    Packed,
+    PackedMatrix,
     Parts,
     check_group,
     unpack,
@@ -24,10 +24,10 @@ from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import ZEROS, affine
 
 _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-"""Which of eight columns each nibble of a word is."""
+"""Column of each nibble of a word."""
 
 
-def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
+def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, PackedMatrix]]:
     """The matrices of a folder, by the model's names."""
     if config.get("bits", config.get("w_bit", 4)) != 4:
         raise parts.unsupported(f"a width of {str(config.get('bits'))[:20]} bits")
@@ -39,7 +39,7 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
         yield f"{stem}.weight", _matrix(parts, stem, entry.name, group)
 
 
-def _matrix(parts: Parts, stem: str, name: str, group: Any) -> Packed:
+def _matrix(parts: Parts, stem: str, name: str, group: Any) -> PackedMatrix:
     k, words = parts.shape(name, ("int32",))
     zeros, scales = f"{stem}.qzeros", f"{stem}.scales"
     groups, n = parts.shape(scales, ("float16", "bfloat16", "float32"))
@@ -47,7 +47,7 @@ def _matrix(parts: Parts, stem: str, name: str, group: Any) -> Packed:
         raise parts.refuse(name, "does not fit its scales and zero points")
     check_group(parts, name, k // groups, group, k)
     how = affine(4, k // groups, ZEROS)
-    whole = how.fits(k) and parts.halves(scales)
+    whole = how.fits(k) and parts.is_exact_f16(scales)
 
     def load() -> Quantized:
         return Quantized(
@@ -64,7 +64,7 @@ def _matrix(parts: Parts, stem: str, name: str, group: Any) -> Packed:
 
     why = "" if whole else f"AWQ with {parts.dtype(scales)} scales in groups of {how.group}"
     used = (name, zeros, scales)
-    return Packed((n, k), used, load if whole else floats, how.name if whole else "", why=why)
+    return PackedMatrix((n, k), used, load if whole else floats, how.name if whole else "", why=why)
 
 
 def _columns(words: Array) -> npt.NDArray[np.uint8]:

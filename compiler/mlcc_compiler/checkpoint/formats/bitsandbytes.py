@@ -1,7 +1,7 @@
 """bitsandbytes: nf4 and fp4 with blocks of 64 (QLoRA, Dettmers et al., 2023), and int8 rows.
 
-`weight` is u8 [N K / 2, 1], the first weight in the high half; `weight.absmax` a scale a block, in
-eight bits with scales of its own where it is nested; a JSON text in a tensor says the shape.
+`weight` is u8 [N K / 2, 1], the first weight in the high half; `weight.absmax` a scale a block,
+itself quantized to eight bits with "double quantization"; a JSON text in a tensor has the shape.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mlcc_compiler.checkpoint.formats import scaled
-from mlcc_compiler.checkpoint.formats.packed import Floats, Packed, Parts
+from mlcc_compiler.checkpoint.formats.packed import Floats, PackedMatrix, Parts
 from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import NF4, SCHEMES
 
@@ -22,7 +22,7 @@ _STATE = ".quant_state.bitsandbytes__"
 _MAX_STATE = 1 << 16
 
 
-def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
+def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, PackedMatrix]]:
     """The matrices of a folder, by the model's names."""
     for kind in ("nf4", "fp4"):
         for name, entry in parts.named(_STATE + kind):
@@ -31,7 +31,7 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
         yield f"{stem}.weight", scaled.matrix(parts, f"{stem}.weight", f"{stem}.SCB", divisor=127.0)
 
 
-def _four_bits(parts: Parts, name: str, state_name: str, kind: str) -> Packed:
+def _four_bits(parts: Parts, name: str, state_name: str, kind: str) -> PackedMatrix:
     state = _state(parts, state_name)
     shape, size = state.get("shape"), state.get("blocksize")
     if not (_is_shape(shape) and type(size) is int and size > 0):
@@ -73,7 +73,7 @@ def _four_bits(parts: Parts, name: str, state_name: str, kind: str) -> Packed:
     extra = ("nested_quant_map", "nested_absmax") if nested else ()
     used = (name, state_name, table, absmax, *(f"{name}.{part}" for part in extra))
     why = "" if whole else f"{kind} of bitsandbytes in blocks of {size}"
-    return Packed((n, k), used, load if whole else floats, "nf4" if whole else "", why=why)
+    return PackedMatrix((n, k), used, load if whole else floats, "nf4" if whole else "", why=why)
 
 
 def _state(parts: Parts, name: str) -> dict[str, Any]:

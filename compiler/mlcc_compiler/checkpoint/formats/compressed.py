@@ -1,7 +1,7 @@
 """compressed-tensors, the format of vLLM's llm-compressor: packed integers (w4a16, w8a16), int8
 (w8a8) and fp8 with scales by row, group, tensor or block, and packed MXFP4.
 
-How activations are quantized is for others' kernels, and not done here.
+Activation quantization settings are ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc_compiler.checkpoint.formats import scaled
-from mlcc_compiler.checkpoint.formats.packed import Floats, Packed, Parts, bits_of, unpack
+from mlcc_compiler.checkpoint.formats.packed import Floats, PackedMatrix, Parts, bits_of, unpack
 from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import MIDDLE, SCHEMES, ZEROS, affine
 
@@ -22,7 +22,7 @@ _FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantiz
             "mixed-precision", "mxfp4-pack-quantized")  # fmt: skip
 
 
-def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
+def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, PackedMatrix]]:
     """The matrices of a folder, by the model's names."""
     how = str(config.get("format", "dense"))
     if how not in _FORMATS:
@@ -37,13 +37,13 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
             yield f"{stem}.weight", _whole(parts, stem)
 
 
-def _whole(parts: Parts, stem: str) -> Packed:
+def _whole(parts: Parts, stem: str) -> PackedMatrix:
     if parts.has(f"{stem}.weight_zero_point"):
         raise parts.unsupported("a zero point of int8 or fp8")
     return scaled.matrix(parts, f"{stem}.weight", f"{stem}.weight_scale")
 
 
-def _integers(parts: Parts, stem: str, name: str) -> Packed:
+def _integers(parts: Parts, stem: str, name: str) -> PackedMatrix:
     n, words = parts.shape(name, ("int32",))
     scales, zeros, order = (f"{stem}.weight_{p}" for p in ("scale", "zero_point", "g_idx"))
     said = f"{stem}.weight_shape"
@@ -83,12 +83,12 @@ def _integers(parts: Parts, stem: str, name: str) -> Packed:
         return np.ascontiguousarray(unpack(parts.load(zeros).T, bits, n).T)
 
     used = tuple(p for p in (name, scales, zeros, order, said) if parts.has(p))
-    whole = how.fits(k) and parts.halves(scales)
+    whole = how.fits(k) and parts.is_exact_f16(scales)
     why = "" if whole else f"{how.name} with {parts.dtype(scales)} scales"
-    return Packed((n, k), used, load if whole else floats, how.name if whole else "", why=why)
+    return PackedMatrix((n, k), used, load if whole else floats, how.name if whole else "", why=why)
 
 
-def _mxfp4(parts: Parts, stem: str, name: str) -> Packed:
+def _mxfp4(parts: Parts, stem: str, name: str) -> PackedMatrix:
     n, half = parts.shape(name, ("uint8",))
     scales = f"{stem}.weight_scale"
     if parts.shape(scales, ("uint8",)) != (n, half // 16) or half % 16:
@@ -98,4 +98,4 @@ def _mxfp4(parts: Parts, stem: str, name: str) -> Packed:
         codes = unpack(parts.load(name), 4, 2 * half)
         return Quantized(SCHEMES["mxfp4"], codes, parts.load(scales))
 
-    return Packed((n, 2 * half), (name, scales), load, "mxfp4")
+    return PackedMatrix((n, 2 * half), (name, scales), load, "mxfp4")

@@ -1,5 +1,6 @@
-"""fp8 as DeepSeek-V3 and Qwen publish it: e4m3 weights with a scale a block of 128 x 128, or one
-a row or tensor (`fbgemm_fp8`)."""
+"""fp8 as DeepSeek-V3 and Qwen publish it: e4m3 weights with a scale per block of 128 x 128, or per
+row or tensor (`fbgemm_fp8`).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mlcc_compiler.checkpoint.formats import scaled
-from mlcc_compiler.checkpoint.formats.packed import Packed, Parts
+from mlcc_compiler.checkpoint.formats.packed import PackedMatrix, Parts
 
 
-def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
+def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, PackedMatrix]]:
     """The matrices of a folder, by the model's names."""
     block = _block(parts, config)
     for suffix in ("_scale_inv", "_scale"):

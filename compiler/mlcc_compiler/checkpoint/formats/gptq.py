@@ -1,8 +1,8 @@
-"""GPTQ (Frantar et al., 2022) as AutoGPTQ and GPTQModel write it.
+"""GPTQ checkpoints (Frantar et al., 2022) as AutoGPTQ and GPTQModel write them.
 
 `qweight` i32 [K bits / 32, N], `qzeros` i32 [G, N bits / 32], `scales` [G, N], and `g_idx` i32 [K],
-the group of each input. With `desc_act` groups are not neighbours: no scheme holds that, such
-matrices are quantized anew. Stored zero points are one less, but in the format "gptq_v2".
+the group of each input. With `desc_act` groups are not contiguous: no scheme supports that, and
+such matrices are requantized. Stored zero points are one less, except in the format "gptq_v2".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from mlcc_compiler.checkpoint.formats.packed import (
     Floats,
-    Packed,
+    PackedMatrix,
     Parts,
     bits_of,
     check_group,
@@ -25,7 +25,7 @@ from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import ZEROS, affine
 
 
-def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
+def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, PackedMatrix]]:
     """The matrices of a folder, by the model's names."""
     bits = config.get("bits")
     if type(bits) is not int or not 2 <= bits <= 8:
@@ -39,7 +39,7 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
         yield f"{stem}.weight", matrix
 
 
-def _matrix(parts: Parts, stem: str, name: str, bits: int, less: int) -> Packed:
+def _matrix(parts: Parts, stem: str, name: str, bits: int, less: int) -> PackedMatrix:
     words, n = parts.shape(name, ("int32",))
     zeros, scales, order = f"{stem}.qzeros", f"{stem}.scales", f"{stem}.g_idx"
     groups, columns = parts.shape(scales, ("float16", "bfloat16", "float32"))
@@ -69,15 +69,17 @@ def _matrix(parts: Parts, stem: str, name: str, bits: int, less: int) -> Packed:
         return codes
 
     def _zeros() -> npt.NDArray[np.uint8]:
-        """One less than 0 is stored as the largest."""
+        """A stored zero minus one wraps around to the largest value."""
         return (unpack(parts.load(zeros), bits, n) + np.uint8(less)) & np.uint8((1 << bits) - 1)
 
     used = (name, zeros, scales) + ((order,) if parts.has(order) else ())
     if index is not None and (index != np.arange(k) // group).any():
-        return Packed((n, k), used, floats, why="GPTQ whose groups are not neighbours (desc_act)")
-    whole = how.fits(k) and parts.halves(scales)
+        return PackedMatrix(
+            (n, k), used, floats, why="GPTQ whose groups are not neighbours (desc_act)"
+        )
+    whole = how.fits(k) and parts.is_exact_f16(scales)
     why = "" if whole else f"GPTQ with {parts.dtype(scales)} scales in groups of {group}"
-    return Packed((n, k), used, load if whole else floats, how.name if whole else "", why=why)
+    return PackedMatrix((n, k), used, load if whole else floats, how.name if whole else "", why=why)
 
 
 def _groups(parts: Parts, name: str, k: int, groups: int) -> npt.NDArray[np.int64]:

@@ -1,5 +1,6 @@
-"""MLX's affine quantization: `weight` u32 [N, K bits / 32], `scales` and `biases` [N, K / g];
-a weight is code * scale + bias. config.json has `quantization` and no method."""
+"""MLX's affine quantization: `weight` u32 [N, K bits / 32], `scales` and `biases` [N, K / g]; a
+weight is code * scale + bias. config.json has `quantization` without a method.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from mlcc_compiler.checkpoint.formats.packed import Floats, Packed, Parts, bits_of, unpack
+from mlcc_compiler.checkpoint.formats.packed import Floats, PackedMatrix, Parts, bits_of, unpack
 from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import MINIMA, affine
 
 _FLOATS = ("float16", "bfloat16", "float32")
 
 
-def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
+def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, PackedMatrix]]:
     """The matrices of a folder, by the model's names."""
     mode = str(config.get("mode", "affine"))
     if mode != "affine":
@@ -26,7 +27,7 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
         yield f"{stem}.weight", _matrix(parts, stem, entry.name, given.get("group_size", 64))
 
 
-def _matrix(parts: Parts, stem: str, scales: str, group: Any) -> Packed:
+def _matrix(parts: Parts, stem: str, scales: str, group: Any) -> PackedMatrix:
     name, biases = f"{stem}.weight", f"{stem}.biases"
     n, words = parts.shape(name, ("uint32",))
     rows, groups = parts.shape(scales, _FLOATS)
@@ -51,9 +52,9 @@ def _matrix(parts: Parts, stem: str, scales: str, group: Any) -> Packed:
         codes *= parts.load(scales).astype(np.float32)[:, :, None]
         return (codes + parts.load(biases).astype(np.float32)[:, :, None]).reshape(n, k)
 
-    whole = how.fits(k) and parts.halves(scales) and parts.halves(biases)
+    whole = how.fits(k) and parts.is_exact_f16(scales) and parts.is_exact_f16(biases)
     why = "" if whole else f"{how.name} with {parts.dtype(scales)} scales"
-    return Packed(
+    return PackedMatrix(
         (n, k),
         (name, scales, biases),
         load if whole else floats,

@@ -1,5 +1,5 @@
-"""MXFP4 as gpt-oss is published: `NAME_blocks` u8 [E, N, K / 32, 16] with `NAME_scales`
-u8 [E, N, K / 32], the experts of a layer in one tensor. Each is a matrix, `NAME.0`, `NAME.1`, ...
+"""MXFP4 as gpt-oss is published: `NAME_blocks` u8 [E, N, K / 32, 16] with `NAME_scales` u8 [E, N, K
+/ 32], all experts of a layer in one tensor; read as matrices `NAME.0`, `NAME.1`, ...
 """
 
 from __future__ import annotations
@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mlcc_compiler.checkpoint.formats.packed import Packed, Parts, unpack
+from mlcc_compiler.checkpoint.formats.packed import PackedMatrix, Parts, unpack
 from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import SCHEMES
 
 
-def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
-    """The matrices of a folder; `checkpoint/name_maps.py` knows what those of gpt-oss are."""
+def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, PackedMatrix]]:
+    """The matrices of a folder; `checkpoint/name_maps.py` has gpt-oss's names."""
     for stem, entry in parts.named("_blocks"):
         experts, n, groups, width = parts.shape(entry.name, ("uint8",), 4)
         scales = f"{stem}_scales"
@@ -23,9 +23,11 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
             yield f"{stem}.{expert}", _matrix(parts, entry.name, scales, expert, (n, groups * 32))
 
 
-def _matrix(parts: Parts, name: str, scales: str, expert: int, shape: tuple[int, int]) -> Packed:
+def _matrix(
+    parts: Parts, name: str, scales: str, expert: int, shape: tuple[int, int]
+) -> PackedMatrix:
     def load() -> Quantized:
         codes = unpack(parts.load(name, expert).reshape(shape[0], -1), 4, shape[1])
         return Quantized(SCHEMES["mxfp4"], codes, parts.load(scales, expert))
 
-    return Packed(shape, (name, scales), load, "mxfp4")
+    return PackedMatrix(shape, (name, scales), load, "mxfp4")

@@ -1,8 +1,8 @@
-"""An encoder's weights from an ONNX export of it, `model.onnx` or `onnx/model.onnx`.
+"""An encoder's weights from an ONNX export, `model.onnx` or `onnx/model.onnx`.
 
-Floats alone; graphs that are not of such a model are refused, naming a node. The graph is never
-run: `onnx_graph.py` says which tensor is which weight, `onnx_data.py` reads it. The file is in
-memory while the object lives, but for its external data.
+Floats only; graphs of other models are refused, naming a node. The graph is never
+run: `onnx_graph.py` maps its tensors to weights, `onnx_data.py` reads them. The file is in memory
+while the object lives, except its external data.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from mlcc_compiler.checkpoint.safetensors import READABLE
 from mlcc_compiler.quantization.quantized import Quantized
 
 FILES = ("model.onnx", "onnx/model.onnx")
-"""Where optimum and sentence-transformers write the export in float32."""
+"""Where optimum and sentence-transformers write the float32 export."""
 _MOST_BYTES = (1 << 31) - 1
-"""Of a message of protobuf."""
+"""Size limit of a protobuf message."""
 
 
 @dataclass(frozen=True)
 class OnnxTensors:
-    """A `weights.reader.Tensors` of an export's weights, by the names of the model."""
+    """A `safetensors.Tensors` of an export's weights, by the model's names."""
 
     path: Path
     weights: Mapping[str, Weight]
 
     @classmethod
     def open(cls, folder: Path) -> OnnxTensors:
-        """Read the graph. Raises CheckpointError, UnsupportedError for a graph that is none of an
-        encoder, MlccError without the package `onnx`."""
+        """Read the graph. Raises CheckpointError, UnsupportedError for a graph that is not an
+        encoder's, MlccError without the package `onnx`."""
         path = file_of(folder)
         if path is None:
             raise CheckpointError(f"{folder}: has neither {' nor '.join(FILES)}")
@@ -65,24 +65,24 @@ class OnnxTensors:
 
     @property
     def schemes(self) -> dict[str, str]:
-        """Tensors of floats only."""
+        """Empty: floats only."""
         return {}
 
     @property
     def nearest(self) -> dict[str, str]:
-        """Tensors of 16 and 32 bits stay as they are, where a recipe keeps."""
+        """Tensors of 16 and 32 bits keep their format under a keeping recipe."""
         dtypes = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
         found = {name: dtypes.get(weight.tensor.dtype) for name, weight in self.weights.items()}
         return {name: scheme for name, scheme in found.items() if scheme}
 
     @property
     def is_quantized(self) -> bool:
-        """Tensors of floats only."""
+        """False: floats only."""
         return False
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Floats can be kept."""
+        """Empty: floats can be kept."""
         return ()
 
     def __contains__(self, name: str) -> bool:
@@ -104,15 +104,15 @@ class OnnxTensors:
         self.check_dtypes([name])
         weight = self.weights[name]
         found = weight.tensor.read()
-        return np.ascontiguousarray(found.T) if weight.turned else found
+        return np.ascontiguousarray(found.T) if weight.transposed else found
 
     def quantized(self, name: str) -> Quantized:
-        """Raises CheckpointError: none is."""
+        """Raises CheckpointError: no tensor is quantized."""
         raise CheckpointError(f"{self.path}: tensor {name!r} is not quantized; read its floats")
 
 
 def file_of(folder: Path) -> Path | None:
-    """The export in a folder. Raises CheckpointError for one that is no file of it."""
+    """The export in a folder. Raises CheckpointError if it is not a regular file."""
     return next((path for name in FILES if (path := find(folder, name)) is not None), None)
 
 

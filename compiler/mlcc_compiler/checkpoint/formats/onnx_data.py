@@ -1,7 +1,7 @@
-"""The numbers of an ONNX tensor: within the model's file, or in another file of its folder.
+"""The data of an ONNX tensor: within the model's file, or in another file of its folder.
 
-Checks at opening that what a tensor says of itself is there, whole; reads it when asked. Knows no
-graph. As onnx.proto3 and ONNX's "External Data" have it.
+Opening checks that all declared bytes exist; data is read on demand. Knows no graph. Formats:
+onnx.proto3 and ONNX's "External Data".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.files import find
 
 DTYPES = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
-"""ONNX's numbers of floats. `float64` is named so that it can be refused."""
+"""ONNX's codes of float dtypes. `float64` is listed so that it can be refused by name."""
 _STORED = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "float64": "<f8"}
 _EXTERNAL = 1
 _MOST_DIMS = 8
@@ -27,20 +27,20 @@ _MOST_ENTRIES = 1 << 31
 
 @dataclass(frozen=True)
 class OnnxTensor:
-    """Floats of a graph, whose bytes are known to be there."""
+    """A float tensor of a graph, whose bytes were checked to exist."""
 
     path: Path
-    """The file of the bytes."""
+    """The file with the bytes."""
     name: str
     dtype: str
     shape: tuple[int, ...]
     start: int
-    """In the file; of no meaning where there is `data`."""
+    """Offset in the file; unused if there is `data`."""
     data: bytes | None = None
 
     @classmethod
     def of(cls, proto: Any, name: str, folder: Path, model: Path) -> OnnxTensor | None:
-        """The TensorProto in the file `model` of `folder`; None for no floats. Raises
+        """From a TensorProto in the file `model` of `folder`; None for other dtypes. Raises
         CheckpointError."""
         if (dtype := DTYPES.get(proto.data_type)) is None:
             return None
@@ -58,12 +58,12 @@ class OnnxTensor:
 
     @property
     def nbytes(self) -> int:
-        """Where it is stored."""
+        """Bytes on disk."""
         return prod(self.shape) * np.dtype(_STORED[self.dtype]).itemsize
 
     @property
     def is_matrix(self) -> bool:
-        """At least two of its dimensions are more than one: no scale, bias or frequencies."""
+        """Whether at least two dimensions exceed one: not a scale, bias or frequencies."""
         return sum(size > 1 for size in self.shape) > 1
 
     def read(self) -> npt.NDArray[np.float32]:
@@ -88,12 +88,12 @@ class OnnxTensor:
 
 
 def damaged(path: Path, name: str, what: str) -> CheckpointError:
-    """Of a tensor."""
+    """The error for a damaged tensor."""
     return CheckpointError(f"{path}: tensor {name!r:.120} {what}; fetch the checkpoint again")
 
 
 def _bytes(proto: Any, dtype: str) -> bytes:
-    """Of a TensorProto in the model's file: as they are, or in a field of its type."""
+    """The bytes of a TensorProto in the model's file: raw, or in a field of its type."""
     if proto.raw_data:
         return bytes(proto.raw_data)
     if dtype == "float32":
@@ -104,7 +104,7 @@ def _bytes(proto: Any, dtype: str) -> bytes:
 
 
 def _external(proto: Any, name: str, folder: Path, model: Path, size: int) -> tuple[Path, int]:
-    """File and first byte."""
+    """File and offset of the first byte."""
     said = {entry.key: entry.value for entry in proto.external_data}
     location, parts = said.get("location", ""), said.get("location", "").split("/")
     if {"", ".", ".."} & set(parts) or any(c in location for c in "\\:\0") or len(location) > 255:

@@ -1,9 +1,9 @@
-"""Which tensor of an ONNX graph is which weight of the model that was exported.
+"""Maps the tensors of an ONNX graph to the exported model's weights.
 
-Exporters keep the names of embeddings, norms and biases; folding constants makes matrices
-anonymous ("onnx::MatMul_123") and turns them round. The graph says whose they are: the bias that is
-added to the product, or the module that the node is named for. Computes nothing: config.json says
-the arithmetic, as with every other file, and the operators have to be those of such models.
+Exporters keep the names of embeddings, norms and biases; constant folding makes matrices anonymous
+("onnx::MatMul_123") and transposes them. The graph identifies them: by the bias added to the
+product, or the module named in the node. Computes nothing: the arithmetic is config.json's, as with
+every other file, and only operators of such models are accepted.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ _OPERATORS = (
     "Squeeze Sub Tanh Transpose Trilu Unsqueeze Where Xor"
 )
 OPERATORS = frozenset(re.findall(r"\w+", _OPERATORS))
-"""Of float exports of encoders by PyTorch's two exporters, with and without the pooling."""
+"""Operators in float exports of encoders by PyTorch's two exporters, with and without pooling."""
 _HANDED_ON = ("Identity", "Cast", "Transpose")
 _DOMAINS = ("", "ai.onnx")
 _SCOPES = "pkg.torch.onnx.name_scopes"
-"""Where torch.onnx's newer exporter says a node's modules, as a Python list."""
+"""Metadata key of torch.onnx's newer exporter with a node's modules, as a Python list."""
 _INNERMOST = re.compile(r"'([\w.]+)', '[^']*'\]$")
 _OF_SENTENCES = re.compile(r"^(\d+\.)?auto_model\.")
-"""Where sentence-transformers has its Transformer."""
+"""Prefix of sentence-transformers' Transformer module."""
 _INSTEAD = "compile the repository's model.safetensors, or the float model.onnx that it was made of"
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A tensor of the graph as a weight of the model. turned: it is stored as [K, N]."""
+    """A tensor of the graph as a weight of the model. transposed: it is stored as [K, N]."""
 
     tensor: OnnxTensor
-    turned: bool = False
+    transposed: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As the model has it."""
-        return self.tensor.shape[::-1] if self.turned else self.tensor.shape
+        """The model's shape."""
+        return self.tensor.shape[::-1] if self.transposed else self.tensor.shape
 
 
 def weights_of(path: Path, graph: Any, tensors: Mapping[str, OnnxTensor]) -> dict[str, Weight]:
-    """The weights of a GraphProto by the model's names. tensors: its initializers and constants of
-    floats. Raises UnsupportedError for another graph, naming a node."""
+    """The weights of a GraphProto by the model's names. tensors: its float initializers and
+    constants. Raises UnsupportedError for another graph, naming a node."""
     for node in graph.node:
         if node.domain not in _DOMAINS or node.op_type not in OPERATORS:
             kind = ".".join(filter(None, (node.domain, node.op_type)))
@@ -66,22 +66,22 @@ def weights_of(path: Path, graph: Any, tensors: Mapping[str, OnnxTensor]) -> dic
                 f"{path}: node {name_of(node)!r:.120} ({node.op_type}) lacks inputs or outputs; "
                 "fetch the checkpoint again"
             )
-    found = _Reading(path, graph, tensors).weights()
+    found = _GraphReader(path, graph, tensors).weights()
     return {_OF_SENTENCES.sub("", name): weight for name, weight in found.items()}
 
 
 def name_of(node: Any) -> str:
-    """Of a NodeProto; that of its first output where it has none."""
+    """The name of a NodeProto, or of its first output."""
     return str(node.name or next(iter(node.output), ""))
 
 
-class _Reading:
+class _GraphReader:
     """One pass over a graph."""
 
     def __init__(self, path: Path, graph: Any, tensors: Mapping[str, OnnxTensor]) -> None:
         self.path, self.nodes = path, graph.node
         self.tensors = dict(tensors)
-        self.turned: set[str] = set()
+        self.transposed: set[str] = set()
         self.readers: dict[str, list[Any]] = {}
         self.named = {name for name in tensors if _is_named(name)}
         for node in graph.node:
@@ -91,18 +91,18 @@ class _Reading:
         self.found: dict[str, Weight] = {}
 
     def _follow(self, node: Any) -> None:
-        """What a node merely hands on is the same tensor: exporters store equal ones once."""
+        """Nodes that pass a tensor on unchanged are aliases: exporters store equal tensors once."""
         source = self.tensors.get(node.input[0]) if len(node.input) == 1 else None
         if source is None or node.op_type not in _HANDED_ON:
             return
-        name, turned = node.output[0], node.input[0] in self.turned
+        name, transposed = node.output[0], node.input[0] in self.transposed
         if node.op_type == "Transpose":
             if len(source.shape) != 2 or list(_attribute(node, "perm", "ints", [1, 0])) != [1, 0]:
                 return
-            turned = not turned
+            transposed = not transposed
         self.tensors[name] = source
-        if turned:
-            self.turned.add(name)
+        if transposed:
+            self.transposed.add(name)
         if _is_named(name):
             self.named.add(name)
 
@@ -116,7 +116,7 @@ class _Reading:
         for name in sorted(self.named):
             tensor = self.tensors[name]
             if not (tensor.is_matrix and id(tensor) in claimed):  # else a product has claimed it
-                self._add(name, Weight(tensor, name in self.turned), None)
+                self._add(name, Weight(tensor, name in self.transposed), None)
         for node in (n for n in self.nodes if n.op_type == "Gather" and _SCOPES in _keys(n)):
             self._table(node, claimed)
         for node in (*linear, *(n for n in self.nodes if n.op_type == "LayerNormalization")):
@@ -132,14 +132,14 @@ class _Reading:
         name = node.input[1]
         if name not in self.tensors or len(self.tensors[name].shape) != 2:
             raise self._unknown(next(n for n in node.input if n in self.tensors), node)
-        turned = (name in self.turned) == (node.op_type == "Gemm" and self._of_gemm(node))
+        transposed = (name in self.transposed) == (node.op_type == "Gemm" and self._of_gemm(node))
         module = self._module(node, name)
         if module is None:
             raise self._unknown(name, node)
-        self._add(f"{module}.weight", Weight(self.tensors[name], turned), node)
+        self._add(f"{module}.weight", Weight(self.tensors[name], transposed), node)
 
     def _of_gemm(self, node: Any) -> bool:
-        """transB."""
+        """Gemm: handles transB."""
         alike = _attribute(node, "alpha", "f", 1.0) == _attribute(node, "beta", "f", 1.0) == 1.0
         if not alike or _attribute(node, "transA", "i", 0):
             raise UnsupportedError(
@@ -149,7 +149,7 @@ class _Reading:
         return bool(_attribute(node, "transB", "i", 0))
 
     def _module(self, node: Any, weight: str) -> str | None:
-        """Whose product it is: by the weight's own name, the bias's, the node's."""
+        """The module of a product: from the weight's name, the bias's, or the node's."""
         for name in (weight, self.tensors[weight].name):
             if name in self.named and name.endswith(".weight"):
                 return name.removesuffix(".weight")
@@ -159,7 +159,7 @@ class _Reading:
         return _scope(node)
 
     def _bias(self, node: Any) -> str:
-        """What is added to a product; "" if nothing is."""
+        """Name of the bias added to a product; "" without one."""
         if node.op_type == "Gemm":
             return str(node.input[2]) if len(node.input) > 2 else ""
         after = self.readers.get(node.output[0], [])
@@ -169,14 +169,15 @@ class _Reading:
         return other[0] if other and other[0] in self.tensors else ""
 
     def _table(self, node: Any, claimed: set[int]) -> None:
-        """An embedding that is a head's matrix too, and has that one's name alone."""
+        """An embedding tied to the head, stored under the head's name only."""
         name, module = node.input[0], _scope(node)
         tensor = self.tensors.get(name)
         if module and tensor is not None and tensor.is_matrix and id(tensor) in claimed:
-            self.found.setdefault(f"{module}.weight", Weight(tensor, name in self.turned))
+            self.found.setdefault(f"{module}.weight", Weight(tensor, name in self.transposed))
 
     def _vectors(self, node: Any) -> None:
-        """Norms and biases that are one tensor, being equal, under the names of their modules."""
+        """Norms and biases that share one tensor because they are equal, under their modules'
+        names."""
         module = _scope(node)
         if node.op_type == "LayerNormalization":
             parts = dict(zip(("weight", "bias"), node.input[1:], strict=False))
@@ -207,7 +208,7 @@ class _Reading:
 
 def constants(path: Path, graph: Any) -> Iterator[tuple[str, Any]]:
     """(name, TensorProto) of the initializers and of Constant nodes. Raises CheckpointError for a
-    name that two have, UnsupportedError for sparse ones."""
+    duplicate name, UnsupportedError for sparse tensors."""
     if graph.sparse_initializer:
         raise UnsupportedError(f"{path}: has sparse initializers, which are not read; {_INSTEAD}")
     found = [(tensor.name, tensor) for tensor in graph.initializer]
@@ -225,8 +226,8 @@ def _is_named(name: str) -> bool:
 
 
 def _scope(node: Any) -> str | None:
-    """The module that a node computes: "/encoder/layer.0/output/dense/MatMul" of the older exporter
-    of PyTorch, a list in the metadata of the newer."""
+    """The module of a node: "/encoder/layer.0/output/dense/MatMul" from PyTorch's older exporter, a
+    list in the metadata of the newer."""
     for entry in node.metadata_props:
         if entry.key == _SCOPES and (found := _INNERMOST.search(entry.value[-1024:])):
             return found.group(1)

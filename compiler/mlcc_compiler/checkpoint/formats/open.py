@@ -1,4 +1,4 @@
-"""Which reader a checkpoint's tensors need: what config.json says of how they were quantized."""
+"""Selects the reader of a checkpoint's tensors by config.json's quantization settings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.formats import awq, bitsandbytes, compressed, fp8, gptq, mlx, mxfp4
 from mlcc_compiler.checkpoint.formats.onnx import OnnxTensors, file_of
-from mlcc_compiler.checkpoint.formats.packed import Packed, PackedTensors, Parts
+from mlcc_compiler.checkpoint.formats.packed import PackedMatrix, PackedTensors, Parts
 from mlcc_compiler.checkpoint.pickled import PickledFolder, files_of
 from mlcc_compiler.checkpoint.safetensors import TensorFolder, Tensors, has_safetensors
 
-Finder = Callable[[Parts, Mapping[str, Any]], Iterator[tuple[str, Packed]]]
+Finder = Callable[[Parts, Mapping[str, Any]], Iterator[tuple[str, PackedMatrix]]]
 
 METHODS: Mapping[str, Finder] = {
     "awq": awq.matrices,
@@ -26,17 +26,17 @@ METHODS: Mapping[str, Finder] = {
     "mxfp4": mxfp4.matrices,
     "mlx": mlx.matrices,
 }
-"""By `quant_method`; MLX says none."""
+"""Readers by `quant_method`; MLX gives none."""
 _OF_ACTIVATIONS = re.compile(
     r"\.((input|output|activation|k|v|q|prob)_(scale|zero_point)|(input|activation)_scale_ub"
     r"|weight_format|SCB)$"
 )
-"""Tensors that say how activations and caches are quantized elsewhere."""
+"""Tensors about activation and cache quantization, which are ignored."""
 _UNSOUND = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, MemoryError)
 
 
 def quantization_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    """Method and numbers; None for a checkpoint of floats."""
+    """Method and settings; None for a float checkpoint."""
     given, of_mlx = config.get("quantization_config"), config.get("quantization")
     if isinstance(given, dict) and "quant_method" in given:
         return str(given["quant_method"]), given
@@ -46,7 +46,7 @@ def quantization_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] 
 
 
 def check_method(path: object, config: Mapping[str, Any]) -> None:
-    """Raises UnsupportedError for a method that no reader is for."""
+    """Raises UnsupportedError for a method without a reader."""
     found = quantization_of(config)
     if found is not None and found[0] not in METHODS:
         raise UnsupportedError(
@@ -56,7 +56,7 @@ def check_method(path: object, config: Mapping[str, Any]) -> None:
 
 
 def open_tensors(path: Path, config: Mapping[str, Any]) -> Tensors:
-    """The tensors of a Hugging Face folder, whatever its files are. Raises MlccError."""
+    """The tensors of a Hugging Face folder, whatever its files. Raises MlccError."""
     pickled = not has_safetensors(path) and files_of(path)
     if not has_safetensors(path) and not pickled and file_of(path) is not None:
         return OnnxTensors.open(path)
@@ -69,7 +69,7 @@ def packed_tensors(folder: TensorFolder, config: Mapping[str, Any]) -> Tensors:
     if found is None:
         return folder
     method, numbers = found
-    packed: dict[str, Packed] = {}
+    packed: dict[str, PackedMatrix] = {}
     try:
         for name, matrix in METHODS[method](Parts(folder, method), numbers):
             packed[name] = matrix

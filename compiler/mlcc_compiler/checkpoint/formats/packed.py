@@ -1,8 +1,9 @@
-"""The frame of readers of quantized safetensors: matrices in parts, over a folder of tensors.
+"""Common base of readers of quantized safetensors: matrices assembled from several tensors of a
+folder.
 
-A format's file finds its matrices by the names, shapes and dtypes of their parts, and says for each
-how it is put together. What is in a scheme that kernels have stays as it is; anything else is read
-as floats and quantized anew, as `nearest` names, which `notes` says. Knows no format.
+A format's module finds its matrices by the names, shapes and dtypes of their parts, and provides
+their loaders. Matrices in a supported scheme stay unchanged; others are dequantized and requantized
+to the `nearest` scheme, which `notes` reports. Knows no format.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 
 FALLBACK = "int8_g32"
-"""For numbers that no scheme holds (fp8, groups out of order): eight bits in groups of 32."""
+"""For values that no scheme holds (fp8, unordered groups): eight bits in groups of 32."""
 _DTYPES = {
     "uint8": "u1", "int8": "i1", "int32": "<i4", "uint32": "<u4", "int64": "<i8",
     "float16": "<f2", "float32": "<f4", "float8_e4m3fn": "u1", "bfloat16": "<u2",
@@ -33,30 +34,30 @@ _DTYPES = {
 
 
 @dataclass(frozen=True)
-class Packed:
-    """One matrix [N, K] that the folder has in parts."""
+class PackedMatrix:
+    """One matrix [N, K] that the folder stores in parts."""
 
     shape: tuple[int, int]
     parts: tuple[str, ...]
-    """The folder's tensors that it is made of."""
+    """The folder's tensors that it consists of."""
     load: Callable[[], Quantized | Floats]
-    """Raises CheckpointError."""
+    """Returns the quantized matrix. Raises CheckpointError."""
     scheme: str = ""
-    """Of what `load` gives; "" = it gives floats."""
+    """Scheme of `load`'s result; "" = it returns floats."""
     nearest: str = FALLBACK
-    """What floats are quantized to, unless a recipe is asked for."""
+    """Scheme for requantizing floats, unless a recipe is requested."""
     why: str = ""
-    """Why there is no scheme, in words after "is" or "has"."""
+    """Reason for having no scheme, phrased to follow "is" or "has"."""
 
 
 @dataclass(frozen=True)
 class PackedTensors:
-    """A `weights.reader.Tensors` of matrices in parts, and of what is beside them."""
+    """A `safetensors.Tensors` of packed matrices and the folder's other tensors."""
 
     folder: TensorFolder
-    packed: Mapping[str, Packed]
+    packed: Mapping[str, PackedMatrix]
     unused: frozenset[str] = field(default_factory=frozenset)
-    """Tensors that say nothing of weights: scales of activations."""
+    """Tensors irrelevant to weights: scales of activations."""
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -76,7 +77,7 @@ class PackedTensors:
 
     @property
     def is_quantized(self) -> bool:
-        """Matrices that no scheme holds count too."""
+        """Matrices without a scheme count too."""
         return bool(self.packed)
 
     @property
@@ -85,7 +86,7 @@ class PackedTensors:
 
     @property
     def notes(self) -> Iterator[str]:
-        """What is not kept as it is, a line each kind."""
+        """What is not kept unchanged, a line for each kind."""
         counts = Counter((m.why, m.nearest) for m in self.packed.values() if not m.scheme)
         for (why, nearest), count in counts.items():
             many = "1 matrix" if count == 1 else f"{count} matrices"
@@ -104,7 +105,7 @@ class PackedTensors:
         return dequantize(value) if isinstance(value, Quantized) else value
 
     def read_item(self, name: str, item: int) -> Floats:
-        """`tensor[item]` of one of those beside the matrices."""
+        """`tensor[item]` of a tensor outside the matrices."""
         return self.folder.read_item(name, item)
 
     def quantized(self, name: str) -> Quantized:
@@ -115,19 +116,19 @@ class PackedTensors:
 
 
 class Parts:
-    """The folder's tensors as a format's reader asks for them: checked, and named when refused."""
+    """Checked access of a format's reader to the folder's tensors, with named errors."""
 
     def __init__(self, folder: TensorFolder, method: str) -> None:
         self.folder, self.method = folder, method
 
     def named(self, suffix: str) -> Iterator[tuple[str, TensorEntry]]:
-        """What is before `suffix`, and the tensor, of all whose names end so."""
+        """(stem, tensor) of all tensors whose names end with `suffix`."""
         for name, (_, entry) in self.folder.entries.items():
             if name.endswith(suffix):
                 yield name.removesuffix(suffix), entry
 
     def shape(self, name: str, dtypes: tuple[str, ...], dimensions: int = 2) -> tuple[int, ...]:
-        """The shape of a tensor that must be there, of one of these dtypes."""
+        """The shape of a required tensor with one of these dtypes."""
         if name not in self.folder.entries:
             raise self.refuse(name, "is missing")
         entry = self.folder.entries[name][1]
@@ -146,7 +147,7 @@ class Parts:
         return self.folder.entries[name][1].dtype
 
     def load(self, name: str, item: int | None = None) -> Array:
-        """A tensor as it is stored, or `tensor[item]`; bfloat16 and smaller floats as f32. Raises
+        """A tensor as stored, or `tensor[item]`; bfloat16 and smaller floats as f32. Raises
         CheckpointError."""
         entry = self.folder.entries[name][1]
         size, start, shape = entry.stop - entry.start, entry.start, entry.shape
@@ -166,8 +167,9 @@ class Parts:
             return (array.astype(np.uint32) << 16).view(np.float32)
         return _E4M3[array] if entry.dtype == "float8_e4m3fn" else array
 
-    def halves(self, name: str) -> bool:
-        """Whether scales are float16 without loss: bfloat16 ones are, but for very small ones."""
+    def is_exact_f16(self, name: str) -> bool:
+        """Whether scales convert to float16 without loss: bfloat16 ones do, except very small
+        ones."""
         if self.dtype(name) == "float16":
             return True
         array = self.load(name)
@@ -187,7 +189,7 @@ class Parts:
 
 
 def unpack(words: Array, bits: int, count: int) -> npt.NDArray[np.uint8]:
-    """Rows of words as streams of codes, the first in the lowest bits: [R, W] -> u8 [R, count]."""
+    """Unpack rows of words into codes, the first in the lowest bits: [R, W] -> u8 [R, count]."""
     data = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), -1)
     if bits == 8:
         return data[:, :count]
@@ -206,16 +208,18 @@ def unpack(words: Array, bits: int, count: int) -> npt.NDArray[np.uint8]:
 
 
 def bits_of(words: int, count: int) -> int | None:
-    """How wide codes are of which `count` fill so many words of 32 bits; None if none fits."""
+    """Bits per code if `count` codes fill this many 32-bit words; None if none fits."""
     bits = words * 32 // count if count else 0
     fits = 2 <= bits <= 8 and words * 32 == count * bits
     return bits if fits else None
 
 
-def check_group(parts: Parts, name: str, found: int, said: Any, row: int) -> None:
-    """Raises CheckpointError if config.json says another group size than the parts; -1 is a row."""
-    if said is not None and said != (-1 if found == row and said == -1 else found):
-        raise parts.refuse(name, f"has groups of {found}, and config.json says {str(said)[:20]}")
+def check_group(parts: Parts, name: str, found: int, declared: Any, row: int) -> None:
+    """Raises CheckpointError if config.json's group size differs from the tensors'; -1 is a row."""
+    if declared is not None and declared != (-1 if found == row and declared == -1 else found):
+        raise parts.refuse(
+            name, f"has groups of {found}, and config.json says {str(declared)[:20]}"
+        )
 
 
 def _e4m3() -> Floats:

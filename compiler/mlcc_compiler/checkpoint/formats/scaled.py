@@ -1,6 +1,6 @@
 """Matrices of one byte a weight with scales by row, tensor or block: int8 and fp8 (e4m3).
 
-For compressed-tensors, DeepSeek's fp8 blocks and bitsandbytes' int8.
+Used by compressed-tensors, DeepSeek's fp8 blocks and bitsandbytes' int8.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc_compiler.checkpoint.formats.packed import Array, Floats, Packed, Parts
+from mlcc_compiler.checkpoint.formats.packed import Array, Floats, PackedMatrix, Parts
 from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import affine
 
@@ -23,8 +23,8 @@ def matrix(
     *,
     block: tuple[int, int] | None = None,
     divisor: float = 1.0,
-) -> Packed:
-    """weight * scale / divisor; `block` rows and columns share a scale, if there is such."""
+) -> PackedMatrix:
+    """weight * scale / divisor; `block` rows and columns share a scale, if given."""
     n, k = parts.shape(name, ("int8", "float8_e4m3fn"))
     shape = parts.shape(scale, _FLOATS, 0)
     _check(parts, name, scale, (n, k), shape, block)
@@ -42,11 +42,11 @@ def matrix(
         weight *= _spread(parts.load(scale).astype(np.float32), (n, k), block)
         return weight if divisor == 1 else weight / np.float32(divisor)
 
-    if integers and how.fits(k) and parts.halves(scale):
-        return Packed((n, k), (name, scale), load, how.name)
+    if integers and how.fits(k) and parts.is_exact_f16(scale):
+        return PackedMatrix((n, k), (name, scale), load, how.name)
     dtype = "fp8" if parts.dtype(name) != "int8" else f"int8 with {parts.dtype(scale)} scales"
     nearest: dict[str, Any] = {} if dtype == "fp8" else {"nearest": how.name}
-    return Packed((n, k), (name, scale), floats, why=dtype, **nearest)
+    return PackedMatrix((n, k), (name, scale), floats, why=dtype, **nearest)
 
 
 def _check(
@@ -69,7 +69,7 @@ def _check(
 
 
 def _groups(shape: tuple[int, ...], n: int, k: int) -> int | None:
-    """Scales a row, one where a tensor or a row has one; None if they fit nothing."""
+    """Scales per row, one for a tensor or row scale; None if the shapes do not fit."""
     if shape in ((), (1,), (n,), (n, 1), (1, 1)):
         return 1
     return shape[1] if len(shape) == 2 and shape[0] == n and k % shape[1] == 0 else None
@@ -80,7 +80,7 @@ def _two(scale: Array) -> Array:
 
 
 def _spread(scale: Floats, shape: tuple[int, int], block: tuple[int, int] | None) -> Floats:
-    """The scale of each weight, or what broadcasts to it."""
+    """The scale of each weight, in a broadcastable shape."""
     if block is not None:
         rows = np.repeat(scale, block[0], axis=0)[: shape[0]]
         return np.repeat(rows, block[1], axis=1)[:, : shape[1]]

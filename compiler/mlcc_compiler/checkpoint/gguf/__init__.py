@@ -1,1 +1,3 @@
-"""GGUF, llama.cpp's file of a whole model: header, tensors, config, tokenizer, as a checkpoint."""
+"""GGUF, llama.cpp's single-file model format, as a checkpoint: header, tensors, config,
+tokenizer.
+"""

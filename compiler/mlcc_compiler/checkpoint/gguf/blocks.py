@@ -1,4 +1,4 @@
-"""Blocks of GGUF's formats into float32, exactly as ggml says.
+"""Dequantizes GGUF's blocks to float32, exactly as ggml does.
 
 The arithmetic is the `gguf` package's, which ggml's authors keep equal to their C.
 """
@@ -21,7 +21,7 @@ _CHUNK = 1 << 20
 
 
 def check_readable(tensor: GgufTensor) -> None:
-    """Raises UnsupportedError for a format without arithmetic here."""
+    """Raises UnsupportedError for a format that cannot be dequantized here."""
     if not _is_known(tensor.format):
         raise UnsupportedError(
             f"tensor {tensor.name!r} of {tensor.path.name} is {tensor.format.name}, which mlcc "
@@ -41,8 +41,8 @@ def _is_known(form: BlockFormat) -> bool:
 
 
 def to_float(blocks: npt.NDArray[np.uint8], tensor: GgufTensor) -> npt.NDArray[np.float32]:
-    """Rows of blocks [rows, bytes] as f32 [rows, weights]. Raises CheckpointError for NaN scales
-    only where the file is read: see `weights.convert.check_finite`."""
+    """Rows of blocks [rows, bytes] as f32 [rows, weights]. NaN scales raise CheckpointError later,
+    when the weight is checked: see `weights.convert.check_finite`."""
     check_readable(tensor)
     name = tensor.format.name
     if name == "F64":

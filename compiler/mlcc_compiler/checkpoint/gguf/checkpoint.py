@@ -1,4 +1,4 @@
-"""A model in GGUF files as a checkpoint: what `checkpoint.folder` says of a Hugging Face folder."""
+"""A GGUF model as a checkpoint, with the interface of `checkpoint.folder.Checkpoint`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlcc_compiler.checkpoint.gguf.blocks import to_float
 from mlcc_compiler.checkpoint.gguf.config import architecture_of, config_of, generation_config_of
 from mlcc_compiler.checkpoint.gguf.files import all_parts
 from mlcc_compiler.checkpoint.gguf.header import GgufTensor, Value
-from mlcc_compiler.checkpoint.gguf.names import places
+from mlcc_compiler.checkpoint.gguf.names import locations
 from mlcc_compiler.checkpoint.gguf.tensors import GgufTensors, blocks_of
 from mlcc_compiler.checkpoint.gguf.tokenizer.build import tokenizer_of
 from mlcc_compiler.checkpoint.gguf.tokenizer.vocabulary import Vocabulary
@@ -33,7 +33,7 @@ class GgufCheckpoint(Checkpoint):
 
     @classmethod
     def open(cls, path: str | Path) -> GgufCheckpoint:
-        """Read the headers of a file and of those that it was split into."""
+        """Read the headers of a file and of its other parts."""
         metadata, found = all_parts(Path(path))
         architecture = architecture_of(metadata, path)
         table = found.get("token_embd.weight")
@@ -43,7 +43,7 @@ class GgufCheckpoint(Checkpoint):
         config, notes = config_of(
             metadata, architecture, shapes, lambda name: _frequencies(found, name)
         )
-        where = places(architecture, shapes, config)
+        where = locations(architecture, shapes, config)
         return cls(
             folder=Path(path),
             config=config,
@@ -58,7 +58,7 @@ class GgufCheckpoint(Checkpoint):
 
     @property
     def name(self) -> str:
-        """`general.name`, or the file's."""
+        """`general.name`, or the file name."""
         said = self.metadata.get("general.name")
         text = said if isinstance(said, str) and said.isprintable() else ""
         text = "-".join(text.replace("/", " ").split())[:100]
@@ -81,7 +81,7 @@ class GgufCheckpoint(Checkpoint):
 
     @cached_property
     def tokenizer(self) -> bytes:
-        """tokenizer.json, made of the file's vocabulary."""
+        """tokenizer.json, converted from the file's vocabulary."""
         return tokenizer_of(self.vocabulary)
 
     @cached_property

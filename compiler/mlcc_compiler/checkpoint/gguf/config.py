@@ -1,7 +1,9 @@
-"""GGUF's metadata as the config.json that `models.registry` reads, and generation defaults.
+"""Converts GGUF's metadata to the config.json that `models.registry` reads, and generation
+defaults.
 
-Keys are llama.cpp's `ARCHITECTURE.*`. Here is what all families have; what a converter leaves out
-because llama.cpp knows it is said by the family's function (`families/`), with its reason.
+Keys are llama.cpp's `ARCHITECTURE.*`. This file has what all families share; values that converters
+omit because llama.cpp hard-codes them are added by the family's function (`families/`), with its
+reason.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from mlcc_compiler.checkpoint.gguf.header import Value
 from mlcc_compiler.checkpoint.gguf.keys import Keys, Shapes
 
 Factors = Callable[[str], "list[float] | None"]
-"""The numbers of a tensor of frequencies; None if it is not there."""
+"""Reads the numbers of a frequency tensor; None if absent."""
 
 _SIZES = {
     "context_length": "max_position_embeddings",
@@ -33,7 +35,7 @@ _BY_LAYER = {
     "attention.head_count": "num_attention_heads",
     "attention.head_count_kv": "num_key_value_heads",
 }
-"""Of families whose layers differ in kind a number for each, of which the largest is meant."""
+"""Keys with a number per layer in families whose layers differ; the largest is used."""
 _REALS = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "attention.sliding_window": "sliding_window",
@@ -44,11 +46,11 @@ _REALS = {
 _MAY_BE_NONE = ("expert_count", "expert_used_count", "expert_feed_forward_length")
 _SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 _THETA = 10000.0
-"""llama.cpp's, of a file that says none."""
+"""llama.cpp's default."""
 
 
 def architecture_of(metadata: Mapping[str, Value], path: object) -> str:
-    """`general.architecture`, if it is one of ours. Raises CheckpointError, UnsupportedError."""
+    """`general.architecture`, if supported. Raises CheckpointError, UnsupportedError."""
     kind = metadata.get("general.type", "model")
     if not isinstance(kind, str) or kind != "model":
         raise UnsupportedError(
@@ -69,12 +71,12 @@ def architecture_of(metadata: Mapping[str, Value], path: object) -> str:
 def config_of(
     metadata: Mapping[str, Value], architecture: str, shapes: Shapes, factors: Factors
 ) -> tuple[dict[str, Any], list[str]]:
-    """A config.json, and notes of keys that mean nothing here. shapes: of the file's tensors.
+    """A config.json, and notes about ignored keys. shapes: of the file's tensors.
 
     Raises CheckpointError (a key is missing or does not fit), UnsupportedError.
     """
     keys, family = Keys(metadata, architecture, shapes), FAMILIES[architecture]
-    config = _sizes(keys, family.uneven)
+    config = _sizes(keys, family.per_layer)
     config["vocab_size"] = shapes["token_embd.weight"][0]  # the key is wrong in some files
     config["tie_word_embeddings"] = "output.weight" not in shapes
     _ = keys.get("vocab_size")
@@ -86,7 +88,7 @@ def config_of(
     return config, keys.unknown()
 
 
-def _sizes(keys: Keys, uneven: bool) -> dict[str, Any]:
+def _sizes(keys: Keys, per_layer: bool) -> dict[str, Any]:
     blocks, drafts = keys.whole("block_count"), keys.largest("nextn_predict_layers")
     if drafts >= blocks:
         raise keys.refuse("nextn_predict_layers", f"less than all of {blocks} layers")
@@ -99,7 +101,7 @@ def _sizes(keys: Keys, uneven: bool) -> dict[str, Any]:
         if key in _NEEDED or keys.has(key):
             config[name] = keys.whole(key)
     for key, name in _BY_LAYER.items():
-        size = keys.largest(key) if uneven or not keys.has(key) else keys.whole(key)
+        size = keys.largest(key) if per_layer or not keys.has(key) else keys.whole(key)
         if size:
             config[name] = size
     for key, name in _REALS.items():
@@ -109,13 +111,13 @@ def _sizes(keys: Keys, uneven: bool) -> dict[str, Any]:
     if heads := config.get("num_attention_heads"):
         config.setdefault("num_key_value_heads", heads)
         config.setdefault("head_dim", config["hidden_size"] // heads)
-    elif not uneven:
+    elif not per_layer:
         raise keys.refuse("attention.head_count", "a whole number above 0")
     return config
 
 
 def _check_heads(keys: Keys, config: dict[str, Any]) -> None:
-    """What attention here cannot do otherwise. Raises CheckpointError, UnsupportedError."""
+    """Refuse unsupported attention variants. Raises CheckpointError, UnsupportedError."""
     width = config.get("head_dim", 0)
     if "kv_lora_rank" in config or not config.get("num_attention_heads"):
         return
@@ -129,7 +131,7 @@ def _check_heads(keys: Keys, config: dict[str, Any]) -> None:
 
 
 def generation_config_of(metadata: Mapping[str, Value]) -> dict[str, Any]:
-    """What a file recommends for sampling, under Hugging Face's names."""
+    """A file's recommended sampling parameters, under Hugging Face's names."""
     found = {
         name: metadata[f"general.sampling.{key}"]
         for key, name in _SAMPLING.items()
@@ -139,7 +141,7 @@ def generation_config_of(metadata: Mapping[str, Value]) -> dict[str, Any]:
 
 
 def _rope(keys: Keys, config: dict[str, Any], factors: Factors) -> dict[str, Any] | None:
-    """`rope_scaling`, and in `config` how much of a head rotates."""
+    """`rope_scaling`, and in `config` the rotated share of a head."""
     rotated = keys.whole("rope.dimension_count", config["head_dim"])
     if rotated != config["head_dim"]:
         config["partial_rotary_factor"] = rotated / config["head_dim"]
@@ -166,7 +168,7 @@ def _rope(keys: Keys, config: dict[str, Any], factors: Factors) -> dict[str, Any
 
 
 def _yarn(keys: Keys, original: int | None) -> dict[str, Any]:
-    """What else YaRN has, where a file says it."""
+    """YaRN's further parameters, if given."""
     for key in ("attn_factor", "yarn_attn_factor", "yarn_ext_factor"):
         if keys.number(f"rope.scaling.{key}", 1.0) != 1.0:
             raise UnsupportedError(
@@ -181,7 +183,7 @@ def _yarn(keys: Keys, original: int | None) -> dict[str, Any]:
 
 
 def _own_factors(short: Any, long: Any, original: Any, scale: float) -> dict[str, Any]:
-    """Divisors of frequencies that the file holds as tensors, as LongRoPE's."""
+    """Frequency divisors that the file holds as tensors, as LongRoPE's."""
     return {
         "rope_type": "longrope",
         "short_factor": short,

@@ -1,5 +1,5 @@
-"""What a family of llama.cpp's is, as data: names below `blk.N.`, what its converter did to the
-values, and how its keys become a config.json. The families are in `families/`, a row each.
+"""Description of llama.cpp's architectures as data: names below `blk.N.`, the converter's changes
+to values, and the mapping of keys to config.json. The families are in `families/`, an entry each.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from mlcc_compiler.checkpoint.gguf.keys import Keys
 from mlcc_compiler.checkpoint.gguf.orders import Order, rotary
 
 Config = dict[str, Any]
-Names = Mapping[str, str]
-"""GGUF's name of a part -> the model's, to which ".weight" or ".bias" is added; one that has a kind
-in it is a whole name."""
+NameTable = Mapping[str, str]
+"""GGUF's name of a part -> the model's, to which ".weight" or ".bias" is added; a name that
+includes its kind is complete.
+"""
 
 OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 ATTENTION = {
@@ -42,77 +43,79 @@ POST_NORMS = {
 }
 
 
-def mlp_of(place: str) -> Names:
-    """A gated MLP that is called `place`."""
-    return {part: name.replace("mlp", place, 1) for part, name in MLP.items()}
+def mlp_of(prefix: str) -> NameTable:
+    """A gated MLP named `prefix`."""
+    return {part: name.replace("mlp", prefix, 1) for part, name in MLP.items()}
 
 
-def shared_of(place: str) -> Names:
-    """A shared expert that is called `place`."""
-    return {f"{part}_shexp": name for part, name in mlp_of(place).items()}
+def shared_of(prefix: str) -> NameTable:
+    """A shared expert named `prefix`."""
+    return {f"{part}_shexp": name for part, name in mlp_of(prefix).items()}
 
 
-def mixer_of(place: str) -> Names:
-    """A mixer of Mamba 2 that is called `place`."""
+def mixer_of(prefix: str) -> NameTable:
+    """A Mamba 2 mixer named `prefix`."""
     return {
-        "ssm_in": f"{place}.in_proj",
-        "ssm_conv1d": f"{place}.conv1d",
-        "ssm_dt.bias": f"{place}.dt_bias",
-        "ssm_a": f"{place}.A_log",
-        "ssm_d": f"{place}.D",
-        "ssm_norm": f"{place}.norm",
-        "ssm_out": f"{place}.out_proj",
+        "ssm_in": f"{prefix}.in_proj",
+        "ssm_conv1d": f"{prefix}.conv1d",
+        "ssm_dt.bias": f"{prefix}.dt_bias",
+        "ssm_a": f"{prefix}.A_log",
+        "ssm_d": f"{prefix}.D",
+        "ssm_norm": f"{prefix}.norm",
+        "ssm_out": f"{prefix}.out_proj",
     }
 
 
 @dataclass(frozen=True)
-class Join:
-    """One tensor of the model that is several of a layer of the file, one below the other."""
+class JoinedTensor:
+    """One tensor of the model that consists of several of a layer of the file, concatenated by
+    rows."""
 
     parts: tuple[str, ...]
-    """With their kinds; a tensor of three dimensions is the rows of all its matrices."""
+    """Names including kinds; a tensor of three dimensions contributes the rows of all its
+    matrices."""
     target: str
     order: Callable[[Config], Order] | None = None
-    turned: tuple[str, ...] = ()
-    """Of `parts`, those whose matrices are the other way round."""
+    transposed: tuple[str, ...] = ()
+    """Those of `parts` whose matrices are transposed."""
     flat: bool = False
-    """The model has a vector of all numbers."""
+    """Whether the model has a vector of all numbers."""
 
 
 def no_orders(config: Config) -> Mapping[str, Order]:
-    """Of a family whose rows are in order."""
+    """No reordered rows."""
     return {}
 
 
 def no_columns(config: Config) -> Mapping[str, tuple[int, Order]]:
-    """The same of columns."""
+    """No reordered columns."""
     return {}
 
 
 def rotary_orders(config: Config) -> Mapping[str, Order]:
-    """Of one whose queries and keys are in the order of pairs."""
+    """Queries and keys reordered to rotary pairs."""
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     return {"attn_q": rotary(heads), "attn_k": rotary(kv_heads)}
 
 
 @dataclass(frozen=True)
 class Family:
-    """How an architecture of llama.cpp names and changes what Hugging Face has."""
+    """Differences of one llama.cpp architecture from Hugging Face."""
 
-    layer: Names
+    layer: NameTable
     config: Callable[[Keys, Config], None]
-    """Completes a config that has what all families have; sets `model_type`."""
-    outer: Names = field(default_factory=lambda: OUTER)
+    """Completes a config of the common keys; sets `model_type`."""
+    outer: NameTable = field(default_factory=lambda: OUTER)
     norm_offset: float = 0.0
-    """What the converter added to norms' weights .."""
+    """Amount that the converter added to norm weights .."""
     plain_norms: tuple[str, ...] = ()
-    """.. but to these."""
+    """.. except these."""
     orders: Callable[[Config], Mapping[str, Order]] = no_orders
-    """Of rows, by part."""
+    """Row orders, by part."""
     columns: Callable[[Config], Mapping[str, tuple[int, Order]]] = no_columns
-    """Of runs of so many columns, by part."""
+    """Orders of runs of columns, by part."""
     experts: str = "mlp.experts"
-    """What the experts that lie in one tensor are called."""
-    joins: tuple[Join, ...] = ()
-    uneven: bool = False
-    """Layers differ in kind: numbers of heads and widths are one for each."""
+    """Names of the experts that are stacked in one tensor."""
+    joins: tuple[JoinedTensor, ...] = ()
+    per_layer: bool = False
+    """Whether layers differ: numbers of heads and widths are given per layer."""

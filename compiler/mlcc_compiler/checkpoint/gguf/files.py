@@ -1,4 +1,4 @@
-"""Which GGUF files a model is: one, those that it was split into, or one of a folder's several.
+"""The files of a GGUF model: one, a split set, or one of several in a folder.
 
 llama.cpp splits as NAME-00001-of-0000N.gguf; the first has the metadata, each its own tensors.
 """
@@ -37,7 +37,8 @@ def all_parts(path: Path) -> tuple[Mapping[str, Value], dict[str, GgufTensor]]:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """All files of a model. Raises CheckpointError for a part that is not the first, or missing."""
+    """All files of a model. Raises CheckpointError if `path` is not the first part, or one is
+    missing."""
     part = _PART.fullmatch(path.name)
     if part is None:
         return [path]
@@ -56,15 +57,14 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether it is a GGUF file by its name, or a folder of them that is no other checkpoint."""
+    """Whether it is a GGUF file by its name, or a folder of them without another checkpoint."""
     if path.is_dir():
         return not (path / "config.json").exists() and bool(models_in(path))
     return path.suffix.lower() == SUFFIX and path.is_file()
 
 
 def models_in(folder: Path, below: bool = False) -> dict[str, Path]:
-    """The models of a folder, and of those below if asked: how each is quantized, by its name ->
-    its first file."""
+    """The models of a folder, and of its subfolders if `below`: quantization name -> first file."""
     found: dict[str, Path] = {}
     for path in sorted((folder.rglob if below else folder.glob)("*" + SUFFIX)):
         part = _PART.fullmatch(path.name)
@@ -83,9 +83,9 @@ def quantization_of(name: str) -> str:
     return last[-1].upper() if last else stem
 
 
-def chosen(path: Path, quantization: str | None = None) -> Path:
-    """The first file of the model that is meant. Raises CheckpointError, which lists them all, if
-    a folder has several and none is named."""
+def select_model(path: Path, quantization: str | None = None) -> Path:
+    """The first file of the selected model. Raises CheckpointError, which lists all, if a folder
+    has several and none is named."""
     if not path.is_dir():
         return path
     models = models_in(path, below=quantization is not None)
@@ -107,26 +107,29 @@ def _header(path: Path) -> GgufHeader:
 
 
 def _check_split(path: Path, headers: list[GgufHeader], found: Mapping[str, GgufTensor]) -> None:
-    """That the parts are of one model, and all are here."""
+    """Check that the parts belong to one model, and are complete."""
     said = headers[0].metadata
-    count = _said(path, said, "split.count", 0)
+    count = _metadata_count(path, said, "split.count", 0)
     if count not in (0, len(headers)):
         raise CheckpointError(
             f"{path}: is one of {count} parts, and {len(headers)} are given by its name; keep the "
             "names that llama.cpp gives, NAME-00001-of-0000N.gguf"
         )
     for number, header in enumerate(headers):
-        if len(headers) > 1 and _said(path, header.metadata, "split.no", number) != number:
+        if (
+            len(headers) > 1
+            and _metadata_count(path, header.metadata, "split.no", number) != number
+        ):
             raise CheckpointError(f"{header.path}: is part {number + 1} by its name alone")
-    total = _said(path, said, "split.tensors.count", len(found))
+    total = _metadata_count(path, said, "split.tensors.count", len(found))
     if total != len(found):
         raise CheckpointError(
             f"{path}: its parts have {len(found)} tensors of {total}; fetch them again"
         )
 
 
-def _said(path: Path, metadata: Mapping[str, Value], key: str, default: int) -> int:
-    """A count of the metadata. Raises CheckpointError."""
+def _metadata_count(path: Path, metadata: Mapping[str, Value], key: str, default: int) -> int:
+    """A count from the metadata. Raises CheckpointError."""
     found = metadata.get(key, default)
     if not isinstance(found, int):
         raise CheckpointError(f"{path}: {key} is no whole number; fetch it again")

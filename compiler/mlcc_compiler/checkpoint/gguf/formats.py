@@ -1,7 +1,7 @@
-"""The block formats of GGUF's tensors: how many weights a block has, and how many bytes.
+"""Block formats of GGUF tensors: weights and bytes per block.
 
-Sizes are ggml's (the `gguf` package has its table); what the bits of a block mean is
-`blocks.py`'s.
+Sizes are ggml's (the `gguf` package has its table); the meaning of a block's bits is in
+`blocks.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 FLOATS = ("F32", "F16", "BF16", "F64")
-"""Weights as they are, one a block."""
+"""Unquantized weights, one a block."""
 INTEGERS = ("I8", "I16", "I32", "I64")
 INNER = ("Q8_1", "Q8_K")
-"""What llama.cpp makes of activations; never in a file."""
+"""Formats of activations inside llama.cpp; never in a file."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class BlockFormat:
     size: int
 
     def nbytes(self, weights: int) -> int:
-        """Of so many weights, whole blocks of them."""
+        """Bytes of this many weights, in whole blocks."""
         return weights // self.block * self.size
 
 
@@ -36,4 +36,4 @@ FORMATS = {
     for kind in GGMLQuantizationType
     if kind.name not in (*INTEGERS, *INNER)
 }
-"""By ggml's number."""
+"""Formats by ggml's number."""

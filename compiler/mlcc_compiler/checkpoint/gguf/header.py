@@ -1,8 +1,8 @@
-"""The header of a GGUF file (version 2 and 3, little-endian): metadata, and where tensors lie.
+"""The header of a GGUF file (version 2 and 3, little-endian): metadata, and tensor locations.
 
-Reads with a bound on everything that a header counts, so that no file makes it take more memory
-than a header has bytes, whatever it claims. Reads no tensor; knows no key and no architecture.
-Format: ggml's docs/gguf.md. Not the `gguf` package's reader, which makes two arrays of numpy for
+Every count in a header is checked against the remaining bytes, so no file can make the reader take
+more memory than its header has bytes. Reads no tensor; knows no key and no architecture.
+Format: ggml's docs/gguf.md. The `gguf` package's reader is not used: it makes two numpy arrays for
 each of a vocabulary's strings (11 s and 735 MB for a model of 250 MB) and checks no bound.
 """
 
@@ -27,7 +27,7 @@ ALIGNMENT = 32
 MAX_STRING_BYTES = 16 << 20
 """A chat template is the longest in use, some ten thousand."""
 MAX_STRINGS = 1 << 22
-"""In all arrays of a file: Gemma's vocabulary has 262,144, Qwen's merges 151,387."""
+"""Over all arrays of a file: Gemma's vocabulary has 262,144, Qwen's merges 151,387."""
 MAX_TENSORS = 1 << 17
 MAX_KEYS = 1 << 16
 _MOST_DIMENSIONS = 4
@@ -45,7 +45,7 @@ Value = str | int | float | bool | list[str] | npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """Where a tensor lies: bytes `start` to `start + nbytes` of a file."""
+    """Location of a tensor: bytes `start` to `start + nbytes` of a file."""
 
     path: Path
     name: str
@@ -61,7 +61,8 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What one file says. `metadata` values: text, numbers, lists of texts, arrays of numbers."""
+    """Contents of one header. `metadata` values: text, numbers, lists of texts, arrays of
+    numbers."""
 
     path: Path
     metadata: Mapping[str, Value]
@@ -69,7 +70,7 @@ class GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """The header of a file. Raises CheckpointError for anything that is unsound."""
+    """The header of a file. Raises CheckpointError for invalid files."""
     try:
         with path.open("rb") as file:
             return _Reader(path, file).header()
@@ -78,7 +79,7 @@ def read_header(path: Path) -> GgufHeader:
 
 
 class _Reader:
-    """A cursor over a file. Every count is checked against the bytes that are left."""
+    """A cursor over a file. Every count is checked against the remaining bytes."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path, self.file = path, file
@@ -122,7 +123,7 @@ class _Reader:
         return int.from_bytes(self.take(_WIDTHS[kind]), "little")
 
     def count(self, least: int, of: str) -> int:
-        """How many of what takes at least so many bytes each."""
+        """The number of items that take at least `least` bytes each."""
         found = self.number(10)
         if found * least > self.left:
             raise self.refuse(f"says that it has {found} {of}, more than it has bytes")
@@ -169,7 +170,7 @@ class _Reader:
         )
 
     def tensor(self) -> tuple[str, tuple[int, ...], BlockFormat, int]:
-        """Name, shape, format, and the offset behind the header."""
+        """Name, shape, format, and the offset after the header."""
         name = self.string()
         dimensions = self.number(_UINT32)
         if not 1 <= dimensions <= _MOST_DIMENSIONS:

@@ -1,6 +1,6 @@
-"""The metadata of one architecture, checked a value at a time, and what a file has of tensors.
+"""Checked access to one architecture's metadata, and to the file's tensor names.
 
-Keys are llama.cpp's `ARCHITECTURE.*`. Which of them were asked for is kept: the rest is told.
+Keys are llama.cpp's `ARCHITECTURE.*`. Keys that were read are recorded; the others are reported.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _MEANT_FOR_OTHERS = (
     *("tensor_data_layout", "rope.dimension_sections", "attention.value_length"),
     *("attention.layer_norm_epsilon", "rope.scaling.finetuned"),
 )
-"""Keys that say nothing that the tensors do not, or nothing of text."""
+"""Keys that are redundant, or irrelevant to text models."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a file."""
+    """The metadata keys of a file."""
 
     metadata: Mapping[str, Value]
     architecture: str
     shapes: Shapes = field(repr=False)
-    """Of the file's tensors, by their names there."""
+    """Shapes of the file's tensors, by its names."""
     _asked: set[str] = field(default_factory=set, repr=False)
 
     @property
@@ -48,7 +48,7 @@ class Keys:
         return self.metadata.get(self.prefix + key, default)
 
     def number(self, key: str, default: Any = None) -> Any:
-        """A number; of one for each layer, the one that they all are."""
+        """A number; if given per layer, the value that all layers share."""
         value = self.get(key, default)
         if isinstance(value, np.ndarray) and value.size and (value == value[0]).all():
             value = value[0].item()
@@ -57,14 +57,14 @@ class Keys:
         return value
 
     def whole(self, key: str, default: Any = None) -> int:
-        """A whole number above 0, the same in all layers."""
+        """A positive integer, the same in all layers."""
         value = self.number(key, default)
         if not isinstance(value, int) or value <= 0:
             raise self.refuse(key, "a whole number above 0")
         return value
 
     def largest(self, key: str) -> int:
-        """A whole number, of one for each layer the largest; 0 if there is none."""
+        """An integer, the largest if given per layer; 0 if absent."""
         value = self.get(key, 0)
         if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size:
             value = int(value.max())
@@ -73,7 +73,7 @@ class Keys:
         return value
 
     def each(self, key: str, layers: int) -> list[int]:
-        """A whole number for each layer, which a file may say once for all."""
+        """An integer per layer; the file may give one for all."""
         value = self.get(key, 0)
         if isinstance(value, np.ndarray):
             if len(value) < layers or value.dtype.kind not in "iub":
@@ -84,14 +84,14 @@ class Keys:
         return [self.largest(key)] * layers
 
     def flag(self, key: str, default: bool) -> bool:
-        """Yes or no."""
+        """A boolean."""
         value = self.get(key, default)
         if not isinstance(value, bool):
             raise self.refuse(key, "true or false")
         return value
 
     def original_context(self) -> int | None:
-        """The length before a rope was scaled; None if the file does not say."""
+        """The context length before rope scaling; None if not given."""
         key = "rope.scaling.original_context_length"
         return self.whole(key) if self.number(key, 0) else None
 
@@ -108,6 +108,6 @@ class Keys:
         )
 
     def unknown(self) -> list[str]:
-        """Keys that nobody asked for."""
+        """Keys that were never read."""
         known = {self.prefix + key for key in (*self._asked, *_MEANT_FOR_OTHERS)}
         return sorted(k for k in self.metadata if k.startswith(self.prefix) and k not in known)

@@ -1,4 +1,4 @@
-"""The name map of GGUF: which tensors of a file are which of the model, by its family's row."""
+"""The name map of GGUF: locates the model's tensors in a file by its family's entry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.gguf.families.table import FAMILIES
-from mlcc_compiler.checkpoint.gguf.family import Family, Join
+from mlcc_compiler.checkpoint.gguf.family import Family, JoinedTensor
 from mlcc_compiler.checkpoint.gguf.orders import Order
 
 Shape = tuple[int, ...]
@@ -21,24 +21,24 @@ _OF_EXPERTS = {
     "ffn_down_exps": "down_proj",
 }
 _MOST_EXPERTS = 4096
-"""Of a layer."""
+"""Per layer."""
 
 FREQUENCIES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
-"""Tensors that are numbers of the config: `config.py` reads them."""
+"""Tensors with numbers of the config: `config.py` reads them."""
 _MADE_BY_CONVERTERS = re.compile(r"blk\.\d+\.(attn_rot_embd|rope_freqs|rope_factors_\w+)\.weight")
-"""Of old files: copies of what the config says."""
+"""In old files: copies of config values."""
 _OF_LAYER = re.compile(r"blk\.(\d+)\.(\w+(?:\.[a-z]\w*)??)(\.weight|\.bias)?")
 _ONE_EXPERT = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down)\.(\d+)\.weight")
-"""Of files of 2023 and of early 2024, where each expert is a tensor."""
+"""Files of 2023 and early 2024, where each expert is a tensor."""
 
 _FLAT = ("ssm_a", "ssm_d", "ssm_norm.weight")
-"""Vectors that llama.cpp writes as matrices, to broadcast them."""
+"""Vectors that llama.cpp writes as matrices, for broadcasting."""
 _TAPS = ("ssm_conv1d.weight", "shortconv.conv.weight")
-"""Filters [channels, taps] of what Hugging Face has as [channels, 1, taps]."""
+"""Filters [channels, taps] that Hugging Face has as [channels, 1, taps]."""
 _GATES = ("ffn_gate_inp_shexp.weight",)
-"""A row, which some files have as a vector."""
+"""A row that some files have as a vector."""
 _LOGARITHMS = ("ssm_a",)
-"""Of -exp(x) the model has x."""
+"""Tensors that hold -exp(x) of the model's x."""
 
 
 @dataclass(frozen=True)
@@ -47,24 +47,24 @@ class Source:
 
     name: str
     expert: int | None = None
-    turned: bool = False
-    """Its matrices are the other way round."""
+    transposed: bool = False
+    """Whether its matrices are transposed."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where one of the model's tensors is, and what was done to it."""
+class TensorLocation:
+    """Location of one of the model's tensors in the file, and the changes to undo."""
 
     sources: tuple[Source, ...]
-    """One below the other."""
+    """Concatenated by rows."""
     shape: Shape
     rows: Order | None = None
     columns: tuple[int, Order] | None = None
-    """Of runs of so many."""
+    """Order of runs of columns."""
     offset: float = 0.0
-    """What was added to the values."""
+    """Amount that was added to the values."""
     logarithm: bool = False
-    """The values are -exp of the model's."""
+    """Whether the values are -exp of the model's."""
 
     @property
     def name(self) -> str:
@@ -72,10 +72,10 @@ class Place:
         return self.sources[0].name
 
 
-def places(
+def locations(
     architecture: str, shapes: Mapping[str, Shape], config: Mapping[str, Any]
-) -> dict[str, Place]:
-    """Model's name -> place. A tensor that no map knows keeps its name, to be refused by it.
+) -> dict[str, TensorLocation]:
+    """Model's name -> location. Unknown tensors keep their name and are refused later.
 
     shapes: of the file's tensors. Raises CheckpointError.
     """
@@ -83,34 +83,34 @@ def places(
 
 
 class _Map:
-    """The places of one file, as they are found."""
+    """Collects the locations of one file."""
 
     def __init__(self, family: Family, shapes: Mapping[str, Shape], config: dict[str, Any]) -> None:
         self.family, self.shapes, self.config = family, shapes, config
-        self.found: dict[str, Place] = {}
+        self.found: dict[str, TensorLocation] = {}
         self.layers: int = config.get("num_hidden_layers", 0)
         self.rows = family.orders(config) if self.layers else {}
         self.columns = family.columns(config) if self.layers else {}
         self.joined = {part: join for join in family.joins for part in join.parts}
 
-    def read(self) -> dict[str, Place]:
+    def read(self) -> dict[str, TensorLocation]:
         for name in self.shapes:
             if name in FREQUENCIES or _MADE_BY_CONVERTERS.fullmatch(name):
                 continue
-            for target, place in self._of(name):
-                self._put(target, place)
+            for target, location in self._of(name):
+                self._put(target, location)
         return self.found
 
-    def _put(self, target: str, place: Place) -> None:
+    def _put(self, target: str, location: TensorLocation) -> None:
         if target in self.found:
             raise CheckpointError(
-                f"the GGUF file's tensors {self.found[target].name!r} and {place.name!r} are both "
+                f"the GGUF file's tensors {self.found[target].name!r} and {location.name!r} are both "
                 f"the model's {target!r}; fetch it again"
             )
-        self.found[target] = place
+        self.found[target] = location
 
-    def _of(self, name: str) -> Iterable[tuple[str, Place]]:
-        """What a tensor of the file is: nothing, one of the model's, or an expert's each."""
+    def _of(self, name: str) -> Iterable[tuple[str, TensorLocation]]:
+        """Map a tensor of the file: to nothing, to one of the model's, or to one per expert."""
         if (one := _ONE_EXPERT.fullmatch(name)) is not None and self._routes:
             mlp = f"model.layers.{one[1]}.{self.family.experts}.{one[3]}"
             return [(f"{mlp}.{one[2]}_proj.weight", self._place(name))]
@@ -135,15 +135,17 @@ class _Map:
     def _routes(self) -> bool:
         return "ffn_gate_inp" in self.family.layer
 
-    def _outer(self, name: str) -> tuple[str, Place]:
+    def _outer(self, name: str) -> tuple[str, TensorLocation]:
         stem, _, kind = name.rpartition(".")
         if stem not in self.family.outer:
             return name, self._place(name)
         is_norm = stem.endswith("_norm") and kind == "weight"
-        place = self._place(name, offset=self.family.norm_offset if is_norm else 0.0)
-        return f"{self.family.outer[stem]}.{kind}", place
+        location = self._place(name, offset=self.family.norm_offset if is_norm else 0.0)
+        return f"{self.family.outer[stem]}.{kind}", location
 
-    def _place(self, name: str, part: str = "", kind: str = "", offset: float = 0.0) -> Place:
+    def _place(
+        self, name: str, part: str = "", kind: str = "", offset: float = 0.0
+    ) -> TensorLocation:
         whole, shape = part + kind, self.shapes[name]
         if part.endswith("_norm") and kind == ".weight" and part not in self.family.plain_norms:
             offset = self.family.norm_offset
@@ -153,7 +155,7 @@ class _Map:
             shape = (shape[0], 1, shape[1])
         elif whole in _GATES and len(shape) == 1:
             shape = (1, *shape)
-        return Place(
+        return TensorLocation(
             (Source(name),),
             shape,
             rows=self.rows.get(part, self.rows.get(whole)),
@@ -162,7 +164,7 @@ class _Map:
             logarithm=whole in _LOGARITHMS,
         )
 
-    def _experts(self, name: str, layer: str, proj: str) -> Iterable[tuple[str, Place]]:
+    def _experts(self, name: str, layer: str, proj: str) -> Iterable[tuple[str, TensorLocation]]:
         count, *shape = self.shapes[name]
         if count > _MOST_EXPERTS:
             raise CheckpointError(
@@ -171,10 +173,12 @@ class _Map:
             )
         for i in range(count):
             target = f"{layer}.{self.family.experts}.{i}.{proj}.weight"
-            yield target, Place((Source(name, i),), tuple(shape))
+            yield target, TensorLocation((Source(name, i),), tuple(shape))
 
-    def _join(self, join: Join, number: str, part: str) -> Iterable[tuple[str, Place]]:
-        """With the first of its parts; those of a join that is not whole keep their names."""
+    def _join(
+        self, join: JoinedTensor, number: str, part: str
+    ) -> Iterable[tuple[str, TensorLocation]]:
+        """Registered with the first part; parts of an incomplete join keep their names."""
         names = [f"blk.{number}.{each}" for each in join.parts]
         shapes = [self.shapes.get(name) for name in names]
         if None in shapes:
@@ -183,11 +187,11 @@ class _Map:
         if part != join.parts[0]:
             return []
         sources = tuple(
-            Source(name, turned=each in join.turned)
+            Source(name, transposed=each in join.transposed)
             for name, each in zip(names, join.parts, strict=True)
         )
         matrices = [
-            _stacked(s, source.turned) for s, source in zip(shapes, sources, strict=True) if s
+            _stacked(s, source.transposed) for s, source in zip(shapes, sources, strict=True) if s
         ]
         shape: Shape = (sum(rows for rows, _ in matrices), matrices[0][1])
         if len({width for _, width in matrices}) > 1:
@@ -197,11 +201,11 @@ class _Map:
             )
         rows = None if join.order is None else join.order(self.config)
         shape = (prod(shape),) if join.flat else shape
-        return [(f"model.layers.{number}.{join.target}", Place(sources, shape, rows))]
+        return [(f"model.layers.{number}.{join.target}", TensorLocation(sources, shape, rows))]
 
 
-def _stacked(shape: Shape, turned: bool) -> tuple[int, int]:
-    """Rows and columns of all its matrices, one below the other."""
-    if turned and len(shape) > 1:
+def _stacked(shape: Shape, transposed: bool) -> tuple[int, int]:
+    """Rows and columns of all its matrices, concatenated by rows."""
+    if transposed and len(shape) > 1:
         shape = (*shape[:-2], shape[-1], shape[-2])
     return prod(shape[:-1]), shape[-1]

@@ -1,6 +1,6 @@
-"""In which order the rows of a tensor lie in a GGUF file: what llama.cpp's converter did to them.
+"""Row orders of tensors in GGUF files: permutations by llama.cpp's converter.
 
-An order is made for a number of rows: which row of the file is each of the model's. Knows no
+An order is computed for a number of rows: the file's row for each of the model's. Knows no
 architecture.
 """
 
@@ -19,8 +19,8 @@ Order = Callable[[int], Index]
 
 
 def rotary(heads: int) -> Order:
-    """llama.cpp rotates pairs of neighbours, Hugging Face the halves of a head, so that files of
-    Llama interleave the halves: row 2 i + j of a head is row j of pair i."""
+    """llama.cpp rotates neighbouring pairs, Hugging Face the halves of a head, so files of Llama
+    interleave the halves: row 2 i + j of a head is row j of pair i."""
     return partial(_rotary, heads)
 
 
@@ -29,9 +29,9 @@ def _rotary(heads: int, rows: int) -> Index:
 
 
 def tiled(groups: int, each: int, width: int, before: int = 0) -> Order:
-    """Of `groups` key heads that have `each` value heads, Hugging Face has a group's value heads
-    side by side, llama.cpp the first of every group, then the second: runs of `width` rows, behind
-    `before` that are in order."""
+    """For `groups` key heads with `each` value heads, Hugging Face stores a group's value heads
+    contiguously, llama.cpp the first of every group, then the second: runs of `width` rows, after
+    `before` rows in order."""
     return partial(_tiled, groups, each, width, before)
 
 
@@ -42,8 +42,8 @@ def _tiled(groups: int, each: int, width: int, before: int, rows: int) -> Index:
 
 
 def side_by_side(groups: int, widths: tuple[int, ...]) -> Order:
-    """Parts that lie one below the other, each of `groups` runs of its width: all that a group has
-    comes together."""
+    """Parts stored one below the other, each of `groups` runs of its width, become contiguous per
+    group."""
     return partial(_side_by_side, groups, widths)
 
 

@@ -1,8 +1,8 @@
-"""Blocks of GGUF's formats as codes and scales, untouched: equal to the bit to `blocks.to_float`.
+"""Unpacks GGUF blocks to codes and scales, values unchanged: bit-identical to `blocks.to_float`.
 
-A function a format takes blocks u8 [M, bytes of a block] and gives, per block, codes in the order
-of the weights and the numbers of its groups, as `quantization.quantized` names them. Layouts are
-ggml's (ggml-common.h).
+A function per format takes blocks u8 [M, bytes of a block] and returns, per block, codes in the
+order of the weights and the numbers of its groups, as `quantization.quantized` names them. Layouts
+are ggml's (ggml-common.h).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mlcc_compiler.quantization.schemes import scheme
 
 Bytes = npt.NDArray[np.uint8]
 Parts = dict[str, npt.NDArray[Any]]
-"""Of M blocks: codes [M, weights], the rest [M, numbers of a block]."""
+"""For M blocks: codes [M, weights], other parts [M, numbers of a block]."""
 
 SCHEMES = {
     "Q4_0": "int4_g32",
@@ -36,7 +36,7 @@ SCHEMES = {
     "IQ4_XS": "iq4_xs",
     "MXFP4": "mxfp4",
 }
-"""The scheme that is a format, by the format's name."""
+"""The scheme of a format, by the format's name."""
 NEAREST = {
     "F32": "f32",
     "F64": "f32",
@@ -46,8 +46,9 @@ NEAREST = {
     **dict.fromkeys(("IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0"), "int4m_g32"),
     **dict.fromkeys(("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"), "int4m_g32"),
 }
-"""For formats without: their values lie so that these round them least (the grids of IQ2 and IQ3
-are six and sixteen values at nearly even distances)."""
+"""Schemes for formats without one, chosen to round their values least (the grids of IQ2 and IQ3 are
+six and sixteen values at nearly even distances).
+"""
 
 
 def quantized(blocks: Bytes, form: BlockFormat) -> Quantized:
@@ -71,7 +72,7 @@ def _nibbles(data: Bytes) -> Bytes:
 
 
 def _nibbles_by(data: Bytes, width: int) -> Bytes:
-    """The same for each run of `width` bytes."""
+    """`_nibbles` for each run of `width` bytes."""
     return _nibbles(data.reshape(-1, width)).reshape(len(data), -1)
 
 

@@ -155,7 +155,7 @@ class Layer(nn.Module):
             x = ops.scale_columns(x, self.altup.correct_output_scale)
         gated = ops.gated(self.per_layer_input_gate(x), layer_inputs, self.activation)
         added = self.post_per_layer_input_norm(self.per_layer_projection(gated))
-        return corrected + but_first(added, self.states)
+        return corrected + except_first(added, self.states)
 
     def made(self, x: Tensor, table: Tensor) -> Tensor:
         """What attention and MLP make of a state, a[n, hidden]."""
@@ -180,10 +180,10 @@ class Stack(per_layer_embedding.Stack):
         assert self.inputs is not None
         x = self.embed(token_ids)
         layer_inputs = self.layer_inputs(token_ids, x, self.inputs)
-        states = at_place(x, 0, self.states)
+        states = one_state(x, 0, self.states)
         for i, projection in enumerate(self.altup_projections):
             state = ops.match_magnitude(projection(x), x, _LEAST)
-            states = states + at_place(state, i + 1, self.states)
+            states = states + one_state(state, i + 1, self.states)
         return self.mean(self.run_layers(states, positions, layer_inputs))
 
     def mean(self, states: Tensor) -> Tensor:
@@ -196,12 +196,12 @@ class Stack(per_layer_embedding.Stack):
         return total * (1 / self.states)
 
 
-def at_place(x: Tensor, place: int, states: int) -> Tensor:
+def one_state(x: Tensor, place: int, states: int) -> Tensor:
     """x a[n, hidden] as one of several states, zeros as the others: a[n, states * hidden]."""
     return _repeated(x, [float(i == place) for i in range(states)])
 
 
-def but_first(x: Tensor, states: int) -> Tensor:
+def except_first(x: Tensor, states: int) -> Tensor:
     """x as all of several states, but zeros as the first."""
     return _repeated(x, [float(i > 0) for i in range(states)])
 
@@ -220,7 +220,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
     layers = fields["num_layers"]
     pattern = ["sliding_attention" if (i + 1) % 5 else "full_attention" for i in range(layers)]
     types = layer_types(hf, pattern)
-    keepers = gemma4.keepers_of(hf, types)
+    kv_layers = gemma4.kv_layers_of(hf, types)
     bias, states = bool(hf.get("attention_bias", False)), require(hf, "altup_num_inputs")
     if states > _MOST_STATES:
         raise refuse("altup_num_inputs", f"at most {_MOST_STATES}", states)
@@ -237,10 +237,10 @@ def read_config(hf: HfConfig, context: int) -> Config:
         output_bias=bias,
         embed_scale=fields["hidden_size"] ** 0.5,
         final_softcap=optional(hf, "final_logit_softcapping"),
-        ignored=gemma4.unread([keeper != i for i, keeper in enumerate(keepers)]),
+        ignored=gemma4.unused_kv([kv_layer != i for i, kv_layer in enumerate(kv_layers)]),
         head_dims=(fields["head_dim"],) * layers,
         kv_heads=(fields["num_kv_heads"],) * layers,
-        keepers=keepers,
+        kv_layers=kv_layers,
         key_is_value=(False,) * layers,
         inner=inner,
         inputs=inputs,

@@ -66,7 +66,7 @@ class Config(DecoderConfig):
 
     head_dims: tuple[int, ...]
     kv_heads: tuple[int, ...]
-    keepers: tuple[int, ...]
+    kv_layers: tuple[int, ...]
     """The layer whose keys and values a layer asks: its own number, or an earlier one's."""
     key_is_value: tuple[bool, ...]
     """Whether keys, before they are normalised, are the values."""
@@ -93,7 +93,7 @@ class Attention(layers.Attention):
     alone, on the keys and values of another layer."""
 
     def __init__(self, config: Config, layer: int) -> None:
-        self.keeper, self.shares = config.keepers[layer], config.keepers[layer] != layer
+        self.kv_layer, self.shares = config.kv_layers[layer], config.kv_layers[layer] != layer
         self.key_is_value = config.key_is_value[layer]
         own = config.of_layer(layer)
         super().__init__(own, layer)
@@ -105,15 +105,15 @@ class Attention(layers.Attention):
     def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
         config, rows = self.config, x.shape[0]
         shape = config.attention(self.layer)
-        q = self.turn(self.q_norm(self._heads(self.q_proj(x), config.num_heads)), table)
+        q = self.apply_rope(self.q_norm(self._heads(self.q_proj(x), config.num_heads)), table)
         if self.shares:
-            out = ops.attention(q, None, None, self.keeper, shape)
+            out = ops.attention(q, None, None, self.kv_layer, shape)
         else:
             k = self._heads(self.k_proj(x), config.num_kv_heads)
             v = k if self.key_is_value else self._heads(self.v_proj(x), config.num_kv_heads)
             ones = nn.Tensor(_expr=relax.const(self.ones))
             v = ops.rms_norm(v, ones, config.norm_eps, 0.0)
-            out = ops.attention(q, self.turn(self.k_norm(k), table), v, self.layer, shape)
+            out = ops.attention(q, self.apply_rope(self.k_norm(k), table), v, self.layer, shape)
         return self.o_proj(nn.op.reshape(out, (rows, config.num_heads * config.head_dim)))
 
     def _heads(self, x: Tensor, count: int) -> Tensor:
@@ -189,9 +189,9 @@ def read_config(hf: HfConfig, context: int) -> Config:
     fields = common_fields(hf, "gemma4")
     types = _types(hf, fields["num_layers"])
     widths, kv_heads = _heads(hf, types, fields)
-    keepers = keepers_of(hf, types)
+    kv_layers = kv_layers_of(hf, types)
     ropes, which = _ropes(hf, types, widths, context)
-    shared = tuple(keeper != i for i, keeper in enumerate(keepers))
+    shared = tuple(kv_layer != i for i, kv_layer in enumerate(kv_layers))
     inner, wide = fields["intermediate_size"], bool(hf["use_double_wide_mlp"])
     bias, same = bool(hf.get("attention_bias", False)), bool(hf["attention_k_eq_v"])
     fields |= {"attention_scale": 1.0, "windows": windows_by_type(hf, types)}
@@ -204,10 +204,10 @@ def read_config(hf: HfConfig, context: int) -> Config:
         output_bias=bias,
         embed_scale=fields["hidden_size"] ** 0.5,
         final_softcap=optional(hf, "final_logit_softcapping"),
-        ignored=unread(shared),
+        ignored=unused_kv(shared),
         head_dims=widths,
         kv_heads=kv_heads,
-        keepers=keepers,
+        kv_layers=kv_layers,
         key_is_value=tuple(same and kind == "full_attention" for kind in types),
         inner=tuple(inner * (2 if wide and asks else 1) for asks in shared),
         inputs=per_layer_embedding.inputs_of(hf),
@@ -215,7 +215,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
     )
 
 
-def keepers_of(hf: HfConfig, types: Sequence[str]) -> tuple[int, ...]:
+def kv_layers_of(hf: HfConfig, types: Sequence[str]) -> tuple[int, ...]:
     """Of each layer that whose keys and values it asks: the last `num_kv_shared_layers` ask the
     last one of their type before them. Raises CheckpointError."""
     count, layers_ = hf["num_kv_shared_layers"], len(types)
@@ -228,7 +228,7 @@ def keepers_of(hf: HfConfig, types: Sequence[str]) -> tuple[int, ...]:
     return (*range(first), *(last[kind] for kind in types[first:]))
 
 
-def unread(shared: Sequence[bool]) -> tuple[str, ...]:
+def unused_kv(shared: Sequence[bool]) -> tuple[str, ...]:
     """The keys and values of layers that ask others: checkpoints have them, nothing reads them."""
     return tuple(
         rf"layers\.{i}\.self_attn\.[kv]_(proj|norm)\." for i, asks in enumerate(shared) if asks

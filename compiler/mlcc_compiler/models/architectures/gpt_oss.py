@@ -55,7 +55,7 @@ class SinkAttention(Attention):
         super().__init__(config, layer)
         self.sinks = nn.Parameter((config.num_heads,), "float32")
 
-    def attended(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         shape = replace(self.config.attention(self.layer), sinks=True)
         return ops.attention(q, k, v, self.layer, shape, self.sinks)
 

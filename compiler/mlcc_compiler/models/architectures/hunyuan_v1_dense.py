@@ -19,7 +19,7 @@ from mlcc_compiler.models.layers import Attention, PreNormLayer, RMSNorm
 DEFAULTS = DECODER_DEFAULTS | {"rms_norm_eps": 1e-5}
 
 
-class TurnedThenNormed(Attention):
+class RotateThenNorm(Attention):
     """Attention whose queries and keys are turned first."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
@@ -27,8 +27,10 @@ class TurnedThenNormed(Attention):
         self.query_layernorm = RMSNorm(config.head_dim, config.norm_eps)
         self.key_layernorm = RMSNorm(config.head_dim, config.norm_eps)
 
-    def place(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.query_layernorm(self.turn(q, table)), self.key_layernorm(self.turn(k, table))
+    def rotate(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.query_layernorm(self.apply_rope(q, table)), self.key_layernorm(
+            self.apply_rope(k, table)
+        )
 
 
 class Layer(PreNormLayer):
@@ -36,7 +38,7 @@ class Layer(PreNormLayer):
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         super().__init__(config, layer)
-        self.self_attn = TurnedThenNormed(config, layer)
+        self.self_attn = RotateThenNorm(config, layer)
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:

@@ -56,8 +56,8 @@ class Config(glm4_moe.Config):
 class UnitAttention(Attention):
     """Attention whose queries and keys are turned, then divided by their root mean square."""
 
-    def place(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
-        q, k = self.turn(q, table), self.turn(k, table)
+    def rotate(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
+        q, k = self.apply_rope(q, table), self.apply_rope(k, table)
         if table is None:
             return q, k
         ones = np.ones(self.config.head_dim, np.float32)

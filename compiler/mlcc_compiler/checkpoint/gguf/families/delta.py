@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlcc_compiler.checkpoint.gguf.family import LAYER, Config, Family, Join, mixer_of, shared_of
+from mlcc_compiler.checkpoint.gguf.family import (
+    LAYER,
+    Config,
+    Family,
+    JoinedTensor,
+    mixer_of,
+    shared_of,
+)
 from mlcc_compiler.checkpoint.gguf.keys import Keys
 from mlcc_compiler.checkpoint.gguf.orders import Order, side_by_side, tiled
 
@@ -94,7 +101,7 @@ _FOUR = {
     "attn_qkv": "linear_attn.in_proj_qkv",
     "attn_gate": "linear_attn.in_proj_z",
 }
-_QKVZ = Join(
+_QKVZ = JoinedTensor(
     ("attn_qkv.weight", "attn_gate.weight"), "linear_attn.in_proj_qkvz.weight", _side_by_side
 )
 _QWEN35 = Family(

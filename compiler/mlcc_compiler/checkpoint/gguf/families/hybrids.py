@@ -63,7 +63,7 @@ def _attends(keys: Keys, config: Config) -> list[bool]:
 def _granitehybrid(keys: Keys, config: Config) -> None:
     multipliers(keys, config)
     shared = keys.largest("expert_shared_feed_forward_length") or config["intermediate_size"]
-    turned = keys.flag("rope.scaling.finetuned", True)
+    transposed = keys.flag("rope.scaling.finetuned", True)
     inner, hidden = keys.whole("ssm.inner_size"), config["hidden_size"]
     if inner % hidden:
         raise keys.refuse("ssm.inner_size", f"a multiple of {hidden}")
@@ -74,7 +74,7 @@ def _granitehybrid(keys: Keys, config: Config) -> None:
         "layer_types": ["attention" if a else "mamba" for a in _attends(keys, config)],
         "num_local_experts": config.get("num_experts", 0),
         "shared_intermediate_size": shared,
-        "position_embedding_type": "rope" if turned else None,
+        "position_embedding_type": "rope" if transposed else None,
         "attention_bias": "attn_q.bias" in keys.parts,
     }
 
@@ -173,10 +173,10 @@ _NEMOTRON = Family(
     _nemotron_h,
     orders=rotary_orders,
     experts="mixer.experts",
-    uneven=True,
+    per_layer=True,
 )
 FAMILIES = {
-    "mamba2": Family({**mixer_of("mixer"), "attn_norm": "norm"}, _mamba2, uneven=True),
+    "mamba2": Family({**mixer_of("mixer"), "attn_norm": "norm"}, _mamba2, per_layer=True),
     "granitehybrid": Family(
         {
             **LAYER,
@@ -187,7 +187,7 @@ FAMILIES = {
         },
         _granitehybrid,
         orders=rotary_orders,
-        uneven=True,
+        per_layer=True,
     ),
     "falcon-h1": Family(
         {
@@ -201,8 +201,8 @@ FAMILIES = {
     ),
     "nemotron_h": _NEMOTRON,
     "nemotron_h_moe": _NEMOTRON,
-    "lfm2": Family(_SHORT, _lfm2, outer=_OUTER_LFM2, uneven=True),
+    "lfm2": Family(_SHORT, _lfm2, outer=_OUTER_LFM2, per_layer=True),
     "lfm2moe": Family(
-        _SHORT, _lfm2moe, outer=_OUTER_LFM2, experts="feed_forward.experts", uneven=True
+        _SHORT, _lfm2moe, outer=_OUTER_LFM2, experts="feed_forward.experts", per_layer=True
     ),
 }

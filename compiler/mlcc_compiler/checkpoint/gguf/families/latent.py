@@ -7,7 +7,7 @@ and its keys are of latents; older ones have it whole.
 from __future__ import annotations
 
 from mlcc_compiler.checkpoint.gguf.families.llamas import corrected, log_multiplier
-from mlcc_compiler.checkpoint.gguf.family import LAYER, Config, Family, Join, shared_of
+from mlcc_compiler.checkpoint.gguf.family import LAYER, Config, Family, JoinedTensor, shared_of
 from mlcc_compiler.checkpoint.gguf.keys import Keys
 from mlcc_compiler.checkpoint.gguf.orders import Order, side_by_side
 
@@ -74,11 +74,11 @@ FAMILIES = {
         },
         _deepseek2,
         joins=(
-            Join(
+            JoinedTensor(
                 ("attn_k_b.weight", "attn_v_b.weight"),
                 "self_attn.kv_b_proj.weight",
                 order=_heads,
-                turned=("attn_k_b.weight",),
+                transposed=("attn_k_b.weight",),
             ),
         ),
     ),

@@ -13,7 +13,7 @@ from mlcc_compiler.checkpoint.gguf.family import (
     POST_NORMS,
     Config,
     Family,
-    Join,
+    JoinedTensor,
 )
 from mlcc_compiler.checkpoint.gguf.keys import Keys
 
@@ -159,8 +159,8 @@ _PLAIN = {part: name for part, name in LAYER.items() if part != "ffn_gate"}
 _GEMMA = {**LAYER, **POST_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
 _NORMS_BEHIND = {**ATTENTION, **MLP, **POST_NORMS}
 _EXPERT_BIASES = (
-    Join(("ffn_gate_exps.bias", "ffn_up_exps.bias"), "mlp.gate_up_bias", flat=True),
-    Join(("ffn_down_exps.bias",), "mlp.down_bias", flat=True),
+    JoinedTensor(("ffn_gate_exps.bias", "ffn_up_exps.bias"), "mlp.gate_up_bias", flat=True),
+    JoinedTensor(("ffn_down_exps.bias",), "mlp.down_bias", flat=True),
 )
 
 FAMILIES = {
