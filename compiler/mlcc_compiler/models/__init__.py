@@ -1,1 +1,1 @@
-"""One file per architecture (config and layer); the rest of the model is shared."""
+"""Model architectures: one file each (config and layer); the rest of the model is shared."""

@@ -1,7 +1,7 @@
-"""The language model all architectures share: embed, layers, norm, head.
+"""The language model shared by all decoder architectures: embedding, layers, norm, head.
 
-It sees tokens and positions and says which rows need logits; it is not aware that several
-sequences share the batch (the attention operator sorts that out).
+Its inputs are tokens, positions and the rows that need logits; it is not aware that several
+sequences share the batch (the attention operator handles that).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ LayerFactory = Callable[[DecoderConfig, int], nn.Module]
 
 
 class Decoder(nn.Module):
-    """The stack under the head; HF calls it `model`. An architecture whose layers are given more
-    than hidden states has a `Stack` of its own, made of this one."""
+    """The stack under the head; HF calls it `model`. An architecture whose layers take more than
+    hidden states derives its own `Stack` from it."""
 
     def __init__(self, config: DecoderConfig, layer: LayerFactory) -> None:
         self.config, dtype = config, config.activation_dtype
@@ -27,7 +27,7 @@ class Decoder(nn.Module):
         self.norm = hidden_norm(config)
 
     def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
-        """Of all tokens a[n, hidden], before the last norm."""
+        """Hidden states of all tokens, a[n, hidden], before the last norm."""
         growth, layer_inputs = self.config.growth, []
         if growth is not None:
             layer_inputs = [
@@ -36,14 +36,14 @@ class Decoder(nn.Module):
         return self.run_layers(self.embed(token_ids), positions, layer_inputs)
 
     def embed(self, token_ids: Tensor) -> Tensor:
-        """What the first layer reads."""
+        """The input of the first layer."""
         x = self.embed_tokens(token_ids)
         return x if self.config.embed_scale == 1.0 else x * self.config.embed_scale
 
     def run_layers(
         self, x: Tensor, positions: Tensor, layer_inputs: Sequence[Tensor] = ()
     ) -> Tensor:
-        """x through all layers; each is given its `own`, too, if there are any."""
+        """Run x through all layers; `layer_inputs`, if any, has a further input for each."""
         tables = [ops.rope_table(positions, rope) for rope in self.config.ropes]
         for index, layer in enumerate(self.layers):
             rope = self.config.rope_of_layer[index]

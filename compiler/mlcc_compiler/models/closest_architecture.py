@@ -1,5 +1,6 @@
-"""Which architecture that is built comes nearest to one that is not, for the error that says so. By
-what the layers do, not by the name; where nothing is known, by the name."""
+"""The supported architecture closest to an unsupported one, for error messages. By the structure of
+the layers where known, else by name.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ BY_LAYERS = {
 
 
 def closest_architecture(kind: str, built: Iterable[str]) -> str | None:
-    """The `model_type` that is built and comes nearest; None if nothing does."""
+    """The supported `model_type` closest to `kind`; None if there is none."""
     there = set(built)
     if (known := BY_LAYERS.get(kind.removesuffix("_text"))) in there:
         return known

@@ -1,4 +1,4 @@
-"""What every decoder-only architecture here can be described by, read from config.json.
+"""The configuration of a decoder-only model, read from config.json.
 
 Each architecture's file fills a `DecoderConfig`; the shared layers read nothing else. It is not
 HF's config: fields are resolved (per-layer windows, built rope tables), never optional by omission.
@@ -33,14 +33,15 @@ _FULL_ROTARY = {
     "ministral", "ministral3", "mistral", "mixtral", "olmo2", "olmo3", "olmoe", "qwen2",
     "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "starcoder2",
 }  # fmt: skip
-"""Families whose `partial_rotary_factor` transformers does not read, or cannot run."""
+"""Families whose `partial_rotary_factor` transformers ignores, or cannot run."""
 DECODER_DEFAULTS: dict[str, Any] = {
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": False,
 }
-"""What a config.json that is silent means, as in `transformers`; each architecture's DEFAULTS add
-to it. A null is not silence: it stays."""
+"""Values of absent config.json fields, as in `transformers`; each architecture's DEFAULTS add to
+it. An explicit null is kept.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class QueryScaling:
 class DecoderConfig:
     """Sizes and switches of one model; `windows` and `rope_of_layer` have one entry per layer.
 
-    A layer whose rope is None does not know positions (NoPE; Kazemnejad et al., 2023)."""
+    A layer whose rope is None uses no positions (NoPE; Kazemnejad et al., 2023).
+    """
 
     architecture: str
     vocab_size: int
@@ -74,32 +76,33 @@ class DecoderConfig:
     ropes: tuple[Rope, ...]
     rope_of_layer: tuple[int | None, ...]
     rope_pairs: bool = False
-    """Neighbours are turned and not halves."""
+    """Whether rope rotates neighbouring pairs instead of halves."""
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
     layer_norm: bool = False
-    """The norms of hidden states subtract the mean."""
+    """Whether norms of hidden states are LayerNorms."""
     norm_bias: bool = False
     norm_offset: float = 0.0
     embed_scale: float = 1.0
     residual_scale: float = 1.0
-    """Of what a layer's parts add to its input."""
+    """Factor of each residual branch."""
     logit_scale: float = 1.0
     attention_softcap: float | None = None
     causal: bool = True
-    """Whether tokens see only what is before them. Of an encoder, a window reaches both ways."""
+    """Whether tokens attend to earlier ones only. An encoder's window reaches both ways."""
     final_softcap: float | None = None
     growth: QueryScaling | None = None
-    """Of queries with their position; None = they are of one size everywhere."""
+    """Scaling of queries with their position; None = none."""
     activation_dtype: str = "float32"
-    """Of what operators hand to one another; `ops` says which results are float32 nevertheless."""
+    """Dtype of the activations between operators; `ops` documents which results are float32
+    regardless."""
     ignored: tuple[str, ...] = ()
-    """Regular expressions of a checkpoint's tensors that the model has no use for."""
+    """Regular expressions of a checkpoint's tensors that the model does not use."""
 
     def attention(self, layer: int) -> AttentionShape:
-        """The numbers of a layer's attention."""
+        """The attention parameters of a layer."""
         cap = self.attention_softcap
         return AttentionShape(
             heads=self.num_heads,
@@ -113,7 +116,7 @@ class DecoderConfig:
 
     @property
     def window(self) -> int | None:
-        """The widest window if every layer has one: pages behind it are dead."""
+        """The widest window if every layer has one: older pages can be freed."""
         widths = [w for w in self.windows if w is not None]
         return max(widths) if widths and len(widths) == self.num_layers else None
 
@@ -148,7 +151,7 @@ def common_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
 
 
 def head_dim_of(hf: HfConfig) -> int:
-    """`head_dim`, or what is left of the hidden size for each head. Rotation needs it even."""
+    """`head_dim`, or the hidden size divided by the heads. Must be even for rotation."""
     if hf.get("head_dim") is not None:
         width = require(hf, "head_dim")
     else:
@@ -159,7 +162,7 @@ def head_dim_of(hf: HfConfig) -> int:
 
 
 def activation(hf: HfConfig) -> str:
-    """The gate's activation under our name. Raises UnsupportedError."""
+    """The gate's activation under mlcc's name. Raises UnsupportedError."""
     name = str(hf.get("hidden_activation") or hf.get("hidden_act") or "silu")
     if name not in ACTIVATIONS:
         raise UnsupportedError(
@@ -219,7 +222,8 @@ def rope_from_hf(
 
 
 def growth_of(hf: HfConfig, context: int) -> QueryScaling | None:
-    """By `llama_4_scaling_beta` of the rope; None where no position of the context is that far."""
+    """Query scaling by `llama_4_scaling_beta` of the rope; None where the context is too short for
+    it."""
     given = rope_parameters(hf)
     if given.get("llama_4_scaling_beta") is None:
         return None
@@ -229,8 +233,8 @@ def growth_of(hf: HfConfig, context: int) -> QueryScaling | None:
 
 
 def long_factors(hf: HfConfig, context: int) -> bool:
-    """Whether a compile for `context` takes LongRoPE's long factors, or a longer base of `dynamic`,
-    for prompts of any length."""
+    """Whether a compile for `context` uses LongRoPE's long factors, or `dynamic`'s longer base, for
+    prompts of any length."""
     given, key = rope_parameters(hf), "original_max_position_embeddings"
     original = optional(given, key) or optional(hf, key)
     return "long_factor" in given and original is not None and context > original
@@ -249,6 +253,6 @@ def _object(hf: HfConfig, key: str) -> dict[str, Any]:
 
 
 def windows_by_type(hf: HfConfig, types: Sequence[str]) -> tuple[int | None, ...]:
-    """One window per layer: `sliding_window` where the layer's type says that it slides."""
+    """One window per layer: `sliding_window` for layers of a sliding type."""
     window = window_of(hf)
     return tuple(window if kind == "sliding_attention" else None for kind in types)

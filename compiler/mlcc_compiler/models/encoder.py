@@ -1,8 +1,8 @@
-"""The model that all encoders share: tokens' states, then one row of each text.
+"""The model shared by all encoders: hidden states, then one row of each text.
 
 A text is a sequence whose tokens are all in one step. `logit_rows` names a token of each: the first
-where the state of [CLS] is the row, the last for last-token pooling, any for the mean. A family's
-file has the states, and the head of its classifiers.
+for [CLS] pooling, the last for last-token pooling, any for the mean. A family's file has the
+layers, and the head of its classifiers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EncoderFactory = Callable[[DecoderConfig, EncoderHead], "Encoder"]
 
 
 class Table(nn.Module):
-    """A small table [entries, hidden] that is looked up, never quantized: positions, segments."""
+    """A small lookup table [entries, hidden], never quantized: positions, segments."""
 
     def __init__(self, entries: int, hidden: int) -> None:
         self.weight = nn.Parameter((entries, hidden), "float32")
@@ -31,7 +31,7 @@ class Table(nn.Module):
 
 
 class Dense(nn.Module):
-    """A module of sentence-transformers behind the pooling."""
+    """A Dense module of sentence-transformers, after the pooling."""
 
     def __init__(self, shape: DenseShape) -> None:
         self.linear = Linear(shape.inputs, shape.outputs, shape.bias)
@@ -59,12 +59,12 @@ class Encoder(nn.Module):
         return x
 
     def states(self, token_ids: Tensor, positions: Tensor) -> Tensor:
-        """Of all tokens: a[n, hidden]."""
+        """Hidden states of all tokens: a[n, hidden]."""
         raise NotImplementedError
 
     @property
     def width(self) -> int:
-        """Numbers of a row."""
+        """Size of an output row."""
         if self.encoder_head.labels:
             return self.encoder_head.labels
         return (
@@ -75,7 +75,7 @@ class Encoder(nn.Module):
 
     @property
     def segments(self) -> int:
-        """Kinds of tokens of a pair of texts: ids are token + segment * vocabulary."""
+        """Number of segment types: ids are token + segment * vocabulary."""
         return 1
 
     def pool(self, x: Tensor, rows: Tensor) -> Tensor:
@@ -87,12 +87,12 @@ class Encoder(nn.Module):
         )
 
     def score(self, x: Tensor) -> Tensor:
-        """The classifier's answer for pooled rows."""
+        """The classifier's output for pooled rows."""
         raise NotImplementedError
 
 
 class DecoderEncoder(Encoder):
-    """The stack of a language model, read by its last token or by the mean of all."""
+    """The stack of a language model, pooled by its last token or the mean."""
 
     def __init__(
         self, config: DecoderConfig, encoder_head: EncoderHead, layer: LayerFactory

@@ -1,4 +1,4 @@
-"""Values of config.json, checked one at a time, so that a wrong one is refused by its name."""
+"""Checked access to config.json, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from mlcc.errors import CheckpointError
 
 HfConfig = Mapping[str, Any]
 _LARGEST = 2**31 - 1
-"""What kernels count in."""
+"""Largest integer that kernels count with."""
 
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 def require(hf: HfConfig, key: str) -> int:
-    """A positive integer that must be there. Raises CheckpointError."""
+    """A required positive integer. Raises CheckpointError."""
     value = hf.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
         raise refuse(key, "a positive integer", value)
@@ -26,7 +26,7 @@ def require(hf: HfConfig, key: str) -> int:
 
 
 def positive(hf: HfConfig, key: str) -> float:
-    """A finite number above 0 that must be there. Raises CheckpointError."""
+    """A required finite number above 0. Raises CheckpointError."""
     value = hf.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise refuse(key, "a number", value)
@@ -36,12 +36,12 @@ def positive(hf: HfConfig, key: str) -> float:
 
 
 def optional(hf: HfConfig, key: str) -> float | None:
-    """The same, or None where the field is null."""
+    """A positive integer, or None where the field is null."""
     return None if hf.get(key) is None else positive(hf, key)
 
 
 def window_of(hf: HfConfig) -> int | None:
-    """The width of sliding attention; a null means that nothing slides."""
+    """The width of sliding attention; null means no window."""
     return None if hf.get("sliding_window") is None else require(hf, "sliding_window")
 
 
@@ -59,7 +59,7 @@ def layer_types(hf: HfConfig, default: Sequence[str]) -> Sequence[str]:
 
 
 def refuse(key: str, wanted: str, value: Any) -> CheckpointError:
-    """The error for a value that does not fit."""
+    """The error for an invalid value."""
     found = repr(value)
     found = found if len(found) <= 60 else found[:60] + "..."
     return CheckpointError(

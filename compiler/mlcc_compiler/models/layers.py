@@ -1,7 +1,7 @@
-"""The parts decoders are composed of. Attribute names are HF's, so parameters need no renaming.
+"""Layers shared by the decoders. Attribute names are HF's, so parameters need no renaming.
 
-Models are written with these; they know nothing of quantization (a scheme name rides on each
-matrix, set by `quantization.apply`), of paging, or of targets.
+They know nothing of quantization (each matrix has a scheme name, set by `quantization.apply`), of
+paging, or of targets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mlcc_compiler.models.config import DecoderConfig
 
 
 class Linear(nn.Module):
-    """y = x @ weight.T + bias, with weight [out_features, in_features]; y is of x's dtype, or
+    """y = x @ weight.T + bias, with weight [out_features, in_features]; y has x's dtype, or
     `result`."""
 
     def __init__(
@@ -30,8 +30,8 @@ class Linear(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A table [vocab, hidden], also usable as the output head when the two are tied. Activations
-    begin here, in `dtype`."""
+    """A table [vocab, hidden], also usable as the output head when the two are tied. Its output has
+    the activation dtype `dtype`."""
 
     def __init__(self, vocab_size: int, hidden_size: int, dtype: str) -> None:
         self.weight = nn.Parameter((vocab_size, hidden_size), "float32")
@@ -68,7 +68,8 @@ class LayerNorm(nn.Module):
 
 
 class Convolution(nn.Module):
-    """What a depthwise convolution over time reads: weight [channels, 1, taps], perhaps a bias."""
+    """Parameters of a depthwise convolution over time: weight [channels, 1, taps], optional
+    bias."""
 
     def __init__(self, channels: int, taps: int, bias: bool = False) -> None:
         self.weight = nn.Parameter((channels, 1, taps), "float32")
@@ -76,8 +77,8 @@ class Convolution(nn.Module):
 
 
 def stacked(weights: Sequence[Tensor]) -> Tensor:
-    """Weights one below the other, each [rows, ...]. They are stored as one, so nothing is left to
-    do at run time."""
+    """Weights concatenated by rows, each [rows, ...]. They are stored as one, at no cost at run
+    time."""
     first, rows = weights[0], sum(int(weight.shape[0]) for weight in weights)
     call = relax.call_pure_packed(
         PREFIX + "concat_rows",
@@ -96,7 +97,7 @@ def hidden_norm(config: DecoderConfig) -> RMSNorm | LayerNorm:
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with rotary positions, and q/k norms where the config has them."""
+    """Grouped-query attention with rotary positions, and q/k norms if the config has them."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         self.config, self.layer = config, layer
@@ -122,7 +123,7 @@ class Attention(nn.Module):
         return self.o_proj(self.attend(*self.project(x), table))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor | None) -> Tensor:
-        """What `project` gives, normalised, rotated and attended: [n, heads * head_dim]."""
+        """Normalise and rotate the outputs of `project`, then attend: [n, heads * head_dim]."""
         config, rows = self.config, q.shape[0]
         q = nn.op.reshape(q, (rows, config.num_heads, config.head_dim))
         k = nn.op.reshape(k, (rows, config.num_kv_heads, config.head_dim))
@@ -132,25 +133,25 @@ class Attention(nn.Module):
         return nn.op.reshape(out, (rows, config.num_heads * config.head_dim))
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """What the heads see: q's shape."""
+        """The attention operator's result, of q's shape."""
         return ops.attention(q, k, v, self.layer, self.config.attention(self.layer))
 
     def rotate(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Queries and keys [n, heads, head_dim], normalised, then turned to their positions."""
+        """Queries and keys [n, heads, head_dim], normalised, then rotated to their positions."""
         if self.config.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         return self.apply_rope(q, table), self.apply_rope(k, table)
 
     def apply_rope(self, x: Tensor, table: Tensor | None) -> Tensor:
-        """x [n, heads, head_dim] turned; as it is where a layer knows no positions."""
+        """Rotate x [n, heads, head_dim]; unchanged in layers without positions."""
         return x if table is None else ops.rope(x, table, self.config.rope_pairs)
 
 
 class ScaledQueryAttention(Attention):
-    """The same, with queries that grow with their position."""
+    """`Attention` with queries scaled by their position."""
 
     def forward(self, x: Tensor, table: Tensor | None, growth: Tensor | None = None) -> Tensor:
-        """`growth` f32[n, 1]: what each token's queries are multiplied with."""
+        """`growth` f32[n, 1]: factor of each token's queries."""
         q, k, v = self.project(x)
         q = q if growth is None else ops.combine(q, growth)
         return self.o_proj(self.attend(q, k, v, table))
@@ -183,7 +184,7 @@ class PlainMLP(nn.Module):
 
 
 class FusedMLP(nn.Module):
-    """gate and up from one matrix."""
+    """A gated MLP with gate and up in one matrix."""
 
     def __init__(self, config: DecoderConfig) -> None:
         self.gate_up_proj = Linear(config.hidden_size, 2 * config.intermediate_size)
@@ -197,7 +198,7 @@ class FusedMLP(nn.Module):
 class PreNormLayer(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): Llama and most of its descendants.
 
-    `residual_scale` of the config is on what is added.
+    Both branches are multiplied by the config's `residual_scale`.
     """
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
@@ -209,7 +210,7 @@ class PreNormLayer(nn.Module):
         self.residual_scale = config.residual_scale
 
     def forward(self, x: Tensor, table: Tensor | None, *extra: Tensor) -> Tensor:
-        """`own`: what else attention is given."""
+        """`extra`: further inputs of attention."""
         x = x + self._scaled(self.self_attn(self.input_layernorm(x), table, *extra))
         return x + self._scaled(self.mlp(self.post_attention_layernorm(x)))
 

@@ -1,5 +1,5 @@
-"""The mixer of Mamba 2 (Dao and Gu, 2024), which hybrids have too: project, convolve over time,
-scan, gate, normalise, project. A part for architectures' files; which layers have one is theirs.
+"""The Mamba 2 mixer (Dao and Gu, 2024), also used by hybrid models: project, convolve over time,
+scan, gate, normalise, project. The architectures' files decide which layers have one.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.layers import Convolution, Linear
 
 _MOST_TAPS = 64
-"""Kernels unroll them."""
+"""Limit, as kernels unroll the taps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mamba:
-    """The numbers of a mixer."""
+    """Sizes and switches of a mixer."""
 
     scan: ScanShape
     taps: int
     activation: str
-    """Behind the convolution."""
+    """Activation after the convolution."""
     bias: bool
-    """Of the first projection."""
+    """Whether the first projection has a bias."""
     output_bias: bool
     conv_bias: bool
     norm_groups: int | None
-    """Parts of the gated output that are normalised each by itself; None = it is not."""
+    """Groups of the gated output that are normalised separately; None = no norm."""
     norm_eps: float
     norm_first: bool = False
-    """Whether it is normalised before it is gated."""
+    """Whether the norm comes before the gate."""
     scales: tuple[float, ...] = ()
-    """Of what the first projection gives: gate, x, B, C and the step of time (muP)."""
+    """Factors of the first projection's outputs: gate, x, B, C and time step (muP)."""
 
     @property
     def conv(self) -> ConvShape:
-        """Of the convolution over x, B and C."""
+        """Shape of the convolution over x, B and C."""
         return ConvShape(self.scan.channels, self.taps, self.activation, self.conv_bias)
 
     @property
     def parts(self) -> tuple[int, int, int]:
-        """Numbers of the gate, of what is convolved, and of steps of time."""
+        """Sizes of the gate, the convolved part, and the time steps."""
         return self.scan.inner, self.scan.channels, self.scan.heads
 
 
 class GatedNorm(nn.Module):
-    """RMSNorm of each group of columns, times a weight of all of them."""
+    """RMSNorm of each group of columns, times one weight vector."""
 
     def __init__(self, size: int, groups: int, eps: float) -> None:
         self.weight = nn.Parameter((size,), "float32")
@@ -70,7 +70,7 @@ class GatedNorm(nn.Module):
 
 
 class Mixer(nn.Module):
-    """x [n, hidden] -> the same; `layer` numbers the state."""
+    """x [n, hidden] -> the same shape; `layer` is the number of the state."""
 
     def __init__(self, hidden: int, numbers: Mamba, layer: int) -> None:
         scan = numbers.scan
@@ -103,7 +103,7 @@ class Mixer(nn.Module):
 
 
 def split(x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Columns of x, side by side, as tensors of their own."""
+    """Columns of x as separate tensors of these sizes."""
     begins = [sum(sizes[:i]) for i in range(len(sizes))]
     return [
         ops.take_parts(x, 1, [(begin, size)]) for begin, size in zip(begins, sizes, strict=True)
@@ -111,7 +111,7 @@ def split(x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def scan_of(hf: HfConfig, heads: str, head_dim: str, groups: str, state: str) -> ScanShape:
-    """The scan, by the names that an architecture has for its numbers. Raises CheckpointError."""
+    """The scan's shape, by an architecture's field names. Raises CheckpointError."""
     count, shared = require(hf, heads), require(hf, groups)
     if count % shared:
         raise refuse(groups, f"a divisor of the {count} heads", shared)
@@ -120,7 +120,7 @@ def scan_of(hf: HfConfig, heads: str, head_dim: str, groups: str, state: str) ->
 
 
 def mixer_of(hf: HfConfig, inner: int, fields: dict[str, Any]) -> Mamba:
-    """The mixer of so many numbers, by the names that Granite 4 and Falcon-H1 have for them."""
+    """The mixer, by the field names of Granite 4 and Falcon-H1."""
     if hf["mamba_d_head"] == "auto":
         hf = {**hf, "mamba_d_head": inner // require(hf, "mamba_n_heads")}
     scan = scan_of(hf, "mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state")
@@ -140,7 +140,7 @@ def mixer_of(hf: HfConfig, inner: int, fields: dict[str, Any]) -> Mamba:
 
 
 def taps_of(hf: HfConfig, key: str) -> int:
-    """Tokens that a convolution sees, of which it keeps all but one. Raises CheckpointError."""
+    """Tokens that a convolution sees; all but one are kept as state. Raises CheckpointError."""
     taps = require(hf, key)
     if not 2 <= taps <= _MOST_TAPS:
         raise refuse(key, f"from 2 to {_MOST_TAPS}", taps)
@@ -148,7 +148,7 @@ def taps_of(hf: HfConfig, key: str) -> int:
 
 
 def time_limits(limits: Any) -> tuple[float, float | None]:
-    """(shortest, longest) step of time; (0, infinity), as most have it, is (0, None)."""
+    """(smallest, largest) time step; (0, infinity), the usual value, is (0, None)."""
     if limits is None:
         return 0.0, None
     if not isinstance(limits, (list, tuple)) or len(limits) != 2:
@@ -160,7 +160,7 @@ def time_limits(limits: Any) -> tuple[float, float | None]:
 
 
 def _number(value: Any) -> float:
-    """config.json has infinity as a number of Python's or in words."""
+    """config.json spells infinity as Python's number or in words."""
     words = isinstance(value, str) and value.lower() in ("inf", "infinity")
     plain = isinstance(value, (int, float)) and not isinstance(value, bool)
     # transformers 5 writes {"__float__": "Infinity"}
@@ -171,7 +171,7 @@ def _number(value: Any) -> float:
 
 
 def _columns(numbers: Mamba) -> Tensor:
-    """The factor of each column that the first projection makes."""
+    """The factor of each column of the first projection's output."""
     scan = numbers.scan
     vectors = scan.groups * scan.state
     sizes = scan.inner, scan.inner, vectors, vectors, scan.heads

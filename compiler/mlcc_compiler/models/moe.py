@@ -1,7 +1,7 @@
-"""Mixtures of experts: a router chooses a few of a layer's gated MLPs for each token, and their
-outputs are added up, weighted by how sure it was (Shazeer et al., 2017; Fedus et al., 2021).
+"""Mixture of experts: a router chooses a few of a layer's gated MLPs for each token, and their
+outputs are added up with the router's weights (Shazeer et al., 2017; Fedus et al., 2021).
 
-For every architecture that has one: which layers, and with which numbers, is its own file's.
+Shared by all architectures; which layers have one, and its sizes, are in their files.
 """
 
 from __future__ import annotations
@@ -18,61 +18,62 @@ from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.layers import GatedMLP, Linear, PlainMLP
 
 MAX_EXPERTS = 1024
-"""Experts of a layer: twice what the largest models have, and what a router's kernel has room for.
-A config.json with a wrong number must not make the compiler build a million of them."""
+"""Experts per layer: twice the largest models' number, and the capacity of the router's kernel. A
+wrong number in config.json must not make the compiler build a million of them.
+"""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """Of scores, a bias for each expert (Wang et al., 2024), and what is chosen from."""
+    """A router's selection bias per expert (Wang et al., 2024), and group-limited routing."""
 
     least: float
-    """What the weights are divided by at least, where they are made to add up to 1."""
+    """Minimum divisor when weights are normalised to sum 1."""
     groups: int = 1
-    """Of neighbouring experts (DeepSeek-AI, 2024) .."""
+    """Groups of neighbouring experts (DeepSeek-AI, 2024) .."""
     kept: int = 1
-    """.. of which so many are chosen from."""
+    """.. and the number of groups that experts are chosen from."""
     best: int = 2
-    """How many of a group's largest say what it is worth: two together, or one."""
+    """Number of a group's best experts that define its score: two together, or one."""
     bias: bool = True
-    """Whether there is one: groups may be all."""
+    """Whether there is a bias: some routers only have groups."""
     added: float = 0.0
-    """To that sum, which keeps weights a little below adding up to 1."""
+    """Added to that divisor, so that weights sum to slightly less than 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
-    """The numbers of a mixture."""
+    """Sizes and switches of a mixture."""
 
     count: int
     chosen: int
-    """Of them, for a token."""
+    """Experts per token."""
     inner: int
-    """Width inside an expert."""
+    """Inner width of an expert."""
     normalise: bool
-    """Whether the weights of the chosen are made to add up to 1."""
+    """Whether the weights of the chosen experts are normalised to sum 1."""
     score: str = "softmax"
-    """What a logit says: "softmax", of all experts, or "sigmoid"."""
+    """Score of a logit: "softmax" over all experts, or "sigmoid"."""
     correction: Correction | None = None
-    """None if the scores themselves say who is chosen."""
+    """None if experts are chosen by their scores alone."""
     router_bias: bool = False
     weighs_input: bool = False
-    """Weights are on what an expert reads and not on what it says; then one is chosen."""
+    """Whether weights multiply an expert's input instead of its output; then one expert is
+    chosen."""
     biased: bool = False
     """Whether experts' matrices have biases."""
     clamped: tuple[float, float] | None = None
-    """(alpha, limit) of gpt-oss's gate, in place of the config's activation."""
+    """(alpha, limit) of gpt-oss's gate, replacing the config's activation."""
     scale: float = 1.0
-    """What the weights are multiplied with at the end."""
+    """Final factor of the weights."""
     shared: int = 0
-    """Width inside the shared expert, which every token passes; 0 = there is none."""
+    """Inner width of the shared expert, which processes every token; 0 = none."""
     gated: bool = True
-    """Whether experts, the shared one too, are gated MLPs and not plain ones."""
+    """Whether experts, including the shared one, are gated MLPs."""
     latent: int | None = None
-    """Width to which tokens are projected for the experts, and back from it; None = they are
-    not."""
+    """Width to which tokens are projected for the experts, and back; None = no projection."""
     shared_gate: bool = False
-    """Whether the shared expert's output is multiplied with a sigmoid of the input."""
+    """Whether the shared expert's output is multiplied by a sigmoid of the input."""
 
 
 def count_of(hf: HfConfig, key: str) -> int:
@@ -84,7 +85,7 @@ def count_of(hf: HfConfig, key: str) -> int:
 
 
 def chosen_of(hf: HfConfig, count: int, key: str = "num_experts_per_tok") -> int:
-    """How many of so many experts are for a token. Raises CheckpointError."""
+    """The number of experts per token, at most `count`. Raises CheckpointError."""
     chosen = require(hf, key)
     if chosen > count:
         raise refuse(key, f"at most the number of experts, {count}", chosen)
@@ -92,7 +93,7 @@ def chosen_of(hf: HfConfig, count: int, key: str = "num_experts_per_tok") -> int
 
 
 def correction_of(hf: HfConfig, count: int, chosen: int, least: float) -> Correction:
-    """`n_group` groups, `topk_group` of them kept. Raises CheckpointError."""
+    """`n_group` groups, of which `topk_group` are kept. Raises CheckpointError."""
     groups, kept = require(hf, "n_group"), require(hf, "topk_group")
     if groups > 1 and (count % groups or count // groups < 2):
         raise refuse("n_group", f"groups of two or more of {count} experts", groups)
@@ -102,7 +103,7 @@ def correction_of(hf: HfConfig, count: int, chosen: int, least: float) -> Correc
 
 
 class Gate(nn.Module):
-    """x @ weight.T in float32 whatever the recipe: it is small, and decides where a token goes."""
+    """x @ weight.T in float32 whatever the recipe: it is small, and decides the routing."""
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = False, corrected: bool = False
@@ -118,9 +119,9 @@ class Gate(nn.Module):
 
 
 class MixtureOfExperts(nn.Module):
-    """HF's names: `gate`, `experts.0` .., and where there are such `shared_expert` with its gate.
+    """HF's names: `gate`, `experts.0` .., and optionally `shared_expert` with its gate.
 
-    An architecture that calls its shared expert otherwise gives that attribute's name.
+    `shared_name`: an architecture's other name for the shared expert.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class MixtureOfExperts(nn.Module):
         return ops.route_corrected(logits, bias, *how, correction.least, *groups, *of_sum)
 
     def _outputs(self, x: Tensor, choice: Tensor) -> Tensor:
-        """What the chosen say, side by side."""
+        """The chosen experts' outputs, side by side."""
         numbers, experts = self.numbers, list(self.experts)
         inner = [e.gate_proj for e in experts] if numbers.gated else []
         inner += [e.up_proj for e in experts]
@@ -190,7 +191,7 @@ class MixtureOfExperts(nn.Module):
         return outputs
 
     def _shared(self, x: Tensor) -> Tensor:
-        """With a gate it is a mixture of one expert, which everybody chooses."""
+        """A gated shared expert is a mixture of one expert that every token chooses."""
         output: Tensor = getattr(self, self.shared_name)(x)
         if not self.numbers.shared_gate:
             return output
@@ -199,5 +200,5 @@ class MixtureOfExperts(nn.Module):
 
 
 def _expert_products(x: Tensor, choice: Tensor, linears: Sequence[Linear], experts: int) -> Tensor:
-    """The product of each token with the chosen among equal linears."""
+    """The product of each token with its chosen experts' linears."""
     return ops.expert_linear(x, choice, [m.weight for m in linears], experts, linears[0].scheme)

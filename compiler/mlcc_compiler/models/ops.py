@@ -1,11 +1,11 @@
-"""The operators a model is written with, beside TVM's own: each emits one call into the graph.
+"""The operators that models are written with, beside TVM's own: each emits one call into the graph.
 
 A call is `relax.call_pure_packed("mlcc.<name>", tensors..., attributes...)`. It says what is
-computed, never how: quantization, paging and targets are the passes' business. The numpy meaning
+computed, never how: quantization, paging and targets are handled by the passes. The numpy reference
 of each operator is in `mlcc.device.reference.executor`.
 
-A result is of its first input's dtype: what the embedding begins with, all layers hand on. In the
-docstrings that is `a`; f32 is float32 whatever the activations are.
+A result has its first input's dtype: all layers pass on the embedding's. The docstrings call it
+`a`; f32 is float32 whatever the activations are.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from mlcc_compiler.ir.states import ConvShape, DeltaShape, ScanShape
 from mlcc_compiler.models.rope import Rope
 
 FLOAT32 = "float32"
-"""Of what is float32 whatever the activations are."""
+"""Dtype of results that are float32 whatever the activations are."""
 READS = {"linear": "matrix", "embedding": "table", "expert_linear": "experts"}
-"""Operators that read weights which may be quantized, their arguments of two dimensions that are
-weights, and what such a weight is then used for. The scheme is the last attribute."""
+"""Operators that read weights which may be quantized: which of their two-dimensional arguments are
+weights, and the use of such a weight. The scheme is the last attribute.
+"""
 
 
 def embedding(token_ids: Tensor, table: Tensor, scheme: str, dtype: str = FLOAT32) -> Tensor:
-    """Rows of `table` [vocab, hidden] for `token_ids` i32[n] -> a[n, hidden], where a is `dtype`:
-    that of all activations."""
+    """Rows of `table` [vocab, hidden] for `token_ids` i32[n] -> a[n, hidden], where a is `dtype`,
+    the activation dtype."""
     shape = [token_ids.shape[0], table.shape[1]]
     return _call("embedding", [token_ids, table], [scheme], shape, dtype)
 
@@ -75,8 +76,8 @@ def rope(x: Tensor, table: Tensor, pairs: bool = False) -> Tensor:
 
 
 def growth(positions: Tensor, beta: float, length: int) -> Tensor:
-    """positions i32[n] -> f32[n, 1]: 1 + beta * log(1 + position // length), what queries are
-    multiplied with so that attention stays as sharp over more keys (Llama 4; Meta, 2025)."""
+    """positions i32[n] -> f32[n, 1]: 1 + beta * log(1 + position // length), a factor of queries
+    that keeps attention sharp over more keys (Llama 4; Meta, 2025)."""
     shape = [positions.shape[0], 1]
     return _call("growth", [positions], [float(beta), length], shape, FLOAT32)
 
@@ -92,8 +93,8 @@ def attention(
     """Causal attention of each token over its own sequence, everything before included.
 
     q a[n, heads, head_dim], k and v a[n, kv_heads, head_dim] -> a[n, heads, head_dim]; `sinks`
-    f32[heads], where the shape has them. Without k and v, over those that the attention of `layer`,
-    an earlier one, was given; this step's are among them.
+    f32[heads], if the shape has them. Without k and v, it attends to those of `layer`, an earlier
+    attention layer, including this step's.
     """
     asked = [q] if sinks is None else [q, sinks]
     given = [tensor for tensor in (k, v) if tensor is not None]
@@ -178,7 +179,8 @@ def selective_scan(
 
 
 def scale_columns(x: Tensor, factors: Tensor) -> Tensor:
-    """x a[n, width], each column times its own of `factors` f32[width], or all times f32[1]."""
+    """x a[n, width], each column times its own factor of `factors` f32[width], or all times
+    f32[1]."""
     return _call("scale_columns", [x, factors], [], x.shape)
 
 
@@ -190,7 +192,7 @@ def take_parts(x: Tensor, groups: int, parts: Sequence[tuple[int, int]]) -> Tens
 
 
 def side_by_side(parts: Sequence[Tensor]) -> Tensor:
-    """The columns of all parts, each a[n, size], in one a[n, sum of sizes]."""
+    """Concatenate columns: parts a[n, size] -> a[n, sum of sizes]."""
     width = sum(part.shape[1] for part in parts)
     return _call("side_by_side", parts, [], [parts[0].shape[0], width])
 
@@ -207,7 +209,7 @@ def gated(gate: Tensor, up: Tensor, kind: str) -> Tensor:
 
 
 def gated_fused(gate_up: Tensor, kind: str) -> Tensor:
-    """The same where gate and up lie side by side in one a[n, 2 * inner]."""
+    """`gated` for gate and up side by side in one a[n, 2 * inner]."""
     rows, width = gate_up.shape
     return _call("gated_fused", [gate_up], [kind], [rows, width // 2])
 
@@ -237,11 +239,11 @@ def route_corrected(
     best: int = 2,
     added: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Like `route`, but what is compared is score + bias, f32[experts], which the weights do not
-    have; their sum is taken to be `least` at least, and `added` more.
+    """Like `route`, but experts are chosen by score + bias, f32[experts], while weights use the
+    score; the divisor of the weights is at least `least`, plus `added`.
 
-    Of several groups of neighbouring experts, each of two or more, those `kept` are chosen from
-    whose two largest are the largest together, or whose largest is, by `best`.
+    With several groups of neighbouring experts, each of two or more, experts are chosen from the
+    `kept` groups whose two largest are the largest together, or whose largest is, by `best`.
     """
     numbers = [
         k,
@@ -311,14 +313,14 @@ def mix(
 
 
 def match_magnitude(x: Tensor, like: Tensor, least: float) -> Tensor:
-    """x a[n, size] times the root mean square of `like` by its own, whose square is taken to be
-    `least` at least; each row by itself."""
+    """x a[n, size] scaled to the root mean square of `like`; x's own mean square is at least
+    `least`; row by row."""
     return _call("match_magnitude", [x, like], [float(least)], x.shape)
 
 
 def above(x: Tensor, deviations: float) -> Tensor:
-    """x a[n, size] -> what of a row is above its mean and so many standard deviations (of all, not
-    of a sample), or 0: of normal numbers a part that is known stays (Gemma 3n; 2025)."""
+    """x a[n, size] -> max(x - (mean + deviations * standard deviation), 0) per row (population, not
+    sample, deviation): a known share of normal numbers remains (Gemma 3n; 2025)."""
     return _call("above", [x], [float(deviations)], x.shape)
 
 
@@ -333,14 +335,14 @@ def take_rows(x: Tensor, rows: Tensor) -> Tensor:
 
 
 def remap(ids: Tensor, add: int, divide: int, modulo: int) -> Tensor:
-    """ids i32[n] >= 0 -> (ids + add) // divide, and of that the rest by `modulo` unless it is 0:
-    what else an id or a position says."""
+    """ids i32[n] >= 0 -> (ids + add) // divide, then % modulo unless it is 0: extracts a part of
+    combined ids or positions."""
     return _call("remap", [ids], [add, divide, modulo], ids.shape)
 
 
 def mean_rows(x: Tensor, rows: Tensor) -> Tensor:
-    """x a[n, hidden], rows i32[r] -> a[r, hidden]: the mean over all tokens of the step that are of
-    the same sequence as token rows[i]."""
+    """x a[n, hidden], rows i32[r] -> a[r, hidden]: the mean over all tokens of the step in the same
+    sequence as token rows[i]."""
     return _call("mean_rows", [x, rows], [], [rows.shape[0], x.shape[1]])
 
 
@@ -351,7 +353,7 @@ def _call(
     shape: Sequence[Any],
     *dtypes: str | None,
 ) -> Any:
-    """One tensor of the first one's dtype or of that which is given; of several dtypes a tuple of
+    """One tensor of the first one's dtype or of the given one; with several dtypes a tuple of
     tensors, all of one shape."""
     arguments = [t._expr for t in tensors] + [attribute(a) for a in attributes]
     own = tensors[0].dtype

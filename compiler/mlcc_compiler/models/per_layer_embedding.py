@@ -1,6 +1,6 @@
-"""An embedding that every layer has of each token (Gemma 3n and 4; Gemma Team, 2025): a second
-table, and a projection of the first one's rows. A part for architectures' files; what a layer does
-with its own is theirs.
+"""Per-layer embeddings (Gemma 3n and 4; Gemma Team, 2025): a second embedding table with a part for
+every layer, and a projection of the first one's rows. Their use within a layer is in the
+architectures' files.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from mlcc_compiler.models.layers import Embedding, Linear, RMSNorm
 
 @dataclass(frozen=True, kw_only=True)
 class LayerInputs:
-    """The embedding that every layer has of each token: `width` numbers, of `vocab_size` ids."""
+    """The per-layer embedding: `width` numbers per layer, of `vocab_size` ids."""
 
     vocab_size: int
     width: int
 
 
 class Stack(Decoder):
-    """The stack, whose layers read a part each of a second embedding and of a projection of the
+    """A stack whose layers each read a part of a second embedding and of a projection of the
     first."""
 
     def __init__(self, config: Any, layer: LayerFactory) -> None:
@@ -43,7 +43,7 @@ class Stack(Decoder):
         return self.run_layers(x, positions, layer_inputs)
 
     def layer_inputs(self, token_ids: Tensor, x: Tensor, inputs: LayerInputs) -> Sequence[Tensor]:
-        """What each layer is given, a[n, width]; x is what the first one reads."""
+        """The input of each layer, a[n, width]; x is the input of the first layer."""
         rows, count, width = x.shape[0], self.config.num_layers, inputs.width
         if inputs.vocab_size < self.config.vocab_size:  # ids behind are no text's
             token_ids = ops.remap(token_ids, 0, 1, inputs.vocab_size)
@@ -55,7 +55,7 @@ class Stack(Decoder):
 
 
 def inputs_of(hf: HfConfig) -> LayerInputs | None:
-    """The embedding for layers, if there is one."""
+    """The per-layer embedding, if there is one."""
     if hf["hidden_size_per_layer_input"] in (0, None):
         return None
     return LayerInputs(

@@ -1,7 +1,6 @@
-"""What an encoder is read for, as its checkpoint's files say it: data, from whatever names it.
+"""The head of an encoder, as plain data: pooling, further layers, and post-processing.
 
-How tokens become one row (`pooling`), what that row goes through, and what is done with it when it
-leaves the device. The files are read by `checkpoint/sentence_transformers.py`.
+The files are read by `checkpoint/sentence_transformers.py`.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ class EncoderHead:
     normalize: bool = True
     labels: int = 0
     activation: str = "none"
-    """Of a score: none or sigmoid."""
+    """Activation of a score: none or sigmoid."""
     prompts: Mapping[str, str] = field(default_factory=dict)
-    """What goes before a text, by what the text is for."""
+    """Prefix of a text, by purpose."""
     default_prompt: str = ""
     """The name of one of them, "" = none."""
     max_length: int | None = None
-    """Tokens, if the files say so."""
+    """Maximum tokens, if the files say so."""
     answers: tuple[str, ...] = ()
-    """Two tokens, no and yes: a language model's score is how much likelier the second comes next
+    """Two tokens, no and yes: a language model's score is the difference of their logits
     (`weights/encoder.py` makes one row of its head of both)."""
     template: str = ""
-    """What such a model reads, with {query} and {document}."""
+    """The prompt of such a model, with {query} and {document}."""
     notes: tuple[str, ...] = ()
-    """What a user should know of how it was decided."""
+    """Messages for the user about how it was determined."""

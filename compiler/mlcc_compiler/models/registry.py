@@ -1,4 +1,4 @@
-"""The architectures there are: a row each, keyed by the checkpoint's `model_type`."""
+"""The registry of architectures: a row each, keyed by the checkpoint's `model_type`."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ ENCODERS: dict[str, Any] = {
     "xlm-roberta": roberta,
     "modernbert": modernbert,
 }
-"""Those that never write: each has a `Model` of its own."""
+"""Encoder-only architectures, each with its own `Model`."""
 
 
 @dataclass(frozen=True)
@@ -142,21 +142,21 @@ class Architecture:
 
 
 def with_defaults(hf: HfConfig) -> HfConfig:
-    """A checkpoint's config, with its architecture's defaults for what it does not mention."""
+    """A checkpoint's config, completed by its architecture's defaults."""
     module = _module(hf)
     whole = {**module.DEFAULTS, **hf}
     return module.complete(whole) if hasattr(module, "complete") else whole
 
 
 def max_context(hf: HfConfig) -> int:
-    """Tokens of a sequence that the model knows positions for."""
+    """Longest sequence that the model's positions support."""
     module, hf = _module(hf), with_defaults(hf)
     found: int = module.max_context(hf) if module in ENCODERS.values() else 0
     return found or require(hf, "max_position_embeddings")
 
 
 def extends_context(hf: HfConfig) -> bool:
-    """Whether it knows positions beyond: the base of `dynamic` rope grows with any length."""
+    """Whether longer sequences are supported: the base of `dynamic` rope grows with any length."""
     given = rope_parameters(hf)
     kind = given.get("rope_type") or given.get("type")
     return kind == "dynamic" and not given.get("alpha")  # HunYuan's base is always the same
@@ -168,8 +168,8 @@ def build_model(
     activation_dtype: str = "float32",
     encoder_head: EncoderHead | None = None,
 ) -> Architecture:
-    """The model for a checkpoint's config; readout: of an encoder. Raises UnsupportedError for an
-    unknown `model_type`."""
+    """The model for a checkpoint's config; encoder_head: the head of an encoder. Raises
+    UnsupportedError for an unknown `model_type`."""
     module = _module(hf)
     try:
         config = module.read_config(with_defaults(hf), context)

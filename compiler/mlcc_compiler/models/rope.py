@@ -1,9 +1,9 @@
 """Rotary position embedding: from a checkpoint's `rope_*` fields to frequencies.
 
-Knows the published scalings: linear (kaiokendev), NTK-aware `dynamic` (bloc97), YaRN (Peng et al.,
-2023), LongRoPE (Ding et al., 2024), Llama 3.1's and Gemma 4's `proportional`. It computes the
-frequencies once, at compile time: compiled for more than the original length, LongRoPE has its long
-factors and `dynamic` the longer base for short prompts too, where `transformers` switches by
+Supports the published scalings: linear (kaiokendev), NTK-aware `dynamic` (bloc97), YaRN (Peng et
+al., 2023), LongRoPE (Ding et al., 2024), Llama 3.1's and Gemma 4's `proportional`. It computes the
+frequencies once, at compile time: compiled for more than the original length, LongRoPE uses its
+long factors and `dynamic` the longer base for short prompts too, where `transformers` switches by
 length. The rotation itself is an operator (`ops.rope`).
 """
 
@@ -21,12 +21,12 @@ from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.models.fields import optional, positive, refuse
 
 Array = npt.NDArray[np.float64]
-"""Frequencies are rounded once, at the end: far positions multiply what each rounding adds."""
+"""Rounded once, at the end: far positions multiply each rounding error."""
 
 
 @dataclass(frozen=True)
 class Rope:
-    """Everything a rotation needs: `inv_freq` f32[rotary_dim / 2], and a factor on cos and sin."""
+    """Parameters of a rotation: `inv_freq` f32[rotary_dim / 2], and a factor of cos and sin."""
 
     inv_freq: tuple[float, ...]
     scale: float = 1.0
@@ -41,7 +41,7 @@ class Rope:
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """What the scalings look at. `context` is the longest sequence being compiled for."""
+    """Inputs of the scalings. `context` is the longest sequence of the compile."""
 
     parameters: Mapping[str, Any]
     theta: float
@@ -94,8 +94,8 @@ def _linear(config: RopeConfig) -> tuple[Array, float]:
 
 
 def _dynamic(config: RopeConfig) -> tuple[Array, float]:
-    """The base grows with the length beyond the original one: here with the longest that is
-    compiled for, which vLLM does too, so that what was computed of a text stays right."""
+    """The base grows with the length beyond the original one: here with the compile's longest, as
+    in vLLM, so that cached keys stay valid."""
     factor, dim = config.number("factor"), config.dim
     grown = factor * max(config.context, config.max_position) / config.max_position - (factor - 1)
     return _powers(config.theta * grown ** (dim / max(1, dim - 2)), dim), 1.0
@@ -167,7 +167,7 @@ def _longrope(config: RopeConfig) -> tuple[Array, float]:
 
 
 def _proportional(config: RopeConfig) -> tuple[Array, float]:
-    """The fast part of the frequencies; the slow ones do not turn at all (Gemma 4)."""
+    """Only the fast part of the frequencies; slow ones do not rotate (Gemma 4)."""
     part = optional(config.parameters, "partial_rotary_factor") or 1.0
     frequencies = _plain(config) / (optional(config.parameters, "factor") or 1.0)
     frequencies[int(part * config.dim // 2) :] = 0.0

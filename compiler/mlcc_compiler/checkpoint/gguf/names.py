@@ -104,8 +104,8 @@ class _Map:
     def _put(self, target: str, location: TensorLocation) -> None:
         if target in self.found:
             raise CheckpointError(
-                f"the GGUF file's tensors {self.found[target].name!r} and {location.name!r} are both "
-                f"the model's {target!r}; fetch it again"
+                f"the GGUF file's tensors {self.found[target].name!r} and {location.name!r} are "
+                f"both the model's {target!r}; fetch it again"
             )
         self.found[target] = location
 

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al., 2018): learned positions, segments, norms behind each part."""
+"""BERT (Devlin et al., 2018): learned positions, segments, post-norm layers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IGNORED = (r"(^|\.)pooler\.", r"position_ids$", r"^cls\.", r"^lm_head\.")
 
 
 class Embeddings(nn.Module):
-    """The sum of a token's, its position's and its segment's rows, normalised."""
+    """The normalised sum of token, position and segment embeddings."""
 
     def __init__(self, config: DecoderConfig, entries: int, types: int) -> None:
         hidden, vocab = config.hidden_size, config.vocab_size
@@ -50,7 +50,7 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Every token sees its whole text."""
+    """Bidirectional attention within a text."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         hidden = config.hidden_size
@@ -99,7 +99,7 @@ class Intermediate(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then the MLP, each with a norm behind it."""
+    """Attention, then the MLP, each followed by a norm."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         self.attention = Attention(config, layer)
@@ -119,7 +119,7 @@ class Stack(nn.Module):
 
 
 class Pooler(nn.Module):
-    """What classifiers read of [CLS]."""
+    """The classifiers' input, from [CLS]."""
 
     def __init__(self, config: DecoderConfig) -> None:
         self.dense = Linear(config.hidden_size, config.hidden_size, True)
@@ -146,7 +146,7 @@ class Model(Encoder):
 
     @property
     def segments(self) -> int:
-        """Two, unless there are rows for one only."""
+        """Two, unless the table has one row."""
         return min(2, int(self.embeddings.token_type_embeddings.weight.shape[0]))
 
     def states(self, token_ids: Tensor, positions: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ class Model(Encoder):
 
 
 def max_context(hf: HfConfig) -> int:
-    """Tokens of a text for which there are positions."""
+    """Maximum tokens of a text."""
     return require(hf, "max_position_embeddings")
 
 
@@ -177,7 +177,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
 
 
 def encoder_fields(hf: HfConfig, architecture: str, positions: int) -> DecoderConfig:
-    """What BERT's descendants spell alike."""
+    """Config fields shared by BERT's descendants."""
     heads, hidden = require(hf, "num_attention_heads"), require(hf, "hidden_size")
     layers = require(hf, "num_hidden_layers")
     if hidden % (4 * heads):

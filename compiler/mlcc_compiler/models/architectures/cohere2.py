@@ -1,5 +1,6 @@
-"""Command R7B and A (Cohere, 2025): attention and MLP side by side behind one LayerNorm; three
-sliding layers to one of full attention, which knows no positions."""
+"""Command R7B and A (Cohere, 2025): attention and MLP in parallel after one LayerNorm; three
+sliding layers per full-attention layer, which uses no positions.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """DeepSeek V2 and V2-Lite (DeepSeek-AI, 2024): latent attention, and experts after the first
-layers, of which V2 chooses within a few groups. `mlcc_compiler.ir.mla` says what is kept of a
-token, and why no key or value is ever made.
+layers, with group-limited routing in V2. `mlcc_compiler.ir.mla` describes the cache.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ DEFAULTS = DECODER_DEFAULTS | {
 _METHODS = ("greedy", "group_limited_greedy")
 _MOST_DRAFTS = 8
 _LATENT_EPS = 1e-6
-"""Of the norms inside attention, whatever `rms_norm_eps` says."""
+"""Epsilon of the norms inside attention, whatever `rms_norm_eps` is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,19 +57,20 @@ class Config(DecoderConfig):
 
     latent: MlaShape
     query_rank: int | None
-    """Numbers through which the query is projected; None = it is one matrix."""
+    """Rank of the query's projection; None = one full matrix."""
     dense_layers: int
-    """The first so many layers have no experts."""
+    """Number of first layers without experts."""
     experts: Experts | None
-    """None if no layer has any."""
+    """None if no layer has experts."""
 
 
 class PerHead(nn.Module):
-    """kv_b_proj [heads * (nope + value), rank]: how each head makes keys and values of a latent.
+    """kv_b_proj [heads * (nope + value), rank]: maps a latent to each head's key and value.
 
-    Attention's own kernels read it, one half along its rows and the other across them, and know no
-    packed form, so it is float32 whatever the recipe: 226 MB of V2-Lite where q4 would be 32. That
-    is 2.5 % of its q4 weights, and about 15 % of the 1.5 GB that a token reads (2.4e9 weights).
+    Attention's own kernels read it, one half along its rows and the other across them, and support
+    no packed form, so it is float32 whatever the recipe: 226 MB of V2-Lite where q4 would be 32.
+    That is 2.5 % of its q4 weights, and about 15 % of the 1.5 GB that a token reads (2.4e9
+    weights).
     """
 
     def __init__(self, config: Config) -> None:
@@ -78,7 +78,7 @@ class PerHead(nn.Module):
 
 
 class LatentAttention(nn.Module):
-    """Multi-head latent attention: what is kept of a token is one latent for all heads."""
+    """Multi-head latent attention: a token's cache entry is one latent for all heads."""
 
     def __init__(self, config: Config, layer: int) -> None:
         self.config, self.layer = config, layer
@@ -102,7 +102,7 @@ class LatentAttention(nn.Module):
         return self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x)))
 
     def forward(self, x: Tensor, table: Tensor, growth: Tensor | None = None) -> Tensor:
-        """`growth` f32[n, 1]: what each token's queries are multiplied with."""
+        """`growth` f32[n, 1]: factor of each token's queries."""
         config, rows, shape = self.config, x.shape[0], self.config.latent
         q = self.queries(x)
         q = q if growth is None else ops.combine(q, growth)
@@ -114,7 +114,7 @@ class LatentAttention(nn.Module):
 
 
 class Layer(PreNormLayer):
-    """The usual pre-norm layer, with latent attention, and experts behind the dense layers."""
+    """The usual pre-norm layer, with latent attention, and experts after the dense layers."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
@@ -131,7 +131,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
 def config_of(
     hf: HfConfig, context: int, architecture: str, experts_of: Callable[[HfConfig], Experts]
 ) -> Config:
-    """What all that attend to latents have in common; `experts_of` reads the mixture."""
+    """Fields shared by all latent-attention models; `experts_of` reads the mixture."""
     nope, rope = require(hf, "qk_nope_head_dim"), require(hf, "qk_rope_head_dim")
     if rope % 2:
         raise refuse("qk_rope_head_dim", "an even number", rope)
@@ -169,7 +169,8 @@ def config_of(
 
 
 def _scale(hf: HfConfig, width: int) -> float:
-    """Of the scores: 1 / sqrt(width), with YaRN's temperature where `mscale_all_dim` gives it."""
+    """Factor of the scores: 1 / sqrt(width), with YaRN's temperature if `mscale_all_dim` gives
+    it."""
     parameters = rope_parameters(hf)
     kind = str(parameters.get("rope_type") or parameters.get("type") or "default")
     weight = optional(parameters, "mscale_all_dim") if parameters.get("mscale_all_dim") else None
@@ -203,7 +204,7 @@ def _experts(hf: HfConfig) -> Experts:
 
 
 def only(hf: HfConfig, key: str, known: Sequence[Any]) -> None:
-    """Raises UnsupportedError for a field that is neither silent nor one of these."""
+    """Raises UnsupportedError for a field that is set to anything but these."""
     if hf.get(key) is not None and hf[key] not in known:
         raise UnsupportedError(
             f"config.json: '{key}' {hf[key]!r} is not supported, only "
@@ -213,7 +214,7 @@ def only(hf: HfConfig, key: str, known: Sequence[Any]) -> None:
 
 
 def _drafts(hf: HfConfig, layers: int) -> tuple[str, ...]:
-    """Layers behind the others, which are for drafts (V3): left out."""
+    """Multi-token-prediction layers after the others (V3), which are ignored."""
     more = hf.get("num_nextn_predict_layers")
     count = more if isinstance(more, int) and 0 < more <= _MOST_DRAFTS else 0
     return tuple(rf"^model\.layers\.{layers + i}\." for i in range(count))

@@ -1,6 +1,6 @@
 """DeepSeek V3 and R1 (DeepSeek-AI, 2024) and Kimi K2 (Moonshot AI, 2025): DeepSeek V2's latent
-attention, and a router that scores by sigmoids and has a correction and groups. Layers for drafts
-are left out.
+attention, and a router with sigmoid scores, a selection bias and groups. Multi-token-prediction
+layers are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ERNIE 4.5 dense (Baidu, 2025): Llama that turns pairs."""
+"""ERNIE 4.5 dense (Baidu, 2025): Llama with rope of neighbouring pairs."""
 
 from __future__ import annotations
 

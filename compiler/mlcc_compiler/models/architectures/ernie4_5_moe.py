@@ -1,5 +1,5 @@
 """ERNIE 4.5 with experts (Baidu, 2025): ERNIE 4.5 whose middle layers have mixtures with shared
-experts; a correction is added to the softmax that chooses. Text only.
+experts; a selection bias is added to the softmax. Text only.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ DEFAULTS = {
 
 
 def read_config(hf: HfConfig, context: int) -> Config:
-    """config.json of an Ernie4_5_MoeForCausalLM. Raises UnsupportedError for one with biases,
-    which its head would have too."""
+    """config.json of an Ernie4_5_MoeForCausalLM. Raises UnsupportedError for one with biases, which
+    its head would have too."""
     if hf["use_bias"]:
         raise UnsupportedError(
             "config.json: 'use_bias' is not supported with experts; ERNIE 4.5 MoE runs here "

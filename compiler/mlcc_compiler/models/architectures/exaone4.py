@@ -1,5 +1,6 @@
-"""EXAONE 4 (LG AI Research, 2025): norms behind attention and MLP and of each head's queries and
-keys; three sliding layers to one of full attention, which knows no positions."""
+"""EXAONE 4 (LG AI Research, 2025): norms after attention and MLP and of each head's queries and
+keys; three sliding layers per full-attention layer, which uses no positions.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Layer(PostNormLayer):
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
-    """config.json of an Exaone4ForCausalLM; without a window all layers are turned."""
+    """config.json of an Exaone4ForCausalLM; without a window all layers use rope."""
     fields = common_fields(hf, "exaone4")
     slides = hf["sliding_window"] is not None
     types = layer_types(hf, _pattern(hf, fields["num_layers"]) if slides else _full(fields))

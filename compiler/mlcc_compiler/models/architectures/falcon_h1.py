@@ -1,8 +1,8 @@
-"""Falcon-H1 (TII, 2025): in every layer a mixer of Mamba 2 and attention side by side, and a
-multiplier (muP) of nearly everything.
+"""Falcon-H1 (TII, 2025): a Mamba 2 mixer and attention in parallel in every layer, and multipliers
+(muP) throughout.
 
-A layer keeps pages and a state, which are of two cache groups; so its state has a number of its
-own, behind those of all layers.
+A layer has pages and a state, in two cache groups, so its state gets its own layer number, after
+those of all layers.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ DEFAULTS = DECODER_DEFAULTS | {
 
 @dataclass(frozen=True, kw_only=True)
 class Config(DecoderConfig):
-    """A decoder all of whose layers scan and attend; pairs of factors are of input and output."""
+    """A decoder all of whose layers scan and attend; pairs of factors are for input and output."""
 
     mamba: Mamba
     attention_factors: tuple[float, float]
     scan_factors: tuple[float, float]
     mlp_factors: tuple[float, float]
-    """Of the gate and of the output."""
+    """Factors of the gate and of the output."""
 
 
 class ScaledMLP(GatedMLP):
-    """A gated MLP whose gate, before its activation, and output are scaled."""
+    """A gated MLP with scaled gate (before its activation) and output."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -96,7 +96,7 @@ class Layer(nn.Module):
 
 
 def read_config(hf: HfConfig, context: int) -> Config:
-    """config.json of a FalconH1ForCausalLM. A factor of keys is one of scores."""
+    """config.json of a FalconH1ForCausalLM. The key factor is folded into the score's scale."""
     fields = common_fields(hf, "falcon_h1")
     fields["attention_scale"] *= positive(hf, "key_multiplier")
     bias = bool(hf["attention_bias"])
@@ -136,7 +136,7 @@ def _pair(hf: HfConfig, name: str) -> tuple[float, float]:
 
 
 def _factors(hf: HfConfig, key: str, count: int) -> Sequence[float]:
-    """So many numbers above 0; a null says that they are 1."""
+    """`count` positive numbers; null means all 1."""
     given = hf[key]
     if given is None:
         return [1.0] * count

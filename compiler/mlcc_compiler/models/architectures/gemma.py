@@ -24,7 +24,7 @@ DEFAULTS = DECODER_DEFAULTS | {
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
-    """config.json of a GemmaForCausalLM; the first ones say "gelu" and mean its tanh form."""
+    """config.json of a GemmaForCausalLM; the first ones say "gelu" for its tanh form."""
     causal_only(hf, "Gemma 1")
     fields = common_fields(hf, "gemma")
     if fields["activation"] == "gelu":

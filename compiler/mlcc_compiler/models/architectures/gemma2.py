@@ -69,7 +69,8 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
 
 
 def gemma_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
-    """What Gemma 2 and 3 share: tied, scaled embeddings, norms of 1 + weight, their own scale."""
+    """Fields shared by Gemma 2 and 3: tied, scaled embeddings, norms of 1 + weight, their own
+    scale."""
     bias = bool(hf.get("attention_bias", False))
     return common_fields(hf, architecture) | {
         "attention_scale": positive(hf, "query_pre_attn_scalar") ** -0.5,

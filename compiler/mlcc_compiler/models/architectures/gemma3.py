@@ -24,8 +24,8 @@ DEFAULTS = gemma2.DEFAULTS | {
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
-    """config.json (or its `text_config`) of a Gemma3ForCausalLM, or of EmbeddingGemma, which sees
-    both ways."""
+    """config.json (or its `text_config`) of a Gemma3ForCausalLM, or of EmbeddingGemma, which is
+    bidirectional."""
     layers, every = require(hf, "num_hidden_layers"), require(hf, "sliding_window_pattern")
     pattern = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(layers)]
     types = layer_types(hf, pattern)
@@ -46,7 +46,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
 
 
 def global_rope(hf: HfConfig, context: int) -> Rope:
-    """Of layers that see everything."""
+    """The rope of full-attention layers."""
     return rope_from_hf(hf, context, layer_type="full_attention", default_theta=1e6)
 
 

@@ -1,7 +1,7 @@
-"""Gemma 3n, text (Gemma Team, 2025): Gemma 4's shared keys and values and its embedding of each
-token for every layer; several hidden states of a token, of which a layer computes one and corrects
-all (AltUp; Baykal et al., 2023); a low-rank path beside attention (LAuReL; Menghani et al., 2024);
-and gates of the first layers of which few are not 0.
+"""Gemma 3n, text (Gemma Team, 2025): Gemma 4's shared keys and values and per-layer embeddings;
+several hidden states of a token, of which a layer computes one and corrects all (AltUp; Baykal et
+al., 2023); a low-rank path beside attention (LAuReL; Menghani et al., 2024); and sparse gates in
+the first layers.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ DEFAULTS = DECODER_DEFAULTS | {
 }
 """Sizes too: a text_config inside a multimodal config.json is written without its defaults."""
 _LEAST = 1e-5
-"""The mean square of a projected state, at least."""
+"""Minimum mean square of a projected state."""
 _MOST_STATES = 16
 _SPARSE, _SPARSE_LAYERS = 0.95, 10
-"""What a config means that does not say: the part of the first layers' gates that is 0."""
+"""Default gate sparsity, and the number of first layers that have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(gemma4.Config):
-    """Gemma 4's numbers, and those of several `states` of a token."""
+    """Gemma 4's fields, and those of several `states` of a token."""
 
     states: int
     active: int
-    """That which a layer computes."""
+    """The state that a layer computes."""
     scaled: bool
-    """Whether what a layer is given besides reads that state times a vector."""
+    """Whether the per-layer input multiplies that state times a vector."""
     laurel_rank: int
     cuts: tuple[float | None, ...]
-    """Standard deviations that a layer's gates are cut at; None = they are not."""
+    """Standard deviations of each layer's gate threshold; None = dense gates."""
 
 
 class Laurel(nn.Module):
-    """x + norm(x through few numbers)."""
+    """x + norm(low-rank projection of x)."""
 
     def __init__(self, config: Config) -> None:
         self.linear_left = Linear(config.hidden_size, config.laurel_rank)
@@ -79,7 +79,7 @@ class Laurel(nn.Module):
 
 
 class MLP(GatedMLP):
-    """A gated MLP whose gates may be cut."""
+    """A gated MLP with optionally sparse gates."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config.of_layer(layer))
@@ -99,8 +99,8 @@ class Coefficients(nn.Module):
 
 
 class AltUp(nn.Module):
-    """States side by side, a[n, states * hidden]: what they will be is a mixture of what they are,
-    corrected by what the layer made of one of them."""
+    """States side by side, a[n, states * hidden]: predicts a mixture of them, and corrects it by
+    the layer's output for one of them."""
 
     def __init__(self, config: Config) -> None:
         self.states, self.active, self.hidden = config.states, config.active, config.hidden_size
@@ -115,7 +115,7 @@ class AltUp(nn.Module):
         return ops.softcap(self.modality_router(self.router_norm(x)), float(self.hidden))
 
     def one(self, states: Tensor) -> Tensor:
-        """The active one."""
+        """The active state."""
         return ops.take_parts(states, 1, [(self.active * self.hidden, self.hidden)])
 
     def predict(self, states: Tensor) -> Tensor:
@@ -123,15 +123,15 @@ class AltUp(nn.Module):
         coefs = self.prediction_coefs.weight
         return states + ops.mix(states, modes, coefs, self.states, 1 / self.hidden)
 
-    def correct(self, predicted: Tensor, made: Tensor) -> Tensor:
-        innovation = made + self.one(predicted) * -1.0
-        modes, coefs = self.modes(made), self.correction_coefs.weight
+    def correct(self, predicted: Tensor, layer_output: Tensor) -> Tensor:
+        innovation = layer_output + self.one(predicted) * -1.0
+        modes, coefs = self.modes(layer_output), self.correction_coefs.weight
         return predicted + ops.mix(innovation, modes, coefs, 1, 1 / self.hidden, 1.0)
 
 
 class Layer(nn.Module):
-    """Predict all states, compute one, correct all; then add to all but the first what the layer's
-    own input makes of the corrected one."""
+    """Predict all states, compute one, correct all; then add the projected per-layer input to all
+    but the first."""
 
     def __init__(self, config: Config, layer: int) -> None:
         def norm() -> RMSNorm:
@@ -149,7 +149,9 @@ class Layer(nn.Module):
 
     def forward(self, states: Tensor, table: Tensor, layer_inputs: Tensor) -> Tensor:
         predicted = self.altup.predict(states)
-        corrected = self.altup.correct(predicted, self.made(self.altup.one(predicted), table))
+        corrected = self.altup.correct(
+            predicted, self.layer_output(self.altup.one(predicted), table)
+        )
         x = self.altup.one(corrected)
         if self.scaled:
             x = ops.scale_columns(x, self.altup.correct_output_scale)
@@ -157,8 +159,8 @@ class Layer(nn.Module):
         added = self.post_per_layer_input_norm(self.per_layer_projection(gated))
         return corrected + except_first(added, self.states)
 
-    def made(self, x: Tensor, table: Tensor) -> Tensor:
-        """What attention and MLP make of a state, a[n, hidden]."""
+    def layer_output(self, x: Tensor, table: Tensor) -> Tensor:
+        """The layer's output for one state, a[n, hidden]."""
         normed = self.input_layernorm(x)
         beside = self.laurel(normed)
         x = x + self.post_attention_layernorm(self.self_attn(normed, table))
@@ -167,7 +169,7 @@ class Layer(nn.Module):
 
 
 class Stack(per_layer_embedding.Stack):
-    """The stack with inputs of each layer, through which several states go."""
+    """The stack with per-layer inputs and several states."""
 
     def __init__(self, config: Config, layer: LayerFactory) -> None:
         super().__init__(config, layer)
@@ -187,7 +189,7 @@ class Stack(per_layer_embedding.Stack):
         return self.mean(self.run_layers(states, positions, layer_inputs))
 
     def mean(self, states: Tensor) -> Tensor:
-        """Of the first state and of the others' projections, a[n, hidden]."""
+        """The mean of the first state and the projected others, a[n, hidden]."""
         parts = [(i * self.hidden, self.hidden) for i in range(self.states)]
         first, *others = (ops.take_parts(states, 1, [part]) for part in parts)
         total = first
@@ -197,12 +199,12 @@ class Stack(per_layer_embedding.Stack):
 
 
 def one_state(x: Tensor, place: int, states: int) -> Tensor:
-    """x a[n, hidden] as one of several states, zeros as the others: a[n, states * hidden]."""
+    """x a[n, hidden] as one of several states, the others zero: a[n, states * hidden]."""
     return _repeated(x, [float(i == place) for i in range(states)])
 
 
 def except_first(x: Tensor, states: int) -> Tensor:
-    """x as all of several states, but zeros as the first."""
+    """x as all of several states, except zeros as the first."""
     return _repeated(x, [float(i > 0) for i in range(states)])
 
 
@@ -254,7 +256,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
 
 
 def _inner(hf: HfConfig) -> tuple[int, ...]:
-    """The width of each layer's MLP: one for all, or a list."""
+    """The inner width of each layer's MLP: one for all, or a list."""
     layers, given = require(hf, "num_hidden_layers"), hf["intermediate_size"]
     if not isinstance(given, list):
         return (require(hf, "intermediate_size"),) * layers
@@ -271,7 +273,7 @@ def _active(hf: HfConfig, states: int) -> int:
 
 
 def _cuts(hf: HfConfig, layers: int) -> tuple[float | None, ...]:
-    """Of the part of gates that is to be 0, as if they were normally distributed."""
+    """Thresholds for the gate sparsity, assuming a normal distribution."""
     given = hf["activation_sparsity_pattern"]
     if given is None:
         first = _SPARSE_LAYERS if layers > _SPARSE_LAYERS else 0

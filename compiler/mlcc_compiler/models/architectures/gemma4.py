@@ -1,6 +1,6 @@
-"""Gemma 4, text (Gemma Team, 2026): Gemma 3's norms on both sides, with layers of two widths of
-heads, of which the last ask the keys and values of earlier ones; an embedding of each token for
-every layer (Gemma 3n); in the largest a mixture beside each MLP.
+"""Gemma 4, text (Gemma Team, 2026): Gemma 3's norms on both sides, with two head widths, shared
+keys and values in the last layers; per-layer embeddings (Gemma 3n); and in the largest a mixture
+beside each MLP.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ROPES = {
     },
 }
 _GLOBAL_WIDTH = 512
-"""Of a head that sees everything, where the config does not say."""
+"""Default head width of full-attention layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,16 +67,16 @@ class Config(DecoderConfig):
     head_dims: tuple[int, ...]
     kv_heads: tuple[int, ...]
     kv_layers: tuple[int, ...]
-    """The layer whose keys and values a layer asks: its own number, or an earlier one's."""
+    """The layer whose keys and values each layer uses: its own number, or an earlier one's."""
     key_is_value: tuple[bool, ...]
-    """Whether keys, before they are normalised, are the values."""
+    """Whether values are the keys before normalisation."""
     inner: tuple[int, ...]
-    """Widths of the MLPs."""
+    """Inner widths of the MLPs."""
     inputs: per_layer_embedding.LayerInputs | None
     experts: Experts | None
 
     def of_layer(self, layer: int) -> DecoderConfig:
-        """The numbers of one layer's attention and MLP."""
+        """The config of one layer's attention and MLP."""
         return replace(
             self,
             head_dim=self.head_dims[layer],
@@ -89,8 +89,8 @@ Stack = per_layer_embedding.Stack
 
 
 class Attention(layers.Attention):
-    """Attention whose queries, keys and values are normalised, scores unscaled; or its queries
-    alone, on the keys and values of another layer."""
+    """Attention with normalised queries, keys and values and unscaled scores; or with queries only,
+    on the keys and values of another layer."""
 
     def __init__(self, config: Config, layer: int) -> None:
         self.kv_layer, self.shares = config.kv_layers[layer], config.kv_layers[layer] != layer
@@ -121,8 +121,7 @@ class Attention(layers.Attention):
 
 
 class Mixture(MixtureOfExperts):
-    """A mixture whose router reads another input than its experts, normalised by itself, and has a
-    factor for each expert."""
+    """A mixture whose router has its own normalised input, and a factor for each expert."""
 
     def __init__(self, config: DecoderConfig, experts: Experts) -> None:
         super().__init__(config, experts)
@@ -131,7 +130,7 @@ class Mixture(MixtureOfExperts):
         self.per_expert_scale = nn.Parameter((experts.count,), "float32")
 
     def of(self, routed: Tensor, x: Tensor) -> Tensor:
-        """What the experts say of x, chosen by `routed`, both a[n, hidden]."""
+        """The experts' output for x, routed by `routed`, both a[n, hidden]."""
         normed = ops.rms_norm(routed, self.scale, self.eps, 0.0) * self.root
         choice, weights = self._route(self.gate(normed))
         weights = ops.scale_chosen(weights, choice, self.per_expert_scale)
@@ -139,8 +138,8 @@ class Mixture(MixtureOfExperts):
 
 
 class Layer(nn.Module):
-    """x + norm(attention(norm(x))), then x + norm(mlp(norm(x))), a mixture beside it or not, then
-    x + norm(project(gate(x) * own)), where layers have inputs; all times a scalar."""
+    """x + norm(attention(norm(x))), then x + norm(mlp(norm(x))), optionally with a mixture, then x
+    + norm(project(gate(x) * input)), with per-layer inputs; all times a scalar."""
 
     def __init__(self, config: Config, layer: int) -> None:
         def norm() -> RMSNorm:
@@ -179,8 +178,8 @@ class Layer(nn.Module):
 
 
 def read_config(hf: HfConfig, context: int) -> Config:
-    """config.json (or its `text_config`) of a Gemma4ForCausalLM. Raises UnsupportedError for one
-    that sees both ways."""
+    """config.json (or its `text_config`) of a Gemma4ForCausalLM. Raises UnsupportedError for a
+    bidirectional one."""
     if hf.get("use_bidirectional_attention") == "all":
         raise UnsupportedError(
             "config.json: 'use_bidirectional_attention' \"all\" makes an encoder of Gemma 4, which "
@@ -216,8 +215,8 @@ def read_config(hf: HfConfig, context: int) -> Config:
 
 
 def kv_layers_of(hf: HfConfig, types: Sequence[str]) -> tuple[int, ...]:
-    """Of each layer that whose keys and values it asks: the last `num_kv_shared_layers` ask the
-    last one of their type before them. Raises CheckpointError."""
+    """The layer whose keys and values each layer uses: the last `num_kv_shared_layers` use the last
+    earlier layer of their type. Raises CheckpointError."""
     count, layers_ = hf["num_kv_shared_layers"], len(types)
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < layers_:
         raise refuse("num_kv_shared_layers", f"a number of layers below {layers_}", count)
@@ -229,14 +228,15 @@ def kv_layers_of(hf: HfConfig, types: Sequence[str]) -> tuple[int, ...]:
 
 
 def unused_kv(shared: Sequence[bool]) -> tuple[str, ...]:
-    """The keys and values of layers that ask others: checkpoints have them, nothing reads them."""
+    """Key and value tensors of layers that share another layer's: present in checkpoints, never
+    read."""
     return tuple(
         rf"layers\.{i}\.self_attn\.[kv]_(proj|norm)\." for i, asks in enumerate(shared) if asks
     )
 
 
 def _types(hf: HfConfig, count: int) -> Sequence[str]:
-    """Five that slide to one that does not; the last never does."""
+    """Five sliding layers per full-attention layer; the last is always full."""
     pattern = ["sliding_attention" if (i + 1) % 6 else "full_attention" for i in range(count)]
     return [*layer_types(hf, pattern)[:-1], "full_attention"]
 
@@ -264,7 +264,7 @@ def _heads(
 def _ropes(
     hf: HfConfig, types: Sequence[str], widths: Sequence[int], context: int
 ) -> tuple[tuple[Rope, ...], tuple[int, ...]]:
-    """The rotations, and which a layer has: of each type and width of heads one."""
+    """The rotations, one per type and head width, and which one each layer uses."""
     given = rope_parameters(hf) or _ROPES
     made: dict[tuple[str, int], Rope] = {}
     for kind, width in zip(types, widths, strict=True):

@@ -1,4 +1,4 @@
-"""GLM-4 of 2024 (GLM et al., 2024): Llama that turns pairs in half of each head."""
+"""GLM-4 of 2024 (GLM et al., 2024): Llama with rope of neighbouring pairs in half of each head."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULTS = DECODER_DEFAULTS | {
 
 
 class Layer(PreNormLayer):
-    """The usual pre-norm layer round the fused MLP."""
+    """The usual pre-norm layer with the fused MLP."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         super().__init__(config, layer)

@@ -1,7 +1,7 @@
 """GLM-4.5 and 4.6 (Zhipu AI, 2025): dense layers first, then mixtures with a shared expert, whose
-router scores by sigmoids and has a correction (DeepSeek-AI, 2024).
+router has sigmoid scores and a selection bias (DeepSeek-AI, 2024).
 
-Its layers for drafts, behind the others, are left out.
+Its multi-token-prediction layers are left out.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ DEFAULTS = DECODER_DEFAULTS | {
     "use_qk_norm": False,
 }
 _LEAST = 1e-20
-"""What is added there to the sum of the weights; here it is the least that the sum is taken to be:
-for any sum above 1e-13 that is the same float32."""
+"""HF adds it to the sum of the weights; here it is the sum's minimum: for any sum above 1e-13 that
+is the same float32.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
 
 
 def experts_of(hf: HfConfig) -> Experts:
-    """The mixture of layers that are sparse; DeepSeek V3's too."""
+    """The mixture of sparse layers; DeepSeek V3's too."""
     count, inner = count_of(hf, "n_routed_experts"), require(hf, "moe_intermediate_size")
     chosen = chosen_of(hf, count)
     return Experts(

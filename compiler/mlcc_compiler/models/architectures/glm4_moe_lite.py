@@ -1,5 +1,5 @@
-"""GLM-4.7-Flash (Zhipu AI, 2026): DeepSeek V3's layers, where `mlp_layer_types` says which of them
-have experts.
+"""GLM-4.7-Flash (Zhipu AI, 2026): DeepSeek V3's layers, with `mlp_layer_types` naming those with
+experts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TYPES = ("dense", "sparse")
 
 
 def read_config(hf: HfConfig, context: int) -> Config:
-    """config.json of a Glm4MoeLiteForCausalLM. Of `mlp_layer_types` the dense ones come first."""
+    """config.json of a Glm4MoeLiteForCausalLM. Dense layers come first in `mlp_layer_types`."""
     layers, types = require(hf, "num_hidden_layers"), hf["mlp_layer_types"]
     if types is not None:
         if not isinstance(types, list) or len(types) != layers:

@@ -1,8 +1,7 @@
 """gpt-oss (OpenAI, 2025): every layer a mixture with biases and a clamped SwiGLU, attention with a
 learned sink for each head (Xiao et al., 2024), every second layer with a window.
 
-Its experts are published as MXFP4, which stays as it is; `checkpoint/name_maps.py` has how they
-lie.
+Its experts are published as MXFP4, which is kept; `checkpoint/name_maps.py` has their names.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ _ROPE: dict[str, Any] = {
     "truncate": False,
     "original_max_position_embeddings": 4096,
 }
-"""Of a config.json that has no `rope_parameters`."""
+"""Rope of a config.json without `rope_parameters`."""
 
 
 class SinkAttention(Attention):
-    """Attention in which each head's softmax has one score more."""
+    """Attention with an additional sink score in each head's softmax."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
@@ -61,7 +60,7 @@ class SinkAttention(Attention):
 
 
 class Layer(mixtral.Layer):
-    """Mixtral's layer round that attention."""
+    """Mixtral's layer with that attention."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
@@ -69,7 +68,7 @@ class Layer(mixtral.Layer):
 
 
 def read_config(hf: HfConfig, context: int) -> Config:
-    """config.json of a GptOssForCausalLM; `hidden_act` means nothing there."""
+    """config.json of a GptOssForCausalLM; `hidden_act` is ignored."""
     fields = common_fields(hf, "gpt_oss")
     layers, bias = fields["num_layers"], bool(hf["attention_bias"])
     count = count_of(hf, "num_local_experts")

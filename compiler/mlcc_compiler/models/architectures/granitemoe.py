@@ -1,5 +1,6 @@
-"""Granite 3 with experts (IBM, 2024), and the same with a shared one: Granite whose MLPs are
-mixtures. `checkpoint/name_maps.py` has how its checkpoints stack their matrices."""
+"""Granite 3 with experts (IBM, 2024), optionally with a shared one: Granite whose MLPs are
+mixtures. `checkpoint/name_maps.py` has its checkpoints' stacked matrices.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ DEFAULTS = granite.DEFAULTS | {"num_local_experts": 8, "num_experts_per_tok": 2}
 
 def read_config(hf: HfConfig, context: int) -> Config:
     """config.json of a GraniteMoeForCausalLM or GraniteMoeSharedForCausalLM; a
-    `shared_intermediate_size` of 0 is none, as where only the latter knows the field."""
+    `shared_intermediate_size` of 0, or none, means no shared expert."""
     fields = common_fields(hf, str(hf["model_type"]))
     count, bias = count_of(hf, "num_local_experts"), bool(hf.get("attention_bias", False))
     shared = hf["model_type"] == "granitemoeshared" and hf.get("shared_intermediate_size", 0) != 0

@@ -1,5 +1,5 @@
-"""Granite 4 (IBM, 2025): the mixers of Mamba 2, attention in a few layers, muP's multipliers,
-mostly no positions, and beside every layer's MLP a mixture of experts, or none.
+"""Granite 4 (IBM, 2025): Mamba 2 mixers, attention in a few layers, muP's multipliers, mostly no
+positions, and an MLP in every layer, optionally with a mixture of experts.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ DEFAULTS = DECODER_DEFAULTS | {
     "time_step_limit": (0.0, inf),
 }
 SCANS = ("mamba", "linear_attention")
-"""What kinds of layers with a scan are called, in `layer_types` and before it was called that."""
+"""Names of layers with a scan in `layer_types`, old and new."""
 ATTENDS = ("attention", "full_attention")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(DecoderConfig):
-    """A decoder whose `scans` layers have a mixer, the others attend."""
+    """A decoder whose `scans` layers have a mixer, the others attention."""
 
     mamba: Mamba | None
     """None if no layer has one."""
@@ -52,7 +52,7 @@ class Config(DecoderConfig):
 
 
 class Layer(PreNormLayer):
-    """The usual pre-norm layer, with a mixer for attention where it scans."""
+    """The usual pre-norm layer, with a mixer instead of attention in `scans` layers."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
@@ -112,7 +112,7 @@ def _experts(hf: HfConfig) -> Experts:
 
 
 def scanning(hf: HfConfig, layers: int) -> tuple[bool, ...]:
-    """Which layers scan: all, if nothing is said."""
+    """Which layers scan; all by default."""
     types = hf["layer_types"]
     if types is None:
         return (True,) * layers

@@ -1,4 +1,6 @@
-"""HunYuan dense (Tencent, 2025): Llama with norms of each head's queries and keys once turned."""
+"""HunYuan dense (Tencent, 2025): Llama with norms of each head's queries and keys after
+rotation.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ DEFAULTS = DECODER_DEFAULTS | {"rms_norm_eps": 1e-5}
 
 
 class RotateThenNorm(Attention):
-    """Attention whose queries and keys are turned first."""
+    """Attention whose queries and keys are rotated before they are normalised."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         super().__init__(config, layer)
@@ -34,7 +36,7 @@ class RotateThenNorm(Attention):
 
 
 class Layer(PreNormLayer):
-    """The usual pre-norm layer round it."""
+    """The usual pre-norm layer with that attention."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         super().__init__(config, layer)
@@ -46,14 +48,14 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     bias = bool(hf.get("attention_bias", False))
     return DecoderConfig(
         **common_fields(hf, "hunyuan_v1_dense"),
-        ropes=(rope_from_hf(hf, context, overrides=_stretched(hf)),),
+        ropes=(rope_from_hf(hf, context, overrides=_alpha_base(hf)),),
         qkv_bias=bias,
         output_bias=bias,
     )
 
 
-def _stretched(hf: HfConfig) -> dict[str, Any]:
-    """What is called "dynamic" there and has an `alpha` is a longer base, always the same."""
+def _alpha_base(hf: HfConfig) -> dict[str, Any]:
+    """Rope type "dynamic" with an `alpha` is a fixed longer base here."""
     given = rope_parameters(hf)
     kind = given.get("rope_type") or given.get("type")
     if kind != "dynamic" or not given.get("alpha"):

@@ -1,5 +1,5 @@
-"""Kimi Linear (Kimi Team, 2025): layers of Kimi Delta Attention, a gated delta rule that forgets by
-channel, to each one of latent attention that knows no positions; Kimi K2's mixtures of experts.
+"""Kimi Linear (Kimi Team, 2025): layers of Kimi Delta Attention (a gated delta rule with a decay
+per channel) for each one of latent attention without positions; Kimi K2's mixtures of experts.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _NAMES = {
     "num_experts_per_token": "num_experts_per_tok",
     "num_shared_experts": "n_shared_experts",
 }
-"""The hub's names for what other configs call otherwise."""
+"""The hub's field names -> those of other configs."""
 _LINEAR = {
     "head_dim": "linear_head_dim",
     "num_heads": "linear_num_heads",
     "short_conv_kernel_size": "linear_conv_kernel_dim",
 }
-"""Of `linear_attn_config`."""
+"""Fields of `linear_attn_config`."""
 _NOT_READ = {
     "mla_use_nope": True,
     "mla_use_output_gate": False,
@@ -68,14 +68,15 @@ _NOT_READ = {
     "gate_lower_bound": None,
     "use_full_rank_gate": False,
 }
-"""What the text of Kimi K3, which calls itself kimi_linear too, has otherwise; the last two in
-`linear_attn_config`."""
+"""Unsupported values in the text part of Kimi K3, also of type kimi_linear; the last two in
+`linear_attn_config`.
+"""
 _ATTENTION, _MLP = ("linear_attention", "full_attention"), ("dense", "sparse")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(deepseek_v2.Config):
-    """A decoder whose `linear` layers keep a state, the others latents."""
+    """A decoder whose `linear` layers have a state, the others latents."""
 
     delta: DeltaShape
     taps: int
@@ -138,7 +139,7 @@ class Layer(nn.Module):
 
 
 def complete(hf: HfConfig) -> HfConfig:
-    """By the names that other families have; `linear_attn_config` counts more than its fields."""
+    """Renames fields to those of other families; `linear_attn_config` takes precedence."""
     hf = {**hf, **{own: hf[name] for name, own in _NAMES.items() if name in hf}}
     given = hf.get("linear_attn_config") or {}
     if not isinstance(given, dict):
@@ -170,14 +171,14 @@ def read_config(hf: HfConfig, context: int) -> Config:
 
 
 def _experts(hf: HfConfig) -> Any:
-    """K2's mixture. Raises UnsupportedError for other routings."""
+    """Kimi K2's mixture. Raises UnsupportedError for other routings."""
     deepseek_v2.only(hf, "moe_router_activation_func", ("sigmoid",))
     return deepseek_v3.experts_of({**hf, "n_routed_experts": hf["num_local_experts"]})
 
 
 def _linear(hf: HfConfig, layers: int) -> tuple[bool, ...]:
-    """Which layers keep a state: by `layer_types`, by the lists of `linear_attn_config`, whose
-    first layer is 1, or all but every fourth, as transformers has it."""
+    """Which layers have a state: by `layer_types`, by the lists of `linear_attn_config`, whose
+    first layer is 1, or all but every fourth, as in transformers."""
     types = hf["layer_types"]
     given = hf.get("linear_attn_config") or {}
     if types is None and {"full_attn_layers", "kda_layers"} <= set(given):
@@ -191,7 +192,7 @@ def _linear(hf: HfConfig, layers: int) -> tuple[bool, ...]:
 
 
 def _sparse(hf: HfConfig, layers: int) -> tuple[bool, ...]:
-    """Which layers have experts: by `mlp_layer_types`, or all behind `first_k_dense_replace`."""
+    """Which layers have experts: by `mlp_layer_types`, or all after `first_k_dense_replace`."""
     if hf["mlp_layer_types"] is not None:
         kinds = _kinds(hf, "mlp_layer_types", layers, _MLP)
         return tuple(kind == "sparse" for kind in kinds)

@@ -1,4 +1,4 @@
-"""LFM2 (Liquid AI, 2025): short convolutions between two gates, and attention in a few layers."""
+"""LFM2 (Liquid AI, 2025): short gated convolutions, and attention in a few layers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
 
 
 def renamed(hf: HfConfig) -> HfConfig:
-    """By the names of today, without what transformers does not read here: no hidden_act."""
+    """Renames old fields, and drops those that transformers ignores here: hidden_act."""
     hf = {k: v for k, v in hf.items() if k not in ("hidden_act", "hidden_activation")}
     if "block_ff_dim" in hf:
         hf["intermediate_size"] = hf["block_ff_dim"]
@@ -103,7 +103,7 @@ def renamed(hf: HfConfig) -> HfConfig:
 
 
 def fields_of(hf: HfConfig, context: int, kind: str) -> dict[str, Any]:
-    """What `Config` is made of; LFM2-MoE's too."""
+    """The fields of `Config`; LFM2-MoE's too."""
     fields = common_fields({**hf, "rms_norm_eps": hf["norm_eps"]}, kind)
     bias = bool(hf["conv_bias"])
     return fields | {
@@ -115,7 +115,7 @@ def fields_of(hf: HfConfig, context: int, kind: str) -> dict[str, Any]:
 
 
 def _inner(hf: HfConfig) -> int:
-    """The width inside MLPs, of which older configs say what it is made of."""
+    """The inner width of MLPs, which older configs give by its factors."""
     inner = require(hf, "intermediate_size")
     if not hf["block_auto_adjust_ff_dim"]:
         return inner

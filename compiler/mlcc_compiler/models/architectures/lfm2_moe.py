@@ -1,5 +1,5 @@
 """LFM2 with experts (Liquid AI, 2025): LFM2 whose MLPs are mixtures in all but the first layers,
-routed by sigmoids that a bias of each expert corrects.
+routed by sigmoids with a selection bias.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ for _key in ("block_multiple_of", "block_ffn_dim_multiplier", "block_auto_adjust
     del DEFAULTS[_key]
 del DEFAULTS["full_attn_idxs"]
 _ADDED = 1e-6
-"""To the sum of weights: of one chosen for its bias, with a sigmoid near 0, that is seen."""
+"""Added to the sum of weights: visible if an expert chosen for its bias has a sigmoid near 0."""
 
 
 @dataclass(frozen=True, kw_only=True)

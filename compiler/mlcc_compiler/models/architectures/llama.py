@@ -1,4 +1,6 @@
-"""Llama 2, 3 and 3.x (Touvron et al., 2023; Dubey et al., 2024), and what shares its shape."""
+"""Llama 2, 3 and 3.x (Touvron et al., 2023; Dubey et al., 2024), and models of the same
+structure.
+"""
 
 from __future__ import annotations
 

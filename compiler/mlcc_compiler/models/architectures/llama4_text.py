@@ -1,9 +1,9 @@
-"""Llama 4's text (Meta, 2025): three layers with rope, whose queries and keys have length 1 then,
-to one that knows no positions; mixtures with a shared expert, of which one expert is chosen and
-reads the input times a sigmoid.
+"""Llama 4's text (Meta, 2025): three layers with rope, with queries and keys of length 1, per layer
+without positions; mixtures with a shared expert and one chosen expert, whose input is multiplied by
+a sigmoid.
 
-Up to the length from which layers with rope see chunks of the past only, and queries of the others
-grow with their position; a longer context is refused.
+Contexts are limited to the length from which rope layers attend to chunks only, and queries of the
+others are scaled by position; longer ones are refused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEFAULTS = DECODER_DEFAULTS | {
 }
 
 _KINDS = ("chunked_attention", "full_attention")
-"""The same, up to the context that is built."""
+"""Layer kinds, equivalent up to the supported context."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Config(glm4_moe.Config):
 
 
 class UnitAttention(Attention):
-    """Attention whose queries and keys are turned, then divided by their root mean square."""
+    """Attention whose queries and keys are rotated, then divided by their root mean square."""
 
     def rotate(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
         q, k = self.apply_rope(q, table), self.apply_rope(k, table)
@@ -79,15 +79,14 @@ class Layer(PreNormLayer):
 
 def read_config(hf: HfConfig, context: int) -> Config:
     """config.json of a Llama4ForCausalLM, or the text of a Llama4ForConditionalGeneration. Raises
-    UnsupportedError for a context beyond which layers differ, and for other numbers of experts a
-    token."""
+    UnsupportedError for a too long context, and for other numbers of experts per token."""
     _check_context(hf, context)
     fields = common_fields(hf, "llama4_text")
     layers, inner = fields["num_layers"], fields["intermediate_size"]
     for kind in hf.get("layer_types") or ():
         if kind not in _KINDS:
             raise refuse("layer_types", f"made of {' and '.join(_KINDS)}", kind)
-    turned, bias = _turned(hf, layers), bool(hf["attention_bias"])
+    turned, bias = _rope_layers(hf, layers), bool(hf["attention_bias"])
     sparse = _sparse(hf, layers)
     fields |= {"intermediate_size": require(hf, "intermediate_size_mlp")}
     fields |= {"rope_of_layer": tuple(0 if rope else None for rope in turned)}
@@ -121,8 +120,8 @@ def _experts(hf: HfConfig, inner: int) -> Experts:
 
 
 def _check_context(hf: HfConfig, context: int) -> None:
-    """Layers with rope see chunks, and of the others queries grow from the token on whose number is
-    `floor_scale`."""
+    """Refuse contexts beyond the chunk length, or beyond `floor_scale`, from which queries are
+    scaled."""
     limits = {}
     if hf["attention_chunk_size"] is not None:
         limits["attention_chunk_size"] = require(hf, "attention_chunk_size")
@@ -136,8 +135,8 @@ def _check_context(hf: HfConfig, context: int) -> None:
             )
 
 
-def _turned(hf: HfConfig, layers: int) -> Sequence[bool]:
-    """Which layers know positions: `no_rope_layers` has a 1 for them."""
+def _rope_layers(hf: HfConfig, layers: int) -> Sequence[bool]:
+    """Which layers use rope: `no_rope_layers` has a 1 for them."""
     given = hf["no_rope_layers"]
     if not given:
         every = require(hf, "no_rope_layer_interval")

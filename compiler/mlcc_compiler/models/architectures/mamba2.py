@@ -1,4 +1,4 @@
-"""Mamba 2 (Dao and Gu, 2024), as Mamba-Codestral has it: scans alone, and no positions."""
+"""Mamba 2 (Dao and Gu, 2024), as in Mamba-Codestral: scans only, without positions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULTS = {
     "tie_word_embeddings": False,
     "max_position_embeddings": 1 << 20,
 }
-"""Nothing in it depends on positions: the last is a bound of what is compiled for."""
+"""Nothing depends on positions: the last only bounds the context of a compile."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""MiniMax M2 (MiniMax, 2025): mixtures in every layer, routed by sigmoids with a correction, and
-norms of all queries and all keys. `checkpoint/name_maps.py` has its names. Its drafting heads are
-left out, and MiniMax 01's lightning attention is none of it.
+"""MiniMax M2 (MiniMax, 2025): mixtures in every layer, routed by sigmoids with a selection bias,
+and norms of all queries and all keys. `checkpoint/name_maps.py` has its names. Its
+multi-token-prediction heads are left out; MiniMax 01's lightning attention is not part of it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _KNOWN: dict[str, Any] = {
     "use_routing_bias": True,
     "shared_intermediate_size": 0,
 }
-"""Fields of the hub's config.json that `transformers` does not read: it takes them to be so."""
+"""Fields of the hub's config.json that `transformers` does not read, and the values it assumes."""
 
 
 def read_config(hf: HfConfig, context: int) -> Config:
-    """config.json of a MiniMaxM2ForCausalLM. Raises UnsupportedError for one that is not quite."""
+    """config.json of a MiniMaxM2ForCausalLM. Raises UnsupportedError for other values."""
     for key, known in _KNOWN.items():
         if hf.get(key, known) != known:
             raise _other(key, known, hf[key])

@@ -1,4 +1,4 @@
-"""Ministral (Mistral AI, 2024): Llama whose layers say which of them slide."""
+"""Ministral (Mistral AI, 2024): Llama with sliding layers named by `layer_types`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULTS = llama.DEFAULTS | {
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
-    """config.json of a MinistralForCausalLM: all layers slide if it does not say."""
+    """config.json of a MinistralForCausalLM: all layers slide by default."""
     types = layer_types(hf, ["sliding_attention"] * require(hf, "num_hidden_layers"))
     return replace(
         llama.read_config(hf, context),

@@ -1,5 +1,6 @@
-"""Ministral 3 (Mistral AI, 2025), the text of Mistral 3 too: Mistral with YaRN, whose queries grow
-with their position beyond the length it was first trained for."""
+"""Ministral 3 (Mistral AI, 2025), the text of Mistral 3 too: Mistral with YaRN, whose queries are
+scaled by position beyond the original training length.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _ROPE = {
     "mscale_all_dim": 1.0,
     "llama_4_scaling_beta": 0.1,
 }
-"""Of a config.json that has no `rope_parameters`."""
+"""Rope of a config.json without `rope_parameters`."""
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:

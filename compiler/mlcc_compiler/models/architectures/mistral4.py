@@ -1,5 +1,5 @@
-"""Mistral 4 (Mistral AI, 2026): DeepSeek V3's latent attention and mixtures, with a softmax for a
-router, YaRN, and queries that grow with their position as Ministral 3's do.
+"""Mistral 4 (Mistral AI, 2026): DeepSeek V3's latent attention and mixtures, with a softmax router,
+YaRN, and query scaling as in Ministral 3.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROPE = {
     "mscale": 1.0,
     "llama_4_scaling_beta": 0.1,
 }
-"""Of a config.json that has no `rope_parameters`."""
+"""Rope of a config.json without `rope_parameters`."""
 
 
 def read_config(hf: HfConfig, context: int) -> deepseek_v2.Config:
@@ -56,7 +56,7 @@ def read_config(hf: HfConfig, context: int) -> deepseek_v2.Config:
 
 
 def _experts(hf: HfConfig) -> Experts:
-    """Groups are chosen by what their two best are worth together, without a correction."""
+    """Groups are chosen by the sum of their two best experts, without a selection bias."""
     experts = glm4_moe.experts_of(hf)
     assert experts.correction is not None
     correction = replace(experts.correction, bias=False)

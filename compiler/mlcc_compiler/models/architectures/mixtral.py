@@ -1,5 +1,6 @@
 """Mixtral (Jiang et al., 2024): Mistral whose every MLP is a mixture of eight.
-`checkpoint/name_maps.py` has what its checkpoints call the matrices."""
+`checkpoint/name_maps.py` has its checkpoints' names.
+"""
 
 from __future__ import annotations
 

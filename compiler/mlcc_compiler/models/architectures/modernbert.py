@@ -1,5 +1,6 @@
-"""ModernBERT (Warner et al., 2024): rotary positions, norms before each part, a gated MLP, and in
-two of three layers attention within a window on both sides."""
+"""ModernBERT (Warner et al., 2024): rotary positions, pre-norm layers, a gated MLP, and in two of
+three layers windowed attention on both sides.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def _norm(config: DecoderConfig) -> LayerNorm:
 
 
 class Embeddings(nn.Module):
-    """Tokens only: positions are rotations."""
+    """Tokens only: positions are rotary."""
 
     def __init__(self, config: DecoderConfig) -> None:
         self.tok_embeddings = Embedding(
@@ -76,7 +77,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Wo(activation(a) * b), where Wi(x) is a beside b."""
+    """Wo(activation(a) * b), where Wi(x) is [a, b]."""
 
     def __init__(self, config: DecoderConfig) -> None:
         self.Wi = Linear(config.hidden_size, 2 * config.intermediate_size, config.mlp_bias)
@@ -88,7 +89,8 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)); the first layer's input is a norm already."""
+    """x + attention(norm(x)), then x + mlp(norm(x)); the first layer's input is already
+    normalised."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         if layer:
@@ -146,7 +148,7 @@ def max_context(hf: HfConfig) -> int:
 
 
 def classifier_pooling(hf: HfConfig) -> str:
-    """What classifiers read: cls or mean."""
+    """Pooling of classifiers: cls or mean."""
     pooling = hf["classifier_pooling"]
     if pooling not in ("cls", "mean"):
         raise refuse("classifier_pooling", "cls or mean", pooling)
@@ -191,7 +193,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
 
 
 def _rope(hf: HfConfig, kind: str, old: str) -> Rope:
-    """Of one kind of layer: `rope_parameters`, or the field that older configs have."""
+    """The rope of one kind of layer: `rope_parameters`, or older configs' field."""
     given = rope_parameters(hf).get(kind) or {}
     if given.get("rope_type", "default") != "default":
         raise UnsupportedError(

@@ -1,5 +1,6 @@
 """Nemotron-4 and Minitron (NVIDIA, 2024): LayerNorms of 1 + weight, a squared ReLU without a gate,
-half of each head turned."""
+rope in half of each head.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ del DEFAULTS["rms_norm_eps"]
 
 
 class Layer(PreNormLayer):
-    """The usual pre-norm layer round the plain MLP."""
+    """The usual pre-norm layer with the plain MLP."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         super().__init__(config, layer)

@@ -1,5 +1,5 @@
-"""Nemotron-H and Nemotron Nano 2 (NVIDIA, 2025): each layer is one thing, a mixer of Mamba 2, an
-attention without positions, an MLP, or a mixture of plain ones (Nemotron 3).
+"""Nemotron-H and Nemotron Nano 2 (NVIDIA, 2025): each layer is one of a Mamba 2 mixer, attention
+without positions, an MLP, or a mixture of plain MLPs (Nemotron 3).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KINDS = {
     "-": "mlp", "mlp": "mlp",
     "E": "moe", "moe": "moe",
 }  # fmt: skip
-"""By the letters of `hybrid_override_pattern` and the words of `layers_block_type`."""
+"""Kinds by the letters of `hybrid_override_pattern` and the words of `layers_block_type`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Config(DecoderConfig):
 
 
 class Layer(nn.Module):
-    """x + mixer(norm(x)), whatever the mixer is."""
+    """x + mixer(norm(x)), for any kind of mixer."""
 
     def __init__(self, config: Config, layer: int) -> None:
         self.kind = config.kinds[layer]
@@ -84,7 +84,7 @@ class Layer(nn.Module):
 
 
 def complete(hf: HfConfig) -> HfConfig:
-    """With `num_hidden_layers`, which transformers 5 leaves out: the pattern has one for each."""
+    """Adds `num_hidden_layers`, which transformers 5 omits: the length of the pattern."""
     return {**hf, "num_hidden_layers": len(_pattern(hf))}
 
 
@@ -111,7 +111,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
 
 
 def _experts(hf: HfConfig) -> Experts:
-    """The mixture; the shared expert has a width of its own, however many are said to be one."""
+    """The mixture; the shared expert's width is given in total, whatever number is declared."""
     latent = hf["moe_latent_size"]
     return replace(
         glm4_moe.experts_of(hf),
@@ -122,8 +122,8 @@ def _experts(hf: HfConfig) -> Experts:
 
 
 def _mamba(hf: HfConfig, eps: float) -> Mamba:
-    """Steps of time are no shorter than `time_step_min`, whatever `time_step_limit` says: as in
-    transformers' and NVIDIA's own code."""
+    """Time steps are at least `time_step_min`, whatever `time_step_limit` is: as in transformers'
+    and NVIDIA's own code."""
     limited = {**hf, "time_step_limit": (hf["time_step_min"], float("inf"))}
     scan = scan_of(limited, "mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size")
     return Mamba(
@@ -139,7 +139,7 @@ def _mamba(hf: HfConfig, eps: float) -> Mamba:
 
 
 def _pattern(hf: HfConfig) -> Any:
-    """What each layer is: letters, or words."""
+    """The kind of each layer, from letters or words."""
     for key in ("layers_block_type", "layer_types", "hybrid_override_pattern"):
         if hf.get(key) is not None:
             pattern = hf[key]

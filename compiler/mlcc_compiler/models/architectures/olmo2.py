@@ -1,4 +1,4 @@
-"""OLMo 2 (OLMo et al., 2024): norms behind attention and MLP, and of all queries and keys."""
+"""OLMo 2 (OLMo et al., 2024): norms after attention and MLP, and of all queries and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""OLMo 3 (OLMo et al., 2025): OLMo 2 with three sliding layers to one, whose rope is not scaled."""
+"""OLMo 3 (OLMo et al., 2025): OLMo 2 with three sliding layers, with unscaled rope, per
+full-attention layer.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _THETA = 500000.0
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
-    """config.json of an Olmo3ForCausalLM: a scaling is for the layers of full attention."""
+    """config.json of an Olmo3ForCausalLM: rope scaling applies to full-attention layers only."""
     layers = require(hf, "num_hidden_layers")
     pattern = ["sliding_attention" if (i + 1) % 4 else "full_attention" for i in range(layers)]
     types = layer_types(hf, pattern)

@@ -23,7 +23,7 @@ DEFAULTS = DECODER_DEFAULTS | {
 
 
 class Layer(mixtral.Layer):
-    """Mixtral's layer round that attention."""
+    """Mixtral's layer with that attention."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)

@@ -30,7 +30,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
 
 
 def qwen_windows(hf: HfConfig) -> tuple[int | None, ...]:
-    """Layers from `max_window_layers` on slide, but only if `use_sliding_window` says so."""
+    """Layers from `max_window_layers` on slide, if `use_sliding_window` is set."""
     layers, first = require(hf, "num_hidden_layers"), hf["max_window_layers"]
     default = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
     types = layer_types(hf, default)

@@ -1,5 +1,6 @@
-"""Qwen2 with experts (Yang et al., 2024): Qwen2 whose MLPs are mixtures, with a shared expert that
-a gate of its own weighs."""
+"""Qwen2 with experts (Yang et al., 2024): Qwen2 whose MLPs are mixtures, with a gated shared
+expert.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Qwen3.5, dense, its text (Qwen Team, 2026): Qwen3-Next with an MLP in each layer; a matrix for
-each of the delta rule's inputs. Its tower for images and its heads for drafts are left out.
+"""Qwen3.5, dense, its text (Qwen Team, 2026): Qwen3-Next with an MLP in each layer, and a separate
+matrix for each of the delta rule's inputs. Its image tower and multi-token-prediction heads are
+left out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ DEFAULTS = DECODER_DEFAULTS | {
 
 
 class DeltaNet(qwen3_next.DeltaNet):
-    """The gated delta rule of four projections."""
+    """The gated delta rule with four projections."""
 
     def _projections(self, hidden: int) -> None:
         shape = self.delta
@@ -40,12 +41,12 @@ class DeltaNet(qwen3_next.DeltaNet):
         self.in_proj_b, self.in_proj_a = (Linear(hidden, shape.v_heads) for _ in range(2))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """x [n, hidden] -> what is convolved, the gate, b and a."""
+        """x [n, hidden] -> input of the convolution, gate, b and a."""
         return self.in_proj_qkv(x), self.in_proj_z(x), self.in_proj_b(x), self.in_proj_a(x)
 
 
 class Layer(qwen3_next.Layer):
-    """Qwen3-Next's, with these projections."""
+    """Qwen3-Next's layer, with these projections."""
 
     delta_net = DeltaNet
 

@@ -1,5 +1,6 @@
 """Qwen3.5 with experts, its text (Qwen Team, 2026): Qwen3.5 with a mixture and a shared expert in
-every layer; the weights of the chosen always add up to 1. What draws and what drafts is left out.
+every layer; the weights of the chosen always sum to 1. Image and multi-token-prediction parts are
+left out.
 """
 
 from __future__ import annotations

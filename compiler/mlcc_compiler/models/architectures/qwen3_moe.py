@@ -71,7 +71,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
 
 
 def sparse_layers(hf: HfConfig, layers: int) -> tuple[bool, ...]:
-    """Every `decoder_sparse_step`-th layer, but for those in `mlp_only_layers`."""
+    """Every `decoder_sparse_step`-th layer, except those in `mlp_only_layers`."""
     step, dense = require(hf, "decoder_sparse_step"), hf["mlp_only_layers"]
     dense = [] if dense is None else dense
     if not isinstance(dense, list) or not all(_is_layer(i, layers) for i in dense):

@@ -1,7 +1,8 @@
-"""Qwen3-Next (Qwen Team, 2025): three layers of the gated delta rule (Yang et al., 2024) to one of
-attention with an output gate; mixtures of experts with a shared one. Norms multiply by 1 + weight.
+"""Qwen3-Next (Qwen Team, 2025): three layers of the gated delta rule (Yang et al., 2024) per layer
+of attention with an output gate; mixtures of experts with a shared one. Norms multiply by 1 +
+weight.
 
-Its heads for drafts (`mtp.*`) are left out.
+Its multi-token-prediction heads (`mtp.*`) are left out.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _ATTENTION = ("linear_attention", "full_attention")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(DecoderConfig):
-    """A decoder whose `linear` layers keep a state; `experts` is None if no layer is `sparse`."""
+    """A decoder whose `linear` layers have a state; `experts` is None if no layer is `sparse`."""
 
     delta: DeltaShape
     taps: int
@@ -57,7 +58,7 @@ class Config(DecoderConfig):
 
 
 class GatedAttention(Attention):
-    """Attention whose output is multiplied with a sigmoid that each query head brings along."""
+    """Attention whose output is multiplied by a sigmoid gate, projected with the queries."""
 
     def _projections(self, config: DecoderConfig) -> None:
         super()._projections(config)
@@ -94,7 +95,7 @@ class DeltaNet(nn.Module):
         self.in_proj_ba = Linear(hidden, 2 * shape.v_heads)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """x [n, hidden] -> what is convolved, the gate, b and a."""
+        """x [n, hidden] -> input of the convolution, gate, b and a."""
         shape = self.delta
         values = shape.group * shape.v_dim  # of one key head, which lies beside its value heads
         q, k, v, z = _neighbours(shape.k_dim, shape.k_dim, values, values)
@@ -116,7 +117,7 @@ class DeltaNet(nn.Module):
 
 
 class Layer(nn.Module):
-    """x + mixer(norm(x)), then x + mlp(norm(x)), where the mixer has a state or attends."""
+    """x + mixer(norm(x)), then x + mlp(norm(x)), where the mixer is a delta rule or attention."""
 
     delta_net = DeltaNet
 
@@ -165,7 +166,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
 
 
 def delta_of(hf: HfConfig) -> DeltaShape:
-    """The numbers of the delta rule. Raises CheckpointError."""
+    """The shape of the delta rule. Raises CheckpointError."""
     k_heads, v_heads = require(hf, "linear_num_key_heads"), require(hf, "linear_num_value_heads")
     if v_heads % k_heads:
         raise refuse("linear_num_value_heads", f"a multiple of the {k_heads} key heads", v_heads)
@@ -174,7 +175,7 @@ def delta_of(hf: HfConfig) -> DeltaShape:
 
 
 def linear_layers(hf: HfConfig, layers: int) -> tuple[bool, ...]:
-    """Which layers keep a state: `layer_types`, or all but every `full_attention_interval`-th."""
+    """Which layers have a state: `layer_types`, or all but every `full_attention_interval`-th."""
     types = hf.get("layer_types")
     if types is None:
         every = require(hf, "full_attention_interval")

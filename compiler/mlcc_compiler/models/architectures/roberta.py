@@ -1,5 +1,6 @@
-"""RoBERTa (Liu et al., 2019) and XLM-R (Conneau et al., 2019): BERT whose positions begin behind
-the padding token's, and another head of classifiers."""
+"""RoBERTa (Liu et al., 2019) and XLM-R (Conneau et al., 2019): BERT whose positions start after the
+padding token's, with another classifier head.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Model(bert.Model):
 
 
 def max_context(hf: HfConfig) -> int:
-    """Positions up to the padding token's are none of a text's."""
+    """Maximum tokens of a text: positions up to the padding token's are not used."""
     pad = hf.get("pad_token_id")
     if type(pad) is not int or pad < 0:
         raise refuse("pad_token_id", "an id, behind which positions begin", pad)

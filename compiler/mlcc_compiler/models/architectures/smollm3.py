@@ -1,4 +1,4 @@
-"""SmolLM3 (Hugging Face, 2025): Llama whose every fourth layer knows no positions."""
+"""SmolLM3 (Hugging Face, 2025): Llama whose every fourth layer has no positions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ DEFAULTS = llama.DEFAULTS | {
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
-    """config.json of a SmolLM3ForCausalLM; what slides are layers without rope, if asked to,
-    or those that `layer_types` names."""
+    """config.json of a SmolLM3ForCausalLM; sliding layers are those without rope, if enabled, or
+    those named by `layer_types`."""
     layers = require(hf, "num_hidden_layers")
-    turned = _turned(hf, layers)
+    turned = _rope_layers(hf, layers)
     slides = bool(hf["use_sliding_window"]) and hf["sliding_window"] is not None
     default = ["sliding_attention" if slides and not rope else "full_attention" for rope in turned]
     types = layer_types(hf, default)
@@ -37,8 +37,8 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     )
 
 
-def _turned(hf: HfConfig, layers: int) -> list[bool]:
-    """Which layers know positions: `no_rope_layers` has a 1 for them."""
+def _rope_layers(hf: HfConfig, layers: int) -> list[bool]:
+    """Which layers use rope: `no_rope_layers` has a 1 for them."""
     given = hf.get("no_rope_layers")
     if given is None:
         every = require(hf, "no_rope_layer_interval")

@@ -39,7 +39,7 @@ class PlainMLP(nn.Module):
 
 
 class Layer(PreNormLayer):
-    """The usual pre-norm layer round the plain MLP."""
+    """The usual pre-norm layer with the plain MLP."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         super().__init__(config, layer)
