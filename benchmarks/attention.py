@@ -55,10 +55,10 @@ def inputs(
     layers = max(2, _CACHES // bytes_of_layer) if queries == 1 else 2
     layers = min(layers, 400)
     noise = rng.standard_normal(1 << 20, np.float32)
-    noise = (noise * 30 if layout.scaled else noise).astype(layout.dtype)
+    noise = (noise * 30 if layout.is_int8 else noise).astype(layout.dtype)
     values = np.resize(noise, layers * count * page)
     pages = [tensor(values.reshape(layers * count, 2, kv_heads, _PAGE, dim))]
-    if layout.scaled:
+    if layout.is_int8:
         shape_of_scales = (layers * count, 2, kv_heads, _PAGE)
         pages.append(tensor(np.full(shape_of_scales, 1 / 30, np.float32)))
     q = tensor(rng.standard_normal((queries, heads, dim), np.float32))
@@ -86,7 +86,7 @@ def benchmark(
     for queries, keys in [*((1, n) for n in contexts), (_PREFILL, _PREFILL)]:
         calls = [partial(kernel, *a) for a in inputs(shape, layout, queries, keys, rng)]
         seconds = measure(calls)
-        size = 2 * keys * kv_heads * (dim * np.dtype(dtype).itemsize + 4 * layout.scaled)
+        size = 2 * keys * kv_heads * (dim * np.dtype(dtype).itemsize + 4 * layout.is_int8)
         pairs = queries * (2 * keys - queries + 1) // 2
         rows.append(
             {

@@ -28,7 +28,7 @@ def backwards(gpu: Gpu, k: int) -> Any:
             four = Local(FOUR)
             with T.serial(k // FOUR) as i:
                 place = T.Ramp(int32(0), int32(1), FOUR)
-                store(four.buffer, fours.four(row, k - FOUR - int32(i) * FOUR), place)
+                store(four.buffer, fours.load4(row, k - FOUR - int32(i) * FOUR), place)
                 for j in range(FOUR):
                     store(y, four[j], row, int32(i) * FOUR + j)
 

@@ -90,7 +90,7 @@ def test_it_compiles(
     for name in targets:
         needs.require_target(name)
         target = get_target(name, Choices(archs=("sm_90",) if name == "cuda" else ()))
-        own, library = plan.on(target), tmp_path / target.library
+        own, library = plan.for_target(target), tmp_path / target.library
         kernels, bounds = kernel_set_for(target), bounds_of(own)
         vocab = own.config.vocab_size
         lowered = lower(own.traced, kernels, own.caches, bounds, vocab, target, IrDump(None))
