@@ -29,7 +29,7 @@ _MOST_EXPERTS = 4096
 
 @dataclass(frozen=True)
 class NameRule:
-    """A rule for tensors whose whole name matches `pattern`: their replacement `names`, in which
+    r"""A rule for tensors whose whole name matches `pattern`: their replacement `names`, in which
     the pattern's groups are \1, \2, .. and the expert is {}."""
 
     pattern: str

@@ -111,5 +111,5 @@ class DecoderEncoder(Encoder):
 
 
 def tanh(x: Tensor) -> Tensor:
-    """Elementwise."""
+    """Elementwise tanh."""
     return ops.softcap(x, 1.0)

@@ -1,1 +1,3 @@
-"""The families of GGUF files that are read, by what their layers are; `table.py` has them all."""
+"""The supported families of GGUF files, by the structure of their layers; `table.py` lists them
+all.
+"""

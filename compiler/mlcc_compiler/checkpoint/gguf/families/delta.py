@@ -1,7 +1,7 @@
-"""Qwen3-Next and Qwen3.5: layers of the gated delta rule, and every so-manieth of attention.
+"""Qwen3-Next and Qwen3.5: layers of the gated delta rule, with attention at a fixed interval.
 
-Files have Qwen3-Next's queries, keys, values and gates of all heads each by themselves, and
-Qwen3.5's value heads in another order.
+Files store Qwen3-Next's queries, keys, values and gates separately for all heads, and Qwen3.5's
+value heads in another order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mlcc_compiler.checkpoint.gguf.orders import Order, side_by_side, tiled
 
 
 def _delta(keys: Keys, config: Config) -> None:
-    """The numbers of the gated delta rule, and which layers have it."""
+    """The sizes of the gated delta rule, and the layers that have it."""
     heads, inner = keys.whole("ssm.time_step_rank"), keys.whole("ssm.inner_size")
     if inner % heads:
         raise keys.refuse("ssm.inner_size", f"a multiple of {heads} heads")
@@ -53,7 +53,7 @@ def _qwen35(keys: Keys, config: Config) -> None:
 
 
 def _parts_of_delta(config: Config) -> tuple[int, int, int, int]:
-    """Key heads, value heads of each, and the widths of both."""
+    """Key heads, value heads per key head, and the widths of both."""
     groups = config["linear_num_key_heads"]
     each = config["linear_num_value_heads"] // groups
     return groups, each, config["linear_key_head_dim"], config["linear_value_head_dim"]
@@ -65,7 +65,7 @@ def _side_by_side(config: Config) -> Order:
 
 
 def _orders_of_delta(config: Config) -> Mapping[str, Order]:
-    """Qwen3.5's value heads are not beside one another that belong to one key head."""
+    """Qwen3.5's files interleave the value heads of different key heads."""
     groups, each, keys, values = _parts_of_delta(config)
     if each == 1:
         return {}

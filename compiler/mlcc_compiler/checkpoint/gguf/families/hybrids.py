@@ -1,5 +1,6 @@
-"""Families with mixers of Mamba 2 or short convolutions, mostly beside attention: which layer is
-what, a file says by numbers of heads and widths of 0."""
+"""Families with Mamba 2 mixers or short convolutions, mostly beside attention. The kind of a layer
+follows from per-layer numbers of heads and widths, where 0 means absent.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _BIAS_OF_CHOICE = "gate.e_score_correction_bias"
 
 
 def _mamba(keys: Keys) -> Config:
-    """The numbers of a mixer, as hybrids' configs have them."""
+    """The sizes of a mixer, by hybrids' config names."""
     inner, heads = keys.whole("ssm.inner_size"), keys.whole("ssm.time_step_rank")
     if inner % heads:
         raise keys.refuse("ssm.inner_size", f"a multiple of {heads} heads")
@@ -80,7 +81,7 @@ def _granitehybrid(keys: Keys, config: Config) -> None:
 
 
 def _falcon_h1(keys: Keys, config: Config) -> None:
-    """Its multipliers are in the weights. llama.cpp normalises what is gated already."""
+    """Its multipliers are merged into the weights. llama.cpp normalises after gating."""
     config |= {
         **_mamba(keys),
         "model_type": "falcon_h1",

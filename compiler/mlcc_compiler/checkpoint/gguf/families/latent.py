@@ -1,7 +1,7 @@
-"""DeepSeek V2, V3 and what is made of them (Kimi K2, GLM-4.7-Flash): latent attention.
+"""DeepSeek V2, V3 and derived models (Kimi K2, GLM-4.7-Flash): latent attention.
 
-Since 2025 a file has the matrix that makes keys and values of a latent in two, keys' transposed,
-and its keys are of latents; older ones have it whole.
+Since 2025 files split the matrix that maps latents to keys and values in two, the keys' transposed,
+and their attention keys describe latents; older files have one matrix.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mlcc_compiler.checkpoint.gguf.orders import Order, side_by_side
 
 _SIGMOID = 2
 _GROUPS_OF_V3 = (8, 4)
-"""Of 256 experts; old files do not say so."""
+"""For 256 experts; old files do not give it."""
 
 
 def _deepseek2(keys: Keys, config: Config) -> None:

@@ -1,4 +1,4 @@
-"""Llama and what has its layers: one of a mixer, an MLP or mixture, and norms before them."""
+"""Llama and families of the same layers: attention, an MLP or mixture, with pre-norms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROUTED = {**LAYER, "ffn_gate_inp": "mlp.gate"}
 
 
 def biases(keys: Keys, config: Config) -> None:
-    """Which projections have biases is said by the tensors alone."""
+    """Which projections have biases follows from the tensors alone."""
     config["attention_bias"] = "attn_q.bias" in keys.parts
     config["mlp_bias"] = "ffn_down.bias" in keys.parts
 
@@ -30,7 +30,7 @@ def _llama(keys: Keys, config: Config) -> None:
 
 
 def _mistral3(keys: Keys, config: Config) -> None:
-    """Ministral 3. The temperature of YaRN is divided by itself, as `mscale` 1 says."""
+    """Ministral 3. YaRN's temperature cancels out, as with `mscale` 1."""
     beta = keys.number("attention.temperature_scale", 0.0)
     config["model_type"] = "ministral3" if beta else "mistral"
     config.setdefault("sliding_window", None)
@@ -43,19 +43,19 @@ def _mistral3(keys: Keys, config: Config) -> None:
 
 
 def log_multiplier(keys: Keys) -> float:
-    """`mscale_all_dim` of YaRN; 0 if it is not said."""
+    """YaRN's `mscale_all_dim`; 0 if not given."""
     found: float = keys.number("rope.scaling.yarn_log_multiplier", 0.0)
     return found
 
 
 def _smollm3(keys: Keys, config: Config) -> None:
-    """Every fourth layer knows no positions: no key says so."""
+    """Every fourth layer has no rope, which no key says."""
     biases(keys, config)
     config |= {"model_type": "smollm3", "no_rope_layer_interval": 4, "use_sliding_window": False}
 
 
 def multipliers(keys: Keys, config: Config) -> None:
-    """Granite's; llama.cpp takes what is not said for no multiplier."""
+    """Granite's multipliers; llama.cpp treats an absent one as 1."""
     width = config["head_dim"]
     config["attention_multiplier"] = keys.number("attention.scale", 0.0) or width**-0.5
     config["embedding_multiplier"] = keys.number("embedding_scale", 0.0) or 1.0
@@ -89,7 +89,7 @@ def _qwen(keys: Keys, config: Config) -> None:
 
 
 def _qwen2moe(keys: Keys, config: Config) -> None:
-    """Old files leave the experts' widths to be told of the MLP's."""
+    """Old files omit the experts' widths, which then follow from the MLP's."""
     whole = config["intermediate_size"]
     config.setdefault("moe_intermediate_size", whole // config["num_experts_per_tok"])
     shared = keys.largest("expert_shared_feed_forward_length") or whole
@@ -150,7 +150,7 @@ def _glm4moe(keys: Keys, config: Config) -> None:
 
 
 def corrected(keys: Keys, config: Config) -> dict[str, Any]:
-    """The fields of mixtures behind dense layers, with groups and shared experts."""
+    """Fields of mixtures after dense layers, with groups and shared experts."""
     return {
         "first_k_dense_replace": keys.largest("leading_dense_block_count"),
         "n_routed_experts": config["num_experts"],
@@ -163,7 +163,7 @@ def corrected(keys: Keys, config: Config) -> dict[str, Any]:
 
 
 def routed(keys: Keys, wanted: str) -> None:
-    """Raises CheckpointError if experts are scored otherwise."""
+    """Raises CheckpointError if experts are scored differently."""
     number = {"softmax": 1, "sigmoid": 2}[wanted]
     if keys.number("expert_gating_func", number) not in (0, number):
         raise keys.refuse("expert_gating_func", f"{number} ({wanted})")

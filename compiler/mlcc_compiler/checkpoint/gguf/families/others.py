@@ -1,4 +1,4 @@
-"""Decoders whose layers have other norms, or otherwise placed, than Llama's: Gemma to Nemotron."""
+"""Decoders whose norms differ from Llama's in kind or position: Gemma to Nemotron."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from mlcc_compiler.checkpoint.gguf.family import (
 from mlcc_compiler.checkpoint.gguf.keys import Keys
 
 _GEMMA_27B = {"gemma2": 46, "gemma3": 62}
-"""Layers of the two models whose queries are scaled by hidden_size / heads, not by head_dim."""
+"""Number of layers of the two models whose queries are scaled by hidden_size / heads instead of
+head_dim.
+"""
 _EVERY = 4
-"""Of Cohere 2, EXAONE 4 and OLMo 3 every so-manieth layer is of full attention."""
+"""Interval of full-attention layers in Cohere 2, EXAONE 4 and OLMo 3."""
 
 
 def _gemma1(keys: Keys, config: Config) -> None:
@@ -46,7 +48,7 @@ def _gemma3(keys: Keys, config: Config) -> None:
 
 
 def sliding_types(keys: Keys, config: Config) -> list[str] | None:
-    """`layer_types`, where a file has them one by one."""
+    """`layer_types`, if a file gives them per layer."""
     pattern = keys.get("attention.sliding_window_pattern")
     if not isinstance(pattern, np.ndarray):
         return None
@@ -56,7 +58,7 @@ def sliding_types(keys: Keys, config: Config) -> list[str] | None:
 
 
 def _windows(keys: Keys, config: Config) -> bool:
-    """Whether layers slide; then which, by the file or every fourth not."""
+    """If layers slide: which ones, by the file or all but every fourth."""
     if not config.get("sliding_window"):
         config["sliding_window"] = None
         return False
@@ -77,7 +79,7 @@ def _phi3(keys: Keys, config: Config) -> None:
 
 
 def _olmo2(keys: Keys, config: Config) -> None:
-    """OLMo 3 slides; there a scaling is for the layers of full attention alone."""
+    """OLMo 3 has sliding layers; rope scaling then applies to full-attention layers only."""
     biases(keys, config)
     config["model_type"] = "olmo3" if _windows(keys, config) else "olmo2"
     if keys.has("rope.freq_base_swa"):
@@ -115,7 +117,7 @@ def _glm4(keys: Keys, config: Config) -> None:
 
 
 def _starcoder2(keys: Keys, config: Config) -> None:
-    """llama.cpp has no window here."""
+    """llama.cpp ignores its window."""
     config |= {
         "model_type": "starcoder2",
         "norm_epsilon": keys.number("attention.layer_norm_epsilon"),
@@ -135,14 +137,14 @@ def _nemotron(keys: Keys, config: Config) -> None:
 
 
 def _hunyuan(keys: Keys, config: Config) -> None:
-    """The base is the stretched one already."""
+    """The file's base already includes `alpha`."""
     biases(keys, config)
     config["model_type"] = "hunyuan_v1_dense"
 
 
 def _gpt_oss(keys: Keys, config: Config) -> None:
-    """Every second layer slides, from the first on. YaRN's ramp has no whole ends there, which
-    no key says, and llama.cpp rounds them."""
+    """Every second layer slides, starting with the first. YaRN's ramp ends are not rounded, which
+    no key says; llama.cpp rounds them."""
     config |= {
         "model_type": "gpt_oss",
         "num_local_experts": config["num_experts"],

@@ -1,4 +1,4 @@
-"""All families of GGUF files that are read, by `general.architecture`."""
+"""The table of supported families, by `general.architecture`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A GGUF file's tokenizer as tokenizer.json, a file for each kind of vocabulary."""
+"""Converts a GGUF file's vocabulary to tokenizer.json, a file for each kind."""

@@ -1,7 +1,7 @@
 """Byte-level BPE (`tokenizer.ggml.model` "gpt2": Llama 3, Qwen, Mistral's Tekken, Phi-4, SmolLM).
 
-Bytes are written as GPT-2's printable characters; merges come with the file, and `tokenizer.ggml.
-pre` names how a text is cut into words before (`pre_tokenizers.py`).
+Bytes are written as GPT-2's printable characters; merges are in the file, and `tokenizer.ggml. pre`
+names the pre-tokenizer (`pre_tokenizers.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, 
 
 
 def bpe(words: Vocabulary) -> dict[str, Any]:
-    """The parts of tokenizer.json that are BPE's own. Raises UnsupportedError, CheckpointError."""
+    """The BPE-specific parts of tokenizer.json. Raises UnsupportedError, CheckpointError."""
     name = words.text("pre", "default")
     if name not in PRE_TOKENIZERS:
         raise UnsupportedError(
@@ -50,7 +50,7 @@ def bpe(words: Vocabulary) -> dict[str, Any]:
 
 
 def _merges(words: Vocabulary) -> list[list[str]]:
-    """Raises CheckpointError for what is no pair of tokens that make a token."""
+    """Raises CheckpointError for an entry that is not a pair of tokens forming a token."""
     rows = words.metadata.get(PREFIX + "merges")
     if not isinstance(rows, list):
         raise refuse(f"has no {PREFIX}merges")

@@ -1,4 +1,6 @@
-"""tokenizer.json of a GGUF file's vocabulary: which kind it is, and what all kinds share."""
+"""Builds tokenizer.json from a GGUF file's vocabulary: selects the kind, and adds the common
+parts.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ KINDS: Mapping[str, Callable[[Vocabulary], dict[str, Any]]] = {
     "t5": ugm,
     "bert": wpm,
 }
-"""By `tokenizer.ggml.model`."""
+"""Converters by `tokenizer.ggml.model`."""
 
 
 def tokenizer_of(words: Vocabulary) -> bytes:
-    """The file's bytes. Raises UnsupportedError for a kind that is not here, CheckpointError."""
+    """tokenizer.json's bytes. Raises UnsupportedError for an unknown kind, CheckpointError."""
     kind = words.text("model", "none")
     if kind not in KINDS:
         raise UnsupportedError(

@@ -1,7 +1,7 @@
-"""How byte-level vocabularies cut a text into words, by the names that llama.cpp gives them.
+"""Pre-tokenizers of byte-level vocabularies, by llama.cpp's names.
 
-The patterns are those of the models' own tokenizer.json. A name that is not here is refused: a
-tokenizer that differs in one rule answers wrongly without an error.
+The patterns are those of the models' own tokenizer.json. Unknown names are refused: a tokenizer
+that differs in one rule gives wrong answers without an error.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rules:
-    """Patterns, each cutting what the one before left."""
+    """Patterns, applied in sequence to the remaining text."""
 
     rules: tuple[str, ...]
     ignore_merges: bool = False
-    """A word that is a token is that token, whatever merges would make of it."""
+    """Whether a word that is itself a token is not split by merges."""
     begin: bool = False
-    """Whether texts begin with the token for that, if the file does not say."""
+    """Default for adding the begin token to texts."""
     composed: bool = False
-    """Whether texts are put into Unicode's NFC before."""
+    """Whether texts are first normalised to Unicode NFC."""
 
 
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -81,4 +81,4 @@ PRE_TOKENIZERS = {
     **dict.fromkeys(("deepseek-v3", "hunyuan-dense"), Rules(_DEEPSEEK3)),
     "deepseek-coder": Rules(_DEEPSEEK_CODER),
 }
-"""By `tokenizer.ggml.pre`."""
+"""Rules by `tokenizer.ggml.pre`."""

@@ -1,8 +1,8 @@
 """SentencePiece's BPE (`tokenizer.ggml.model` "llama": Llama 2, Mistral, Gemma, Phi-3).
 
-The file has scores and no merges: of two neighbours that make a token, those whose token has the
-best score are joined first (Kudo and Richardson, 2018). As merges, in the order of scores, that is
-what tokenizer.json can say; the library breaks ties by place, as SentencePiece does.
+The file has scores instead of merges: of neighbouring pairs that form a token, the one with the
+best score is merged first (Kudo and Richardson, 2018). tokenizer.json expresses this as merges in
+the order of scores; the library breaks ties by position, as SentencePiece does.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mlcc_compiler.checkpoint.gguf.tokenizer.vocabulary import (
 )
 
 _LONGEST = 512
-"""Characters of a token that merges are looked for: the longest in use has some 60."""
+"""Maximum characters of a token to search merges for: the longest in use has some 60."""
 
 
 def spm(words: Vocabulary) -> dict[str, Any]:
-    """The parts of tokenizer.json that are SPM's own."""
+    """The SPM-specific parts of tokenizer.json."""
     prefix = words.flag("add_space_prefix", True)
     unknown = words.id_of("unknown")
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
@@ -55,7 +55,7 @@ def spm(words: Vocabulary) -> dict[str, Any]:
 
 
 def merges(words: Vocabulary) -> Iterator[tuple[str, str]]:
-    """Every pair of tokens that makes a token, best first."""
+    """Every pair of tokens that forms a token, best first."""
     joined = {
         text: words.scores[i]
         for i, text in enumerate(words.tokens)

@@ -1,4 +1,4 @@
-"""SentencePiece's unigram model (`tokenizer.ggml.model` "t5"): the likeliest cut of a text."""
+"""SentencePiece's unigram model (`tokenizer.ggml.model` "t5"): the most likely segmentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlcc_compiler.checkpoint.gguf.tokenizer.vocabulary import (
 
 
 def ugm(words: Vocabulary) -> dict[str, Any]:
-    """The parts of tokenizer.json that are the unigram model's own."""
+    """The unigram-specific parts of tokenizer.json."""
     prefix = words.flag("add_space_prefix", True)
     spaces = {
         "type": "Metaspace",

@@ -1,4 +1,4 @@
-"""What a GGUF file says of its vocabulary, checked, and the parts that all kinds write alike.
+"""A GGUF file's vocabulary, checked, and the parts of tokenizer.json that all kinds share.
 
 Keys are llama.cpp's `tokenizer.ggml.*`. Knows no kind of tokenizer.
 """
@@ -17,9 +17,9 @@ from mlcc_compiler.checkpoint.gguf.header import Value
 
 PREFIX = "tokenizer.ggml."
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-"""`token_type`, as SentencePiece numbers them."""
+"""Values of `token_type`, as in SentencePiece."""
 SPACE = "\u2581"
-"""What SentencePiece writes for a space."""
+"""SentencePiece's character for a space."""
 
 _ROLES = {
     "bos": "bos_token",
@@ -35,14 +35,14 @@ _ENDINGS = {
     *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"),
     *("<EOT>", "<|end_of_text|>", "<end_of_utterance>", "<|return|>", "<|call|>"),
 }
-"""What ends an answer wherever it is a control token: few files name all of theirs by key."""
+"""Control tokens that end an answer in any model: few files name all of theirs by key."""
 _HARMONY, _OF_MESSAGE = {"<|return|>", "<|call|>"}, "<|end|>"
-"""Where both are, gpt-oss thinks, ends that message and goes on."""
+"""If both exist (gpt-oss), the second ends a message but not the answer."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens by id, their types and scores, and the keys that say how they are used."""
+    """Tokens by id, their types and scores, and the keys about their use."""
 
     metadata: Mapping[str, Value]
     tokens: list[str]
@@ -51,7 +51,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, metadata: Mapping[str, Value]) -> Vocabulary:
-        """Raises CheckpointError if the metadata has no sound vocabulary."""
+        """Raises CheckpointError if the metadata has no valid vocabulary."""
         tokens = metadata.get(PREFIX + "tokens")
         if not isinstance(tokens, list) or not tokens:
             raise refuse("has no vocabulary (tokenizer.ggml.tokens)")
@@ -75,7 +75,7 @@ class Vocabulary:
         return bool(value)
 
     def id_of(self, role: str) -> int | None:
-        """The id of "bos", "eos", ...; None if it has none. Raises CheckpointError."""
+        """The id of "bos", "eos", ...; None if absent. Raises CheckpointError."""
         value = self.metadata.get(f"{PREFIX}{role}_token_id")
         if value is None or (isinstance(value, int) and value in (0xFFFFFFFF, -1)):
             return None
@@ -91,7 +91,7 @@ class Vocabulary:
 
     @cached_property
     def end_ids(self) -> tuple[int, ...]:
-        """Every id that ends an answer."""
+        """All ids that end an answer."""
         named = [self.id_of(role) for role in _ENDS]
         known = [
             i for i, text in enumerate(self.tokens) if text in _ENDINGS and self.types[i] == CONTROL
@@ -105,7 +105,7 @@ class Vocabulary:
         return {text: i for i, text in enumerate(self.tokens)}
 
     def added(self) -> list[dict[str, Any]]:
-        """The `added_tokens`: found in a text as they are, before anything else."""
+        """The `added_tokens`: matched in a text before anything else."""
         special = {i for role in (*_ROLES, *_ENDS) if (i := self.id_of(role)) is not None}
         return [
             {
@@ -122,14 +122,14 @@ class Vocabulary:
         ]
 
     def template(self, *, begin: bool, end: bool = False) -> dict[str, Any] | None:
-        """The `post_processor`: tokens put around a text, unless the file says otherwise."""
+        """The `post_processor`: tokens around a text, by default unless the file says otherwise."""
         first = self.id_of("bos") if self.flag("add_bos_token", begin) else None
         last = self.id_of("eos") if self.flag("add_eos_token", end) else None
         return around(self, first, last)
 
 
 def around(words: Vocabulary, first: int | None, last: int | None) -> dict[str, Any] | None:
-    """A template that puts tokens around a text; None if there are none."""
+    """A template that puts tokens around a text; None without any."""
     if first is None and last is None:
         return None
 
@@ -154,7 +154,7 @@ def around(words: Vocabulary, first: int | None, last: int | None) -> dict[str, 
 
 
 def refuse(what: str) -> CheckpointError:
-    """The error for a vocabulary that is not sound."""
+    """The error for an invalid vocabulary."""
     return CheckpointError(f"the GGUF file {what}; fetch it again")
 
 

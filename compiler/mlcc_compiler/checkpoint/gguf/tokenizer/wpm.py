@@ -1,6 +1,7 @@
-"""WordPiece (`tokenizer.ggml.model` "bert"): the longest token that a word begins with, again.
+"""WordPiece (`tokenizer.ggml.model` "bert"): repeatedly the longest token that the rest of a word
+starts with.
 
-llama.cpp's files mark what begins a word; tokenizer.json marks what does not, with `##`.
+llama.cpp's files mark tokens that begin a word; tokenizer.json marks those that do not, with `##`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _LONGEST_WORD = 100
 
 
 def wpm(words: Vocabulary) -> dict[str, Any]:
-    """The parts of tokenizer.json that are WordPiece's own. Raises CheckpointError."""
+    """The WordPiece-specific parts of tokenizer.json. Raises CheckpointError."""
     unknown = words.id_of("unknown")
     if unknown is None:
         raise refuse(f"has no {PREFIX}unknown_token_id")

@@ -34,15 +34,15 @@ class RowSums:
         self.p, self.x_scale, self.x_sum, self.at_row = packing, x_scale, x_sum, at
         self.factor, self.kind = factor, "float32" if factor is None else "int32"
         self.of_stretch = max(packing.rows.group // packing.group, 1)
-        """Groups, and sums, of a stretch."""
+        """Groups, and sums, per stretch."""
         self.all = packing.stretches * self.of_stretch
         self.count = min(packing.span * self.of_stretch, self.all)
-        """Of a span."""
+        """Sums of a span."""
         self.lanes = 1
         while self.lanes * 2 <= min(packing.isa.lanes, self.count):
             self.lanes *= 2
         self.whole = False
-        """Whether all rows are there."""
+        """Whether the sums of all rows are filled."""
 
     def fill_all(self, n: Expr) -> None:
         """Fill the sums of all n rows, in parallel: `fill` then does nothing."""

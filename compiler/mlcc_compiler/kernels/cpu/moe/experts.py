@@ -223,7 +223,7 @@ class _RowView:
 
     @property
     def shape(self) -> Any:
-        """Of the buffer."""
+        """Shape of the underlying buffer."""
         return self.buffer.shape
 
     def __getitem__(self, at: tuple[Expr, Expr]) -> Expr:

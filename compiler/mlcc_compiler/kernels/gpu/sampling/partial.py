@@ -63,7 +63,7 @@ class Slices:
 
     @property
     def count(self) -> int:
-        """Of a row."""
+        """Slices of a row."""
         return -(-self.vocab // self.size)
 
     @property

@@ -1,12 +1,12 @@
 """Sampling one token per row of logits: filters, temperature, inverse CDF; or argmax.
 
-Two launches. In the first many workgroups read a row, each logit once, and tell of every slice of
-it the largest logit and two sums (`slices`). In the second a workgroup a row takes what it can from
-those, and reads again only slices that can matter (`live`). Which filters there are and their
-order: `mlcc.engine.batch.filters`.
+Two launches. In the first, many workgroups read a row, each logit once, and compute for every slice
+of it the largest logit and two sums (`partial.py`). In the second, a workgroup a row uses these
+statistics and reads again only slices that can matter (`candidate_set.py`). The filters and their
+order are `mlcc.engine.batch.filters`.
 
-Nothing is sorted: one search, digit by digit of four bits, is used six times. It looks in elements
-of a row, ordered by an integer (their place), for the one at which the sum of weights from the
+Nothing is sorted: one search, digit by digit of four bits, is used six times. Among elements of a
+row, ordered by an integer (their place), it finds the one at which the sum of weights from the
 highest place down reaches a goal:
 
     stage    elements  place                       weight  goal                 passes, at most
@@ -17,28 +17,28 @@ highest place down reaches a goal:
     slice    slices    the index, from the end     mass    uniform * all mass   ceil(log16(slices))
     draw     logits    the index, from the end     mass    uniform * all mass   ceil(log16(vocab))
 
-The mass of draws is that of what filters left. The other filters are a pass each that adds up
-(`kept`), typical-p and XTC one more that finds ends. A pass adds up the weights by digit; the next
-looks within one digit.
+Draws use the mass that remains after filtering. The other filters are one summing pass each
+(`filters.py`), typical-p and XTC one more that finds limits. A pass adds up the weights by digit;
+the next one continues within one digit.
 
-What is read again, of a row of V logits in slices of s:
+Slices read again, for a row of V logits in slices of s:
 - greedy: one slice, for the index of its largest.
-- drawn without filters: the slice stage finds the slice by the sums told; 1.07 s are read of it.
-- top-k: floor finds the k-th largest of the slices' largest logits, which top-k's own cannot be
-  below: k slices at most have anything above it, and all later stages read no others.
-- top-p alone: logits so low that V of them had half the mass to drop cannot be its edge, so slices
-  of nothing but those are left out; as digits are found, more are.
-- any other filter reads what the limits of those before it left: at worst the row, as often as it
-  has passes.
+- drawn without filters: the slice stage finds the slice by the sums; 1.07 s are read on average.
+- top-k: floor finds the k-th largest of the slices' largest logits, a lower bound of top-k's threshold:
+  at most k slices have anything above it, and all later stages read no others.
+- top-p alone: logits so low that V of them had half the mass to drop cannot be its threshold, so slices
+  of only those are skipped; as digits are found, more are.
+- any other filter reads what the limits of those before it left: at worst the whole row in each
+  pass.
 
-All stages (`stages`) share one loop, and each thing they do is written in it once: the list of
-slices, the loads, the sums by digit, the image of a threshold. Text is what costs: written out
-where it was used, the same search took SwiftShader, which browsers without a GPU have, 94 seconds
-to compile; like this it takes what a single launch's kernel did.
+All stages (`stages.py`) share one loop, and each operation is written in it once: the list of
+slices, the loads, the sums by digit, the key of a threshold. Code size matters: with the search
+inlined at each use, SwiftShader, which browsers without a GPU have, took 94 seconds to compile;
+this form takes as long as a kernel of a single launch.
 
 WebGPU allows barriers only where control flow is uniform by its own analysis. A stage's number of
-passes may depend on the row's parameters, so stages that a row does not use cost nothing; it may
-not depend on sums, so a pass after the search has ended is barriers and no work.
+passes may depend on the row's parameters, so unused stages cost nothing; it may not depend on sums,
+so a pass after the search has ended is barriers without work.
 
 Masses are float32, added in an order fixed by the number of threads, so tokens repeat to the bit.
 Against exact arithmetic the boundary between two tokens was off by up to 2e-7 of the whole mass.
@@ -73,9 +73,9 @@ def emit_sample(
 
 
 def sample(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
-    """The kernel of `sample_arguments`, with what is told of slices for a last argument: u32[r,
-    *Slices.told]. A row whose largest logit is infinite has no masses: it gives the first such, and
-    its logprob means nothing."""
+    """The kernel of `sample_arguments`, with the slice statistics as last argument: u32[r,
+    *Slices.stats_shape]. A row whose largest logit is infinite has no masses: it gives the first
+    such logit, and an undefined logprob."""
     slices = Slices.of(gpu, vocab)
 
     def body(logits: Expr, words: Expr, tokens: Expr, logprobs: Expr, slice_stats: Expr) -> None:
