@@ -23,92 +23,121 @@ if TYPE_CHECKING:
 @click.command("compile")
 @click.argument("model", callback=model_argument)
 @click.option(
-    "--target", "target_name", default="cpu", show_default=True, help="see `mlcc targets`"
+    "--target",
+    "target_name",
+    default="cpu",
+    show_default=True,
+    help="Device to compile for; see `mlcc targets`.",
 )
-@click.option("--cpu", help="for cpu: any, host, or a level such as avx2  [any]")
-@click.option("--arch", default="", help="GPU architectures for cuda, e.g. sm_80,sm_90")
-@click.option("--abi", default="", help="for android  [arm64-v8a; or arm64-v8a,x86_64]")
-@click.option("--gpu", is_flag=True, help="for android: its GPU, in place of its CPU")
-@click.option("--f16/--no-f16", default=None, help="compute in float16  [if the target can]")
+@click.option("--cpu", help="For cpu: any, host, or a level such as avx2.  [default: any]")
+@click.option("--arch", default="", help="For cuda: GPU architectures, such as sm_80,sm_90.")
+@click.option(
+    "--abi", default="", help="For android: arm64-v8a or arm64-v8a,x86_64.  [default: arm64-v8a]"
+)
+@click.option("--gpu", is_flag=True, help="For android: compile for its GPU instead of its CPU.")
+@click.option(
+    "--f16/--no-f16", default=None, help="Compute in float16.  [default: if the target supports it]"
+)
 @click.option(
     "--quant",
-    help="q3 to q6, q8, f16, bf16, f32 and variants; keep: as the checkpoint has them  [keep, if "
-    "it is quantized; else q4]",
+    help="q3 to q6, q8, f16, bf16, f32 and variants, or keep (the checkpoint's own schemes).  "
+    "[default: keep for quantized checkpoints, else q4]",
 )
-@click.option("--head", help="the same for output head and embedding  [--quant's own]")
+@click.option("--head", help="Recipe or scheme of output head and embedding.  [default: --quant's]")
 @click.option(
     "--calibrate",
     metavar="TEXT",
-    help="round weights on a text file, on 'default', a text of several domains, by the sizes that "
-    "'random' tokens show, or on 'none'  [random, for q3 to q6]",
+    help="Calibration text: a file, 'default' (a built-in text of several domains), 'random' "
+    "(activation statistics of random tokens) or 'none'.  [default: random, for q3 to q6]",
 )
 @click.option(
     "--bits",
     type=click.FloatRange(3, 9),
     metavar="B",
-    help="bits a weight of the linears, scales and all, spent where --calibrate's text says "
-    "[--quant's own]",
+    help="Average bits per weight of the linears, including scales, allocated by --calibrate's "
+    "text.  [default: --quant's]",
 )
 @click.option(
     "--activations",
     type=click.Choice(["8", "16"]),
-    help="bits that a CPU rounds activations to  [8]",
+    help="Bits to which a CPU rounds activations.  [default: 8]",
 )
 @click.option(
     "--kv",
     type=click.Choice(list(KV_DTYPES)),
-    help="how keys and values are kept  [f16 if the target can]",
+    help="KV cache dtype.  [default: f16 if the target supports it]",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="folder  [dist/NAME-QUANT-TARGET]"
-)
-@click.option("--context", type=click.IntRange(16), help="longest sequence  [the model's, <= 4096]")
-@click.option(
-    "--max-batch", type=click.IntRange(1, 1024), help="most sequences a step  [8; cuda: 256]"
-)
-@click.option(
-    "--max-step-tokens", type=click.IntRange(1), help="most tokens a step  [512; cuda: 2048]"
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Output folder.  [default: dist/NAME-QUANT-TARGET]",
 )
 @click.option(
-    "--max-rows", type=click.IntRange(1), help="most rows of logits a step  [as --max-batch]"
+    "--context",
+    type=click.IntRange(16),
+    help="Context length.  [default: the model's, at most 4096]",
+)
+@click.option(
+    "--max-batch",
+    type=click.IntRange(1, 1024),
+    help="Sequences per step, at most.  [default: 8; cuda: 256]",
+)
+@click.option(
+    "--max-step-tokens",
+    type=click.IntRange(1),
+    help="Tokens per step, at most.  [default: 512; cuda: 2048]",
+)
+@click.option(
+    "--max-rows",
+    type=click.IntRange(1),
+    help="Rows of logits per step, at most.  [default: --max-batch]",
 )
 @click.option(
     "--merge-lora",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
-    help="add an adapter (a folder of PEFT) to the weights, for good",
+    help="Merge a LoRA adapter (a PEFT folder) into the weights.",
 )
 @click.option(
     "--adapter-rank",
     type=click.IntRange(1, MOST_ADAPTER_RANK),
-    help="make room for low-rank adapters (LoRA) up to this rank  [none]",
+    help="Support LoRA adapters up to this rank.  [default: none]",
 )
 @click.option(
     "--lora-slots",
     type=click.IntRange(1, MOST_ADAPTER_SLOTS),
-    help="adapters on the device at once  [8, with --adapter-rank]",
+    help="LoRA adapters on the device at once.  [default: 8, with --adapter-rank]",
 )
 @click.option(
-    "--dump-ir", type=click.Path(path_type=Path), help="write the module after each phase"
+    "--dump-ir",
+    type=click.Path(path_type=Path),
+    help="Write the module after each phase to this folder.",
 )
 @click.option(
     "--reuse-weights",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
-    help="take the weights of an earlier compile, e.g. for another GPU target",
+    help="Reuse the weights of an earlier compile, such as for another GPU target.",
 )
-@click.option("--reranker", is_flag=True, help="Read a Qwen3 as Qwen3-Reranker: a score of a pair.")
+@click.option(
+    "--reranker",
+    is_flag=True,
+    help="Compile a Qwen3 as Qwen3-Reranker, which scores pairs of texts.",
+)
 @click.option(
     "--tp",
     "ranks",
     type=click.IntRange(1, MOST_RANKS),
     default=1,
     metavar="N",
-    help="so many processes compute it together (tensor parallelism)  [1]",
+    help="Tensor parallelism: number of ranks.  [default: 1]",
 )
-@click.option("--static-library", is_flag=True, help="model.a too, for programs that link it")
-@click.option("-q", "--quiet", is_flag=True, help="say nothing but errors")
-@click.option("-v", "--verbose", is_flag=True, help="name the passes")
+@click.option(
+    "--static-library", is_flag=True, help="Also build model.a, for programs that link it."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@click.option("-v", "--verbose", is_flag=True, help="List the passes.")
 def compile_command(
     model: str,
     target_name: str,
@@ -141,8 +170,8 @@ def compile_command(
 ) -> None:
     """Compile MODEL for one kind of device.
 
-    MODEL is a Hugging Face folder, a GGUF file, or hf://org/name[:Q4_K_M][@revision]. What others
-    quantized is kept as it is unless --quant says otherwise.
+    MODEL is a Hugging Face folder, a GGUF file, or hf://org/name[:Q4_K_M][@revision]. A
+    checkpoint that is already quantized keeps its schemes unless --quant is given.
     """
     cpu = cpu or ("any" if target_name == "cpu" and not static_library else "host")
     choices = Choices(cpu=cpu, archs=_names(arch), f16=f16, abis=_names(abi), gpu=gpu)
@@ -223,7 +252,7 @@ def _names(listed: str) -> tuple[str, ...]:
 
 
 @click.command("targets")
-@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def targets_command(as_json: bool) -> None:
     """List the targets: what compiles here, what runs here, and why not."""
     rows = [describe(name) for name in TARGETS]

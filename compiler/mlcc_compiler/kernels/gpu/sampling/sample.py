@@ -24,10 +24,10 @@ the next one continues within one digit.
 Slices read again, for a row of V logits in slices of s:
 - greedy: one slice, for the index of its largest.
 - drawn without filters: the slice stage finds the slice by the sums; 1.07 s are read on average.
-- top-k: floor finds the k-th largest of the slices' largest logits, a lower bound of top-k's threshold:
-  at most k slices have anything above it, and all later stages read no others.
-- top-p alone: logits so low that V of them had half the mass to drop cannot be its threshold, so slices
-  of only those are skipped; as digits are found, more are.
+- top-k: floor finds the k-th largest of the slices' largest logits, a lower bound of top-k's
+  threshold: at most k slices have anything above it, and all later stages read no others.
+- top-p alone: logits so low that V of them had half the mass to drop cannot be its threshold, so
+  slices of only those are skipped; as digits are found, more are.
 - any other filter reads what the limits of those before it left: at worst the whole row in each
   pass.
 
