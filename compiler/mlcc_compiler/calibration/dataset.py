@@ -20,19 +20,19 @@ def resolve_calibration(plan: Plan) -> Plan:
 
     Raises UnsupportedError for an option that would have no effect.
     """
-    asked, earlier = plan.options.calibrate, plan.options.reuse_weights
-    if plan.options.bits is not None and asked in (None, RANDOM, NOTHING):
+    requested, earlier = plan.options.calibrate, plan.options.reuse_weights
+    if plan.options.bits is not None and requested in (None, RANDOM, NOTHING):
         raise UnsupportedError(
             f"--bits {plan.options.bits:g}: a text says where bits are worth most; give one with "
             "--calibrate FILE, or --calibrate default"
         )
-    if asked is not None and asked != NOTHING:
-        _check(plan, asked)
+    if requested is not None and requested != NOTHING:
+        _check(plan, requested)
         return plan
     if earlier is not None:
         how = Artifact.open(earlier, host=False).manifest.quantization
         return _with_calibrate(plan, how.options.get("calibrated"))
-    if asked == NOTHING or plan.encoder_head is not None or not _uses_statistics(plan):
+    if requested == NOTHING or plan.encoder_head is not None or not _uses_statistics(plan):
         return _with_calibrate(plan, None)
     if any(".experts." in name for name in plan.traced.names):
         why = "weights are rounded without the sizes of their inputs, as experts are too many"
@@ -70,7 +70,7 @@ def _uses_statistics(plan: Plan) -> bool:
     return how.block > 0 and (how.curve is not None or not how.table)
 
 
-def _check(plan: Plan, asked: str) -> None:
+def _check(plan: Plan, requested: str) -> None:
     options, how = plan.options, scheme(plan.options.recipe.linear)
     if options.reuse_weights is not None:
         option = "--bits" if options.bits is not None else "--calibrate"
@@ -85,7 +85,7 @@ def _check(plan: Plan, asked: str) -> None:
             f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
             f"{how.name}; use it with q3, q4, q5 or q6, or leave it out"
         )
-    if asked == RANDOM and not _uses_statistics(plan):
+    if requested == RANDOM and not _uses_statistics(plan):
         raise UnsupportedError(
             f"--calibrate random has nothing to do for --quant {options.quant}: the sizes of "
             f"inputs decide nothing in {how.name}; use q3, q4, q5 or q6, or --calibrate default"

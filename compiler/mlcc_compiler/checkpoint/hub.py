@@ -109,7 +109,7 @@ class HubSource:
         return f"{PREFIX}{self.repo}{which}" + (f"@{self.revision}" if self.revision else "")
 
     @property
-    def wanted(self) -> list[str]:
+    def patterns(self) -> list[str]:
         """Patterns of the files to download."""
         if self.quantization is None:
             return list(WANTED)
@@ -169,8 +169,8 @@ def _files(source: HubSource, suffix: str) -> list[str]:
 
 def download(
     source: HubSource,
-    wanted: Sequence[str] | None = None,
-    unwanted: Sequence[str] = UNWANTED,
+    patterns: Sequence[str] | None = None,
+    excluded: Sequence[str] = UNWANTED,
 ) -> Path:
     """The snapshot's folder; its name is the commit. wanted: patterns, the source's by default.
     Raises MlccError."""
@@ -185,8 +185,8 @@ def download(
             folder = snapshot_download(
                 source.repo,
                 revision=source.revision,
-                allow_patterns=source.wanted if wanted is None else list(wanted),
-                ignore_patterns=list(unwanted),
+                allow_patterns=source.patterns if patterns is None else list(patterns),
+                ignore_patterns=list(excluded),
                 library_name="mlcc",
                 tqdm_class=bar,
             )

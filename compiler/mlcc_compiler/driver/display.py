@@ -26,7 +26,7 @@ class Display:
 
     def __init__(self, quiet: bool, verbose: bool = False) -> None:
         self.quiet, self.verbose = quiet, verbose
-        self.live = sys.stderr.isatty() and not quiet
+        self.is_terminal = sys.stderr.isatty() and not quiet
         self.start = time.perf_counter()
         self._shown, self._doing = -1, ""
         self._calibrated = "", -1
@@ -64,7 +64,7 @@ class Display:
         if self._weights_since is None:
             self._weights_since = now
         percent = 100 * done // total if total else 100
-        percent = percent if self.live else percent // 25 * 25
+        percent = percent if self.is_terminal else percent // 25 * 25
         if percent != self._shown:
             self._shown = percent
             seconds = now - self._weights_since
@@ -80,7 +80,7 @@ class Display:
         self._steps("calibrating", done, total)
 
     def _steps(self, what: str, done: int, total: int) -> None:
-        percent = 100 * done // total if self.live else 100 * done // total // 25 * 25
+        percent = 100 * done // total if self.is_terminal else 100 * done // total // 25 * 25
         if (what, percent) != self._calibrated:
             self._calibrated = what, percent
             self._line(f"{self._elapsed()} {what} {percent:3d} %")
@@ -90,7 +90,7 @@ class Display:
         if self.quiet:
             return
         bytes_ = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-        if self.live:
+        if self.is_terminal:
             click.echo("\r\x1b[K", err=True, nl=False)
         seconds = time.perf_counter() - self.start
         click.echo(f"compiled in {seconds:.1f} s: {out} ({bytes_ / 1e6:.1f} MB)", err=True)
@@ -98,7 +98,7 @@ class Display:
             click.echo(f"{hint} {out}", err=True)
 
     def _line(self, text: str) -> None:
-        if self.live:
+        if self.is_terminal:
             click.echo(f"\r\x1b[K{text}", err=True, nl=False)
         elif not self.quiet:
             click.echo(text, err=True)

@@ -96,10 +96,10 @@ def attention(
     f32[heads], if the shape has them. Without k and v, it attends to those of `layer`, an earlier
     attention layer, including this step's.
     """
-    asked = [q] if sinks is None else [q, sinks]
+    queries = [q] if sinks is None else [q, sinks]
     given = [tensor for tensor in (k, v) if tensor is not None]
     text = (shape if given else replace(shape, shared=True)).to_json()
-    return _call("attention", [*asked, *given], [layer, text], q.shape)
+    return _call("attention", [*queries, *given], [layer, text], q.shape)
 
 
 def latent_attention(
@@ -118,9 +118,9 @@ def latent_attention(
     first part is normalised with `norm` f32[rank]; the rest of it and of each query is rotated, by
     neighbouring pairs. `weight` f32[heads * (nope + value), rank] makes a head's key and value.
     """
-    asked, appended = [q, weight, table], [latent, norm, table]
+    queries, appended = [q, weight, table], [latent, norm, table]
     out = [q.shape[0], shape.heads, shape.value]
-    return _call("latent_attention", [*asked, *appended], [layer, shape.to_json()], out)
+    return _call("latent_attention", [*queries, *appended], [layer, shape.to_json()], out)
 
 
 def causal_conv(

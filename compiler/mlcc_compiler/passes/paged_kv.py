@@ -67,10 +67,10 @@ class PagedKV(Rewriter):
             if kind is not None:
                 *tensors, layer, text = [self.value(argument) for argument in arguments]
                 record = kind.from_json(str(literal(text)))
-                place = self._place(int(literal(layer)), record)
+                ref = self._cache_ref(int(literal(layer)), record)
                 if isinstance(record, PagedRecord):
-                    return self._paged(record, tensors, place)
-                return self._state(record, tensors, place, expr.ty_args[0])
+                    return self._paged(record, tensors, ref)
+                return self._state(record, tensors, ref, expr.ty_args[0])
         return super().rewrite(expr)
 
     def op_attention_qkv(self, arguments: list[Any], call: relax.Call) -> Any:
@@ -79,51 +79,50 @@ class PagedKV(Rewriter):
         norm = (float(literal(eps)), float(literal(offset))) if norms.fields else None
         out = call.ty_args[0]
         numbers = (int(out.shape.values[1]), dims(table)[1], norm)
-        place = self._place(int(literal(layer)), AttentionShape.from_json(str(literal(text))))
-        inputs = [qkv, table, *norms.fields, self.slots[place.layout.group]]
-        *pages, q = self._update("rotate_and_append", inputs, place, *numbers, out=[out])
-        self.written[place.first] = pages
-        return self._attend([q], pages, place)
+        ref = self._cache_ref(int(literal(layer)), AttentionShape.from_json(str(literal(text))))
+        inputs = [qkv, table, *norms.fields, self.slots[ref.layout.group]]
+        *pages, q = self._update("rotate_and_append", inputs, ref, *numbers, out=[out])
+        self.written[ref.first] = pages
+        return self._attend([q], pages, ref)
 
     def op_mean_rows(self, arguments: list[Any], call: relax.Call) -> Any:
         """The step says which tokens belong to which sequence."""
         kernel = self.kernels.kernel("mean_rows", self.layout, dims(arguments[0])[1])
         return self.call_tir(kernel, "mean_rows", [*arguments, self.step], call.ty_args[0])
 
-    def _paged(self, record: PagedRecord, tensors: list[Any], place: Place) -> Any:
+    def _paged(self, record: PagedRecord, tensors: list[Any], ref: CacheRef) -> Any:
         if not record.reads_shared_kv:
-            inputs = [*tensors[record.num_queries :], self.slots[place.layout.group]]
-            self.written[place.first] = self._update(record.append, inputs, place)
-        return self._attend(tensors[: record.num_queries], self.written[place.first], place)
+            inputs = [*tensors[record.num_queries :], self.slots[ref.layout.group]]
+            self.written[ref.first] = self._update(record.append, inputs, ref)
+        return self._attend(tensors[: record.num_queries], self.written[ref.first], ref)
 
-    def _state(self, record: LayerRecord, tensors: list[Any], place: Place, out: Any) -> Any:
+    def _state(self, record: LayerRecord, tensors: list[Any], ref: CacheRef, out: Any) -> Any:
         inputs, sizes = [*tensors, self.step], [self.sizes["b"]]
-        *_, value = self._update(record.operator, inputs, place, record, sizes=sizes, out=[out])
+        *_, value = self._update(record.operator, inputs, ref, record, sizes=sizes, out=[out])
         return value
 
-    def _place(self, layer: int, record: LayerRecord) -> Place:
+    def _cache_ref(self, layer: int, record: LayerRecord) -> CacheRef:
         group, _ = self.caches.locate(layer)
         first, own = self.caches.layer_tensors(layer, record)
-        return Place(record, first, CacheLayout(own, self.layout, group))
+        return CacheRef(record, first, CacheLayout(own, self.layout, group))
 
     def _update(
         self,
         operator: str,
         inputs: list[Any],
-        place: Place,
+        ref: CacheRef,
         *numbers: Any,
         sizes: Sequence[Any] = (),
         out: Sequence[Any] = (),
     ) -> list[relax.Var]:
         """Emit a kernel that updates a layer's tensors in place, its arguments between `inputs` and
         `sizes`; returns them and its other outputs."""
-        count = len(place.layout.tensors)
+        count = len(ref.layout.tensors)
         old = [
-            self.builder.emit(relax.TupleGetItem(self.tensors, place.first + i))
-            for i in range(count)
+            self.builder.emit(relax.TupleGetItem(self.tensors, ref.first + i)) for i in range(count)
         ]
         written = list(range(len(inputs), len(inputs) + count))
-        kernel = self.kernels.kernel(operator, place.record.layout(place.layout), *numbers)
+        kernel = self.kernels.kernel(operator, ref.record.layout(ref.layout), *numbers)
         check_dtypes(kernel, operator, [*inputs, *old], list(out))
         if kernel not in self.updating:
             self.updating[kernel] = kernel.with_attr(UPDATES, written)
@@ -139,15 +138,15 @@ class PagedKV(Rewriter):
         value = self.builder.emit(call)
         return [value] if single else self.items(value, len(types))
 
-    def _attend(self, queries: list[Any], pages: list[Any], place: Place) -> Any:
-        layout, operator = place.layout, place.record.operator
+    def _attend(self, queries: list[Any], pages: list[Any], ref: CacheRef) -> Any:
+        layout, operator = ref.layout, ref.record.operator
         sizes = (self.sizes["b"], self.sizes[f"p{layout.group}"])
-        arguments = ([*queries, *pages, self.step], sizes, place.record)
-        return self.kernels.emit(operator, self, *arguments, place.record.layout(layout))
+        arguments = ([*queries, *pages, self.step], sizes, ref.record)
+        return self.kernels.emit(operator, self, *arguments, ref.record.layout(layout))
 
 
 @dataclass(frozen=True)
-class Place:
+class CacheRef:
     """An operator's cache tensors: from index `first` among those of the library."""
 
     record: LayerRecord

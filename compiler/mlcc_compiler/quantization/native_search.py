@@ -49,9 +49,9 @@ def _kernels() -> Any:
 def aligned(shape: tuple[int, ...], dtype: str = "float32") -> Any:
     """An uninitialised array aligned for whole vectors."""
     size = np.dtype(dtype).itemsize * prod(shape)
-    room = np.empty(size + _ALIGNMENT, np.uint8)
-    first = -room.ctypes.data % _ALIGNMENT
-    return room[first : first + size].view(dtype).reshape(shape)
+    buffer = np.empty(size + _ALIGNMENT, np.uint8)
+    first = -buffer.ctypes.data % _ALIGNMENT
+    return buffer[first : first + size].view(dtype).reshape(shape)
 
 
 def takes(groups: int, group: int) -> bool:
@@ -68,7 +68,7 @@ def fit_ranges(groups: Floats, levels: int, power: Floats | None) -> tuple[Float
     scale, minimum, tried = (aligned((1, count)) for count in (n, n, 1 + len(WIDER)))
     tried[0] = levels, *(levels + wider for wider in WIDER)
     fit = _built("fit_ranges", group, len(WIDER), power is not None)
-    fit(as_aligned(groups), tried, *_turned(power, group), scale, minimum)
+    fit(as_aligned(groups), tried, *_transposed_power(power, group), scale, minimum)
     return scale[0], minimum[0]
 
 
@@ -77,7 +77,7 @@ def fit_symmetric(groups: Floats, middle: int, power: Floats | None) -> Floats:
     n, group = groups.shape
     scale = aligned((1, n))
     fit = _built("fit_symmetric", group, middle, SHRUNK, power is not None)
-    fit(as_aligned(groups), *_turned(power, group), scale)
+    fit(as_aligned(groups), *_transposed_power(power, group), scale)
     return scale[0]
 
 
@@ -86,11 +86,11 @@ def fit_curve(groups: Floats, scheme: Scheme, power: Floats | None) -> Floats:
     n, group = groups.shape
     scale = aligned((1, n))
     fit = _built("fit_curve", group, scheme, INVERSE, STRETCHED[scheme.bits], power is not None)
-    fit(as_aligned(groups), *_turned(power, group), scale)
+    fit(as_aligned(groups), *_transposed_power(power, group), scale)
     return scale[0]
 
 
-def _turned(power: Floats | None, group: int) -> list[Floats]:
+def _transposed_power(power: Floats | None, group: int) -> list[Floats]:
     """The mean squares as the kernels take them: for each vector of groups until they repeat, those
     of one column of the groups side by side."""
     if power is None:

@@ -138,11 +138,11 @@ class RankTensors:
         }
         return replace(whole, **joined)
 
-    def of_columns(self, told: Mapping[str, Floats]) -> dict[str, Floats]:
+    def of_columns(self, values: Mapping[str, Floats]) -> dict[str, Floats]:
         """Per-column values of tensors, [K] each, restricted to the rank's columns."""
         return {
             name: row[self._columns(self.parts[name], name)] if name in self.parts else row
-            for name, row in told.items()
+            for name, row in values.items()
         }
 
     def _source(self, name: str) -> str:

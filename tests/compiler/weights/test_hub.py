@@ -70,8 +70,8 @@ def test_a_model_is_fetched_once_and_then_read_offline(tmp_path: Path, hub: Fake
         assert code == 0, said
         folder = Path(said)
         assert folder.name == COMMIT
-        wanted = {"config.json", "tokenizer.json", "model.safetensors", "LICENSE"}
-        assert {path.name for path in folder.iterdir()} == wanted | {"chat_template.jinja"}
+        patterns = {"config.json", "tokenizer.json", "model.safetensors", "LICENSE"}
+        assert {path.name for path in folder.iterdir()} == patterns | {"chat_template.jinja"}
     code, said = fetch(tmp_path / "home", "hf://org/tiny", hub.url, HF_HUB_OFFLINE="1")
     assert (code, said) == (0, str(folder))
 

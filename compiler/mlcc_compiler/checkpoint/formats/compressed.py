@@ -46,10 +46,10 @@ def _whole(parts: Parts, stem: str) -> PackedMatrix:
 def _integers(parts: Parts, stem: str, name: str) -> PackedMatrix:
     n, words = parts.shape(name, ("int32",))
     scales, zeros, order = (f"{stem}.weight_{p}" for p in ("scale", "zero_point", "g_idx"))
-    said = f"{stem}.weight_shape"
-    if parts.shape(said, ("int64", "int32"), 1) != (2,):
-        raise parts.refuse(said, "is no shape")
-    rows, k = (int(each) for each in parts.load(said))
+    declared = f"{stem}.weight_shape"
+    if parts.shape(declared, ("int64", "int32"), 1) != (2,):
+        raise parts.refuse(declared, "is no shape")
+    rows, k = (int(each) for each in parts.load(declared))
     rows_of_scales, groups = parts.shape(scales, _FLOATS)
     bits = next((b for b in (4, 8) if -(-k * b // 32) == words), None)
     if rows != n or rows_of_scales != n or bits is None or k < 1 or k % groups:
@@ -82,7 +82,7 @@ def _integers(parts: Parts, stem: str, name: str) -> PackedMatrix:
         """Packed along rows: i32 [N bits / 32, G]."""
         return np.ascontiguousarray(unpack(parts.load(zeros).T, bits, n).T)
 
-    used = tuple(p for p in (name, scales, zeros, order, said) if parts.has(p))
+    used = tuple(p for p in (name, scales, zeros, order, declared) if parts.has(p))
     whole = how.fits(k) and parts.is_exact_f16(scales)
     why = "" if whole else f"{how.name} with {parts.dtype(scales)} scales"
     return PackedMatrix((n, k), used, load if whole else floats, how.name if whole else "", why=why)

@@ -108,8 +108,8 @@ def _header(path: Path) -> GgufHeader:
 
 def _check_split(path: Path, headers: list[GgufHeader], found: Mapping[str, GgufTensor]) -> None:
     """Check that the parts belong to one model, and are complete."""
-    said = headers[0].metadata
-    count = _metadata_count(path, said, "split.count", 0)
+    declared = headers[0].metadata
+    count = _metadata_count(path, declared, "split.count", 0)
     if count not in (0, len(headers)):
         raise CheckpointError(
             f"{path}: is one of {count} parts, and {len(headers)} are given by its name; keep the "
@@ -121,7 +121,7 @@ def _check_split(path: Path, headers: list[GgufHeader], found: Mapping[str, Gguf
             and _metadata_count(path, header.metadata, "split.no", number) != number
         ):
             raise CheckpointError(f"{header.path}: is part {number + 1} by its name alone")
-    total = _metadata_count(path, said, "split.tensors.count", len(found))
+    total = _metadata_count(path, declared, "split.tensors.count", len(found))
     if total != len(found):
         raise CheckpointError(
             f"{path}: its parts have {len(found)} tensors of {total}; fetch them again"

@@ -34,7 +34,7 @@ class Keys:
     architecture: str
     shapes: Shapes = field(repr=False)
     """Shapes of the file's tensors, by its names."""
-    _asked: set[str] = field(default_factory=set, repr=False)
+    _read_keys: set[str] = field(default_factory=set, repr=False)
 
     @property
     def prefix(self) -> str:
@@ -44,7 +44,7 @@ class Keys:
         return self.prefix + key in self.metadata
 
     def get(self, key: str, default: Any = None) -> Any:
-        self._asked.add(key)
+        self._read_keys.add(key)
         return self.metadata.get(self.prefix + key, default)
 
     def number(self, key: str, default: Any = None) -> Any:
@@ -109,5 +109,5 @@ class Keys:
 
     def unknown(self) -> list[str]:
         """Keys that were never read."""
-        known = {self.prefix + key for key in (*self._asked, *_MEANT_FOR_OTHERS)}
+        known = {self.prefix + key for key in (*self._read_keys, *_MEANT_FOR_OTHERS)}
         return sorted(k for k in self.metadata if k.startswith(self.prefix) and k not in known)

@@ -208,7 +208,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
         kv_heads=kv_heads,
         kv_layers=kv_layers,
         key_is_value=tuple(same and kind == "full_attention" for kind in types),
-        inner=tuple(inner * (2 if wide and asks else 1) for asks in shared),
+        inner=tuple(inner * (2 if wide and sharing else 1) for sharing in shared),
         inputs=per_layer_embedding.inputs_of(hf),
         experts=_experts(hf) if hf["enable_moe_block"] else None,
     )
@@ -231,7 +231,9 @@ def unused_kv(shared: Sequence[bool]) -> tuple[str, ...]:
     """Key and value tensors of layers that share another layer's: present in checkpoints, never
     read."""
     return tuple(
-        rf"layers\.{i}\.self_attn\.[kv]_(proj|norm)\." for i, asks in enumerate(shared) if asks
+        rf"layers\.{i}\.self_attn\.[kv]_(proj|norm)\."
+        for i, sharing in enumerate(shared)
+        if sharing
     )
 
 

@@ -110,7 +110,7 @@ class _Task:
     stored: Expr
     """Tile within the weight."""
     first: Expr
-    places: Expr
+    entries: Expr
 
 
 @dataclass(frozen=True)
@@ -147,12 +147,12 @@ class _Product:
         run = B.bind(T.Select(self.n == 1, T.int64(tiles), T.int64(gcd(tiles, _RUN))))
         with B.parallel(count * (kinds * tiles)) as task:
             expert = B.bind(T.Cast("int64", self.active[task // run % count + 1]))
-            place = B.bind(task // (run * count) * run + task % run)
-            tile, kind = B.bind(place % tiles), B.bind(place // tiles)
+            entry = B.bind(task // (run * count) * run + task % run)
+            tile, kind = B.bind(entry % tiles), B.bind(entry // tiles)
             first = B.bind(T.Cast("int64", begin[expert]))
-            places = B.bind(T.Cast("int64", begin[expert + 1]) - first)
+            entries = B.bind(T.Cast("int64", begin[expert + 1]) - first)
             stored = B.bind((kind * experts + expert) * tiles + tile)
-            emit(_Task(kind, tile, stored, first, places))
+            emit(_Task(kind, tile, stored, first, entries))
 
     def _few(self, task: _Task) -> None:
         one = self.form.one
@@ -160,7 +160,7 @@ class _Product:
 
     def _many(self, task: _Task) -> None:
         one = self.form.one
-        with B.If(task.places < MANY):
+        with B.If(task.entries < MANY):
             with B.Then():
                 self._few(task)
             with B.Else():
@@ -172,7 +172,7 @@ class _Product:
         def register_tile(rows: int, row: Expr) -> None:
             self._body(task, rows, row, panel)(rows, T.int64(0), task.stored)
 
-        cover_rows(sizes, task.places, T.int64(0), task.places, register_tile)
+        cover_rows(sizes, task.entries, T.int64(0), task.entries, register_tile)
 
     def _body(self, task: _Task, rows: int, row: Expr, panel: UnpackedPanel | None) -> TileBody:
         """The emitter of a register tile for the choices from `row` on."""
@@ -203,9 +203,9 @@ class _ChosenRows:
         self.chosen, self.kind = chosen, kind
         with B.unroll(rows) as r:
             at = B.bind(first + r)
-            place = B.bind(T.Cast("int64", order[at // chosen, at % chosen]))
-            B.buffer_store(self.token, place // chosen, [r])
-            B.buffer_store(self.slot, place % chosen, [r])
+            entry = B.bind(T.Cast("int64", order[at // chosen, at % chosen]))
+            B.buffer_store(self.token, entry // chosen, [r])
+            B.buffer_store(self.slot, entry % chosen, [r])
 
     def view(self, buffer: Any, parts: int, each: bool) -> _RowView:
         """Rows of a buffer, one per entry; `each`: width of each choice's own part of a row, or of
@@ -218,7 +218,7 @@ class _RowView:
     """Acts like a buffer whose row r is the row of entry r."""
 
     buffer: Any
-    places: _ChosenRows
+    entries: _ChosenRows
     own: int
 
     @property
@@ -234,22 +234,22 @@ class _RowView:
         return self.buffer.vload(list(self._index(*at)), dtype)
 
     def _index(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
-        places = self.places
-        return places.token[row], places.slot[row] * self.own + column
+        entries = self.entries
+        return entries.token[row], entries.slot[row] * self.own + column
 
 
 @dataclass(frozen=True)
 class ExpertOutput(Output):
     """Writes results next to each other in the rows of their tokens."""
 
-    places: _ChosenRows
+    entries: _ChosenRows
     tile: Expr
 
     def at(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
         """In the token's row, after its earlier choices and other matrix kinds."""
-        places = self.places
-        slot = places.kind * places.chosen + places.slot[row]
-        return places.token[row], slot * self.packing.n + column
+        entries = self.entries
+        slot = entries.kind * entries.chosen + entries.slot[row]
+        return entries.token[row], slot * self.packing.n + column
 
     def tile_of(self, tile: Expr) -> Expr:
         """Within its matrix."""

@@ -18,16 +18,16 @@ def expert_order(isa: Isa, experts: int, k: int) -> PrimFunc:
     experts with tokens, and which."""
 
     def body(choice: Expr, order: Expr, begin: Expr, active: Expr) -> None:
-        places = bind(choice.shape[0] * k)
+        entries = bind(choice.shape[0] * k)
         next_of = T.alloc_buffer((experts,), "int32")
 
-        def expert(place: Expr) -> Expr:
-            return bind(choice[T.floordiv(place, k), T.floormod(place, k)])
+        def expert(entry: Expr) -> Expr:
+            return bind(choice[T.floordiv(entry, k), T.floormod(entry, k)])
 
         with T.serial(experts) as e:
             store(next_of, T.int32(0), e)
-        with T.serial(places) as place:
-            e = expert(place)
+        with T.serial(entries) as entry:
+            e = expert(entry)
             store(next_of, next_of[e] + 1, e)
         store(begin, T.int32(0), 0)
         store(active, T.int32(0), 0)
@@ -37,10 +37,10 @@ def expert_order(isa: Isa, experts: int, k: int) -> PrimFunc:
                 store(active, T.Cast("int32", e), active[0])
             store(begin, begin[e] + next_of[e], e + 1)
             store(next_of, begin[e], e)
-        with T.serial(places) as place:
-            e = expert(place)
+        with T.serial(entries) as entry:
+            e = expert(entry)
             at = bind(next_of[e])
-            store(order, T.Cast("int32", place), T.floordiv(at, k), T.floormod(at, k))
+            store(order, T.Cast("int32", entry), T.floordiv(at, k), T.floormod(at, k))
             store(next_of, at + 1, e)
 
     each = i32(experts + 1)

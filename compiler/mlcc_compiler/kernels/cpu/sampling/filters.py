@@ -30,39 +30,39 @@ class Filters:
     def __init__(self, row: Row, step: Step, top: Expr, mass: Expr) -> None:
         self.row, self.top, self.mass = row, top, mass
         names = ("temperature", "top_k", "top_p", "min_p", *FILTERS)
-        self.wish = {name: bind(step.row(row.row, name)) for name in names}
+        self.parameters = {name: bind(step.row(row.row, name)) for name in names}
         self.limit, self.peak, self.heat = Registers(1, 1), Registers(1, 1), Registers(1, 1)
         self.limit[0], self.peak[0] = T.float32(LOWEST), top
-        self.heat[0] = self.wish["temperature"]
+        self.heat[0] = self.parameters["temperature"]
 
     def emit(self) -> None:
         """Each filter in order (`mlcc.engine.batch.filters`); an unused one costs a comparison."""
-        wish, zero, one = self.wish, T.float32(0), T.float32(1)
-        with T.If(wish["top_n_sigma"] > zero), T.Then():
+        parameters, zero, one = self.parameters, T.float32(0), T.float32(1)
+        with T.If(parameters["top_n_sigma"] > zero), T.Then():
             self._top_n_sigma()
-        with T.If(T.And(wish["top_k"] > 0, wish["top_k"] < self.row.vocab)), T.Then():
-            search(self.row, self.row.x, None, self.limit, self.top, wish["top_k"])
-        with T.If(wish["typical_p"] < one), T.Then():
+        with T.If(T.And(parameters["top_k"] > 0, parameters["top_k"] < self.row.vocab)), T.Then():
+            search(self.row, self.row.x, None, self.limit, self.top, parameters["top_k"])
+        with T.If(parameters["typical_p"] < one), T.Then():
             self._typical()
-        with T.If(wish["top_p"] < one), T.Then():
+        with T.If(parameters["top_p"] < one), T.Then():
             self._fill()
-            search(self.row, self.row.x, self._mass, self.limit, self.peak[0], wish["top_p"])
-        with T.If(wish["min_p"] > zero), T.Then():
-            share = T.log(T.Cast("float64", T.min(wish["min_p"], one)))
+            search(self.row, self.row.x, self._mass, self.limit, self.peak[0], parameters["top_p"])
+        with T.If(parameters["min_p"] > zero), T.Then():
+            share = T.log(T.Cast("float64", T.min(parameters["min_p"], one)))
             self._raise(T.Cast("float64", self.peak[0]) + share)
-        with T.If(wish["epsilon"] > zero), T.Then():
+        with T.If(parameters["epsilon"] > zero), T.Then():
             total, _, _ = self._entropy()
-            self._raise(self._logit(T.log(T.Cast("float64", wish["epsilon"])), total))
-        with T.If(wish["eta"] > zero), T.Then():
+            self._raise(self._logit(T.log(T.Cast("float64", parameters["epsilon"])), total))
+        with T.If(parameters["eta"] > zero), T.Then():
             total, entropy, _ = self._entropy()
-            eta = bind(T.log(T.Cast("float64", wish["eta"])))
+            eta = bind(T.log(T.Cast("float64", parameters["eta"])))
             self._raise(self._logit(T.min(eta, eta * T.float64(0.5) - entropy), total))
-        with T.If(wish["xtc"] > zero), T.Then():
+        with T.If(parameters["xtc"] > zero), T.Then():
             self._exclude_top_choices()
-        with T.If(wish["dynatemp_range"] > zero), T.Then():
+        with T.If(parameters["dynatemp_range"] > zero), T.Then():
             self._dynamic_temperature()
 
-    def kept(self, x: Expr) -> Expr:
+    def remaining(self, x: Expr) -> Expr:
         """Which of the logits x remain."""
         k = lanes_of(x)
         return T.And(x >= spread(self.limit[0], k), x <= spread(self.peak[0], k))
@@ -83,7 +83,7 @@ class Filters:
         def fill(i: Expr, k: int) -> None:
             x = bind(self.row.x(i, k))
             value = exp(x - spread(self.top, k))
-            store(self.mass, T.Select(self.kept(x), value, spread(0.0, k)), span(i, k))
+            store(self.mass, T.Select(self.remaining(x), value, spread(0.0, k)), span(i, k))
 
         each(self.row.vocab, self.row.lanes, fill)
 
@@ -100,7 +100,7 @@ class Filters:
         count, first, second = self.row.sums(3, terms)
         mean = bind(first / count)
         variance = bind(T.max(second / count - mean * mean, T.float64(0)))
-        sigma = T.sqrt(variance) * T.Cast("float64", self.wish["top_n_sigma"])
+        sigma = T.sqrt(variance) * T.Cast("float64", self.parameters["top_n_sigma"])
         self._raise(T.Cast("float64", self.top) - sigma)
 
     def _entropy(self) -> tuple[Expr, Expr, Expr]:
@@ -108,7 +108,7 @@ class Filters:
 
         def terms(i: Expr, k: int) -> list[Expr]:
             x = bind(self.row.x(i, k))
-            zero, kept = spread(0.0, k), bind(self.kept(x))
+            zero, kept = spread(0.0, k), bind(self.remaining(x))
             below = bind(T.max(T.Select(kept, x - spread(self.top, k), zero), spread(_VANISHES, k)))
             mass = bind(T.Select(kept, exp(below), zero))
             choice = T.And(kept, x > spread(FORBIDDEN, k))
@@ -128,23 +128,23 @@ class Filters:
             k = lanes_of(x)
             apart = bind(x - spread(centre, k))
             near = T.Select(apart > spread(0.0, k), spread(0.0, k) - apart, apart)
-            return bind(T.Select(self.kept(x), near, spread(LOWEST, k)))
+            return bind(T.Select(self.remaining(x), near, spread(LOWEST, k)))
 
         least = Registers(1, 1)
         least[0] = T.float32(LOWEST)
         place = lambda i, k: nearness(bind(self.row.x(i, k)))  # noqa: E731
-        search(self.row, place, self._mass, least, T.float32(0), self.wish["typical_p"])
+        search(self.row, place, self._mass, least, T.float32(0), self.parameters["typical_p"])
         inside = lambda x: T.And(  # noqa: E731
-            self.kept(x), nearness(x) >= spread(least[0], lanes_of(x))
+            self.remaining(x), nearness(x) >= spread(least[0], lanes_of(x))
         )
         low, high = self.row.ends(inside)
         self.limit[0], self.peak[0] = low, high
 
     def _exclude_top_choices(self) -> None:
         total, _, _ = self._entropy()
-        share = T.log(T.Cast("float64", self.wish["xtc"]))
+        share = T.log(T.Cast("float64", self.parameters["xtc"]))
         edge = bind(T.Cast("float32", self._logit(share, total)))
-        likely = lambda x: T.And(self.kept(x), x >= spread(edge, lanes_of(x)))  # noqa: E731
+        likely = lambda x: T.And(self.remaining(x), x >= spread(edge, lanes_of(x)))  # noqa: E731
         low, _ = self.row.ends(likely)
         with T.If(low < T.float32(HIGHEST)), T.Then():
             self.peak[0] = low
@@ -153,7 +153,7 @@ class Filters:
         _, entropy, count = self._entropy()
         with T.If(count > T.float64(1)), T.Then():
             evenness = bind(T.min(T.max(entropy / T.log(count), T.float64(_EVEN)), T.float64(1)))
-            power = T.exp(T.log(evenness) * T.Cast("float64", self.wish["dynatemp_exponent"]))
-            base, reach = self.wish["temperature"], self.wish["dynatemp_range"]
+            power = T.exp(T.log(evenness) * T.Cast("float64", self.parameters["dynatemp_exponent"]))
+            base, reach = self.parameters["temperature"], self.parameters["dynatemp_range"]
             low = bind(T.max(base - reach, T.float32(0)))
             self.heat[0] = low + (base + reach - low) * T.Cast("float32", power)

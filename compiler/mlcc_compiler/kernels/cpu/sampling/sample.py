@@ -69,7 +69,7 @@ def _draw(row: Row, step: Step, top: Expr, token: Registers) -> None:
     def weigh(i: Expr, k: int) -> list[Expr]:
         x = bind(row.x(i, k))
         value = _number(exp((x - spread(peak, k)) * spread(inverse, k)))
-        value = bind(T.Select(filters.kept(x), value, spread(0.0, k)))
+        value = bind(T.Select(filters.remaining(x), value, spread(0.0, k)))
         store(mass, value, span(i, k))
         return [value]
 

@@ -34,13 +34,13 @@ def expert_order(gpu: Gpu, experts: int, k: int, heights: tuple[int, ...]) -> Pr
     threads = gpu.threads
 
     def body(choice: Expr, order: Expr, begin: Expr) -> None:
-        places = int32(choice.shape[0]) * k
+        entries = int32(choice.shape[0]) * k
         with launch((1,), (threads,)) as (_, thread):
             counts = shared((experts,), "int32")
             for e in _own(experts, threads, thread):
                 count = Local(1, "int32")
                 count[0] = T.int32(0)
-                _each_place(choice, k, places, e, lambda place, c=count: _add(c, 1))
+                _each_place(choice, k, entries, e, lambda entry, c=count: _add(c, 1))
                 with when(e < experts):
                     store(counts, count[0], e)
             barrier()
@@ -60,11 +60,11 @@ def expert_order(gpu: Gpu, experts: int, k: int, heights: tuple[int, ...]) -> Pr
                             store(begin, cell[0] + ceil_div(count, height), row, experts)
                 at = before[0]
 
-                def put(place: Expr, at: Local = at) -> None:
-                    store(order, place, *divmod_positive(at[0], k))
+                def put(entry: Expr, at: Local = at) -> None:
+                    store(order, entry, *divmod_positive(at[0], k))
                     _add(at, 1)
 
-                _each_place(choice, k, places, e, put)
+                _each_place(choice, k, entries, e, put)
 
     table = i32(1 + len(heights), experts + 1)
     return kernel(body, choice=i32("n", k), order=i32("n", k), begin=table)
@@ -75,20 +75,20 @@ def _own(experts: int, threads: int, thread: Expr) -> list[Expr]:
     return [bind(thread + i) for i in range(0, experts, threads)]
 
 
-def _each_place(choice: Any, k: int, places: Expr, expert: Expr, body: Any) -> None:
+def _each_place(choice: Any, k: int, entries: Expr, expert: Expr, body: Any) -> None:
     """Emit body(entry) for the entries of an expert."""
-    with T.serial(places) as i:
-        place = bind(int32(i))
-        with when(choice[divmod_positive(place, k)] == expert):
-            body(place)
+    with T.serial(entries) as i:
+        entry = bind(int32(i))
+        with when(choice[divmod_positive(entry, k)] == expert):
+            body(entry)
 
 
-def divmod_positive(place: Expr, k: int) -> tuple[Expr, Expr]:
+def divmod_positive(entry: Expr, k: int) -> tuple[Expr, Expr]:
     """Emit quotient and remainder; for an entry and k, the token and its choice number.
 
     For place >= 0, which TVM does not know: its own `//` would overflow.
     """
-    return bind(tirx.truncdiv(place, k)), bind(tirx.truncmod(place, k))
+    return bind(tirx.truncdiv(entry, k)), bind(tirx.truncmod(entry, k))
 
 
 def _add(cell: Local, value: Expr) -> None:

@@ -63,13 +63,13 @@ class _ExpertWork:
         row = matrix * self.n_out + within - self.packing.parts[self.part].start
         return bind(tirx.max(tirx.min(row, int32(last)), int32(0)))
 
-    def write(self, matrix: Expr, kind: Expr, place: Expr, n: Expr, value: Expr) -> None:
+    def write(self, matrix: Expr, kind: Expr, entry: Expr, n: Expr, value: Expr) -> None:
         """Emit the store of row n's product for an entry of the order, if the row is in this
         part."""
         rows, chosen = self.packing.parts[self.part], self.numbers.chosen
         row = bind(matrix * self.n_out + n)
         with when(tirx.all(n < self.n_out, row >= rows.start, row < rows.stop)):
-            token, choice = divmod_positive(place, chosen)
+            token, choice = divmod_positive(entry, chosen)
             store(self.y, value, token, (kind * chosen + choice) * self.n_out + n)
 
 
@@ -111,16 +111,16 @@ class PerTokenWork(_ExpertWork):
 
     def tile(self, block: Expr, rows: int, thread: Expr, threads: int) -> TileRows:
         """The matrix kinds of an entry are neighbouring tiles."""
-        place, kind = divmod_positive(block, self.numbers.kinds)
-        source = divmod_positive(place, self.numbers.chosen)
+        entry, kind = divmod_positive(block, self.numbers.kinds)
+        source = divmod_positive(entry, self.numbers.chosen)
         matrix = bind(kind * self.numbers.experts + self.choice[source])
-        return _PerTokenTile(self, place, source, kind, matrix)
+        return _PerTokenTile(self, entry, source, kind, matrix)
 
 
 @dataclass(frozen=True)
 class _PerTokenTile:
     work: PerTokenWork
-    place: Expr
+    entry: Expr
     source: tuple[Expr, Expr]
     kind: Expr
     matrix: Expr
@@ -132,7 +132,7 @@ class _PerTokenTile:
         return self.work.row(self.matrix, n)
 
     def write(self, m: Expr, n: Expr, value: Expr) -> None:
-        self.work.write(self.matrix, self.kind, self.place, n, value)
+        self.work.write(self.matrix, self.kind, self.entry, n, value)
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ class GroupedWork(_ExpertWork):
 
     def blocks(self, rows: int) -> Expr:
         """Upper bound: each expert's last tile may have one row."""
-        places = self.order.shape[0] * self.numbers.chosen
-        tiles = tirx.floordiv(places + self.numbers.experts * (rows - 1), rows)
+        entries = self.order.shape[0] * self.numbers.chosen
+        tiles = tirx.floordiv(entries + self.numbers.experts * (rows - 1), rows)
         return tiles * self.numbers.kinds
 
     def tile(self, block: Expr, rows: int, thread: Expr, threads: int) -> TileRows:
@@ -156,31 +156,31 @@ class GroupedWork(_ExpertWork):
         number, kind = divmod_positive(block, numbers.kinds)
         found = find_tile(self.begin, self.table, rows, numbers.experts, number)
         last = bind(int32(self.order.shape[0]) * chosen - 1)
-        places = shared((rows,), "int32")
+        entries = shared((rows,), "int32")
         for i in range(0, rows, threads):
             m = bind(thread + i)
             at = bind(tirx.min(found.first + tirx.min(m, tirx.max(found.count - 1, 0)), last))
             with when(m < rows):
-                store(places, self.order[divmod_positive(at, chosen)], m)
+                store(entries, self.order[divmod_positive(at, chosen)], m)
         barrier()
         matrix = bind(kind * numbers.experts + found.expert)
-        return _GroupedTile(self, places, found.count, kind, matrix)
+        return _GroupedTile(self, entries, found.count, kind, matrix)
 
 
 @dataclass(frozen=True)
 class _GroupedTile:
     work: GroupedWork
-    places: Any
+    entries: Any
     count: Expr
     kind: Expr
     matrix: Expr
 
     def x_row(self, m: Expr) -> tuple[Expr, Expr]:
-        return divmod_positive(bind(self.places[m]), self.work.numbers.chosen)
+        return divmod_positive(bind(self.entries[m]), self.work.numbers.chosen)
 
     def w_row(self, n: Expr) -> Expr:
         return self.work.row(self.matrix, n)
 
     def write(self, m: Expr, n: Expr, value: Expr) -> None:
         with when(m < self.count):
-            self.work.write(self.matrix, self.kind, bind(self.places[m]), n, value)
+            self.work.write(self.matrix, self.kind, bind(self.entries[m]), n, value)
