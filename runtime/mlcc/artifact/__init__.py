@@ -1,1 +1,1 @@
-"""The folder that a compile writes: what its manifest says, whether it holds, and its files."""
+"""The compiled model on disk: manifest, integrity checks, weights and text files."""

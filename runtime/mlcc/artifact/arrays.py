@@ -1,6 +1,6 @@
-"""Stored tensors as numpy arrays over their mapped files, for those that compute with numpy.
+"""Weights as numpy arrays over memory-mapped files.
 
-The only file of `artifact/` that imports numpy: opening a model does without.
+The only module of `artifact/` that imports numpy; opening a model does not need it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Name = TypeVar("Name")
 
 
 def mapped(entries: Mapping[Name, TensorEntry]) -> dict[Name, Array]:
-    """Every tensor, without a copy; bfloat16, unknown to numpy, comes as uint16.
+    """All tensors, without a copy; bfloat16, unknown to numpy, is returned as uint16.
 
     Arrays are writable because DLPack asks for it, but the mapping is private: a write never
     reaches the file. Raises ArtifactError.

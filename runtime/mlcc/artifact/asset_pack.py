@@ -1,10 +1,10 @@
-"""A compiled model as an asset pack: a module of an Android app's build that holds files alone.
+"""Writes a compiled model as an asset pack: a module of an Android app's build with only files.
 
-    OUT/build.gradle.kts                        what Gradle needs to know of it
-    OUT/src/main/assets/models/NAME/mlcc.json   the manifest, by which the app checks every 8 MiB
+    OUT/build.gradle.kts                        the build file for Gradle
+    OUT/src/main/assets/models/NAME/mlcc.json   the manifest, with a hash of every 8 MiB
     OUT/src/main/assets/models/NAME/...         the model's files; a large one as FILE.000, FILE.001
 
-Kotlin's `PackedModel` joins them on the phone. Knows nothing of libraries and devices.
+Kotlin's `PackedModel` joins the parts on the phone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from mlcc.artifact.writing import check_space, write_error
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
 
 PART_CHUNKS = 150_000_000 // CHUNK_BYTES
-"""A part ends with a chunk, so that each is checked by itself, and is no larger than 150 MB."""
+"""Chunks per part. Parts end at chunk boundaries, so that each can be checked by itself; at most
+150 MB."""
 TARGET = "android"
 GRADLE = """plugins {{
     id("com.android.asset-pack")
@@ -34,16 +35,16 @@ assetPack {{
 }}
 """
 Progress = Callable[[int, int], None]
-"""(bytes done, bytes in all)"""
+"""(bytes done, total bytes)"""
 
 
 def write_asset_pack(
     artifact: Artifact, out: Path, progress: Progress = lambda done, total: None
 ) -> Path:
-    """Write it to `out`, which appears whole or not at all; returns the model's folder in it.
+    """Write the pack to `out` atomically; returns the model's folder in it.
 
-    Raises UnsupportedError (not for Android), ArtifactError (damaged), CapacityError (no room), and
-    MlccError if `out` is there or cannot be written.
+    Raises UnsupportedError (not for Android), ArtifactError (damaged), CapacityError (disk full),
+    and MlccError if `out` exists or cannot be written.
     """
     manifest = artifact.manifest
     if manifest.target.name != TARGET:
@@ -71,13 +72,13 @@ def write_asset_pack(
 
 
 def pack_name(model: str) -> str:
-    """What Gradle and Play take as a name: letters, digits and _, a letter first."""
+    """A name that Gradle and Play accept: letters, digits and _, starting with a letter."""
     name = re.sub(r"[^a-z0-9]+", "_", model.rpartition("/")[2].lower()).strip("_")
     return name if name[:1].isalpha() else f"model_{name}".rstrip("_")
 
 
 def parts_of(entry: FileEntry) -> Iterator[tuple[str, range]]:
-    """Path and chunks of each part: the whole file under its own name, if it is small enough."""
+    """Path and chunks of each part; a small file is one part under its own name."""
     count = len(entry.chunks)
     if count <= PART_CHUNKS:
         yield entry.path, range(count)

@@ -1,9 +1,8 @@
-"""What must hold between the numbers of a manifest, all of which are later multiplied, divided by,
-allocated or handed to machine code.
+"""Consistency checks of the numbers in a manifest, which are later used for allocations and in
+machine code.
 
-The seal shows damage, but whoever edits a manifest can seal it again; what passes here reaches no
-crash. What the code of a library was compiled for is asked of the library
-(`device/tvm/executor.py`).
+The checksum detects damage, but an edited manifest can be given a new checksum; these checks ensure
+that it cannot cause a crash. The sizes a library was compiled for are compared when it is loaded.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from mlcc.artifact.schema import (
 from mlcc.errors import ArtifactError
 
 _INT32, _INT53 = 2**31 - 1, 2**53 - 1
-"""What kernels count in; what JavaScript counts in."""
+"""The largest index of kernels, and the largest exact integer of JavaScript."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -115,7 +114,7 @@ def _out_of_range(manifest: ManifestRecord) -> Iterator[str]:
 
 
 def _of_cache(cache: CacheInfo) -> Iterator[str]:
-    """Tensors are ["num_pages", ...], as many for each layer; of pages, a size is the page's."""
+    """Tensors are ["num_pages", ...], equally many per layer; paged ones have a page_size axis."""
     if not cache.layers or len(cache.tensors) % len(cache.layers):
         yield f"has {len(cache.tensors)} tensors for {len(cache.layers)} layers of a cache"
     if len(set(cache.layers)) != len(cache.layers) or min(cache.layers, default=0) < 0:
@@ -185,7 +184,7 @@ def _of_weights(manifest: ManifestRecord) -> Iterator[str]:
 
 
 def _of_ranks(manifest: ManifestRecord) -> Iterator[str]:
-    """Each has as many shards as rank 0, as large as its."""
+    """All ranks have as many shards as rank 0, of the same sizes."""
     if manifest.ranks is None:
         return
     first, *others = manifest.ranks.shards or ((),)
@@ -205,7 +204,7 @@ def _of_ranks(manifest: ManifestRecord) -> Iterator[str]:
 
 
 def _of_sums(manifest: ManifestRecord) -> Iterator[str]:
-    """Plans are made with sums; weights, pages and limits are what is really there."""
+    """The planner uses the sums; they must match weights, pages and limits."""
     limits, memory = manifest.limits, manifest.memory
     if memory.weights_bytes != _bytes(manifest.weights.tensors):
         yield "has a memory.weights_bytes that is not the sum of its weights"

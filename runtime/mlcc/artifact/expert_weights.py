@@ -1,7 +1,7 @@
-"""Which weights of an artifact are the matrices of a mixture's experts, by their names alone.
+"""Finds the expert matrices of a mixture-of-experts model by their weight names.
 
-The compiler stores the equal matrices of a layer's experts as one tensor, one after the other, and
-calls it after all of them: `model.layers.0.mlp.experts.0-127.gate_proj+up_proj.weight`.
+The compiler concatenates the equal matrices of a layer's experts into one tensor, named after all
+of them: `model.layers.0.mlp.experts.0-127.gate_proj+up_proj.weight`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAME = re.compile(r"(.*)\.experts\.(\d+)(?:-(\d+)|((?:\+\d+)*))\.([\w+]+)\.")
 
 
 def expert_matrices(name: str) -> int:
-    """How many matrices of experts a tensor of this name holds; 0 = it is none of experts."""
+    """The number of expert matrices in a tensor of this name; 0 = not an expert tensor."""
     found = _NAME.match(name)
     if found is None:
         return 0
@@ -26,7 +26,7 @@ def expert_matrices(name: str) -> int:
 
 
 def expert_bytes(tensors: Iterable[WeightSpec]) -> tuple[int, int]:
-    """Of all experts, and of those of the layer that has most; (0, 0) = it is no mixture."""
+    """Bytes of all experts, and of the experts of the largest layer; (0, 0) = no mixture."""
     layers: Counter[str] = Counter()
     for tensor in tensors:
         if found := _NAME.match(tensor.name):

@@ -1,7 +1,7 @@
-"""A compiled model on disk: opened, checked, its weights found.
+"""`Artifact`: opens a compiled model's folder, checks it and locates its weights.
 
-Loads no library and imports no tvm: that is the native executor's part. Every refusal is one
-line of ArtifactError. The format is described in docs/internals/artifact.md.
+Does not load the library or import tvm; the executors do. Every refusal is an ArtifactError of one
+line. The format is described in docs/internals/artifact.md.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from mlcc.util.files import FileError, read_regular
 
 MAX_TEXT_BYTES = 16 << 20
 CHECKPOINT_FILES = ("config.json", "model.safetensors", "model.safetensors.index.json")
-"""What makes a folder a checkpoint, by which a user may take it for one; we write none of them."""
+"""Files that make a folder a checkpoint; an artifact has none of them."""
 
 
 @fast_dataclass(frozen=True)
 class Artifact:
-    """An opened folder. `notes` says what could not be checked here, and why.
+    """An opened folder. `notes` lists what could not be checked on this machine, and why.
 
-    Where it was asked what runs here, `manifest` is that of the best library that does. Else it is
-    mlcc.json, and `alternatives` are those beside it.
+    If opened for this machine, `manifest` is that of the best library that runs here. Otherwise it
+    is mlcc.json, and `alternatives` are the other manifests of the folder.
     """
 
     folder: Path
@@ -44,12 +44,12 @@ class Artifact:
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool = True, host: bool = True) -> Artifact:
-        """Check and open. Raises ArtifactError in one line.
+        """Check and open a folder. Raises ArtifactError in one line.
 
-        `verify` hashes every chunk of every file (about a second per gigabyte and core), and the
-        library once more as a whole, unless that was done since they last changed; `host` asks
-        whether this machine can run the library (ABI, system, CPU features), and takes the best
-        that it can of those in the folder.
+        verify: hash every chunk of every file (about a second per gigabyte and core), and the
+        library as a whole too, unless that was done since they last changed. host: check whether
+        this machine can run the library (ABI, system, CPU features), and select the best library
+        of the folder that it can run.
         """
         folder = Path(path)
         try:
@@ -71,7 +71,7 @@ class Artifact:
         return cls(folder, manifest, notes, alternatives)
 
     def verify(self, files: Sequence[FileEntry] | None = None) -> None:
-        """Hash these files, or all, in chunks and as wholes. Raises ArtifactError."""
+        """Hash these files, or all, by chunk and as a whole. Raises ArtifactError."""
         files = self.manifest.files if files is None else files
         try:
             check_hashes(self.folder, files, whole={entry.path for entry in files})
@@ -112,8 +112,8 @@ class Artifact:
         return self.chat_templates.get("default")
 
     def weights(self, rank: int = 0) -> dict[str, TensorEntry]:
-        """Where every weight lies, in the order `forward` takes them: of a model of several ranks,
-        those of one. Raises ArtifactError."""
+        """The location of every weight of a rank, in the argument order of `forward`. Raises
+        ArtifactError."""
         headers, ranks = {}, self.manifest.ranks
         for shard in self.manifest.weights.shards:
             own = ranks.shard(rank, shard) if ranks else shard

@@ -1,10 +1,9 @@
-"""Which files were hashed here and found sound, so that the next start need not read them all: one
-empty file in the cache folder for each artifact.
+"""Cache of successful hash checks, so that later starts need not read all files of an artifact.
 
-Files are known again by their places on the disk, sizes and times of change. Whatever writes to a
-file, replaces or copies it changes one of these, and the artifact is hashed anew. A disk that
-decays changes none: `mlcc inspect --verify` sees that, and never asks here. On Linux and macOS no
-program can set a time of change (ctime); on Windows there is only that of writing.
+Each checked artifact is one empty file in the cache folder, keyed by device, inode, size, mtime and
+ctime of its files. Writing, replacing or copying a file changes one of these, and the artifact is
+hashed again. Disk corruption changes none; `mlcc inspect --verify` detects it, since it does not
+use this cache. On Linux and macOS no program can set ctime; on Windows there is only mtime.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ from typing import NamedTuple
 from mlcc.artifact.schema import FileEntry
 
 SETTLED_NS = 2_000_000_000
-"""Clocks of file systems tick: what changed so recently could change again at the same tick. FAT's
-have the longest, two seconds."""
+"""Timestamps of file systems are coarse (FAT: two seconds): a file that changed more recently than
+this could change again with the same timestamp."""
 
 
 class _State(NamedTuple):
-    """Of the files at one moment. changed_ns: when the last of them changed."""
+    """The state of the files at one moment. changed_ns: the latest change."""
 
     record: Path
     changed_ns: int
 
 
 def records_folder() -> Path:
-    """Where they are kept. Raises RuntimeError if the user has no home."""
+    """The folder of the cache. Raises RuntimeError if the user has no home."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "mlcc" / "verified"
 
 
 def check_hashes_once(folder: Path, files: Sequence[FileEntry], check: Callable[[], None]) -> None:
-    """`check` them, unless that was done since they last changed. Raises what it raises, and then
-    remembers nothing. A cache folder that cannot be written keeps nothing."""
+    """Call `check` unless the cache has the files in their present state. Raises what `check`
+    raises, and then stores nothing. An unwritable cache folder is ignored."""
     before, began_ns = _state(folder, files), time.time_ns()
     if before is not None and before.record.exists():
         return
@@ -53,13 +52,13 @@ def check_hashes_once(folder: Path, files: Sequence[FileEntry], check: Callable[
 
 
 def clear() -> None:
-    """All of it: each artifact is hashed once more."""
+    """Delete the cache: each artifact is hashed again."""
     with suppress(OSError, RuntimeError):
         shutil.rmtree(records_folder())
 
 
 def _state(folder: Path, files: Sequence[FileEntry]) -> _State | None:
-    """None: they cannot be looked at, or there is nowhere to keep it."""
+    """None = a file cannot be read, or there is no cache folder."""
     digest, changed_ns = hashlib.sha256(), 0
     try:
         for entry in files:

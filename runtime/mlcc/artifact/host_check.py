@@ -1,8 +1,8 @@
-"""May a library run on this machine? Compares a manifest with the ABI, system and CPU found here.
+"""Checks whether a library runs on this machine: ABI, operating system and CPU features.
 
-A library runs in the executor, which has its TVM inside; for CUDA and Metal with the packages that
-are installed, whose versions are read from their metadata. Never imports tvm, never loads the
-library. A fact that cannot be read is not held against the library: it becomes a note.
+Libraries run in libmlcc_executor, which has TVM inside; those for CUDA and Metal use the installed
+TVM packages, whose versions are read from their metadata. Never imports tvm or loads the library.
+What cannot be determined becomes a note, not a refusal.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SYSTEMS = {  # a word of a triple -> the system; Android's triples have "linux"
 
 
 def select_manifest(manifests: Iterable[Manifest]) -> tuple[Manifest, tuple[str, ...]]:
-    """The first, so the best, whose library runs here, and notes on what is unknown. Those behind
-    it are not asked for.
+    """The first (best) manifest whose library runs here, and notes on what is unknown. Later ones
+    are not read.
 
-    Raises ArtifactError with what the last one lacks: it needs the least.
+    Raises ArtifactError with the requirement of the last one, which needs the least.
     """
     refusal = ArtifactError("has no library; compile the model again with `mlcc compile`")
     for manifest in manifests:
@@ -82,7 +82,7 @@ def _check_abi(manifest: Manifest) -> None:
 
 
 def _installed(target: TargetInfo, extra: str) -> tuple[str, str]:
-    from importlib.metadata import PackageNotFoundError, version  # late: most need none of it
+    from importlib.metadata import PackageNotFoundError, version  # imported late: rarely needed
 
     try:
         return version("apache-tvm"), version("apache-tvm-ffi")

@@ -1,7 +1,6 @@
-"""Are the files of an artifact the ones its manifest lists? Paths, sizes and hashes.
+"""Checks that the files of an artifact match its manifest: paths, sizes and hashes.
 
-hashlib releases the GIL, so chunks of large files are hashed on all cores. Knows nothing of what
-files hold.
+hashlib releases the GIL, so chunks of large files are hashed on all cores.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _AGAIN = "copy the folder again or compile the model again"
 
 
 def resolve_inside(folder: Path, path: str) -> Path:
-    """`folder / path`, which must not leave the folder, not even by a symlink. ArtifactError."""
+    """`folder / path`. Raises ArtifactError if it leaves the folder, also by a symlink."""
     full = folder / check_relative(path)
     if not is_within(full, folder):
         raise ArtifactError(f"{path} is a link that leaves the folder; copy the real file into it")
@@ -29,7 +28,7 @@ def resolve_inside(folder: Path, path: str) -> Path:
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
-    """Every file is there, is a file inside the folder, and has its size. Raises ArtifactError."""
+    """Check existence and size of every file. Raises ArtifactError."""
     for entry in manifest.files:
         path = resolve_inside(folder, entry.path)
         if not path.is_file():
@@ -41,8 +40,8 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def read_alternatives(folder: Path, manifest: Manifest) -> Iterator[Manifest]:
-    """Each is a manifest of the same model, of files that are listed here too. Read as it is asked
-    for: one takes as long as 20 ms.
+    """The alternative manifests: same model, and only files that are listed here too. Read lazily,
+    since one takes up to 20 ms.
 
     Raises ArtifactError.
     """
@@ -70,10 +69,10 @@ def check_hashes(
     whole: Container[str] = (),
     threads: int | None = None,
 ) -> None:
-    """Every byte is the one that was written. Raises ArtifactError naming the damaged place.
+    """Check the hashes of all chunks. Raises ArtifactError naming the damaged bytes.
 
-    Chunks cover all bytes. Of the paths in `whole` the hash of the file is compared too, which is
-    not its only chunk's if it has several: about a second per gigabyte, on one core.
+    For paths in `whole` the hash of the whole file is compared too, if it has several chunks: about
+    a second per gigabyte on one core.
     """
     jobs = [(entry, i) for entry in files for i in range(len(entry.chunks))]
     for (entry, chunk), sound in zip(jobs, _hash_all(folder, jobs, threads), strict=True):
@@ -98,13 +97,13 @@ def _hash(path: Path) -> str:
 
 def _hash_all(folder: Path, jobs: list[tuple[FileEntry, int]], threads: int | None) -> list[bool]:
     if sum(entry.bytes for entry, chunk in jobs if chunk == 0) < CHUNK_BYTES:
-        return [_chunk_is_sound(folder, *job) for job in jobs]  # sooner done than threads started
+        return [_chunk_is_sound(folder, *job) for job in jobs]  # faster than starting threads
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(threads or os.cpu_count() or 1)
     try:
         return list(pool.map(lambda job: _chunk_is_sound(folder, *job), jobs))
-    finally:  # on Ctrl-C do not hash the rest first
+    finally:  # on Ctrl-C do not finish the rest
         pool.shutdown(cancel_futures=True)
 
 

@@ -1,8 +1,7 @@
-"""What a library's pages hold, and whose pages it can go on from.
+"""Format of a library's KV pages: dtype (`--kv`), and the identity for KV transfer.
 
-`--kv` names the numbers that keys and values are kept as, when a model is compiled; a library knows
-one kind. The identity says which pages of another process mean the same here: they carry it
-(`engine/transfer.py`). The standard library alone.
+A library is compiled for one KV dtype. The identity tells whether pages of another process are
+valid here (`mlcc.engine.migration`). Standard library only.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from mlcc.engine.migration import Identity
 from mlcc.errors import UnsupportedError
 
 KV_DTYPES = {"f16": "float16", "f32": "float32", "int8": "int8"}
-"""What `--kv` takes, and as the manifest spells it; int8 has a float32 scale for each token and
-head beside its numbers."""
+"""Values of `--kv`, and their dtypes in the manifest; int8 has a float32 scale per token
+and head."""
 _TOKENIZER = "tokenizer.json"
 
 
 def kv_dtype(cache: CacheInfo) -> str:
-    """What a group's numbers are, of pages with scales int8: GPUs hold four of them in a word."""
+    """The dtypes of a cache group as text; int8 if it has scales (GPUs pack four in a word)."""
     kinds = dict.fromkeys(tensor.dtype for tensor in cache.tensors)
     return "int8 with scales" if has_scales(cache) else ", ".join(kinds) or "none"
 
 
 def has_scales(cache: CacheInfo) -> bool:
-    """Whether its numbers are 8-bit ones."""
+    """Whether a group is quantized to 8 bits."""
     return any(tensor.name.startswith("kv_scale.") for tensor in cache.tensors)
 
 
 def check_kv(manifest: Manifest, wanted: str | None) -> None:
-    """Raises UnsupportedError unless pages are what `--kv` asks for; None asks for nothing."""
+    """Raises UnsupportedError if the KV dtype is not the one that `--kv` requests; None = any."""
     if wanted is None:
         return
     if wanted not in KV_DTYPES:
@@ -52,7 +51,7 @@ def check_kv(manifest: Manifest, wanted: str | None) -> None:
 
 
 def kv_identity(manifest: Manifest) -> Identity:
-    """Of a library's pages: how they are laid out, the model that fills them, and its tokenizer."""
+    """Identity of a library's pages: their layout, the model and its tokenizer."""
     groups = [
         (
             *(c.kind, c.page_size, c.window, c.layers, c.form),

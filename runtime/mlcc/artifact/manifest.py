@@ -1,8 +1,7 @@
-"""Reading and writing `mlcc.json`, and the hashes by which libraries and runtimes match.
+"""`Manifest`: reads and writes `mlcc.json`, and the hashes by which libraries and runtimes match.
 
 Standard library only, so that the compiler, the desktop, Pyodide and a phone read the same file.
-It is not the artifact: files and devices are `folder.py`'s. The policy for changes is in
-docs/internals/artifact.md.
+The folder itself is `folder.py`. The policy for format changes is in docs/internals/artifact.md.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from mlcc.errors import ArtifactError
 from mlcc.util.fast_dataclass import fast_dataclass
 
 KERNEL_INTERFACE = 5
-"""Of the library's functions: bump when an argument of `forward`, `sample`, ... or a column of a
-step's tables changes. 2: a step is one buffer (`mlcc.engine.batch.tables`). 3: rows have more
-filters.
+"""Version of the library's functions: bump it when an argument of `forward`, `sample`, ... or a
+column of a step's tables changes. 2: a step is one buffer (`mlcc.engine.batch.tables`). 3: rows
+have more filters.
 
-It is one number for all targets, so not of what one target's libraries ask of their loader: a
-library for Linux of before `raise_parts.c` is refused there, and all others go on running."""
+It is one number for all targets and does not cover what libraries of one target need from their
+loader: only Linux refuses its libraries from before `raise_parts.c`."""
 MAX_MANIFEST_BYTES = 64 << 20
 
 
@@ -48,9 +47,9 @@ class Manifest(ManifestRecord):
         """Canonical, sealed JSON. Raises ArtifactError if a value is not JSON (NaN, infinity)."""
         plain = {"schema_version": self.schema_version, **to_plain(self)}
         if self.adapters is None:
-            del plain["adapters"]  # as it was before there were any
+            del plain["adapters"]  # absent in files without adapters, as before
         if self.encoder is None:
-            del plain["encoder"]  # likewise
+            del plain["encoder"]  # absent in files without an encoder, as before
         if self.ranks is None:
             del plain["ranks"]
         try:
@@ -73,13 +72,13 @@ class Manifest(ManifestRecord):
 
     @property
     def interface(self) -> str:
-        """What the library's code was compiled for, as a hash: a library states its own."""
+        """Hash of the sizes that the library was compiled for; a library reports its own."""
         vocab, weights = self.model.vocab_size, self.weights.tensors
         return interface_hash(self.caches, self.limits, vocab, weights, self.adapters)
 
 
 def abi_hash(tvm: str, tvm_ffi: str, kernel_interface: int = KERNEL_INTERFACE) -> str:
-    """Libraries load only where the same three hold. 16 hex digits."""
+    """Hash of the ABI; libraries load only where it is the same. 16 hex digits."""
     text = f"tvm={tvm}\ntvm_ffi={tvm_ffi}\nkernel_interface={kernel_interface}\n"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -91,10 +90,10 @@ def interface_hash(
     weights: Iterable[TensorSpec | WeightSpec],
     adapters: AdaptersInfo | None = None,
 ) -> str:
-    """Of every number that is a constant in a library's code: caches, bounds, vocabulary, weights,
-    and room for adapters where there is any.
+    """Hash of all constants in a library's code: caches, bounds, vocabulary, weights and adapter
+    slots.
 
-    16 hex digits. Not of how many pages there are: that is chosen when it is loaded.
+    16 hex digits. Excludes the number of pages, which is chosen when the library is loaded.
     """
     groups = [
         (c.kind, c.page_size, c.window, c.layers, [(t.dtype, t.shape[1:]) for t in c.tensors])

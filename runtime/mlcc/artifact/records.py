@@ -1,7 +1,6 @@
-"""Frozen dataclasses to plain JSON values and back, strictly: every surprise names its path.
+"""Strict conversion between frozen dataclasses and JSON values; errors name the path.
 
-Standard library only. Knows nothing of manifests or files; `manifest.py` and
-`mlcc.model.kv_transfer` are its users.
+Standard library only. Used by `manifest.py` and `mlcc.model.kv_transfer`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 T = TypeVar("T")
 Decode = Callable[[Any], Any]
-"""Parsed JSON to a value of one type, made once a type. Raises RecordError."""
+"""Converts parsed JSON to a value of one type; built once per type. Raises RecordError."""
 
 
 class RecordError(ValueError):
@@ -25,7 +24,7 @@ class RecordError(ValueError):
         self._fault, self._path = fault, path
 
     def within(self, step: str) -> RecordError:
-        """The same, seen from one step further out: `.name` of an object, `[i]` of a list."""
+        """The same error with the path extended by an outer step: `.name` or `[i]`."""
         return RecordError(self._fault, step + self._path)
 
 
@@ -105,7 +104,7 @@ def _list(item: Decode) -> Decode:
 
 
 def _row(items: list[Decode]) -> Decode:
-    """A tuple of a length, each entry of its own kind."""
+    """A tuple of fixed length with a type per entry."""
     plain = _exactly(list)
 
     def decode(value: Any) -> tuple[Any, ...]:

@@ -1,9 +1,8 @@
 """A small reader of the safetensors format (Hugging Face): a bounded header, then raw tensors.
 
-Reads headers alone, with the standard library; never writes, never unpickles. The compiler checks
-checkpoints with it, the runtime finds the weights in its own shards (numpy's view of them is
-`arrays.py`'s). Not the format's own package, which has no bound below 100 MB, and whose errors name
-no tensor.
+Reads only headers, with the standard library. The compiler checks checkpoints with it, the runtime
+locates the weights in its shards (`arrays.py` views them with numpy). The `safetensors` package is
+not used: it has no header bound below 100 MB, and its errors name no tensor.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class SafetensorsError(ValueError):
 
 @fast_dataclass(frozen=True)
 class TensorEntry:
-    """Where one tensor lies: `start` and `stop` are byte offsets in the file, the bytes between
-    them little-endian and row-major."""
+    """Location of one tensor: byte offsets `start` and `stop` in the file, data little-endian and
+    row-major."""
 
     path: Path
     name: str
@@ -51,7 +50,7 @@ class TensorEntry:
 
 
 def read_header(path: Path) -> dict[str, TensorEntry]:
-    """The tensors of a file in order of their place in it. Raises SafetensorsError, OSError."""
+    """The tensors of a file, in the order of their offsets. Raises SafetensorsError, OSError."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

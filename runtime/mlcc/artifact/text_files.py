@@ -1,7 +1,7 @@
-"""The text files of a compiled model: their names, and what is read from them.
+"""Reads the text files of a compiled model: generation config and chat templates.
 
-Not where they are: the caller brings a function from path to text, so that a folder and a browser's
-downloads are read alike. The tokenizer's own file is its library's to read.
+The caller passes a function from path to text, so that a folder and a browser's downloads are read
+the same way. tokenizer.json is read by the tokenizer library.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CHAT_TEMPLATE = "chat_template.jinja"
 CHAT_TEMPLATES = "additional_chat_templates"
 
 Read = Callable[[str], str]
-"""The text of a file of the manifest, by its path."""
+"""Returns the text of a file by its path in the manifest."""
 
 
 def text_files(manifest: Manifest) -> tuple[FileEntry, ...]:
-    """All that the text side of the model reads."""
+    """The files that a `ModelText` is read from."""
     named = (TOKENIZER, GENERATION_CONFIG)
     return tuple(e for e in manifest.files if e.path in named or _template_name(e.path))
 

@@ -1,8 +1,8 @@
-"""Which compiled models this user compiled here, or was told of before: one empty file for each.
+"""Records which compiled models the user trusts: compiled here, or announced on an earlier run.
 
-A compiled model is machine code that runs with the user's rights, and one that came from elsewhere
-looks like one's own; so its first run says so. Models are known by the hash of their manifest,
-which holds the hash of every file: a copy is known too, a changed one is not.
+A compiled model is machine code that runs with the user's rights, so the first run of one that was
+compiled elsewhere prints a note. Each trusted model is one empty file, named by the hash of its
+manifest, which has the hash of every file: a copy is trusted too, a changed model is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mlcc.util.files import FileError, read_regular
 
 
 def trust(folder: Path) -> None:
-    """From now on the model in `folder` is known. A home that cannot be written keeps nothing."""
+    """Record the model in `folder` as trusted. An unwritable home folder is ignored."""
     with suppress(OSError, FileError, RuntimeError):  # RuntimeError: there is no home
         path = _record(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def trust(folder: Path) -> None:
 
 
 def is_trusted(folder: Path) -> bool:
-    """Whether it was remembered."""
+    """Whether the model in `folder` was recorded as trusted."""
     with suppress(OSError, FileError, RuntimeError):
         return _record(folder).exists()
     return False

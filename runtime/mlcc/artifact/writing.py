@@ -1,6 +1,6 @@
-"""A folder that is about to be written: whether the disk has room, and what a refusal means.
+"""Checks of an output folder: free disk space, and errors of the operating system.
 
-`where` is how the folder was named, as an error tells what to change: "--output".
+`where` is the option that named the folder, for error messages: "--output".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_space(out: Path, needed: int, where: str) -> None:
 
 
 def write_error(error: OSError, out: Path, where: str) -> MlccError:
-    """An operating system's refusal in one line."""
+    """The error for an OSError while writing `out`, in one line."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CapacityError(f"{out}: the disk is full; free some space or choose another {where}")
     reason, name = error.strerror or str(error), str(error.filename or "")

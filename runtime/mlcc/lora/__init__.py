@@ -1,5 +1,5 @@
-"""Adapters from files: Hugging Face PEFT's folders, read and fitted to a compiled model.
+"""Reads LoRA adapters from Hugging Face PEFT folders and fits them to a compiled model.
 
-Standard library only. `peft_config` reads what a folder says of itself, `peft` its matrices, `fit`
-says where they go on a device. The compiler merges with the first two (`--merge-lora`).
+Standard library only. `peft_config` reads the configuration and `peft` the matrices; `fit` places
+them in the slots on the device. The compiler uses the first two for `--merge-lora`.
 """

@@ -1,7 +1,7 @@
-"""Where an adapter's matrices go in the slots of a compiled model, once it is sure that they fit.
+"""Checks that a LoRA adapter fits a compiled model and places its matrices in the slot tensors.
 
-Projections that the compiler merged are one site: the rows of A of each stand below one another,
-the columns of B side by side, as the merged product has them.
+Projections that the compiler merged (q, k, v) are one site: their rows of A are stacked, their
+columns of B are side by side, in the order of the merged product.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from mlcc.lora.peft import LoraData, LoraFolder, LoraPair
 from mlcc.util.fast_dataclass import fast_dataclass
 
 _MOST_NAMED = 3
-"""Modules that a message names."""
+"""Number of modules that an error message names."""
 
 
 @fast_dataclass(frozen=True)
 class FittedAdapter:
-    """All of an adapter, read, for an executor."""
+    """The matrices of an adapter, read and placed for an executor."""
 
     rank: int
-    """The largest of its modules'."""
+    """The largest rank of its modules."""
     matrices: tuple[AdapterMatrix, ...]
 
 
 def fitted(folder: LoraFolder, room: AdaptersInfo) -> FittedAdapter:
-    """An adapter for a model with this room. Raises ArtifactError that names what does not fit."""
+    """Read and place an adapter. Raises ArtifactError that names what does not fit."""
     check(folder, room)
     with folder.opened() as data:
         matrices = tuple(_matrices(folder, room, data))
@@ -36,7 +36,7 @@ def fitted(folder: LoraFolder, room: AdaptersInfo) -> FittedAdapter:
 
 
 def check(folder: LoraFolder, room: AdaptersInfo) -> None:
-    """Raises ArtifactError for the first thing that does not fit; reads nothing."""
+    """Raises ArtifactError for the first mismatch; reads no matrices."""
     sizes = {
         module: (site.inputs, outputs)
         for site in room.sites

@@ -1,7 +1,7 @@
-"""The matrices of a PEFT folder: adapter_model.safetensors, whose names are those of modules.
+"""Reads the matrices of a PEFT folder: adapter_model.safetensors, with tensors named by module.
 
-Headers are read and checked first, data only where it is wanted, out of the same open file; a file
-that is replaced meanwhile is told apart. Pickled weights (.bin) are programs, and are not read.
+Headers are checked first; data is read on demand from the same open file, and a file replaced
+meanwhile is detected. Pickled weights (.bin) can run code and are not read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WEIGHTS_NAME = "adapter_model.safetensors"
 DTYPES = ("float32", "float16", "bfloat16")
 _PREFIX = "base_model.model."
 _MATRIX = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(?:\.[^.]+)?\.weight")
-"""`.default` between is the adapter's name, which some writers leave in."""
+"""Some writers leave the adapter's name (`.default`) in the tensor name."""
 
 
 @fast_dataclass(frozen=True)
@@ -42,7 +42,7 @@ class LoraPair:
 
 @fast_dataclass(frozen=True)
 class LoraFolder:
-    """An adapter whose headers are checked; `data` are read while `opened` holds its file."""
+    """An adapter with checked headers; its data is read within `opened`."""
 
     path: Path
     config: LoraConfig
@@ -51,7 +51,7 @@ class LoraFolder:
 
     @contextmanager
     def opened(self) -> Iterator[LoraData]:
-        """Its file. Raises ArtifactError if it cannot be read, or was replaced by the end."""
+        """Open its file. Raises ArtifactError if it cannot be read, or was replaced meanwhile."""
         path = self.path / WEIGHTS_NAME
         try:
             with path.open("rb") as file:
@@ -71,12 +71,12 @@ class LoraFolder:
 
 @fast_dataclass(frozen=True)
 class LoraData:
-    """The bytes of an adapter's matrices, as they lie in its file."""
+    """Reads the bytes of an adapter's matrices from its open file."""
 
     _file: BinaryIO
 
     def read(self, entry: TensorEntry) -> bytes:
-        """Raises ArtifactError if the file ends before."""
+        """The bytes of a tensor. Raises ArtifactError if the file is too short."""
         self._file.seek(entry.start)
         data = self._file.read(entry.stop - entry.start)
         if len(data) != entry.stop - entry.start:
@@ -85,7 +85,7 @@ class LoraData:
 
 
 def read_folder(folder: Path) -> LoraFolder:
-    """What a folder holds, of its matrices the headers. Raises ArtifactError, UnsupportedError."""
+    """Read configuration and tensor headers of a folder. Raises ArtifactError, UnsupportedError."""
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: is no folder; give one that PEFT saved an adapter in")
     config = read_config(folder)

@@ -1,5 +1,5 @@
-"""adapter_config.json of a PEFT folder, read strictly: what would change the result and is not
-computed here is refused by its name, never left out.
+"""Reads adapter_config.json of a PEFT folder strictly: options that would change the result but are
+not supported are refused by name, never ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mlcc.util.files import FileError, read_regular
 CONFIG_NAME = "adapter_config.json"
 MAX_CONFIG_BYTES = 1 << 20
 LARGEST_RANK = 2048
-"""Beyond it nobody trains one; more in a file is damage."""
+"""A larger rank in a file is treated as damage."""
 _REFUSED: dict[str, str] = {
     "use_dora": "DoRA, whose magnitudes are not computed here",
     "modules_to_save": "whole modules beside the low-rank matrices",
@@ -34,14 +34,14 @@ _REFUSED: dict[str, str] = {
     "use_bdlora": "block-diagonal matrices (BD-LoRA)",
     "monteclora_config": "MonteCLoRA's sampled matrices",
 }
-"""Fields of PEFT's LoraConfig that ask for more than B A x, and for what."""
+"""Unsupported fields of PEFT's LoraConfig, and what they add to B A x."""
 _CHANGES_BASE = ("pissa", "olora", "loftq", "corda")
-"""Ways to begin that change the base model's own weights."""
+"""Initialization methods that change the base model's weights."""
 
 
 @fast_dataclass(frozen=True)
 class LoraConfig:
-    """What a folder says of itself."""
+    """The parsed adapter_config.json."""
 
     rank: int
     alpha: float
@@ -50,21 +50,21 @@ class LoraConfig:
     targets: Targets
     ranks: Mapping[str, int]
     alphas: Mapping[str, float]
-    """By ends of names or patterns, where they differ: rank_pattern and alpha_pattern."""
+    """Exceptions by name suffix or pattern: rank_pattern and alpha_pattern."""
     base: str
-    """What it was trained on, as it says; "" = it does not."""
+    """Name of the base model it was trained on; "" = not given."""
 
     def rank_of(self, module: str) -> int:
         return int(_by_pattern(self.ranks, module, self.rank))
 
     def scale_of(self, module: str) -> float:
-        """What B A x is multiplied with."""
+        """The factor of B A x."""
         rank, alpha = self.rank_of(module), _by_pattern(self.alphas, module, self.alpha)
         return alpha / (math.sqrt(rank) if self.rslora else rank)
 
 
 def read_config(folder: Path) -> LoraConfig:
-    """Raises ArtifactError for what is no LoRA of PEFT, UnsupportedError for what is more."""
+    """Raises ArtifactError for an invalid configuration, UnsupportedError for other methods."""
     path = folder / CONFIG_NAME
     if not path.exists():
         raise ArtifactError(f"{folder}: has no {CONFIG_NAME}; give a folder that PEFT saved")

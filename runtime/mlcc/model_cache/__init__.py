@@ -1,1 +1,1 @@
-"""Checkpoints that are compiled on the way to an answer, in a child process, and kept."""
+"""Compiles checkpoints on demand in a child process and caches the compiled models."""

@@ -1,7 +1,8 @@
-"""Checkpoints that were compiled on the way to `chat`, `run` or `serve`, kept for the next time.
+"""Cache of checkpoints that `chat`, `run` or `serve` compiled on demand.
 
 The compiler runs in a child process: TVM's runtime mode is per process, and Ctrl-C stays clean. An
-entry is a folder under the XDG cache: `model/` is the compiled model, `source.json` says from what.
+entry is a folder under the XDG cache with the compiled model (`model/`) and its origin
+(`source.json`).
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from mlcc.version import TVM, TVM_FFI, __version__
 
 SOURCE_NAME = "source.json"
 TARGET = "cpu"
-"""What a checkpoint is compiled for, unless told otherwise."""
+"""The default target."""
 _HUB = "hf://"
 _LOCK = ".lock"
 _NAME = 100
-"""Characters of a model's name in its entry's: file systems take 255 bytes."""
+"""Characters of the model's name in the name of an entry; file systems allow 255 bytes."""
 
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What the compiler is told; None = the compiler's default."""
+    """Options of the compiler; None = its default."""
 
     target: str | None = None
     quant: str | None = None
@@ -48,10 +49,10 @@ class CompileOptions:
     max_rows: int | None = None
     kv: str | None = None
     device: tuple[str, ...] = ()
-    """What this machine's device asks of the compiler, as its command line spells it."""
+    """Extra command line flags for the device of this machine."""
 
     def arguments(self) -> list[str]:
-        """As the compiler's command line spells them."""
+        """The options as command line arguments of the compiler."""
         words = ["--target", self.target or TARGET]
         words += ["--quant", self.quant] if self.quant else []
         words += ["--kv", self.kv] if self.kv else []
@@ -63,7 +64,7 @@ class CompileOptions:
 
 @dataclass(frozen=True)
 class Entry:
-    """One kept compile."""
+    """One entry of the cache."""
 
     folder: Path
     source: dict[str, Any]
@@ -78,21 +79,22 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Bytes on the disk."""
+        """Bytes on disk."""
         return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
 
 
 def cache_folder() -> Path:
-    """Where compiled models are kept."""
+    """The folder of the cache."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "mlcc" / "compiled"
 
 
 def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) -> Path:
-    """The compiled model that `model` is or becomes; `say` hears what takes time.
+    """The folder of the compiled model; a checkpoint is compiled unless it is cached. say: called
+    with progress messages.
 
-    Raises ArtifactError or CheckpointError if it is neither a compiled model nor a checkpoint, or
-    if the compiler fails.
+    Raises ArtifactError or CheckpointError if `model` is neither a compiled model nor a checkpoint,
+    or if the compiler fails.
     """
     if is_compiled(model):
         _check_unused(model, options)
@@ -111,20 +113,20 @@ def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) ->
 
 
 def check_exists(model: str) -> None:
-    """Raises CheckpointError if it is neither a compiled model nor a checkpoint."""
+    """Raises CheckpointError if `model` is neither a compiled model nor a checkpoint."""
     if not is_compiled(model):
         fingerprint(model)
 
 
 def is_compiled(model: str) -> bool:
-    """Whether it is a compiled model's folder, and no checkpoint."""
+    """Whether `model` is the folder of a compiled model."""
     return not model.startswith(_HUB) and (Path(model) / MANIFEST_NAME).is_file()
 
 
 def fingerprint(model: str) -> list[tuple[str, int, int]]:
-    """Name, size and time of every file of a checkpoint; nothing for one in the hub.
+    """Name, size and mtime of every file of a checkpoint; [] for one on the Hub.
 
-    Raises CheckpointError if it is no checkpoint.
+    Raises CheckpointError if `model` is not a checkpoint.
     """
     path = Path(model)
     if model.startswith(_HUB):
@@ -142,8 +144,8 @@ def fingerprint(model: str) -> list[tuple[str, int, int]]:
 
 
 def gguf_files(path: Path) -> list[Path]:
-    """The GGUF files that a model may be of: a file with its other parts, or all of a folder that
-    is no other checkpoint; none if it is neither. What they hold is the compiler's to read."""
+    """The GGUF files of a model: a file with its other parts, or all files of a folder that has no
+    config.json; [] if it is neither. Does not read them."""
     if path.suffix == ".gguf" and path.is_file():
         stem, split, count = path.stem.rpartition("-of-")
         first = re.fullmatch(r"(.*-)\d{5}", stem, re.DOTALL) if split else None
@@ -158,14 +160,14 @@ def gguf_files(path: Path) -> list[Path]:
 
 
 def sources_stamp(packages: Sequence[Path]) -> str:
-    """Changes with every edit of a Python or data file of these packages; "" for none."""
+    """A hash that changes with every edit of a file of these packages; "" for none."""
     files = [p for package in packages for p in package.rglob("*") if p.suffix != ".pyc"]
     stamps = sorted(_stamp(path, str(path)) for path in files if path.is_file())
     return hashlib.sha256(repr(stamps).encode()).hexdigest()[:16] if stamps else ""
 
 
 def entries() -> Iterator[Entry]:
-    """Everything that is kept, broken entries too."""
+    """All entries, including incomplete ones."""
     folder = cache_folder()
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if path.is_dir():
@@ -173,7 +175,7 @@ def entries() -> Iterator[Entry]:
 
 
 def remove(entry: Entry) -> bool:
-    """Delete one entry; False if it is just being compiled."""
+    """Delete an entry; returns False if it is being compiled."""
     from filelock import FileLock, Timeout
 
     try:
@@ -219,7 +221,7 @@ def _compile(model: str, options: CompileOptions, entry: Entry, say: Callable[[s
 
 
 def _discard(entry: Entry) -> None:
-    """What is left of a failed compile would never be used."""
+    """Remove the remains of a failed compile."""
     shutil.rmtree(entry.folder, ignore_errors=True)
 
 
@@ -243,7 +245,7 @@ def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
 
 
 def _check_unused(model: str, options: CompileOptions) -> None:
-    """A compiled model cannot be compiled otherwise; better said than ignored."""
+    """Raises UnsupportedError for compile options of an already compiled model."""
     given = {"--target": options.target, "--quant": options.quant}
     names = [name for name, value in given.items() if value is not None]
     if names:
@@ -254,7 +256,7 @@ def _check_unused(model: str, options: CompileOptions) -> None:
 
 
 def _check_disk(entry: Entry) -> None:
-    """A compiled model is rarely larger than its checkpoint."""
+    """Raises CapacityError if the disk has less space than the checkpoint's size."""
     needed = sum(size for _, size, _ in entry.source["files"])
     free = shutil.disk_usage(entry.folder).free
     if free < needed:
@@ -267,7 +269,7 @@ def _check_disk(entry: Entry) -> None:
 
 @contextmanager
 def _usable() -> Iterator[None]:
-    """What the system refuses in the cache, as one line."""
+    """Turn errors of the operating system in the cache folder into one line."""
     try:
         yield
     except OSError as error:
@@ -283,13 +285,13 @@ def _stamp(path: Path, name: str) -> tuple[str, int, int]:
 
 
 def _abi() -> str:
-    """What a library must have been made with to load here."""
+    """The ABI hash of this installation."""
     return abi_hash(TVM, TVM_FFI)
 
 
 def _edited_packages() -> list[Path]:
-    """What compiles, where it runs from a source tree: there the version says little."""
-    import sysconfig  # late, as all that is not needed for what is compiled already
+    """The compiler's packages if they run from a source tree, where the version does not change."""
+    import sysconfig  # imported late: not needed for compiled models
 
     specs = [find_spec(name) for name in ("mlcc_compiler", "mlcc_targets")]
     folders = [Path(spec.origin).parent for spec in specs if spec and spec.origin]

@@ -1,4 +1,4 @@
-"""Runs a program and waits for it, and leaves no stray process whichever way the waiting ends."""
+"""Runs a child process to completion and leaves no stray process if the wait is interrupted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from types import FrameType
 
 _UNWIND_S = 30.0
-"""How long the program may take to put away what it was writing."""
+"""Time for the program to clean up after SIGTERM."""
 
 
 def call(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """The program's exit code. Its standard output goes to our stderr; it has no input.
+    """Run a program and return its exit code. Its stdout goes to our stderr; stdin is empty.
 
-    Ctrl-C, SIGTERM and SIGHUP end the program first, and unwind from here once it is gone.
+    Ctrl-C, SIGTERM and SIGHUP stop the program first and are raised once it has exited.
     """
     with _unwinding():
-        # In a session of its own: it hears of Ctrl-C once, from here, and not while it cleans up.
+        # Own session: it gets Ctrl-C only from here, and not while it cleans up.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=2, env=environment, start_new_session=True
         )
@@ -31,7 +31,7 @@ def call(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask it to end; make it, if it takes too long or the user has no patience."""
+    """Terminate the process; kill it on timeout or at a second Ctrl-C."""
     process.terminate()
     try:
         process.wait(_UNWIND_S)
@@ -42,7 +42,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _unwinding() -> Iterator[None]:
-    """While inside, SIGTERM and SIGHUP raise SystemExit instead of ending us on the spot."""
+    """While inside, SIGTERM and SIGHUP raise SystemExit instead of ending this process."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

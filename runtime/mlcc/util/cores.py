@@ -1,9 +1,8 @@
-"""How many cores this process may compute on: those of its affinity, within its container's quota.
+"""The number of cores this process may use: its CPU affinity, within its container's quota.
 
-Two kernels on one core share its multipliers and its caches; they are no faster than one and wait
-for each other, so hardware threads beside the first of a core are not counted. Read anew with each
-question: whoever starts the process may change all of it. Where Linux's files are not there (macOS,
-Windows), what Python knows is all.
+Hardware threads of one core share its multipliers and caches and would wait for each other, so only
+one per core counts. Values are read at every call, since they may change. Without Linux's files
+(macOS, Windows) only Python's own count is used.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def usable_threads(root: Path = _ROOT) -> int:
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """Physical cores of the same. `root` is where the system's files are: / but in tests."""
+    """Physical cores of this process's affinity, within its quota. root: / except in tests."""
     cpus = _affinity()
     firsts = {_first_of_core(cpu, root) for cpu in cpus}
     return _within_quota(len(firsts), root)
@@ -33,21 +32,21 @@ def _affinity() -> frozenset[int]:
 
 
 def _first_of_core(cpu: int, root: Path) -> int:
-    """The least number among the hardware threads of a CPU's core; its own if that is not told."""
-    told = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+    """The lowest-numbered hardware thread of a CPU's core; the CPU itself if unknown."""
+    siblings = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
     try:  # as in 0,64 or 0-1
-        return int(told.read_text().replace("-", ",").split(",")[0])
+        return int(siblings.read_text().replace("-", ",").split(",")[0])
     except (OSError, ValueError):
         return cpu
 
 
 def _within_quota(cores: int, root: Path) -> int:
-    """Whole cores of the least quota that binds this process."""
+    """`cores`, capped at the whole cores of the smallest quota of this process."""
     return max(1, min([cores, *(int(quota) for quota in _quotas(root))]))
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Cores' worth of time that the process's control groups allow, its own and those above."""
+    """The CPU quotas, in cores, of the process's control groups and their parents."""
     for folder in _groups(root):
         try:
             if (folder / "cpu.max").is_file():
@@ -62,8 +61,8 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Folders of the control groups that this process is in. In a container /proc may name a path
-    of the host's that is not there; the mount is then the container's own group."""
+    """Folders of the control groups of this process. In a container /proc may name a path of the
+    host that does not exist; the mount point is then the container's own group."""
     mount = root / "sys/fs/cgroup"
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

@@ -1,6 +1,6 @@
-"""What `pip install mlcc` leaves out: which extra brings a package, and what to type without it.
+"""Optional dependencies: which extra installs a package, and the advice if it is missing.
 
-Packages are looked for, never imported.
+Packages are looked up, never imported.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _EXTRAS = {
     ),
     "serve": ("fastapi", "prometheus_client", "starlette", "uvicorn"),
 }
-"""What the extra of a command's name brings."""
+"""The packages of each extra."""
 OF_DEVICE = {"cuda": "cuda-runtime", "metal": "metal"}
-"""The extra that brings TVM's package for a device; others need none of it."""
+"""The extra that installs TVM's package for a device; other devices do not need it."""
 
 
 def is_here(package: str) -> bool:
@@ -30,17 +30,17 @@ def is_here(package: str) -> bool:
 
 
 def lacking(command: str) -> str:
-    """The extra that a command needs and this machine lacks; "" if there is none."""
+    """The extra that a command needs and that is not installed; "" if there is none."""
     return "" if all(map(is_here, _EXTRAS.get(command, ()))) else command
 
 
 def advice(package: str, extra: str = "") -> str:
-    """What is missing and what to type; "" for a package that no extra brings."""
+    """The missing package and what to type; "" for a package of no extra."""
     extra = extra or next((name for name, brought in _EXTRAS.items() if package in brought), "")
     return f'{package}, which is not installed; type `pip install "mlcc[{extra}]"`' if extra else ""
 
 
 def require(package: str, extra: str, purpose: str) -> None:
-    """Raises UnsupportedError if a package is not here, without which `purpose` cannot be."""
+    """Raises UnsupportedError if the package that `purpose` needs is not installed."""
     if not is_here(package):
         raise UnsupportedError(f"{purpose} needs {advice(package, extra)}")

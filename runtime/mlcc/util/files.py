@@ -1,8 +1,7 @@
-"""Files that somebody else made: only regular ones, only within a folder, only up to a size.
+"""Safe reading of untrusted files: only regular files, only inside a folder, only up to a size.
 
-A checkpoint or a compiled model may come from anywhere. A link that leaves its folder would read
-(and copy into an artifact) what its maker never had; a device or a pipe has no end. Loops of links
-are no files.
+Checkpoints and compiled models may come from anywhere. A symlink that leaves the folder could
+leak a private file into an artifact; a device or a pipe may never end.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from pathlib import Path
 
 
 class FileError(ValueError):
-    """A file that is not read; the message says why and what to do, without its name."""
+    """A file that is refused; the message says why, without the file name."""
 
 
 def real(path: Path) -> Path:
-    """Where `path` leads; a loop of links leads to itself (`Path.resolve` raises for one)."""
+    """`path` with links resolved; a loop of links is its own target (`Path.resolve` raises)."""
     return Path(os.path.realpath(path))
 
 

@@ -1,7 +1,6 @@
-"""Which CPU this machine has: its instruction set, its features, and whether they are enough.
+"""CPU detection: instruction set, features and vendor; requests permission for AMX on Linux.
 
-Reads files, sysctl, and on arm64 what Linux tells every process. Of what Linux gives only to who
-asks for it, AMX's tiles, it asks. The one file of mlcc that
+Reads /proc/cpuinfo, sysctl, and the auxiliary vector on arm64. The only module of mlcc that
 `mlcc_targets` imports.
 """
 
@@ -47,7 +46,7 @@ def cpu_features() -> frozenset[str]:
 
 @cache
 def cpu_vendor() -> str:
-    """Who made this CPU, as Linux and CPUID spell it: GenuineIntel; "" where that is not told."""
+    """The CPU vendor as CPUID spells it (GenuineIntel); "" = unknown."""
     try:
         text = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
@@ -57,9 +56,9 @@ def cpu_vendor() -> str:
 
 
 def allow_tiles() -> int:
-    """Ask Linux for AMX's tiles, for all threads of this process, those to come too; 0, or the
-    errno of its refusal. Asking again does nothing. (Linux's "Using XSTATE features".)"""
-    import ctypes  # late: few need it
+    """Request AMX tiles from Linux for all present and future threads of this process. Returns 0 or
+    an errno; idempotent. (Linux documentation: "Using XSTATE features".)"""
+    import ctypes  # imported late: rarely needed
 
     if sys.platform != "linux":
         return errno.ENOSYS
@@ -89,7 +88,7 @@ def _linux_words() -> list[str]:
 
 
 def _arm64_words() -> list[str]:
-    """Of the CPU that runs this process, which under an emulator is not that of /proc/cpuinfo."""
+    """Features by getauxval: under an emulator /proc/cpuinfo describes another CPU."""
     import ctypes  # late: only arm64 needs it
 
     try:
@@ -97,8 +96,8 @@ def _arm64_words() -> list[str]:
     except (OSError, AttributeError):
         return []
     ask.restype = ctypes.c_ulong
-    told = ((ask(ctypes.c_ulong(kind)), names) for kind, names in _HWCAPS.items())
-    return [name for bits, names in told for i, name in enumerate(names.split()) if bits >> i & 1]
+    found = ((ask(ctypes.c_ulong(kind)), names) for kind, names in _HWCAPS.items())
+    return [name for bits, names in found for i, name in enumerate(names.split()) if bits >> i & 1]
 
 
 def _macos_words() -> list[str]:

@@ -1,4 +1,4 @@
-"""Panics of libraries written in Rust: PyO3 raises them as what is no `Exception`."""
+"""Detects panics of Rust libraries, which PyO3 raises as a `BaseException`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether it is one. Its type has no module to import it from."""
+    """Whether an exception is a Rust panic. Its type cannot be imported, only compared by name."""
     return type(error).__name__ == "PanicException"
 
 
 @contextmanager
 def muted() -> Iterator[None]:
-    """Nothing reaches stderr, where Rust prints a panic before Python hears of it. That holds for
-    all of this process: for moments in which nothing else runs."""
+    """Silence stderr, where Rust prints a panic before Python sees it. This affects the whole
+    process; use it only while nothing else runs."""
     try:
         kept = os.dup(2)
     except OSError:  # there is no stderr

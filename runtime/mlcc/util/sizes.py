@@ -1,4 +1,4 @@
-"""Bytes as people read them: the one place where a number of bytes becomes text."""
+"""Formats numbers of bytes for people."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def size(count: int) -> str:
 
 
 def apart(*counts: int) -> tuple[str, ...]:
-    """The same, with as many digits as it takes to tell different counts from each other.
+    """`size` of each count, with enough digits to distinguish different counts.
 
-    "It needs 4.00 GB and 4.00 GB are free" explains nothing.
+    This avoids messages such as "needs 4.00 GB and 4.00 GB are free".
     """
     texts: tuple[str, ...] = ()
     for digits in range(2, 10):
