@@ -1,8 +1,8 @@
 /**
  * The page: puts its parts together and draws the phases of the model.
  *
- * The conversation stands apart from the model: it is shown, and can be read, in every phase. Nothing
- * can be asked before an engine is known.
+ * The conversation stands apart from the model: it is shown, and can be read, in every phase.
+ * Nothing can be asked before an engine is known.
  */
 
 import { ApiError } from '../src/errors.js';

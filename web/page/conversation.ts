@@ -1,7 +1,7 @@
 /**
  * A conversation as a tree: every message knows what it answers, so that an edited question and an
- * answer that is asked for again stand beside what was there, and nothing is lost. What is read, and
- * what a model is asked with, is the way from the first message to one leaf.
+ * answer that is asked for again stand beside what was there, and nothing is lost. What is read,
+ * and what a model is asked with, is the way from the first message to one leaf.
  *
  * Knows neither where it is kept (`library.ts`) nor who answers (`chat.ts`).
  */

@@ -60,8 +60,8 @@ export function parseRefKey(key: string): ModelRef | null {
 }
 
 /**
- * What to start with: what the page's address asks for if this tab had it running, else what the tab
- * had, else the server's first model. null: that is the visitor's choice.
+ * What to start with: what the page's address asks for if this tab had it running, else what the
+ * tab had, else the server's first model. null: that is the visitor's choice.
  */
 export function initialModel(
   kept: ModelRef | null,

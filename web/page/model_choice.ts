@@ -1,5 +1,6 @@
 /**
- * Which model: `?model=URL`, the one that is hosted beside the page, or what the visitor types. Reads of the manifest only what the start panel shows; whether it is sound, the engine says.
+ * Which model: `?model=URL`, the one that is hosted beside the page, or what the visitor types.
+ * Reads of the manifest only what the start panel shows; whether it is sound, the engine says.
  */
 
 import { fileUrl, modelUrl } from '../src/model/paths.js';

@@ -1,6 +1,6 @@
 /**
- * The server that the page came from, as an engine: its API over fetch, and its key. The key is kept
- * for this tab alone, and goes nowhere but to that server.
+ * The server that the page came from, as an engine: its API over fetch, and its key. The key is
+ * kept for this tab alone, and goes nowhere but to that server.
  */
 
 import type { Usage } from '../src/api.js';

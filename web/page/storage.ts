@@ -1,4 +1,6 @@
-/** The browser's small storages (sessionStorage, localStorage), which may be forbidden to a page. */
+/**
+ * The browser's small storages (sessionStorage, localStorage), which may be forbidden to a page.
+ */
 
 /** The part of Storage that is used. */
 export interface TextStore {

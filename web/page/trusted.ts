@@ -1,7 +1,8 @@
 /**
- * The page's one policy of trusted types. `mlcc serve` sends it with a Content-Security-Policy under
- * which the browser takes no string for HTML or for a script's address: whatever a model says, and
- * whatever a library does with it, no script comes of it. The engine's own worker is let through.
+ * The page's one policy of trusted types. `mlcc serve` sends it with a Content-Security-Policy
+ * under which the browser takes no string for HTML or for a script's address: whatever a model
+ * says, and whatever a library does with it, no script comes of it. The engine's own worker is let
+ * through.
  */
 
 interface Factory {

@@ -1,8 +1,8 @@
 /**
- * A model in this tab: what a page uses.
+ * `Engine`, the API for pages: a model in this tab.
  *
- * All work is done in a worker; here are only messages, so the page stays responsive. The engine
- * outlives its worker: after `lost`, `reload` starts the model again for the same object.
+ * All work runs in a worker, and the page only exchanges messages with it, so it stays responsive.
+ * An engine outlives its worker: after `lost`, `reload` starts the model again for the same object.
  */
 
 import type {
@@ -33,41 +33,41 @@ import type { OpenOptions, PlainRequest, TabInfo } from './worker/messages.js';
 import type { OnProgress } from './worker/startup.js';
 
 export interface EngineOptions {
-  /** Hears how the start goes on; at a `reload` too. */
+  /** Called with the progress of the start, also of a `reload`. */
   readonly onProgress?: OnProgress;
-  /** Gives up the start. What was downloaded is kept. */
+  /** Aborts the start. Downloaded chunks are kept. */
   readonly signal?: AbortSignal;
-  /** Conversations that are answered at once; what suits, if left out. */
+  /** Running requests at once. Default: chosen by the model and the memory. */
   readonly maxBatch?: number;
-  /** Tokens of prompts that are computed at once: fewer answer sooner between; what suits, if left
-   * out. */
+  /** Prefill budget of a step in tokens: a smaller one delays running answers less. Default:
+   * chosen by the model. */
   readonly maxStepTokens?: number;
-  /** Tokens of the longest conversation; what suits, if left out. */
+  /** Tokens of the longest conversation. Default: chosen by the model and the memory. */
   readonly context?: number;
-  /** What the model may use of the GPU's memory. Browsers do not tell how much there is. */
+  /** Limit of GPU memory for the model. Browsers do not report how much there is. */
   readonly memoryBytes?: number;
-  /** Control tokens count in messages, too (`<|im_end|>` ...); else they are text there. */
+  /** Parse control tokens (`<|im_end|>` ...) in messages; else they are plain text. */
   readonly parseSpecial?: boolean;
-  /** false: what was computed for one prompt is not used for others that begin alike. */
+  /** false: switch the prefix cache off. */
   readonly prefixCache?: boolean;
-  /** `lookup` or `lookup:12`: up to so many tokens (8) are guessed from text that came before and
-   * checked at once; the answer is the same. Off, if left out. */
+  /** Speculative decoding. `lookup` or `lookup:12`: up to so many draft tokens (8) from n-gram
+   * matches in earlier text; the answer is the same. Default: off. */
   readonly speculate?: string;
-  /** The folder with pyodide/ and python/, if they are not beside the worker. */
+  /** The folder with pyodide/ and python/; default: beside the worker. */
   readonly assets?: string | URL;
-  /** Makes the worker, where the bundler in use does not find it by itself. */
+  /** Creates the worker, for bundlers that do not find it. */
   readonly worker?: () => Worker;
 }
 
 export interface AdapterOptions {
-  /** Takes the name of one that is loaded, whose answers go on as they began. */
+  /** Replace a loaded adapter of this name; its running answers continue unchanged. */
   readonly inPlace?: boolean;
-  /** Ends the download. */
+  /** Aborts the download. */
   readonly signal?: AbortSignal;
 }
 
 /**
- * Load the model at an address (its folder or its manifest), or in a folder of this machine.
+ * Load the model at a URL (of its folder or its manifest), or in a folder of this machine.
  *
  * Raises NoWebGPUError, DownloadError, ArtifactError, CapacityError, DeviceError, WorkerDiedError,
  * or the reason of `signal`.
@@ -87,18 +87,18 @@ export class Engine {
     readonly completions: Completions<ChatCompletionRequest, ChatCompletion, ChatCompletionChunk>;
   };
   readonly completions: Completions<CompletionRequest, Completion, CompletionChunk>;
-  /** Of an encoder: a row of numbers for each text. */
+  /** Embeddings of texts, by an encoder. */
   readonly embeddings: Encoding<EmbeddingRequest, EmbeddingList>;
-  /** Of a reranker, or by the cosines of an embedding model: the best document first. */
+  /** Documents by relevance, best first: by a reranker, or by the cosines of embeddings. */
   readonly rerank: Encoding<RerankRequest, Ranking>;
-  /** The same, of pairs of texts. */
+  /** Scores of pairs of texts, by a reranker or an embedding model. */
   readonly score: Encoding<ScoreRequest, ScoreList>;
-  /** Of the answer that ended last. */
+  /** Timing of the last answer. */
   timing: Timing | null = null;
   readonly #open: OpenOptions;
   readonly #options: EngineOptions;
   #client: WorkerClient | undefined;
-  /** Ends the start that is under way. */
+  /** Aborts the running start. */
   #starting = new AbortController();
 
   /** Use `CreateEngine`. */
@@ -128,19 +128,19 @@ export class Engine {
     this.score = new Encoding('/v1/score', post);
   }
 
-  /** Whether a model is here to answer. */
+  /** Whether a model is loaded. */
   get loaded(): boolean {
     return this.#client !== undefined;
   }
 
-  /** What is known of the model: its name, the GPU, the context, notes for the user. */
+  /** The model's name, the GPU, the context, notes for the user. */
   get info(): TabInfo {
     const info = this.#client?.info;
     if (!info) throw unloaded();
     return info;
   }
 
-  /** Resolves, with the reason, when the GPU or the worker is gone; `reload` makes another. */
+  /** Resolves with the error when the GPU or the worker is lost; `reload` recovers. */
   get lost(): Promise<MlccError> {
     const { ended } = this.#running();
     return new Promise((resolve) => {
@@ -149,7 +149,7 @@ export class Engine {
   }
 
   /**
-   * The API as fetch: the path counts, the host does not. Can be given to OpenAI's client:
+   * The HTTP API as a fetch function; the host of the URL is ignored. For OpenAI's client:
    * `new OpenAI({ fetch: engine.fetch, baseURL: location.origin + '/v1', ... })`.
    */
   readonly fetch = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
@@ -160,9 +160,9 @@ export class Engine {
   };
 
   /**
-   * Load an adapter (LoRA) into a model that was compiled with --adapter-rank; requests choose it
-   * by `name` as their `model`. source: the address of a folder that PEFT saved, or its two files.
-   * It is there until `unloadAdapter`, `unload` or `reload`.
+   * Load a LoRA adapter into a model that was compiled with --adapter-rank; requests select it by
+   * `name` as their `model`. source: the URL of a folder that PEFT saved, or its two files. It
+   * stays loaded until `unloadAdapter`, `unload` or `reload`.
    *
    * Raises DownloadError, ArtifactError, UnsupportedError, InvalidRequestError, CapacityError.
    */
@@ -177,29 +177,29 @@ export class Engine {
     await client.loadAdapter({ name, ...files, inPlace });
   }
 
-  /** Nobody new uses an adapter; what is being answered goes on with it. Raises ApiError. */
+  /** Unload an adapter for new requests; running ones keep it. Raises ApiError. */
   async unloadAdapter(name: string): Promise<void> {
     const response = await this.#post('/v1/unload_lora_adapter', { lora_name: name });
     if (!response.ok) await readWhole(response);
   }
 
-  /** The rows of some texts, in their order. Raises ApiError: of a model that writes, too. */
+  /** The embeddings of texts, in order. Raises ApiError, also if the model is no encoder. */
   async embed(texts: readonly string[], options?: CreateOptions): Promise<Float32Array[]> {
     const { data } = await this.embeddings.create({ input: texts }, options);
     return data.map(({ embedding }) => Float32Array.from(embedding as number[]));
   }
 
-  /** End all answers: streams end after what was said, others reject with CancelledError. */
+  /** End all answers: streams end where they are, whole answers reject with CancelledError. */
   interrupt(): void {
     this.#client?.interrupt();
   }
 
-  /** Free all memory, and give up a start that is under way. `reload` brings the model back. */
+  /** Free all memory, and abort a running start. `reload` loads the model again. */
   async unload(): Promise<void> {
     this.#end();
   }
 
-  /** Start the model again in a new worker: after `lost`, or to continue after `unload`. */
+  /** Load the model again in a new worker: after `lost` or `unload`. */
   async reload(signal?: AbortSignal): Promise<void> {
     this.#end();
     requireSecureContext();
@@ -215,9 +215,9 @@ export class Engine {
     this.#client = client;
   }
 
-  /** End the model that runs, and the one that starts. */
+  /** End the running model and a running start. */
   #end(): void {
-    this.#starting.abort(new CancelledError('the model was unloaded or reloaded as it started'));
+    this.#starting.abort(new CancelledError('the model was unloaded or reloaded while it started'));
     this.#client?.close();
     this.#client = undefined;
   }
@@ -237,7 +237,7 @@ export class Engine {
   }
 }
 
-/** Bundlers know this form, and make a file of the worker. */
+/** In the form that bundlers recognise, to bundle the worker. */
 function newWorker(): Worker {
   return new Worker(new URL('./worker/worker.ts', import.meta.url), {
     type: 'module',

@@ -1,4 +1,4 @@
-/** The package `mlcc`: a language model in this tab. */
+/** The npm package `mlcc`: a language model in a browser tab. */
 
 export type * from './api.js';
 export { type AdapterOptions, CreateEngine, Engine, type EngineOptions } from './engine.js';

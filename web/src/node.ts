@@ -1,7 +1,7 @@
 /**
- * The same tab in a Node process, on the GPU that npm's `webgpu` gives: for tests and tools.
+ * Opens a tab in a Node process, on the GPU of npm's `webgpu`: for tests and tools.
  *
- * No worker: Python and the GPU's calls share this process's one thread.
+ * There is no worker: Python and the GPU calls share the one thread of the process.
  */
 
 import { openAsBlob } from 'node:fs';
@@ -29,21 +29,21 @@ export interface NodeOptions
   readonly assets?: string;
 }
 
-/** What is read from an address is kept while this process lives, up to so much. */
+/** Limit of the in-memory store for models that are read from a URL. */
 const STORE_BYTES = 64 << 20;
 
 /** Open the model in a folder, or at an http address. Raises what `openTab` raises. */
 export async function openNodeTab(model: string, options: NodeOptions = {}): Promise<Tab> {
   const { assets, gpu, ...rest } = options;
   const notes: string[] = [];
-  const place = assets ? pathToFileURL(join(resolve(assets), sep)) : new URL('.', import.meta.url);
+  const base = assets ? pathToFileURL(join(resolve(assets), sep)) : new URL('.', import.meta.url);
   return openTab({
     ...rest,
     notes,
     files: await filesOf(model, (note) => notes.push(note)),
     gpu: gpu ?? (await nodeGpu()),
-    boot: () => bootPython(place),
-    grammars: () => readFile(new URL(GRAMMARS, place)),
+    boot: () => bootPython(base),
+    grammars: () => readFile(new URL(GRAMMARS, base)),
   });
 }
 
@@ -59,7 +59,7 @@ async function filesOf(model: string, note: Note): Promise<ModelSource> {
   return new FolderFiles(new Map(await Promise.all(named)));
 }
 
-/** Referred to for ever: Dawn crashes when it is collected while its devices are in use. */
+/** Never collected: Dawn crashes if it is collected while its devices are in use. */
 let dawn: GPU | undefined;
 
 async function nodeGpu(): Promise<GPU> {

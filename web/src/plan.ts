@@ -1,5 +1,6 @@
 /**
- * The memory plan of a model as Python makes it (`mlcc.embedded.entry.plan`), in TypeScript's types.
+ * The memory plan of a model as Python makes it (`mlcc.embedded.entry.plan`), in TypeScript's
+ * types.
  *
  * Not a parser: the text comes from our own Python in the same worker, which has checked it.
  */
@@ -13,7 +14,9 @@ export interface FileEntry {
   readonly chunks: readonly string[];
 }
 
-/** The piece in which files are hashed, fetched and stored (`mlcc.artifact.manifest.CHUNK_BYTES`). */
+/**
+ * The piece in which files are hashed, fetched and stored (`mlcc.artifact.manifest.CHUNK_BYTES`).
+ */
 export const CHUNK_BYTES = 8 << 20;
 
 /** The bounds that the engine and the library's `forward` agree on. */

@@ -82,7 +82,10 @@ export async function askInterrupted(max_tokens: number): Promise<string> {
   return nameOf(asked);
 }
 
-/** Answers that are given up by a signal: a whole one by its error's name, a stream that nobody reads. */
+/**
+ * Answers that are given up by a signal: a whole one by its error's name, a stream that nobody
+ * reads.
+ */
 export async function askAborted() {
   const before = (await health()).sampled_tokens;
   const body = { messages: HELLO, max_tokens: 200, temperature: 0, ignore_eos: true };

@@ -1,5 +1,6 @@
 /**
- * Starts on a GPU that has less than was asked for: no float16, little memory, or that is not there.
+ * Starts on a GPU that has less than was asked for: no float16, little memory, or that is not
+ * there.
  *
  * A real tab in Node on a software GPU; only what the GPU is said to have is made smaller.
  */
@@ -95,7 +96,9 @@ function withFloat16First(model: string): void {
   writeFileSync(join(model, 'mlcc.json'), sealed(first));
 }
 
-/** As `mlcc.artifact.manifest` writes it: the checksum is that of the text with zeros in its place. */
+/**
+ * As `mlcc.artifact.manifest` writes it: the checksum is that of the text with zeros in its place.
+ */
 function sealed({ checksum: _, ...manifest }: Manifest): string {
   const text = JSON.stringify(manifest, null, 1).replace(/\n}$/, `,\n "checksum": "${ZEROS}"\n}\n`);
   return text.replace(ZEROS, createHash('sha256').update(text).digest('hex'));

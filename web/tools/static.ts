@@ -28,7 +28,9 @@ export interface StaticServer {
   close(): void;
 }
 
-/** `folders`: prefix of the path, with slashes around it, to a folder. `/` alone is an empty page. */
+/**
+ * `folders`: prefix of the path, with slashes around it, to a folder. `/` alone is an empty page.
+ */
 export async function serveFolders(
   folders: Readonly<Record<string, string>>,
 ): Promise<StaticServer> {

@@ -1,6 +1,6 @@
 /**
- * Where the visitor writes: Enter sends, Shift and Enter makes a line; while it answers, stops. Text
- * files can go along. What was written and not sent outlives the page's reload.
+ * Where the visitor writes: Enter sends, Shift and Enter makes a line; while it answers, stops.
+ * Text files can go along. What was written and not sent outlives the page's reload.
  */
 
 import { readAttachment } from '../attachments.js';

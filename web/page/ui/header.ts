@@ -39,7 +39,9 @@ export class Header {
     document.title = title === 'mlcc' ? 'mlcc' : `${title} · mlcc`;
   }
 
-  /** What can be picked; nothing is shown where there is no choice. `current` is none of them, "". */
+  /**
+   * What can be picked; nothing is shown where there is no choice. `current` is none of them, "".
+   */
   offer(picks: readonly ModelOption[], current: string): void {
     const groups = [...new Set(picks.map(({ group }) => group))].map((label) => {
       const made = h('optgroup', { attributes: { label } });

@@ -1,7 +1,7 @@
 /**
- * Finds the GPU and opens it with the limits that the kernels may use.
+ * Finds the GPU adapter, and opens its device with the limits that kernels need.
  *
- * Knows nothing of models. A software adapter is as good as any other: slow, but right.
+ * Independent of models. A software adapter is accepted: slow, but correct.
  */
 
 import { DeviceError, NoWebGPUError } from '../errors.js';
@@ -21,25 +21,25 @@ export interface Adapter {
   readonly gpu: GPUAdapter;
   /** Whether kernels may compute in float16. */
   readonly f16: boolean;
-  /** For people: vendor, family, and whether it is software. */
+  /** For display: vendor, family, and whether it is software. */
   readonly name: string;
   /** The largest tensor: what one buffer may hold and one kernel may bind. */
   readonly tensorBytes: number;
 }
 
-/** Raised to what the adapter has; all other limits stay at WebGPU's defaults. */
+/** Raised to the adapter's maximum; all other limits keep WebGPU's defaults. */
 const LIMITS = [
   'maxBufferSize',
   'maxStorageBufferBindingSize',
   'maxStorageBuffersPerShaderStage',
 ] as const;
 
-/** Raises NoWebGPUError on a page that browsers give neither WebGPU nor locks, nor storage. */
+/** Raises NoWebGPUError in an insecure context: no WebGPU, locks or storage there. */
 export function requireSecureContext(): void {
   if (globalThis.isSecureContext === false) throw new NoWebGPUError(INSECURE, 'insecure_context');
 }
 
-/** The best adapter of `navigator.gpu`. Raises NoWebGPUError with what the user can do. */
+/** The best adapter of `navigator.gpu`. Raises NoWebGPUError that says what to do. */
 export async function findAdapter(gpu: GPU | undefined): Promise<Adapter> {
   requireSecureContext();
   if (!gpu) throw new NoWebGPUError(WITHOUT_API);
@@ -56,7 +56,7 @@ export async function findAdapter(gpu: GPU | undefined): Promise<Adapter> {
   };
 }
 
-/** A device of the adapter; an adapter gives only one. Raises DeviceError if it refuses. */
+/** The device of the adapter, which has only one. Raises DeviceError if that fails. */
 export async function openDevice(adapter: Adapter, f16: boolean): Promise<GPUDevice> {
   if (f16 && !adapter.f16) {
     throw new DeviceError(

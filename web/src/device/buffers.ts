@@ -1,13 +1,13 @@
 /**
- * The GPU memory of a library: what TVM holds as a pointer is a number here, naming a range.
+ * The GPU memory of a library: TVM's pointers are ids of buffer ranges here.
  *
- * Nothing is destroyed while a command that is being recorded may still name it: see `sweep`.
+ * Freed buffers are destroyed by `sweep`, once no command that is being recorded can use them.
  */
 
-/** Values of GPUBufferUsage and GPUMapMode, which Node does not have as globals. */
+/** Values of GPUBufferUsage and GPUMapMode, which are not globals in Node. */
 export const USAGE = { mapRead: 1, copySource: 4, copyTarget: 8, uniform: 64, storage: 128 };
 export const MAP_READ = 1;
-/** What tensors need: kernels bind them, uploads and copies write them. */
+/** Usage of tensors: bound by kernels, written by uploads and copies. */
 export const TENSOR = USAGE.storage | USAGE.copySource | USAGE.copyTarget;
 
 export interface Range {
@@ -17,7 +17,7 @@ export interface Range {
 }
 
 export class Buffers {
-  /** Grows whenever a range is freed, so that what was cached of ranges can be dropped. */
+  /** Count of freed ranges, to invalidate caches keyed by range ids. */
   freed = 0;
   private readonly device: GPUDevice;
   private readonly ranges = new Map<number, Range>();
@@ -28,7 +28,7 @@ export class Buffers {
     this.device = device;
   }
 
-  /** A new range of at least so many bytes, by its number; numbers are never used twice. */
+  /** Allocate a range of at least `bytes`; returns its id. Ids are never reused. */
   allocate(bytes: number): number {
     this.last += 1;
     const size = Math.max(4, alignUp(bytes, 4));
@@ -50,7 +50,7 @@ export class Buffers {
     return range;
   }
 
-  /** Destroy what was freed. To be called when no command is being recorded. */
+  /** Destroy freed buffers. Only while no command is being recorded. */
   sweep(): void {
     for (const buffer of this.dead) buffer.destroy();
     this.dead.length = 0;
@@ -69,7 +69,7 @@ export function alignUp(value: number, step: number): number {
   return Math.ceil(value / step) * step;
 }
 
-/** WebGPU takes multiples of four bytes, as its buffers are. */
+/** Pad to a multiple of four bytes, as WebGPU requires. */
 export function padded(bytes: Uint8Array): Uint8Array {
   if (bytes.length % 4 === 0) return bytes;
   const whole = new Uint8Array(alignUp(bytes.length, 4));

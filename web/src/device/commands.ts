@@ -1,13 +1,13 @@
 /**
- * What a step tells the GPU, collected into one submission: dispatches, copies and their scalars.
+ * Records the dispatches and copies of a step into one submission.
  *
  * All dispatches between two copies share a compute pass. Their scalar arguments lie in one buffer
- * at dynamic offsets, written once per submission. Knows nothing of kernels or steps.
+ * at dynamic offsets, written once per submission. Independent of kernels and steps.
  */
 
 import { alignUp, type Buffers, type Range, USAGE } from './buffers.js';
 
-/** What was asked of WebGPU so far. */
+/** Counters of WebGPU calls. */
 export interface Counts {
   submits: number;
   dispatches: number;
@@ -15,12 +15,12 @@ export interface Counts {
   bindGroups: number;
 }
 
-/** Dispatches in one submission; longer steps are submitted in parts. */
+/** Dispatches per submission; longer steps are submitted in parts. */
 const SLOTS = 256;
 
 export class Commands {
   readonly counts: Counts = { submits: 0, dispatches: 0, writes: 0, bindGroups: 0 };
-  /** Holds the scalars of dispatches, each at a multiple of the alignment that WebGPU asks. */
+  /** The scalars of dispatches, each at WebGPU's alignment. */
   readonly scalars: GPUBuffer;
   private readonly device: GPUDevice;
   private readonly buffers: Buffers;
@@ -39,7 +39,7 @@ export class Commands {
     this.scalars = device.createBuffer({ size: this.words.byteLength, usage });
   }
 
-  /** The pass to dispatch in, and room for the scalars of one dispatch. */
+  /** The compute pass, and space for the scalars of one dispatch. */
   dispatch(): { pass: GPUComputePassEncoder; scalars: Uint32Array; offset: number } {
     if (this.used === SLOTS) this.flush();
     this.counts.dispatches += 1;
@@ -56,13 +56,13 @@ export class Commands {
     this.recording().copyBufferToBuffer(from.buffer, from.offset, to.buffer, to.offset, size);
   }
 
-  /** Put bytes into a buffer, after all that was recorded so far. Multiples of 4 bytes. */
+  /** Write bytes into a buffer, after all recorded commands. Multiples of 4 bytes. */
   write(to: Range, offset: number, bytes: Uint8Array): void {
     this.flush();
     this.upload(to.buffer, to.offset + offset, bytes);
   }
 
-  /** Submit what was recorded. */
+  /** Submit the recorded commands. */
   flush(): void {
     this.endPass();
     if (this.encoder) {
@@ -74,7 +74,7 @@ export class Commands {
     this.drop();
   }
 
-  /** Forget what was recorded. */
+  /** Discard the recorded commands. */
   drop(): void {
     this.encoder = this.pass = undefined;
     this.used = 0;

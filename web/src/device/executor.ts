@@ -1,8 +1,8 @@
 /**
- * Runs steps of a compiled model on the GPU: the browser's twin of `mlcc.device.tvm.executor`.
+ * Executes steps of a compiled model on the GPU: the browser's `mlcc.device.tvm.executor`.
  *
- * Knows functions and tensors, not requests or pages. A step is queued whole by `submit`; only its
- * tokens and their log-probabilities come back.
+ * Works on functions and tensors, not on requests or pages. `submit` queues a whole step; only its
+ * tokens and their log-probabilities are read back.
  */
 
 import { DeviceError, MlccError } from '../errors.js';
@@ -22,30 +22,32 @@ import { Readback, type Reading, type StepResult } from './readback.js';
 import { headerOf, type Staged, Staging, type Step, wordOf } from './staging.js';
 import { allocate, free, type Tensors } from './tensors.js';
 
-/** Steps in flight. */
+/** Maximum number of steps in flight. */
 const DEPTH = 2;
 
-/** Bytes of weights that may be on their way to the GPU: the browser holds a copy of each. */
+/** Bytes of weights in upload at once: the browser holds a copy of them. */
 const UPLOAD_WINDOW = 64 << 20;
 
-/** What an executor reads of a plan. */
+/** The fields of a plan that an executor uses. */
 export type ExecutorPlan = Pick<
   Plan,
   'abi' | 'interface' | 'functions' | 'capacity' | 'step_words' | 'adjust_words' | 'adapters'
 > &
   Pick<Plan, 'row_width'>;
 
-/** What only some steps need; and `sample`, which no encoder has. */
+/** Functions that only some steps call; encoders have no `sample`. */
 const OPTIONAL = ['sample', 'copy_pages', 'adjust', 'top_logprobs', 'forward_adapters'];
 
-type Wanted = Readonly<Record<'copy' | 'adapted' | 'adjust' | 'top', LibraryFunction | undefined>>;
+type StepFunctions = Readonly<
+  Record<'copy' | 'adapted' | 'adjust' | 'top', LibraryFunction | undefined>
+>;
 
-/** What a step needs beside its tables, by what it is called in messages. */
+/** A group of tensors, by its name in error messages. */
 type Part = 'weights' | 'KV cache' | 'adapters';
 
 export class Executor {
   readonly depth = DEPTH;
-  /** Resolves when the GPU is lost or has failed; every step from then on rejects with the same. */
+  /** Resolves when the GPU is lost or has failed; all later steps reject with that error. */
   readonly lost: Promise<MlccError>;
   private readonly device: GPUDevice;
   private readonly library: Library;
@@ -64,7 +66,7 @@ export class Executor {
   private tail: Promise<unknown> = Promise.resolve();
 
   /**
-   * Load a library built for the plan's interface, and make room for the largest step.
+   * Load a library built for the plan's interface, and allocate buffers for the largest step.
    * Raises ArtifactError, DeviceError. The device belongs to the executor from here on.
    */
   static async create(
@@ -96,22 +98,22 @@ export class Executor {
     this.faults.check();
   }
 
-  /** Room for the caches, in place of any before. Raises OutOfMemoryError: ask for less then. */
+  /** Allocate the caches, replacing earlier ones. Raises OutOfMemoryError: retry with less. */
   allocateCaches(specs: readonly TensorSpec[]): Promise<void> {
     return this.allocate('KV cache', specs);
   }
 
-  /** Room for the weights, in the order of `forward`. Raises OutOfMemoryError. */
+  /** Allocate the weights, in the order of `forward`. Raises OutOfMemoryError. */
   allocateWeights(specs: readonly TensorSpec[]): Promise<void> {
     return this.allocate('weights', specs);
   }
 
-  /** Room for adapters, if the library has any. Raises OutOfMemoryError. */
+  /** Allocate LoRA adapter slots, if the library has any. Raises OutOfMemoryError. */
   async allocateAdapters(): Promise<void> {
     if (this.adapters) await this.allocate('adapters', this.adapters.tensors);
   }
 
-  /** Raises OutOfMemoryError unless the GPU has so many bytes left, which steps will take. */
+  /** Raises OutOfMemoryError unless the GPU can allocate the workspace of a step. */
   async checkWorkspace(bytes: number): Promise<void> {
     const size = Math.min(alignUp(bytes, 4), this.device.limits.maxBufferSize);
     const made = this.faults.watched('making room for its work', () =>
@@ -191,7 +193,7 @@ export class Executor {
     this.faults.check();
     const previous = this.tail;
     const { value: reading, fault } = this.record(step);
-    const read = reading ? this.readback.read(reading) : this.nothing(previous);
+    const read = reading ? this.readback.read(reading) : this.emptyResult(previous);
     try {
       const [result] = await Promise.all([read, this.faults.final(fault)]);
       return result;
@@ -200,8 +202,8 @@ export class Executor {
     }
   }
 
-  /** The result of a step without logit rows, once the GPU has done it, and in its turn. */
-  private async nothing(previous: Promise<unknown>): Promise<StepResult> {
+  /** The result of a step without logit rows, after the GPU and earlier steps are done. */
+  private async emptyResult(previous: Promise<unknown>): Promise<StepResult> {
     await Promise.all([previous, this.device.queue.onSubmittedWorkDone()]);
     this.faults.check();
     return { tokens: new Int32Array(0), logprobs: new Float32Array(0) };
@@ -218,27 +220,27 @@ export class Executor {
     }
   }
 
-  /** Records and submits a step; where its results will be, if it has any. */
+  /** Record and submit a step; returns its pending read, if it has results. */
   private step(step: Step): Reading | undefined {
     const { library } = this;
     const [caches, weights] = [this.loaded.get('KV cache'), this.loaded.get('weights')];
     if (!caches || !weights) throw new DeviceError('a step came before its cache and weights');
-    const wants = this.wanted(step);
+    const functions = this.functionsOf(step);
     const staged = this.staging.stage(step);
-    wants.copy?.(staged.step, library.shape([headerOf(step.data, 'copies')]), caches.list);
+    functions.copy?.(staged.step, library.shape([headerOf(step.data, 'copies')]), caches.list);
     const shape = library.shape(step.sizes);
-    const adapters = wants.adapted && this.loaded.get('adapters');
+    const adapters = functions.adapted && this.loaded.get('adapters');
     const held = [caches.list, ...(adapters ? [adapters.list] : []), weights.list];
-    const forward = wants.adapted ?? this.forward;
+    const forward = functions.adapted ?? this.forward;
     const logits = forward(staged.step, shape, this.lastSampled, ...held);
     const [, , rows = 0] = step.sizes;
-    const reading = rows > 0 ? this.choose(logits, staged, wants, rows) : undefined;
+    const reading = rows > 0 ? this.sampleTokens(logits, staged, functions, rows) : undefined;
     library.commands.flush();
     return reading;
   }
 
   /** The functions beside `forward` and `sample` that a step calls. Raises DeviceError. */
-  private wanted({ data, adjustments }: Step): Wanted {
+  private functionsOf({ data, adjustments }: Step): StepFunctions {
     return {
       copy: headerOf(data, 'copies') > 0 ? this.function('copy_pages') : undefined,
       adapted: this.usesAdapters(data) ? this.function('forward_adapters') : undefined,
@@ -257,38 +259,38 @@ export class Executor {
     return found;
   }
 
-  /** From logits to tokens, and what else is told of them; or an encoder's rows instead. */
-  private choose(
+  /** Sample tokens and their log-probabilities from logits; an encoder's rows as they are. */
+  private sampleTokens(
     logits: TVMObject,
     { step, adjustments }: Staged,
-    wants: Wanted,
+    functions: StepFunctions,
     rows: number,
   ): Reading {
-    if (!this.sample) return this.bring([logits as Tensor], rows);
-    wants.adjust?.(logits, adjustments, this.lastSampled);
+    if (!this.sample) return this.readBack([logits as Tensor], rows);
+    functions.adjust?.(logits, adjustments, this.lastSampled);
     const sampled = tensorsOf(this.sample(logits, step));
-    const results = wants.top
-      ? [...sampled, ...tensorsOf(wants.top(logits, step, ...sampled))]
+    const results = functions.top
+      ? [...sampled, ...tensorsOf(functions.top(logits, step, ...sampled))]
       : sampled;
-    const reading = this.bring(results, rows);
+    const reading = this.readBack(results, rows);
     this.remember(sampled[0]);
     return reading;
   }
 
-  private bring(results: readonly Tensor[], rows: number): Reading {
+  private readBack(results: readonly Tensor[], rows: number): Reading {
     const { buffers, commands } = this.library;
     const ranges = results.map((tensor) => buffers.at(tensor.getDataPtr()));
     return this.readback.record(commands, ranges, rows);
   }
 
-  /** Keep the tokens on the device, where the next step looks up its placeholders. */
+  /** Keep the tokens on the device, where the next step resolves its placeholders. */
   private remember(tokens: Tensor): void {
     this.lastSampled.dispose();
     this.lastSampled = this.library.keep(tokens);
   }
 }
 
-/** What `sample` and `top_logprobs` give: tokens, and their log-probabilities. */
+/** The results of `sample` and `top_logprobs`: tokens, and their log-probabilities. */
 function tensorsOf(list: TVMObject): [tokens: Tensor, logprobs: Tensor] {
   const pair = list as TensorList;
   return [pair.get(0) as Tensor, pair.get(1) as Tensor];

@@ -1,8 +1,8 @@
 /**
- * What a GPU reports, as typed errors: lost, out of memory, or an operation that it refused.
+ * GPU errors as typed errors: device lost, out of memory, or a refused operation.
  *
- * WebGPU reports late and out of line; `watched` ties reports to the operations that caused them.
- * Knows nothing of steps or tensors.
+ * WebGPU reports errors asynchronously; `watched` assigns them to the operations by error scopes.
+ * Independent of steps and tensors.
  */
 
 import { DeviceError, DeviceLostError, MlccError, OutOfMemoryError } from '../errors.js';
@@ -10,26 +10,26 @@ import { DeviceError, DeviceLostError, MlccError, OutOfMemoryError } from '../er
 /** Milliseconds within which a lost device is reported after the first operation fails. */
 const REPORT_DELAY = 200;
 
-/** Innermost last: memory is asked about first. */
+/** Error scopes, the innermost last: out-of-memory is checked first. */
 const FILTERS: readonly GPUErrorFilter[] = ['validation', 'internal', 'out-of-memory'];
 
 export interface Watched<T> {
   readonly value: T;
-  /** What the GPU said about the operations, once it has seen them. */
+  /** The error of the operations, once the GPU has validated them. */
   readonly fault: Promise<MlccError | undefined>;
 }
 
 export class Faults {
-  /** Resolves when nothing more can be computed: the first reason. Never after `close`. */
+  /** Resolves with the first error that ends all work. Never after `close`. */
   readonly lost: Promise<MlccError>;
   private readonly device: GPUDevice;
   private ended: MlccError | undefined;
-  private tell: (reason: MlccError) => void = () => {};
+  private resolveLost: (reason: MlccError) => void = () => {};
 
   constructor(device: GPUDevice) {
     this.device = device;
     this.lost = new Promise((resolve) => {
-      this.tell = resolve;
+      this.resolveLost = resolve;
     });
     void device.lost.then((info) => this.fail(lostError(info)));
     device.addEventListener('uncapturederror', ({ error }) => {
@@ -37,43 +37,43 @@ export class Faults {
     });
   }
 
-  /** Raises what ended the device's work, if anything did. */
+  /** Raises the error that ended the device's work, if any. */
   check(): void {
     if (this.ended) throw this.ended;
   }
 
-  /** End the device's work: what its memory holds is unknown from here on. */
+  /** End the device's work: the contents of its memory are undefined from here on. */
   fail(error: MlccError): MlccError {
     this.ended ??= error;
-    this.tell(this.ended);
+    this.resolveLost(this.ended);
     return this.ended;
   }
 
   /** The device is about to be destroyed on purpose. */
   close(): void {
-    this.tell = () => {};
+    this.resolveLost = () => {};
     this.fail(new DeviceError('the model was unloaded; load it again'));
   }
 
-  /** Run `action`, which must not wait for anything, and hear what the GPU says about it. */
+  /** Run a synchronous `action` within error scopes. */
   watched<T>(doing: string, action: () => T): Watched<T> {
     for (const filter of FILTERS) this.device.pushErrorScope(filter);
     try {
       const value = action();
-      return { value, fault: this.heard(doing) };
+      return { value, fault: this.popScopes(doing) };
     } catch (error) {
-      void this.heard(doing);
+      void this.popScopes(doing);
       throw error;
     }
   }
 
-  /** Raises a fault, which ends the device's work. */
+  /** Raise an error of the GPU, if any, and end the device's work. */
   async final(fault: Promise<MlccError | undefined>): Promise<void> {
     const error = await fault;
     if (error) throw this.fail(error);
   }
 
-  /** What is behind an operation that failed: most often a device that is being lost. */
+  /** The cause of a failed operation, most often a device that is being lost. */
   async explain(error: unknown, doing: string): Promise<MlccError> {
     if (error instanceof MlccError) return error;
     if (this.ended) return this.ended;
@@ -82,7 +82,7 @@ export class Faults {
     return this.fail(new DeviceError(`the GPU failed while ${doing}: ${textOf(error)}`));
   }
 
-  private async heard(doing: string): Promise<MlccError | undefined> {
+  private async popScopes(doing: string): Promise<MlccError | undefined> {
     const scopes = FILTERS.map(() => this.device.popErrorScope());
     const errors = await Promise.all(scopes.map((scope) => scope.catch(() => null)));
     const first = errors.find((error) => error !== null);
@@ -90,7 +90,7 @@ export class Faults {
   }
 }
 
-/** The text of anything thrown. */
+/** The message of any thrown value. */
 export function textOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,8 +1,8 @@
 /**
- * A library's compute kernels: compiled ahead of the first step, then launched by TVM's host code.
+ * The compute kernels of a library: compiled before the first step, launched by TVM's host code.
  *
- * How a kernel binds its arguments is TVM's convention for WGSL (`FunctionInfo`): its buffers in
- * order, then one uniform with its scalars and the grid's width.
+ * Arguments are bound by TVM's convention for WGSL (`FunctionInfo`): the buffers in order, then one
+ * uniform with the scalars and the grid's width.
  */
 
 import { DeviceError } from '../errors.js';
@@ -14,7 +14,7 @@ export interface KernelInfo {
   readonly name: string;
   /** `handle` for a buffer, else the type of a scalar. */
   readonly arg_types: readonly string[];
-  /** What the arguments after these are: a dimension each; or which buffers are written. */
+  /** The launch parameters that follow, a grid axis each; or which buffers are written. */
   readonly launch_param_tags: readonly string[];
 }
 
@@ -22,7 +22,9 @@ export type Launch = (...args: number[]) => void;
 
 const COMPUTE_STAGE = 4;
 const WRITES = 'paramWriteAccess:';
-/** Workgroups in one dimension of a dispatch; wider grids go on in z, which kernels expect. */
+/**
+ * Workgroups in one dimension of a dispatch; wider grids continue in z, as TVM's kernels expect.
+ */
 const GRID_WIDTH = 65_535;
 
 export class Kernels {
@@ -37,7 +39,7 @@ export class Kernels {
     this.commands = commands;
   }
 
-  /** Compile one kernel, while others are compiled. Raises DeviceError. */
+  /** Compile one kernel, in parallel with others. Raises DeviceError. */
   async compile(info: KernelInfo, code: string): Promise<void> {
     const layout = bindGroupLayout(this.device, info);
     const compute = { module: this.device.createShaderModule({ code }), entryPoint: info.name };
@@ -59,7 +61,7 @@ export class Kernels {
     }
   }
 
-  /** What launches a kernel. */
+  /** The function that launches a kernel. */
   launcher(name: string): Launch {
     const launch = this.compiled.get(name);
     if (!launch) throw new Error(`kernel ${name} is launched before it was compiled`);
@@ -73,7 +75,7 @@ class Kernel {
   private readonly pointers: readonly number[];
   private readonly scalars: readonly Scalar[];
   private readonly axes: readonly (0 | 1 | undefined)[];
-  /** Bind groups by the numbers of their ranges; valid until a range is freed. */
+  /** Bind groups by the ids of their ranges; valid until a range is freed. */
   private readonly groups = new Map<string, GPUBindGroup>();
   private freed = 0;
 
@@ -106,7 +108,7 @@ class Kernel {
     return grid;
   }
 
-  /** The scalars as the kernel's uniform has them. */
+  /** Write the scalars in the layout of the kernel's uniform. */
   private pack(args: readonly number[], width: number, words: Uint32Array): void {
     const floats = new Float32Array(words.buffer, words.byteOffset, words.length);
     this.scalars.forEach(({ index, float }, i) => {
@@ -139,7 +141,7 @@ class Kernel {
 }
 
 interface Scalar {
-  /** Its place among the arguments. */
+  /** Index among the arguments. */
   readonly index: number;
   readonly float: boolean;
 }

@@ -1,9 +1,9 @@
 /**
- * A model's library: wasm for the host side, run by TVM's virtual machine on kernels of ours.
+ * A model's library: wasm host code for TVM's virtual machine, with WGSL kernels.
  *
- * The runtime's own WebGPU side is not used: it destroys the device when memory runs out, and it
- * makes a pass, a bind group and an upload of every dispatch. Ours is `buffers`, `commands` and
- * `kernels`; this file joins them to the runtime through the functions that it looks up by name.
+ * TVM's own WebGPU device is not used: it destroys the device when memory runs out, and it creates
+ * a pass, a bind group and an upload for each dispatch. `buffers`, `commands` and `kernels` replace
+ * it; this file registers them as the functions that the runtime looks up by name.
  */
 
 import * as tvm from '@mlc-ai/web-runtime';
@@ -29,7 +29,7 @@ export class Library {
   private readonly machine: tvm.VirtualMachine;
   private readonly kernels: Kernels;
 
-  /** Load a library. Raises ArtifactError if it is damaged, or is not the one of its manifest. */
+  /** Load a library. Raises ArtifactError if it is damaged or does not match the manifest. */
   static async load(
     wasm: Uint8Array<ArrayBuffer>,
     { abi, interface: numbers }: Pick<Plan, 'abi' | 'interface'>,
@@ -63,7 +63,7 @@ export class Library {
     this.machine = this.scoped(() => this.keep(runtime.createVirtualMachine(runtime.webgpu())));
   }
 
-  /** Compile all kernels at once, which the browser does on several threads. */
+  /** Compile all kernels in parallel; the browser uses several threads. */
   async compile(onProgress: (done: number, total: number) => void): Promise<void> {
     const sources = this.scoped(() => this.sources());
     let done = 0;
@@ -77,12 +77,12 @@ export class Library {
     );
   }
 
-  /** A function by its name, for as long as the library lives. */
+  /** A function by name, valid as long as the library. */
   function(name: string): LibraryFunction {
     return this.scoped(() => this.keep(this.machine.getFunction(name)));
   }
 
-  /** Frees what TVM objects `action` makes, but those that it keeps. */
+  /** Run `action`, then free the TVM objects that it created, except those passed to `keep`. */
   scoped<T>(action: () => T): T {
     this.runtime.beginScope();
     try {
@@ -92,17 +92,17 @@ export class Library {
     }
   }
 
-  /** Take an object out of the scope; the caller disposes of it. */
+  /** Detach an object from the scope; the caller disposes of it. */
   keep<T extends tvm.Disposable>(object: T): T {
     return this.runtime.detachFromCurrentScope(object);
   }
 
-  /** A tensor on the GPU, of any values. */
+  /** An uninitialized tensor on the GPU. */
   tensor(shape: readonly number[], dtype: string): Tensor {
     return this.runtime.empty([...shape], dtype, this.runtime.webgpu());
   }
 
-  /** Sizes as an argument. To be used at once: the runtime keeps the latest and disposes of others. */
+  /** A shape argument, to be used at once: the runtime disposes of all but the latest. */
   shape(sizes: Iterable<number>): tvm.TVMObject {
     return this.runtime.makeShapeTuple([...sizes]);
   }
@@ -111,14 +111,14 @@ export class Library {
     return this.runtime.makeTVMArray([...tensors]);
   }
 
-  /** Destroy what it holds on the GPU. The host side goes with the object. */
+  /** Destroy its GPU objects. The host side is garbage-collected. */
   close(): void {
     this.commands.drop();
     this.commands.scalars.destroy();
     this.buffers.close();
   }
 
-  /** A library computes addresses with the numbers of its own manifest: others would be wrong. */
+  /** Check the interface: the library computes addresses from the constants of its own manifest. */
   private checkInterface(wanted: string): void {
     const found = this.scoped(() => String(this.machine.getFunction('interface')()));
     if (found === wanted) return;
@@ -138,7 +138,7 @@ export class Library {
   }
 }
 
-/** The library's file says in a section of its own which ABI it was built for. */
+/** Check the ABI in the custom section `mlcc.abi` of the wasm file. */
 function checkAbi(module: WebAssembly.Module, abi: string): void {
   const [section] = WebAssembly.Module.customSections(module, 'mlcc.abi');
   const found = new TextDecoder().decode(section);

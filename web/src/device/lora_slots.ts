@@ -1,31 +1,31 @@
 /**
- * An adapter's matrices as the kernels read them: the twin of runtime/native/src/low_rank.cc.
+ * Lays out the matrices of a LoRA adapter in the slot tensors that kernels read: the same as
+ * runtime/native/src/low_rank.cc.
  *
- * Where each goes was decided, and checked against the model, by `mlcc.lora.fit`; here the
- * numbers are laid out. Knows no files and no GPU.
+ * `mlcc.lora.fit` chose the positions and checked them against the model. No files, no GPU here.
  */
 
 import { DeviceError } from '../errors.js';
 import type { TensorSpec } from '../plan.js';
 
-/** `mlcc.engine.lora.AdapterMatrix`, but for its data, which lie one behind the other. */
+/** `mlcc.engine.lora.AdapterMatrix` without its data, which are concatenated. */
 export interface Placed {
-  /** Of the slot's tensors; `row` and `column` are where it begins there. */
+  /** Index of the slot's tensor; `row` and `column` are its position there. */
   readonly tensor: number;
   readonly row: number;
   readonly column: number;
   readonly rows: number;
   readonly columns: number;
-  /** Its data have it the other way round. */
+  /** The data are transposed. */
   readonly transposed: boolean;
   readonly dtype: string;
-  /** What it is multiplied with. */
+  /** Factor for all elements. */
   readonly scale: number;
 }
 
 type Read = (bytes: Uint8Array<ArrayBuffer>) => ArrayLike<number>;
 
-/** By dtype: bytes of a number, and the numbers in a copy of some bytes. */
+/** By dtype: bytes per element, and a decoder of bytes to numbers. */
 const DTYPES: Readonly<Record<string, { readonly size: number; readonly read: Read }>> = {
   float32: { size: 4, read: ({ buffer }) => new Float32Array(buffer) },
   float16: { size: 2, read: ({ buffer }) => Float32Array.from(new Uint16Array(buffer), ofHalf) },
@@ -33,8 +33,8 @@ const DTYPES: Readonly<Record<string, { readonly size: number; readonly read: Re
 };
 
 /**
- * What one slot of each tensor holds, in their order; zeros where no matrix is. One after the
- * other: all of them at once would be a second copy of the adapter. Raises DeviceError.
+ * The contents of one slot of each tensor, in order; zeros outside the matrices. A generator: all
+ * at once would be a second copy of the adapter. Raises DeviceError.
  */
 export function* slotArrays(
   tensors: readonly TensorSpec[],
@@ -70,7 +70,7 @@ function dataOf(matrices: readonly Placed[], data: Uint8Array): Uint8Array[] {
 }
 
 function numbers({ dtype }: Placed, bytes: Uint8Array = new Uint8Array()): ArrayLike<number> {
-  return DTYPES[dtype]?.read(new Uint8Array(bytes)) ?? []; // a copy begins where numbers may
+  return DTYPES[dtype]?.read(new Uint8Array(bytes)) ?? []; // the copy is aligned
 }
 
 function put(

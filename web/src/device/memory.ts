@@ -1,8 +1,8 @@
 /**
- * TVM's interface to the memory of a device, as its wasm runtime looks it up by name.
+ * TVM's device memory functions, which its wasm runtime looks up by name.
  *
- * Pointers are the numbers of `Buffers`. Reading GPU memory from host code is not offered: it
- * would have to wait in the middle of a step; see `readback`.
+ * Pointers are the ids of `Buffers`. Host code cannot read GPU memory: it would have to wait in the
+ * middle of a step; see `readback`.
  */
 
 import { alignUp, type Buffers, type Range } from './buffers.js';

@@ -1,7 +1,7 @@
 /**
- * Brings what a step sampled, or the rows of an encoder, back, without making the next step wait.
+ * Reads sampled tokens, or the rows of an encoder, back without blocking the next step.
  *
- * Each step in flight has a buffer of its own, which is mapped once: one round trip a step.
+ * Each step in flight has its own staging buffer, mapped once: one round trip per step.
  */
 
 import { DeviceError } from '../errors.js';
@@ -9,30 +9,30 @@ import { MAP_READ, type Range, USAGE } from './buffers.js';
 import type { Commands } from './commands.js';
 import { MOST_TOP_LOGPROBS } from './tables.js';
 
-/** What the device answers for a step: one entry per logit row, in order. */
+/** The result of a step: one entry per logit row, in order. */
 export interface StepResult {
   readonly tokens: Int32Array<ArrayBuffer>;
   /** Natural, of the logits as adjusted, before temperature and filters. */
   readonly logprobs: Float32Array<ArrayBuffer>;
-  /** Where a row wants some: MOST_TOP_LOGPROBS a row, -1 and 0 beyond what it wants or has. */
+  /** If a row requests top log-probabilities: MOST_TOP_LOGPROBS per row, padded with -1 and 0. */
   readonly top?: Pick<StepResult, 'tokens' | 'logprobs'>;
-  /** Of an encoder, which samples nothing: row after row. */
+  /** The rows of an encoder, concatenated. */
   readonly vectors?: Float32Array<ArrayBuffer>;
 }
 
-/** Results on their way. */
+/** A pending read. */
 export interface Reading {
   readonly buffer: GPUBuffer;
   readonly rows: number;
-  /** Whether the likeliest tokens are among them. */
+  /** Whether it includes top log-probabilities. */
   readonly top: boolean;
 }
 
-/** Of a row, in this order: its token and log-probability, its likeliest tokens and theirs. */
+/** Words per row: token, log-probability, top tokens, top log-probabilities. */
 const WIDTHS = [1, 1, MOST_TOP_LOGPROBS, MOST_TOP_LOGPROBS] as const;
 
 export class Readback {
-  /** Byte of the buffer at which each result begins, and the end of the last. */
+  /** Byte offset of each result in the buffer, and the end of the last. */
   private readonly offsets: readonly number[];
   private readonly all: readonly GPUBuffer[];
   private readonly free: GPUBuffer[];
@@ -40,7 +40,7 @@ export class Readback {
   private readonly widths: readonly number[];
   private readonly width: number | null;
 
-  /** For so many logit rows a step, and steps in flight; `width`: numbers of an encoder's row. */
+  /** `rows`: logit rows per step; `depth`: steps in flight; `width`: floats of an encoder's row. */
   constructor(device: GPUDevice, rows: number, depth: number, width: number | null = null) {
     const widths = width === null ? WIDTHS : [width];
     this.width = width;
@@ -52,7 +52,7 @@ export class Readback {
     this.free = [...this.all];
   }
 
-  /** Copy a step's results, two or all, or an encoder's rows, when the GPU has them. Raises DeviceError beyond the depth. */
+  /** Record the copy of a step's results. Raises DeviceError beyond the depth. */
   record(commands: Commands, results: readonly Range[], rows: number): Reading {
     const buffer = this.free.pop();
     if (!buffer) {
@@ -67,7 +67,7 @@ export class Readback {
     return { buffer, rows, top: results.length === WIDTHS.length };
   }
 
-  /** The results, once the step that was submitted is done. Rejects if the GPU fails. */
+  /** The results, once the submitted step is done. Rejects if the GPU fails. */
   async read({ buffer, rows, top }: Reading): Promise<StepResult> {
     const bytes = this.width === null ? this.at(top ? WIDTHS.length : 2) : 4 * rows * this.width;
     await buffer.mapAsync(MAP_READ, 0, bytes);

@@ -2,7 +2,8 @@
  * A step's tables on the GPU: one buffer of the size of the largest step, written once a step; and
  * one for its adjustments, written only if it has any.
  *
- * What lies where is `mlcc.engine.batch.tables`' and `adjust_tables`'; here only counts are looked at.
+ * What lies where is `mlcc.engine.batch.tables`' and `adjust_tables`'; here only counts are looked
+ * at.
  */
 
 import { DeviceError } from '../errors.js';

@@ -1,7 +1,7 @@
 /**
- * Caches and weights: lists of tensors that are allocated together, or not at all.
+ * Allocates lists of tensors (caches, weights): all of a list, or none.
  *
- * Whether they fit is the GPU's word, not an estimate; see `mlcc.model.memory.planner` for the plan.
+ * The GPU decides whether they fit; `mlcc.model.memory.planner` estimates it beforehand.
  */
 
 import { OutOfMemoryError } from '../errors.js';
@@ -10,16 +10,16 @@ import type { Range } from './buffers.js';
 import type { Faults } from './faults.js';
 import type { Library, TensorList } from './library.js';
 
-/** What the 32-bit library can address in one tensor. */
+/** Bytes that the 32-bit library can address in one tensor. */
 const ADDRESSABLE = 2 ** 32 - 2 ** 16;
 
 export interface Tensors {
-  /** As the library's functions take it. */
+  /** The argument for the library's functions. */
   readonly list: TensorList;
   readonly ranges: readonly Range[];
 }
 
-/** All of `specs`. Raises OutOfMemoryError; then nothing of them is left on the GPU. */
+/** Allocate all of `specs`. Raises OutOfMemoryError, after freeing those that fitted. */
 export async function allocate(
   what: string,
   specs: readonly TensorSpec[],
@@ -37,7 +37,7 @@ export async function allocate(
   throw fault;
 }
 
-/** Give the memory of `tensors` back. No command that is being recorded may name them. */
+/** Free `tensors`. No command that is being recorded may use them. */
 export function free(tensors: Tensors, library: Library): void {
   tensors.list.dispose();
   library.buffers.sweep();

@@ -1,7 +1,7 @@
 /**
- * How files are cut and checked: chunks of 8 MiB with a sha256 each, delivered in order.
+ * Files as chunks of 8 MiB with a sha256 each: checked, and delivered in order.
  *
- * Nothing here fetches or stores. What a chunk's hash covers is exactly what may be used.
+ * Neither fetches nor stores. Only bytes whose hash was checked are delivered.
  */
 
 import { ArtifactError } from '../errors.js';
@@ -10,16 +10,16 @@ import { CHUNK_BYTES, type FileEntry } from '../plan.js';
 /** Bytes whose buffer belongs to this thread, as crypto.subtle, WebGPU and fetch require. */
 export type Bytes = Uint8Array<ArrayBuffer>;
 
-/** A file that is read whole is a tokenizer or a library: some tens of MB. */
+/** Limit of files that are read whole (tokenizer, library): they have some tens of MB. */
 const MAX_WHOLE_BYTES = 512 << 20;
 
-/** Chunks that are on their way at once: 32 MiB at most. */
+/** Chunks in flight: 32 MiB at most. */
 export const AT_ONCE = 4;
 
-/** Takes the bytes at `offset` of a file; they are its own to keep. */
+/** Receives and owns the bytes at `offset` of a file. */
 export type Sink = (offset: number, bytes: Bytes) => void | Promise<void>;
 
-/** Bytes that arrived, negative if they have to be fetched again; `stored`: from this machine. */
+/** Bytes that arrived, negative if they must be fetched again; `stored`: from this machine. */
 export type OnBytes = (bytes: number, stored: boolean) => void;
 
 export interface Chunk {
@@ -28,7 +28,7 @@ export interface Chunk {
   readonly sha256: string;
 }
 
-/** The chunks of a file. ArtifactError if the entry is not sound. */
+/** The chunks of a file. Raises ArtifactError for an invalid entry. */
 export function chunksOf(entry: FileEntry): Chunk[] {
   const count = Math.ceil(entry.bytes / CHUNK_BYTES);
   const sound = Number.isSafeInteger(entry.bytes) && entry.bytes >= 0;
@@ -57,7 +57,7 @@ export async function isSound(chunk: Chunk, bytes: Bytes): Promise<boolean> {
   return bytes.length === chunk.size && (await sha256(bytes)) === chunk.sha256;
 }
 
-/** What every source says of a chunk that stays wrong. */
+/** The error for a chunk whose hash stays wrong. */
 export function damaged(entry: FileEntry, chunk: Chunk, advice: string): ArtifactError {
   const end = chunk.offset + chunk.size;
   return new ArtifactError(

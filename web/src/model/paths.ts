@@ -1,16 +1,16 @@
-/** Where the files of a model are: URLs from what a person gives, never outside the folder. */
+/** URLs of a model's files, from user input; never outside the model's folder. */
 
 import { ArtifactError, DownloadError } from '../errors.js';
 
 export const MANIFEST_NAME = 'mlcc.json';
 
-/** A model's folder: `url` ends with '/', `manifest` is the name that was given, or the usual. */
+/** A model's folder, whose URL ends with '/', and the name of its manifest. */
 export interface ModelUrl {
   readonly folder: URL;
   readonly manifest: string;
 }
 
-/** Takes the folder with or without a trailing slash, or the manifest itself. */
+/** `given`: the URL of the folder, with or without a trailing slash, or of the manifest. */
 export function modelUrl(given: string, base = globalThis.location?.href): ModelUrl {
   const url = URL.canParse(given, base) ? new URL(given, base) : undefined;
   if (!url || !['http:', 'https:'].includes(url.protocol)) {
@@ -31,7 +31,7 @@ export function modelUrl(given: string, base = globalThis.location?.href): Model
   return { folder: url, manifest };
 }
 
-/** A part of an address as people read it; undefined if its escapes are none. */
+/** Decode a part of a URL; undefined for invalid escapes. */
 export function decoded(part: string): string | undefined {
   try {
     return decodeURIComponent(part);
@@ -40,7 +40,7 @@ export function decoded(part: string): string | undefined {
   }
 }
 
-/** The address of a file of the folder. Its query, if any (a token), goes with every file. */
+/** The URL of a file in the folder. The folder's query, for example a token, is added. */
 export function fileUrl(folder: URL, path: string): string {
   const segments = checkedPath(path).split('/').map(encodeURIComponent);
   const url = new URL(segments.join('/'), folder);
@@ -48,7 +48,7 @@ export function fileUrl(folder: URL, path: string): string {
   return url.href;
 }
 
-/** `path` if it is plain and relative and cannot leave its folder, or ArtifactError. */
+/** `path` if it is relative and stays in its folder, else ArtifactError. */
 export function checkedPath(path: string): string {
   const segments = path.split('/');
   const leaves = segments.some((segment) => ['', '.', '..'].includes(segment));

@@ -1,7 +1,7 @@
 /**
- * `create` as OpenAI's client has it, over a fetch: whole answers, or chunks as they come.
+ * `create` of OpenAI's client over fetch: whole answers, or a stream of chunks.
  *
- * Adds nothing to the protocol but a stopwatch, which asks each stream for its usage.
+ * Also measures the timing of answers; for that, it requests the usage of each stream.
  */
 
 import type { Usage } from '../api.js';
@@ -9,17 +9,17 @@ import { readChunks, readWhole } from './sse.js';
 import { Stopwatch, type Timing } from './timing.js';
 
 export interface CreateOptions {
-  /** Ends the answer; the promise or the iteration rejects with the signal's reason. */
+  /** Cancels the request; the promise or the iteration rejects with the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
-/** What a request must have for this file. */
-interface Asked {
+/** The fields of a request that are used here. */
+interface StreamingRequest {
   readonly stream?: boolean | null;
   readonly stream_options?: { readonly include_usage?: boolean | null } | null;
 }
 
-interface Piece {
+interface AnyChunk {
   readonly usage?: Usage | null;
   readonly choices: readonly {
     readonly text?: string;
@@ -31,11 +31,11 @@ interface Piece {
   }[];
 }
 
-/** A path of the API to be asked. */
+/** Sends a request to a path of the API. */
 export type Post = (path: string, body: unknown, signal?: AbortSignal) => Promise<Response>;
 
 export class Completions<
-  Body extends Asked,
+  Body extends StreamingRequest,
   Whole extends { readonly usage?: Usage | null },
   Chunk,
 > {
@@ -66,23 +66,23 @@ export class Completions<
   async #stream(body: Body, signal?: AbortSignal): Promise<AsyncIterable<Chunk>> {
     const watch = new Stopwatch();
     const wanted = body.stream_options?.include_usage === true;
-    const asked = { ...body, stream_options: { ...body.stream_options, include_usage: true } };
-    const response = await this.#post(this.#path, asked, signal);
-    const chunks = readChunks<Chunk & Piece>(response);
-    const first = await chunks.next(); // a refusal is thrown here, not in the caller's loop
+    const request = { ...body, stream_options: { ...body.stream_options, include_usage: true } };
+    const response = await this.#post(this.#path, request, signal);
+    const chunks = readChunks<Chunk & AnyChunk>(response);
+    const first = await chunks.next(); // a refused request throws here, not in the caller's loop
     return this.#timed(first, chunks, watch, wanted);
   }
 
   async *#timed(
-    first: IteratorResult<Chunk & Piece, void>,
-    chunks: AsyncGenerator<Chunk & Piece, void>,
+    first: IteratorResult<Chunk & AnyChunk, void>,
+    chunks: AsyncGenerator<Chunk & AnyChunk, void>,
     watch: Stopwatch,
     wanted: boolean,
   ): AsyncGenerator<Chunk, void, undefined> {
     try {
       for (let next = first; !next.done; next = await chunks.next()) {
         const chunk = next.value;
-        if (chunk.choices.some(saysSomething)) watch.text();
+        if (chunk.choices.some(hasText)) watch.text();
         if (chunk.usage) this.#onTiming(watch.stop(chunk.usage));
         if (wanted) yield chunk as Awaited<Chunk>;
         else if (!chunk.usage) yield withoutUsage(chunk) as Awaited<Chunk>;
@@ -93,12 +93,12 @@ export class Completions<
   }
 }
 
-function saysSomething({ text, delta }: Piece['choices'][number]): boolean {
+function hasText({ text, delta }: AnyChunk['choices'][number]): boolean {
   return Boolean(text || delta?.content || delta?.reasoning_content || delta?.tool_calls?.length);
 }
 
-/** As if nobody had asked for it. */
-function withoutUsage<Chunk extends Piece>(chunk: Chunk): Chunk {
+/** The chunk without its usage, which the caller did not request. */
+function withoutUsage<Chunk extends AnyChunk>(chunk: Chunk): Chunk {
   const { usage: _, ...rest } = chunk;
   return rest as Chunk;
 }

@@ -1,4 +1,4 @@
-/** What encoders answer, as OpenAI's client asks for it: `create`, and a whole answer. */
+/** `create` of embeddings, rerank and score: one request, one whole answer. */
 
 import type { CreateOptions, Post } from './completions.js';
 import { readWhole } from './sse.js';

@@ -1,7 +1,7 @@
 /**
- * A streamed answer as its JSON chunks, and an error response as an exception.
+ * Parses server-sent events into JSON chunks, and error responses into exceptions.
  *
- * Reads server-sent events as the API writes them; knows nothing of what a chunk holds.
+ * Independent of the contents of chunks.
  */
 
 import { ApiError, type ApiErrorBody, DeviceLostError, type MlccError } from '../errors.js';
@@ -13,7 +13,7 @@ export async function readWhole<T>(response: Response): Promise<T> {
   return value;
 }
 
-/** The chunks of a stream. Raises ApiError or DeviceLostError, on the way too. */
+/** The chunks of a stream. Raises ApiError or DeviceLostError, also during the stream. */
 export async function* readChunks<T>(response: Response): AsyncGenerator<T, void, undefined> {
   if (!response.ok || !response.body) {
     await readWhole(response);
@@ -29,7 +29,7 @@ export async function* readChunks<T>(response: Response): AsyncGenerator<T, void
   }
 }
 
-/** Lines as they become whole. Whoever stops reading cancels the body. */
+/** Complete lines as they arrive. Leaving the iteration cancels the body. */
 async function* lines(body: ReadableStream<Uint8Array>): AsyncGenerator<string, void, undefined> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
@@ -47,7 +47,7 @@ async function* lines(body: ReadableStream<Uint8Array>): AsyncGenerator<string, 
   }
 }
 
-/** Typed where the page can do something about it; Python tells a lost GPU as any other error. */
+/** A lost GPU gets a type of its own, because the page can recover from it. */
 function apiError(status: number, body: ApiErrorBody | undefined): MlccError {
   if (body?.code === 'device_lost') return new DeviceLostError(body.message);
   return new ApiError(status, body ?? { message: `the answer was ${status}`, type: 'api_error' });

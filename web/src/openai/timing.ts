@@ -1,29 +1,29 @@
-/** How fast an answer came: from the moments of its chunks and the tokens that its usage counts. */
+/** Timing of an answer: from the arrival of its chunks and the token counts of its usage. */
 
 import type { Usage } from '../api.js';
 
 export interface Timing {
-  /** Milliseconds to the first text, waiting for other answers included. */
+  /** Milliseconds to the first text, including time in the queue. */
   readonly ttft: number | null;
   /** Milliseconds to the end. */
   readonly total: number;
   readonly promptTokens: number;
-  /** Of those, found computed from an earlier prompt. */
+  /** Prompt tokens found in the prefix cache. */
   readonly cachedTokens: number;
   readonly completionTokens: number;
-  /** Tokens a second. A whole answer tells no first token, so these are null there. */
+  /** Tokens per second; null for whole answers, whose first token is not observed. */
   readonly prefill: number | null;
   readonly decode: number | null;
 }
 
-/** An answer that came in one piece took time, but not between its tokens. */
+/** Below this, all tokens arrived at once and no decode rate is reported. */
 const LEAST_MS = 5;
 
 export class Stopwatch {
   readonly #began = performance.now();
   #first: number | undefined;
 
-  /** Some text has come. */
+  /** The first text arrived. */
   text(): void {
     this.#first ??= performance.now();
   }

@@ -1,8 +1,8 @@
 /**
- * An answer that arrives in pieces, as the `Response` of fetch.
+ * A `Response` whose body arrives in parts.
  *
- * Whoever makes the pieces calls `start`, `write` and `end`; whoever asked reads the response.
- * Knows nothing of where either of them is.
+ * The producer calls `start`, `write` and `end`; the client reads the response. Independent of
+ * where either of them runs.
  */
 
 import { CancelledError, fromPlain } from '../errors.js';
@@ -18,21 +18,21 @@ export class Answer {
   #body: ReadableStreamDefaultController<Uint8Array> | undefined;
   #done = false;
 
-  /** `onCancel` hears that the reader gave up: nothing more is wanted. */
+  /** `onCancel` is called when the reader cancels the body. */
   constructor(onCancel: () => void) {
     this.#onCancel = onCancel;
     this.response = new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
     });
-    this.response.catch(() => {}); // whoever waits hears it; nobody may
+    this.response.catch(() => {}); // no unhandled rejection if nothing awaits it
   }
 
   get done(): boolean {
     return this.#done;
   }
 
-  /** A piece that came as a message. */
+  /** Apply a part that arrived as a message. */
   take(piece: AnswerPiece): void {
     if (piece.kind === 'start') this.start(piece.status, piece.headers);
     else if (piece.kind === 'write') this.write(piece.text);

@@ -1,8 +1,7 @@
 /**
- * The page's side of one worker: starts it, sends it requests, and knows when it is gone.
+ * The page's side of one worker: starts it, sends requests, and detects its end.
  *
- * One worker, one model, one life: after `lost` or `close` it is of no use any more. `Engine` makes
- * another.
+ * One client has one worker with one model. After `lost` or `close`, `Engine` creates another.
  */
 
 import { CancelledError, fromPlain, type MlccError, WorkerDiedError } from '../errors.js';
@@ -21,7 +20,7 @@ import type { OnProgress } from './startup.js';
 
 export interface ClientOptions {
   readonly onProgress?: OnProgress;
-  /** Gives up the start; what was downloaded is kept. */
+  /** Aborts the start; downloaded chunks are kept. */
   readonly signal?: AbortSignal;
 }
 

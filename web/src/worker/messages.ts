@@ -1,7 +1,7 @@
 /**
- * What page and worker say to each other, and nothing else: every message is plain data.
+ * The messages between page, worker and service worker, as plain data.
  *
- * Each request has a `MessagePort` of its own, sent along with it; its answer comes there.
+ * Each request is sent with its own `MessagePort`, on which its answer arrives.
  */
 
 import type { PlainError } from '../errors.js';
@@ -10,9 +10,9 @@ import type { Capacity, PlannedBytes } from '../plan.js';
 import type { Milliseconds, Progress } from './startup.js';
 
 export interface OpenOptions {
-  /** The address of the model's folder or manifest, or a folder of this machine. */
+  /** The URL of the model's folder or manifest, or a folder of this machine. */
   readonly model: string | Folder;
-  /** The folder that holds pyodide/ and python/, if not the worker's own. */
+  /** The folder with pyodide/ and python/; default: that of the worker. */
   readonly assets?: string;
   readonly maxBatch?: number;
   readonly maxStepTokens?: number;
@@ -23,10 +23,10 @@ export interface OpenOptions {
   readonly speculate?: string;
 }
 
-/** A request as HTTP has it. Names of headers are lower-case. */
+/** An HTTP request. Header names are lower-case. */
 export interface PlainRequest {
   readonly method: string;
-  /** As in a URL: with its query, and escaped. */
+  /** With the query, URL-encoded. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Uint8Array;
@@ -35,20 +35,20 @@ export interface PlainRequest {
 /** A loaded model, as the page sees it. */
 export interface TabInfo {
   readonly model: string;
-  /** The GPU, for people. */
+  /** The name of the GPU, for display. */
   readonly adapter: string;
   readonly f16: boolean;
-  /** The longest conversation, in tokens. */
+  /** Tokens of the longest conversation. */
   readonly context: number;
   readonly capacity: Capacity;
   readonly bytes: PlannedBytes;
-  /** What the user should know, a sentence each. */
+  /** Notes for the user, a sentence each. */
   readonly notes: readonly string[];
-  /** How long each part of the start took. */
+  /** Milliseconds of each part of the start. */
   readonly startup: Milliseconds;
 }
 
-/** An adapter to load; its port is told `end` or `fail`. */
+/** A LoRA adapter to load; `end` or `fail` arrives on its port. */
 export interface PlainAdapter {
   readonly name: string;
   readonly config: ArrayBuffer;
@@ -56,14 +56,14 @@ export interface PlainAdapter {
   readonly inPlace: boolean;
 }
 
-/** Page to worker. A request brings its port, and so does an adapter. */
+/** Page to worker. Requests and adapters come with a port. */
 export type ToWorker =
   | { readonly kind: 'open'; readonly options: OpenOptions; readonly lock: string }
   | { readonly kind: 'request'; readonly request: PlainRequest }
   | { readonly kind: 'adapter'; readonly adapter: PlainAdapter }
   | { readonly kind: 'interrupt' };
 
-/** Worker to page. `alive`: it holds its lock, which it loses only by ending. */
+/** Worker to page. `alive`: it holds its lock, which is released only when it ends. */
 export type FromWorker =
   | { readonly kind: 'alive' }
   | { readonly kind: 'progress'; readonly progress: Progress }
@@ -71,17 +71,17 @@ export type FromWorker =
   | { readonly kind: 'failed'; readonly error: PlainError }
   | { readonly kind: 'lost'; readonly error: PlainError };
 
-/** On a request's port: the pieces of its answer. */
+/** On a request's port: the parts of its answer. */
 export type AnswerPiece =
   | { readonly kind: 'start'; readonly status: number; readonly headers: string }
   | { readonly kind: 'write'; readonly text: string }
   | { readonly kind: 'end' }
   | { readonly kind: 'fail'; readonly error: PlainError };
 
-/** On a request's port, the other way: nobody waits for the answer any more. */
+/** On a request's port, to the worker: cancel the request. */
 export type Cancel = { readonly kind: 'cancel' };
 
-/** Service worker to page, with a port for the answer: the page asked this itself. */
+/** Service worker to page, with a port for the answer: a fetch of that page. */
 export interface RelayedRequest {
   readonly kind: 'mlcc-request';
   readonly method: string;
@@ -90,10 +90,10 @@ export interface RelayedRequest {
   readonly body: Uint8Array<ArrayBuffer>;
 }
 
-/** Page to service worker, with a port on which it is told its id as a client. */
+/** Page to service worker, with a port on which its client id arrives. */
 export type Register = { readonly kind: 'mlcc-register' };
 
-/** A page holds the lock of this name while it answers its own requests. */
+/** The name of the lock that a page holds while it answers relayed requests. */
 export function relayLock(clientId: string): string {
   return `mlcc-relay-${clientId}`;
 }

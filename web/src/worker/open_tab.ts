@@ -1,8 +1,8 @@
 /**
- * From a model's files to a `Tab` that answers: what happens in which order, and what side by side.
+ * Opens a `Tab`: the order of the start, and its parallel parts.
  *
  * Memory is planned before the first weight is fetched, and the KV cache is allocated first. Runs
- * in a worker and in Node alike.
+ * in a worker and in Node.
  */
 
 import { type Adapter, findAdapter, openDevice } from '../device/adapter.js';
@@ -18,41 +18,40 @@ import { type Milliseconds, type OnProgress, Startup } from './startup.js';
 import { infoOf, parsed, Tab } from './tab.js';
 
 export interface TabOptions {
-  /** Where the model's files come from. */
+  /** The source of the model's files. */
   readonly files: ModelSource;
   /** `navigator.gpu`, or that of npm's webgpu. */
   readonly gpu: GPU | undefined;
   readonly boot: () => Promise<Entry>;
-  /** Brings the module that reads grammars, once it is asked for. */
+  /** Fetches the wasm module for grammars, when first needed. */
   readonly grammars: () => Promise<BufferSource>;
   readonly onProgress?: OnProgress;
   readonly signal?: AbortSignal;
-  /** Conversations that are answered at once; what suits, if left out. */
+  /** Running requests at once. Default: chosen by the model and the memory. */
   readonly maxBatch?: number;
-  /** Tokens of prompts that are computed at once: fewer answer sooner between; what suits, if left
-   * out. */
+  /** Prefill budget of a step in tokens. Default: chosen by the model. */
   readonly maxStepTokens?: number;
-  /** Tokens of the longest conversation; what suits, if left out. */
+  /** Tokens of the longest conversation. Default: chosen by the model and the memory. */
   readonly context?: number;
-  /** What the model may use of the GPU's memory, if somebody knows. */
+  /** Limit of GPU memory for the model, if known. */
   readonly memoryBytes?: number;
-  /** Control tokens count in messages, too (`<|im_end|>` ...); else they are text there. */
+  /** Parse control tokens (`<|im_end|>` ...) in messages; else they are plain text. */
   readonly parseSpecial?: boolean;
-  /** false: what was computed for one prompt is not used for others that begin alike. */
+  /** false: switch the prefix cache off. */
   readonly prefixCache?: boolean;
-  /** How tokens are guessed ahead, as `EngineOptions` has it. */
+  /** Speculative decoding, as in `EngineOptions`. */
   readonly speculate?: string;
-  /** Hears of the files what the user should know; `info.notes` has it too. */
+  /** Notes of the file source for the user; they become part of `info.notes`. */
   readonly notes?: readonly string[];
 }
 
-/** A model's manifest, and what of it fits. */
+/** A model's manifest, and the plan for this GPU. */
 interface Planned {
   readonly manifest: Uint8Array<ArrayBuffer>;
   readonly plan: Plan;
 }
 
-/** What is read whole, once. */
+/** Files that are read whole, once. */
 interface SmallFiles {
   readonly library: Uint8Array<ArrayBuffer>;
   readonly texts: Readonly<Record<string, string>>;
@@ -69,15 +68,15 @@ export async function openTab(options: TabOptions): Promise<Tab> {
 
 class Opening {
   readonly #options: TabOptions;
-  readonly #say: OnProgress;
+  readonly #report: OnProgress;
   readonly #startup = new Startup();
-  /** Ends what runs side by side once one of it has failed, and the GPU's device. */
+  /** Aborts the parallel parts, and destroys the device, once one part has failed. */
   readonly #failed = new AbortController();
   readonly #signal: AbortSignal;
 
   constructor(options: TabOptions) {
     this.#options = options;
-    this.#say = options.onProgress ?? (() => {});
+    this.#report = options.onProgress ?? (() => {});
     const signals = [this.#failed.signal, ...(options.signal ? [options.signal] : [])];
     this.#signal = AbortSignal.any(signals);
   }
@@ -102,7 +101,7 @@ class Opening {
     const [small, device] = await this.#together([
       this.#smallFiles(planned.plan),
       this.#startup.timed('device', () => this.#device(adapter, planned.plan)),
-      this.#startup.timed('imports', () => python.EmbeddedModel), // most of Python's own files: now, not later
+      this.#startup.timed('imports', () => python.EmbeddedModel), // imports most Python modules in parallel
     ]);
     return this.#load(python, adapter, planned, small, device);
   }
@@ -115,14 +114,14 @@ class Opening {
     return device;
   }
 
-  /** Python cannot be stopped while it starts; nobody waits for it if the rest has failed. */
+  /** Start Python. It cannot be stopped while it starts, so a failure elsewhere abandons it. */
   async #boot(): Promise<Entry> {
-    this.#say({ stage: 'python', text: 'Starting Python', done: 0, total: 1 });
+    this.#report({ stage: 'python', text: 'Starting Python', done: 0, total: 1 });
     const entry = await Promise.race([
       this.#startup.timed('python', this.#options.boot),
       aborted(this.#signal),
     ]);
-    this.#say({ stage: 'python', text: 'Python runs', done: 1, total: 1 });
+    this.#report({ stage: 'python', text: 'Python runs', done: 1, total: 1 });
     return entry;
   }
 
@@ -137,13 +136,13 @@ class Opening {
       tensor_bytes: adapter.tensorBytes,
       memory_bytes: memoryBytes ?? null,
     };
-    const wanted: PlanOptions = {
+    const requested: PlanOptions = {
       max_batch: maxBatch ?? null,
       max_step_tokens: maxStepTokens ?? null,
       context: context ?? null,
     };
     const make = (bytes: Uint8Array): Plan | Instead =>
-      parsed(python.plan(bytes, JSON.stringify(limits), JSON.stringify(wanted)));
+      parsed(python.plan(bytes, JSON.stringify(limits), JSON.stringify(requested)));
     const plan = make(manifest);
     if (!('instead' in plan)) return { manifest, plan };
     const other = await this.#options.files.manifest(plan.instead, this.#signal);
@@ -159,14 +158,15 @@ class Opening {
     const wanted = [library, ...text];
     const total = wanted.reduce((sum, entry) => sum + entry.bytes, 0);
     let done = 0;
-    const say = (): void => this.#say({ stage: 'files', text: 'Reading the code', done, total });
+    const report = (): void =>
+      this.#report({ stage: 'files', text: 'Reading the code', done, total });
     const read = async (entry: (typeof wanted)[number]): Promise<Uint8Array<ArrayBuffer>> => {
       const bytes = await files.read(entry, this.#signal);
       done += bytes.length;
-      say();
+      report();
       return bytes;
     };
-    say();
+    report();
     const [code, ...rest] = await this.#startup.timed('files', () =>
       this.#together(wanted.map(read)),
     );
@@ -212,7 +212,7 @@ class Opening {
           this.#options.speculate ?? '',
         ),
       );
-      this.#say({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });
+      this.#report({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });
       return new Tab(engine, executor, this.#info(plan, notes, adapter));
     } catch (error) {
       executor.close();
@@ -244,7 +244,7 @@ class Opening {
 
   #pipelines(executor: Executor): Promise<void> {
     const say = (done: number, total: number): void =>
-      this.#say({ stage: 'pipelines', text: 'Preparing the GPU', done, total });
+      this.#report({ stage: 'pipelines', text: 'Preparing the GPU', done, total });
     return this.#startup.timed('pipelines', () => executor.compilePipelines(say));
   }
 
@@ -252,7 +252,7 @@ class Opening {
     const { files } = this.#options;
     const write = executor.writeWeight.bind(executor);
     return this.#startup.timed('weights', () =>
-      loadWeights(files, plan, write, this.#say, this.#signal),
+      loadWeights(files, plan, write, this.#report, this.#signal),
     );
   }
 

@@ -1,9 +1,9 @@
 /**
- * The page's part in answering its own `fetch('/v1/...')`: the service worker asks, the engine
- * answers.
+ * The page's side of the relay: the engine answers `fetch('/v1/...')` of the page, which the
+ * service worker intercepts.
  *
- * The service worker keeps nothing, so the browser may end and start it at will: this page holds a
- * lock as long as it is to be asked.
+ * The service worker has no state, so the browser may stop and restart it: the page holds a lock as
+ * long as it answers.
  */
 
 import type { Engine } from '../engine.js';
@@ -17,19 +17,19 @@ import {
 } from './messages.js';
 
 export interface RelayOptions {
-  /** Where service_worker.js lies; it must be on this page's own origin. */
+  /** The URL of service_worker.js; it must be on the page's origin. */
   readonly url?: string | URL;
-  /** The pages that it serves; its own folder, if left out. */
+  /** The pages that it serves; default: those of its folder. */
   readonly scope?: string;
 }
 
-/** Replaces the relay of this page: it has one, or each request would be answered twice. */
+/** Ends the previous relay of this page: two would answer each request twice. */
 let replace = (): void => {};
 
 /**
- * From here on `fetch('/v1/...')` of this page is answered by the engine, with 503 while it is not
- * loaded. Resolves to what ends that; another call puts its engine in the place of this one. Raises
- * UnsupportedError if this page cannot have it.
+ * Let the engine answer `fetch('/v1/...')` of this page, with 503 while it is not loaded. Resolves
+ * to a function that ends the relay; another call replaces the engine. Raises UnsupportedError if
+ * the page cannot have a service worker.
  */
 export async function registerRelay(
   engine: Engine,
@@ -48,10 +48,10 @@ export async function registerRelay(
   };
   serviceWorker.addEventListener('message', listen);
   serviceWorker.startMessages();
-  return release; // and go on listening: what is on its way must not wait for ever
+  return release; // keeps listening: requests in flight must still be answered
 }
 
-/** Hold a lock, which several may hold, until what this resolves to is called. */
+/** Hold a shared lock until the returned function is called. */
 function hold(name: string): Promise<() => void> {
   return new Promise((held, failed) => {
     const work = (): Promise<void> => new Promise((release) => held(release));
@@ -59,13 +59,13 @@ function hold(name: string): Promise<() => void> {
   });
 }
 
-/** Have the service worker see what this page fetches; resolves to the page's id there. */
+/** Let the service worker control this page; resolves to the page's client id. */
 async function control(url: URL, options: RegistrationOptions): Promise<string> {
   const { serviceWorker }: { serviceWorker?: ServiceWorkerContainer } = navigator;
   if (!serviceWorker) {
     throw new UnsupportedError(
       'this browser offers this page no service worker (it is not secure, or a private window); ' +
-        'give `engine.fetch` to whoever fetches',
+        'pass `engine.fetch` to the client instead',
     );
   }
   const { scope } = await serviceWorker.register(url, options);
@@ -80,26 +80,26 @@ async function control(url: URL, options: RegistrationOptions): Promise<string> 
     serviceWorker.addEventListener('controllerchange', resolve, { once: true });
   });
   const { port1, port2 } = new MessageChannel();
-  const id = new Promise<string>((told) => {
-    port1.onmessage = ({ data }: MessageEvent<string>) => told(data);
+  const id = new Promise<string>((resolve) => {
+    port1.onmessage = ({ data }: MessageEvent<string>) => resolve(data);
   });
   active?.postMessage({ kind: 'mlcc-register' } satisfies Register, [port2]);
-  // A page that was reloaded by force has none before it is claimed.
+  // After a forced reload the page has no controller until it is claimed.
   if (!serviceWorker.controller) await controlled;
   return id.finally(() => port1.close());
 }
 
-async function relay(engine: Engine, asked: RelayedRequest, port: MessagePort): Promise<void> {
+async function relay(engine: Engine, request: RelayedRequest, port: MessagePort): Promise<void> {
   const send = (piece: AnswerPiece): void => port.postMessage(piece);
-  const gaveUp = new AbortController();
+  const cancelled = new AbortController();
   port.onmessage = ({ data }: MessageEvent<Cancel>) => {
-    if (data.kind === 'cancel') gaveUp.abort();
+    if (data.kind === 'cancel') cancelled.abort();
   };
-  port.addEventListener('close', () => gaveUp.abort()); // the browser ended the service worker
+  port.addEventListener('close', () => cancelled.abort()); // the browser stopped the service worker
   let started = false;
   try {
-    const { method, url, headers, body } = asked;
-    const init = { method, headers, signal: gaveUp.signal, ...(body.length && { body }) };
+    const { method, url, headers, body } = request;
+    const init = { method, headers, signal: cancelled.signal, ...(body.length && { body }) };
     const response = await engine.fetch(url, init);
     const names = JSON.stringify(Object.fromEntries(response.headers));
     send({ kind: 'start', status: response.status, headers: names });
@@ -118,7 +118,7 @@ async function relay(engine: Engine, asked: RelayedRequest, port: MessagePort): 
   }
 }
 
-/** An engine that is gone, as the API says it: a failed fetch would have no words. */
+/** Answer with an error of the API: a failed fetch would carry no message. */
 function refuse(error: unknown, send: (piece: AnswerPiece) => void): void {
   const { message, code } = toPlain(error);
   const headers = { 'content-type': 'application/json', 'x-should-retry': 'false' };

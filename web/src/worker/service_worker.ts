@@ -1,9 +1,9 @@
 /**
- * Lets a page fetch the API from itself: hands `/v1/...` to the page, which has the engine.
+ * The service worker of the relay: passes fetches of `/v1/...` to the page, which has the engine.
  *
- * Relays and no more: everything else goes to the network as if this were not here, and so does
- * the API if the page has registered no relay. Keeps nothing between requests, for the browser may
- * end it at any time: that a page has registered it sees by a lock, which the page holds.
+ * All other requests go to the network, and so does `/v1/` of a page without a relay. It keeps no
+ * state, because the browser may stop it at any time: whether a page has a relay is shown by a lock
+ * that the page holds.
  */
 
 import { Answer } from './answer.js';
@@ -29,7 +29,7 @@ self.addEventListener('fetch', (event) => {
   }
 });
 
-/** A page that was reloaded by force is not controlled before it is claimed. */
+/** Claim the page: after a forced reload it is not controlled. */
 async function register(event: ExtendableMessageEvent): Promise<void> {
   await self.clients.claim();
   if (event.source instanceof Client) event.ports[0]?.postMessage(event.source.id);
@@ -40,7 +40,7 @@ async function respond(event: FetchEvent): Promise<Response> {
   if (!page || !(await isRegistered(page))) return fetch(event.request);
   const { method, url, headers } = event.request;
   const body = new Uint8Array(await event.request.arrayBuffer());
-  const asked: RelayedRequest = {
+  const relayed: RelayedRequest = {
     kind: 'mlcc-request',
     method,
     url,
@@ -48,8 +48,8 @@ async function respond(event: FetchEvent): Promise<Response> {
     body,
   };
   const relay = new Relay(event.request.signal);
-  event.waitUntil(relay.ended); // or the browser may end this worker within the answer
-  page.postMessage(asked, [relay.port]);
+  event.waitUntil(relay.ended); // or the browser may stop this worker during the answer
+  page.postMessage(relayed, [relay.port]);
   return relay.answer.response;
 }
 
@@ -58,7 +58,7 @@ async function isRegistered({ id }: Client): Promise<boolean> {
   return held?.some(({ name }) => name === relayLock(id)) ?? false;
 }
 
-/** One request on its way to the page and back. */
+/** One relayed request and its answer. */
 class Relay {
   /** The page's end. */
   readonly port: MessagePort;
@@ -71,13 +71,13 @@ class Relay {
     const { port1, port2 } = new MessageChannel();
     this.#own = port1;
     this.port = port2;
-    this.answer = new Answer(() => this.#giveUp());
+    this.answer = new Answer(() => this.#cancel());
     this.ended = new Promise((resolve) => {
       this.#end = resolve;
     });
     signal.addEventListener('abort', () => {
       this.answer.fail(signal.reason);
-      this.#giveUp();
+      this.#cancel();
     });
     port1.onmessage = ({ data }: MessageEvent<AnswerPiece>) => {
       this.answer.take(data);
@@ -85,8 +85,8 @@ class Relay {
     };
   }
 
-  /** Nobody waits any more. */
-  #giveUp(): void {
+  /** The client cancelled the request. */
+  #cancel(): void {
     this.#own.postMessage({ kind: 'cancel' } satisfies Cancel);
     this.#close();
   }

@@ -1,4 +1,4 @@
-/** How a start goes on, for people (`Progress`) and in milliseconds (`Startup`). */
+/** Progress of a start (`Progress`), and the milliseconds of its parts (`Startup`). */
 
 export type Stage = 'python' | 'files' | 'weights' | 'pipelines' | 'ready';
 
@@ -8,7 +8,7 @@ export interface Progress {
   /** Bytes of files and weights, else a count. */
   readonly done: number;
   readonly total: number;
-  /** From this machine's storage, not over the network. */
+  /** Read from this machine's storage, not from the network. */
   readonly cached?: boolean;
   /** Bytes per second. */
   readonly speed?: number;
@@ -16,14 +16,14 @@ export interface Progress {
 
 export type OnProgress = (progress: Progress) => void;
 
-/** Milliseconds that each part of a start took. Parts overlap: their sum is not the total. */
+/** Milliseconds of each part of a start. Parts overlap: their sum is not the total. */
 export type Milliseconds = Readonly<Record<string, number>>;
 
 export class Startup {
   readonly #began = performance.now();
   readonly #took: Record<string, number> = {};
 
-  /** The result of some work, its duration noted under a name. */
+  /** Run some work and record its duration under a name. */
   async timed<T>(part: string, work: () => T | Promise<T>): Promise<T> {
     const began = performance.now();
     try {

@@ -1,7 +1,7 @@
 /**
- * One model that answers requests: Python for the words, JavaScript for the GPU and the files.
+ * `Tab`: one loaded model. Python runs the engine, JavaScript the GPU and the files.
  *
- * Runs in a worker and in Node alike: no DOM, no `Worker`. How a tab comes to be is `open_tab.ts`.
+ * Runs in a worker and in Node: uses no DOM and no `Worker`. `open_tab.ts` creates it.
  */
 
 import type { Executor } from '../device/executor.js';
@@ -13,14 +13,14 @@ import type { PlainRequest, TabInfo } from './messages.js';
 import type { PythonCall, PythonTab, Reply } from './python.js';
 import type { Milliseconds } from './startup.js';
 
-/** Where an answer goes, and what it is told if it is cut off. */
+/** Receives an answer; `fail` gets the error if it is cut off. */
 export interface AnswerSink extends Omit<Reply, 'fail'> {
   fail(error: unknown): void;
 }
 
 export class Tab {
   readonly info: TabInfo;
-  /** Resolves when the GPU is gone; nothing is answered from then on. */
+  /** Resolves when the GPU is lost; no request is answered afterwards. */
   readonly lost: Promise<MlccError>;
   readonly executor: Executor;
   readonly #python: PythonTab;
@@ -34,7 +34,7 @@ export class Tab {
     this.#python = python;
   }
 
-  /** Answer a request into `sink`. Returns what ends it: nothing comes after that. */
+  /** Answer a request into `sink`. Returns a function that cancels it. */
   handle(request: PlainRequest, sink: AnswerSink): () => void {
     const running = new Running(sink, () => this.#running.delete(running));
     this.#running.add(running);
@@ -42,13 +42,13 @@ export class Tab {
     try {
       running.call = this.#python.handle(method, path, JSON.stringify(headers), body, running);
     } catch (error) {
-      running.giveUp();
+      running.cancel();
       throw error;
     }
-    return () => running.giveUp();
+    return () => running.cancel();
   }
 
-  /** Answer a request as fetch does. */
+  /** Answer a request like fetch. */
   fetch(request: PlainRequest): Promise<Response> {
     let cancel = () => {};
     const answer = new Answer(() => cancel());
@@ -57,8 +57,8 @@ export class Tab {
   }
 
   /**
-   * Load an adapter: requests choose it by `name` in `model`. Raises what `readLora` raises,
-   * ArtifactError, UnsupportedError, InvalidRequestError, CapacityError.
+   * Load a LoRA adapter: requests select it by `name` as their `model`. Raises what `readLora`
+   * raises, ArtifactError, UnsupportedError, InvalidRequestError, CapacityError.
    */
   async loadAdapter(name: string, source: AdapterSource, inPlace = false): Promise<void> {
     const { config, weights } = await readLora(source);
@@ -66,7 +66,7 @@ export class Tab {
     parsed(await this.#python.load_adapter(name, config, weights, inPlace));
   }
 
-  /** End all answers: streams end after what was said, others reject with CancelledError. */
+  /** End all answers: streams end where they are, whole answers reject with CancelledError. */
   interrupt(): void {
     for (const running of [...this.#running]) running.interrupt();
   }
@@ -76,7 +76,7 @@ export class Tab {
     return JSON.parse(this.#python.stats());
   }
 
-  /** Free the GPU's memory and Python's share. Idempotent. */
+  /** Free the memory of GPU and Python. Idempotent. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -87,7 +87,7 @@ export class Tab {
   }
 }
 
-/** A request that is being answered: passes pieces on, until either side has enough. */
+/** A running request: passes parts of the answer on until either side ends it. */
 class Running implements Reply {
   call: PythonCall | undefined;
   readonly #sink: AnswerSink;
@@ -118,21 +118,21 @@ class Running implements Reply {
     if (this.#finish()) this.#sink.fail(new MlccError(message, 'internal_error'));
   }
 
-  /** Nobody listens any more. */
-  giveUp(): void {
+  /** Cancel it: the client is gone. */
+  cancel(): void {
     if (!this.#ended) this.call?.cancel();
     this.#finish();
   }
 
-  /** End it here: what was said stays said. */
+  /** End the answer here; what was streamed stays. */
   interrupt(): void {
     if (this.#ended) return;
-    this.giveUp();
+    this.cancel();
     if (this.#started) this.#sink.end();
-    else this.#sink.fail(new CancelledError('the answer was interrupted before it was there'));
+    else this.#sink.fail(new CancelledError('the answer was interrupted before it began'));
   }
 
-  /** False if it had ended before. Python's object would live on without `destroy`. */
+  /** False if it had ended before. `destroy` releases Python's object. */
   #finish(): boolean {
     if (this.#ended) return false;
     this.#ended = true;
@@ -142,7 +142,7 @@ class Running implements Reply {
   }
 }
 
-/** What Python answered, or its error, typed. */
+/** Parse an answer of Python; throws its error, typed. */
 export function parsed<T>(text: string): T {
   const value = JSON.parse(text) as T & {
     error?: { type: string; message: string; code?: string };

@@ -1,8 +1,8 @@
 /**
- * The worker's side: opens the one model it is told to, and answers requests on their ports.
+ * The entry of the worker: opens one model, and answers requests on their ports.
  *
- * It holds a lock of its own as long as it lives, so that the page notices its end, whatever ended
- * it: browsers tell pages of no such thing.
+ * It holds a lock as long as it lives, so that the page notices its end: browsers report no crash
+ * of a worker to its page.
  */
 
 import { DownloadError, toPlain } from '../errors.js';
@@ -25,7 +25,7 @@ import { bootPython, GRAMMARS } from './python.js';
 import type { AnswerSink, Tab } from './tab.js';
 
 declare const self: DedicatedWorkerGlobalScope & {
-  /** For a developer's console, and for tests. */
+  /** For the developer console and for tests. */
   mlcc?: Tab;
 };
 
@@ -37,33 +37,33 @@ self.onmessage = ({ data, ports }: MessageEvent<ToWorker>): void => {
   else if (port && data.kind === 'request') answer(data.request, port);
 };
 
-function tell(message: FromWorker): void {
+function post(message: FromWorker): void {
   self.postMessage(message);
 }
 
 async function open(options: OpenOptions, lock: string): Promise<void> {
   try {
     await hold(lock);
-    tell({ kind: 'alive' });
+    post({ kind: 'alive' });
     const tab = await openModel(options);
     self.mlcc = tab;
-    void tab.lost.then((error) => tell({ kind: 'lost', error: toPlain(error) }));
-    tell({ kind: 'ready', info: tab.info });
+    void tab.lost.then((error) => post({ kind: 'lost', error: toPlain(error) }));
+    post({ kind: 'ready', info: tab.info });
   } catch (error) {
-    tell({ kind: 'failed', error: toPlain(error) });
+    post({ kind: 'failed', error: toPlain(error) });
   }
 }
 
 async function openModel({ model, assets, ...options }: OpenOptions): Promise<Tab> {
   const notes: string[] = [];
-  const place = new URL(assets ?? import.meta.env.BASE_URL, import.meta.url);
+  const base = new URL(assets ?? import.meta.env.BASE_URL, import.meta.url);
   return openTab({
     ...options,
     files: await filesOf(model, (note) => notes.push(note)),
     gpu: navigator.gpu,
-    boot: () => bootPython(place),
-    grammars: () => fetched(new URL(GRAMMARS, place)),
-    onProgress: (progress) => tell({ kind: 'progress', progress }),
+    boot: () => bootPython(base),
+    grammars: () => fetched(new URL(GRAMMARS, base)),
+    onProgress: (progress) => post({ kind: 'progress', progress }),
     notes,
   });
 }
@@ -79,7 +79,7 @@ async function filesOf(model: OpenOptions['model'], note: Note): Promise<ModelSo
   return new ModelFiles(model, { store: await openStore(note), note });
 }
 
-/** Resolves once the lock is held, which it is for the rest of this worker's life. */
+/** Resolves once the lock is held; it is never released. */
 function hold(lock: string): Promise<void> {
   return new Promise((held, failed) => {
     const forever = (): Promise<never> => {

@@ -1,4 +1,7 @@
-/** Steps as Python packs them (`mlcc.engine.batch.batch.BatchWriter`), of a model whose one group is paged. */
+/**
+ * Steps as Python packs them (`mlcc.engine.batch.batch.BatchWriter`), of a model whose one group
+ * is paged.
+ */
 
 import {
   type COPIES,

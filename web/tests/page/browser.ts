@@ -1,4 +1,6 @@
-/** What the tests of the page over scripted engines share: a Chromium, a tab, a look. Not a test. */
+/**
+ * What the tests of the page over scripted engines share: a Chromium, a tab, a look. Not a test.
+ */
 
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -87,7 +89,10 @@ export async function answered(page: Page): Promise<string> {
   return (await last.locator(':scope > .markdown').textContent()) ?? '';
 }
 
-/** A narrow and a light look, a wide and a dark one: colours and widths do not depend on each other. */
+/**
+ * A narrow and a light look, a wide and a dark one: colours and widths do not depend on each
+ * other.
+ */
 const LOOKS = [
   [PHONE, 'light'],
   [DESKTOP, 'dark'],

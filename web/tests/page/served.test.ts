@@ -1,6 +1,7 @@
 /**
- * The built page against a real `mlcc serve` of the demo model, in a real Chromium, under the policy
- * that the server sends. What answers is the demo model; `MLCC_SERVER` is the server's address.
+ * The built page against a real `mlcc serve` of the demo model, in a real Chromium, under the
+ * policy that the server sends. What answers is the demo model; `MLCC_SERVER` is the server's
+ * address.
  */
 
 import { readFile } from 'node:fs/promises';

@@ -1,17 +1,17 @@
-/** A folder dropped on the page, as what `FolderFiles` reads. Only a page has drops. */
+/** Reads a folder that was dropped on the page, for `FolderFiles`. */
 
 import { ArtifactError } from '../../errors.js';
 import { MANIFEST_NAME } from '../paths.js';
 import type { Folder } from './folder.js';
 
-/** No model has so many files; someone's whole disk has. */
+/** Limit of files: a model has fewer, a whole disk has more. */
 const MAX_FILES = 1000;
 const NOT_A_MODEL = 'This is no model; drop the folder itself that `mlcc compile` made';
 
 /**
- * To be called within the `drop` event: the browser empties `items` after it.
+ * Call it within the `drop` event: the browser empties `items` afterwards.
  *
- * Throws ArtifactError for what is no model's folder.
+ * Raises ArtifactError if the folder holds no model.
  */
 export async function droppedFolder(items: DataTransferItemList): Promise<Folder> {
   const entry = Array.from(items, (item) => item.webkitGetAsEntry()).find(

@@ -1,7 +1,7 @@
 /**
- * The files of a model in a folder on this machine: dropped on the page, or picked.
+ * The files of a model in a local folder that the user dropped or picked.
  *
- * Nothing is copied or stored: chunks are slices of the files, checked like any download.
+ * Nothing is copied or stored: chunks are slices of the files, checked like downloads.
  */
 
 import { ArtifactError } from '../../errors.js';
@@ -20,7 +20,7 @@ import {
 import { checkedPath, MANIFEST_NAME } from '../paths.js';
 import type { ModelSource } from '../source.js';
 
-/** A handle of the folder, or its files by their paths in it. Both can be sent to a worker. */
+/** A directory handle, or files by their paths in the folder. Both can be posted to a worker. */
 export type Folder = FileSystemDirectoryHandle | ReadonlyMap<string, Blob>;
 
 const ADVICE = 'copy the folder again or compile the model again';
@@ -97,7 +97,7 @@ async function slice(file: Blob, entry: FileEntry, { offset, size }: Chunk): Pro
   }
 }
 
-/** The browser lost the right to read it, or the file was changed or taken away meanwhile. */
+/** The permission was lost, or the file was changed or removed. */
 function unreadable(path: string, error: unknown): ArtifactError {
   const reason = error instanceof Error ? error.message : String(error);
   return new ArtifactError(`${path} cannot be read (${reason}); choose the folder again`);

@@ -1,7 +1,7 @@
 /**
- * The two files of an adapter (LoRA) as PEFT saves them, from an address or from the page.
+ * The two files of a LoRA adapter as PEFT saves them, from a URL or from the page.
  *
- * Only fetched here, up to a bound: what is in them is for `mlcc.lora` to judge.
+ * Fetches them up to a size limit; `mlcc.lora` validates their contents.
  */
 
 import { ArtifactError, CapacityError, DownloadError } from '../../errors.js';
@@ -65,7 +65,7 @@ function fetcher(folder: URL, signal?: AbortSignal): (name: Name) => Promise<Lor
   };
 }
 
-/** A body, given up once it is too long, whatever it said before. */
+/** Read a body; cancelled once it exceeds the limit, whatever its content-length. */
 async function received(response: Response, name: Name): Promise<LoraFiles[Name]> {
   const parts: Uint8Array<ArrayBuffer>[] = [];
   let bytes = 0;

@@ -1,10 +1,9 @@
 /**
- * The files of a model on a web server, kept in this browser's storage.
+ * The files of a model on a web server, cached in the browser's storage.
  *
- * Every chunk is checked against the manifest's hash before it is used or stored, from the network
- * and from the store alike. Storage is keyed by hash, so a changed model cannot be mixed with what
- * is left of an old one, and a broken download goes on where it stopped. Knows nothing of what
- * files hold.
+ * Each chunk, from the network or from the store, is checked against the manifest's hash before
+ * use. The store is keyed by hash, so versions of a model cannot mix, and a broken download resumes
+ * where it stopped. Independent of the contents of files.
  */
 
 import { MlccError } from '../../errors.js';
@@ -31,10 +30,10 @@ import { RETRY_DELAYS, withRetries } from './retry.js';
 const MAX_MANIFEST_BYTES = 64 << 20;
 const IDLE_MS = 30_000;
 
-/** Access: the browser's fetch and usual patience, if left out. */
+/** Defaults of `Access`: the browser's fetch, and its retries and timeout. */
 export interface FilesOptions extends Partial<Access> {
   readonly store: Store;
-  /** Hears what is no error: storage that is full, a copy used while offline. */
+  /** Called with notes that are no errors: storage is full, a stored copy is used offline. */
   readonly note?: Note;
 }
 
@@ -43,10 +42,10 @@ export class ModelFiles implements ModelSource {
   readonly #store: Store;
   readonly #access: Access;
   readonly #note: Note;
-  /** Off once there is no room: then everything is used and nothing kept. */
+  /** False once the store has failed: then files are used without being stored. */
   #storing = true;
 
-  /** `url`: the model's folder or its manifest. Raises DownloadError if it is none. */
+  /** `url`: that of the model's folder or manifest. Raises DownloadError for another string. */
   constructor(url: string, options: FilesOptions) {
     this.#at = modelUrl(url);
     this.#store = options.store;
@@ -58,7 +57,7 @@ export class ModelFiles implements ModelSource {
     this.#note = options.note ?? (() => {});
   }
 
-  /** From the network; if that fails, the stored copy, which is said. */
+  /** From the network; if that fails, the stored copy, with a note. */
   async manifest(path = this.#at.manifest, signal = never()): Promise<Bytes> {
     const url = fileUrl(this.#at.folder, path);
     const kept = await keptManifest(this.#store, url).catch(() => undefined);
@@ -67,7 +66,7 @@ export class ModelFiles implements ModelSource {
       const bytes = await (kept
         ? attempt()
         : withRetries(path, this.#access.retryDelays, signal, attempt));
-      if (isManifest(bytes)) await this.#keep(() => keepManifest(this.#store, url, bytes));
+      if (isManifest(bytes)) await this.#withStore(() => keepManifest(this.#store, url, bytes));
       return bytes;
     } catch (error) {
       if (!kept || !(error instanceof MlccError || error instanceof BrokenDownload)) throw error;
@@ -76,9 +75,9 @@ export class ModelFiles implements ModelSource {
     }
   }
 
-  /** Look for room for what is missing of these files; without room nothing will be stored. */
+  /** Check the space for missing chunks of these files; without it nothing will be stored. */
   async reserve(entries: readonly FileEntry[]): Promise<void> {
-    await this.#keep(async () => {
+    await this.#withStore(async () => {
       const here = new Set(await this.#store.keys());
       const chunks = entries.flatMap(chunksOf).filter(({ sha256 }) => !here.has(chunkKey(sha256)));
       const missing = chunks.reduce((sum, { size }) => sum + size, 0);
@@ -92,8 +91,8 @@ export class ModelFiles implements ModelSource {
   }
 
   /**
-   * Raises DownloadError, ArtifactError, or `signal`'s reason. What arrived before that is stored,
-   * in whole checked chunks, and is not fetched again.
+   * Raises DownloadError, ArtifactError, or `signal`'s reason. Complete chunks that arrived before
+   * are stored and not fetched again.
    */
   async stream(
     entry: FileEntry,
@@ -110,13 +109,13 @@ export class ModelFiles implements ModelSource {
         return stored;
       }
       const bytes = await this.#download(remote, entry, chunk, onBytes, stop);
-      await this.#keep(() => this.#store.put(chunkKey(chunk.sha256), bytes));
+      await this.#withStore(() => this.#store.put(chunkKey(chunk.sha256), bytes));
       return bytes;
     };
     await deliver(chunksOf(entry), get, sink, signal);
   }
 
-  /** Delete everything stored of this model that no other one uses. */
+  /** Delete the chunks of this model that no other model uses. */
   async remove(): Promise<void> {
     await removeModel(this.#at.folder.href, this.#store);
   }
@@ -128,7 +127,7 @@ export class ModelFiles implements ModelSource {
     return connection.readAll(MAX_MANIFEST_BYTES, path);
   }
 
-  /** A stored chunk, if it is whole. A damaged one is as good as none, and is written over. */
+  /** A stored chunk, if its hash is right. A damaged one is ignored and overwritten. */
   async #stored(chunk: Chunk): Promise<Bytes | undefined> {
     const bytes = await this.#store.get(chunkKey(chunk.sha256)).catch(() => undefined);
     return bytes && (await isSound(chunk, bytes)) ? bytes : undefined;
@@ -150,8 +149,8 @@ export class ModelFiles implements ModelSource {
     }
   }
 
-  /** Do something with the store. If that fails, go on without storing and say so, once. */
-  async #keep(work: () => Promise<void>): Promise<void> {
+  /** Run an operation of the store. After a failure, continue without storing, with one note. */
+  async #withStore(work: () => Promise<void>): Promise<void> {
     if (!this.#storing) return;
     try {
       await work();

@@ -1,24 +1,24 @@
 /**
- * One file on a web server, read in ranges that are fetched side by side; a server that ignores
- * Range is read front to back, once, by all who ask. Broken downloads are tried again.
+ * One file on a web server, read in parallel ranges. If the server ignores Range, one response is
+ * read sequentially and shared by all reads. Broken downloads are retried.
  *
- * Knows nothing of hashes and storage.
+ * Independent of hashes and storage.
  */
 
 import type { Bytes } from '../chunks.js';
 import { BrokenDownload, Connection, type Fetch } from './connection.js';
 import { withRetries } from './retry.js';
 
-/** How to reach a server, and how patiently. */
+/** Fetch function, retries and timeout. */
 export interface Access {
   readonly fetch: Fetch;
-  /** Milliseconds before each further try of a broken download. */
+  /** Milliseconds before each retry of a broken download. */
   readonly retryDelays: readonly number[];
-  /** A server that sends nothing for so many milliseconds is given up. */
+  /** Timeout in milliseconds without data. */
   readonly idleMs: number;
 }
 
-/** Called with the bytes that came; negative when some are lost with their connection. */
+/** Called with the count of received bytes; negative if they are lost with their connection. */
 export type Received = (bytes: number) => void;
 
 export class RemoteFile {
@@ -26,13 +26,13 @@ export class RemoteFile {
   readonly #path: string;
   readonly #size: number;
   readonly #access: Access;
-  /** Known to give ranges. Until then reads wait for each other. */
+  /** The server supports ranges. Until that is known, reads are sequential. */
   #ranges = false;
-  /** Without ranges: the one connection, which all reads share. */
+  /** Without ranges: the connection that all reads share. */
   #whole: Connection | undefined;
   #turn: Promise<void> = Promise.resolve();
 
-  /** `path` is the file's name in messages, `size` what it should have. */
+  /** `path`: name in error messages; `size`: expected bytes. */
   constructor(url: string, path: string, size: number, access: Access) {
     this.#url = url;
     this.#path = path;
@@ -41,7 +41,7 @@ export class RemoteFile {
   }
 
   /**
-   * Bytes `start` to `stop`. Reads at the same time are asked for in order of `start` and with one
+   * Bytes `start` to `stop`. Concurrent reads must be called in order of `start`, with one
    * `signal`. Raises DownloadError, ArtifactError, or the signal's reason.
    */
   async read(start: number, stop: number, signal: AbortSignal, received: Received): Promise<Bytes> {
@@ -78,7 +78,7 @@ export class RemoteFile {
     );
   }
 
-  /** The server answered with the whole file, which all reads use, each in its turn. */
+  /** The server sent the whole file: all reads share the connection, in order. */
   #share(connection: Connection): void {
     if (this.#ranges) {
       connection.close();

@@ -1,12 +1,12 @@
-/** Tries again after a broken download, waiting longer each time, until there is no hope. */
+/** Retries broken downloads with growing delays. */
 
 import { DownloadError } from '../../errors.js';
 import { BrokenDownload } from './connection.js';
 
-/** Milliseconds before each further try: 16 s in all. */
+/** Milliseconds before each retry: 16 s in all. */
 export const RETRY_DELAYS: readonly number[] = [250, 750, 2000, 5000, 8000];
 
-/** The result of `work`. Only a BrokenDownload is tried again; the last becomes DownloadError. */
+/** The result of `work`. Only a BrokenDownload is retried; the last becomes DownloadError. */
 export async function withRetries<T>(
   path: string,
   delays: readonly number[],
@@ -19,13 +19,13 @@ export async function withRetries<T>(
     } catch (error) {
       if (!(error instanceof BrokenDownload)) throw error;
       const delay = delays[attempt];
-      if (delay === undefined) throw gaveUp(path, attempt + 1, error);
+      if (delay === undefined) throw retriesExhausted(path, attempt + 1, error);
       await sleep(delay, signal);
     }
   }
 }
 
-function gaveUp(path: string, attempts: number, error: BrokenDownload): DownloadError {
+function retriesExhausted(path: string, attempts: number, error: BrokenDownload): DownloadError {
   return new DownloadError(
     `${path} could not be downloaded in ${attempts} tries (${error.message}); check the ` +
       'connection, and that the server allows this page to read it (CORS), then load the model ' +

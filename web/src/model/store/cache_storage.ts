@@ -1,10 +1,10 @@
-/** A store in Cache Storage: for browsers without the origin private file system. */
+/** A store in Cache Storage, for browsers without the origin private file system. */
 
 import type { Bytes } from '../chunks.js';
 import { grantedRoom, type Store } from './store.js';
 
 const CACHE = 'mlcc-model';
-/** Keys must be URLs; nothing is ever fetched from this one. */
+/** Keys must be URLs; this one is never fetched. */
 const PREFIX = 'https://mlcc.invalid/';
 
 export class CacheStore implements Store {

@@ -1,4 +1,4 @@
-/** A store in this thread's memory: gone with it. For Node, tests and browsers without storage. */
+/** A store in memory: for Node, tests and browsers without storage. */
 
 import type { Bytes } from '../chunks.js';
 import type { Store } from './store.js';
@@ -18,7 +18,7 @@ export class MemoryStore implements Store {
   }
 
   async put(key: string, bytes: Bytes): Promise<void> {
-    // Without awaiting, or two at once would both find the room for one.
+    // Without awaiting: two concurrent puts must not both take the last space.
     const used = this.#used - (this.#files.get(key)?.length ?? 0) + bytes.length;
     if (used > this.#limit) {
       throw new DOMException('the memory store is full', 'QuotaExceededError');

@@ -1,14 +1,14 @@
-/** The choice of where models are kept in this browser. */
+/** Opens the best store that the browser offers. */
 
 import { CacheStore } from './cache_storage.js';
 import { MemoryStore } from './memory.js';
 import { OpfsStore } from './opfs.js';
 import type { Note, Store } from './store.js';
 
-/** What memory keeps where there is no storage: the small files, never the weights. */
+/** Limit of the in-memory fallback: enough for small files, not for weights. */
 const MEMORY_BYTES = 64 << 20;
 
-/** The origin private file system, else Cache Storage, else a little memory, which is said. */
+/** The origin private file system, else Cache Storage, else memory, with a note. */
 export async function openStore(note: Note = () => {}): Promise<Store> {
   for (const open of [OpfsStore.open, CacheStore.open]) {
     try {

@@ -1,9 +1,9 @@
 /**
  * A store in the origin private file system: one file per key in one directory.
  *
- * In a worker through synchronous access handles, which write twice and read 2.5 times as fast in
- * Chromium as the asynchronous way that a page has. A write cut short leaves a short file: the
- * reader's hash finds that out.
+ * A worker uses synchronous access handles: in Chromium they write 2 times and read 2.5 times as
+ * fast as the asynchronous API of a page. An interrupted write leaves a short file, which the
+ * reader's hash check detects.
  */
 
 import type { Bytes } from '../chunks.js';

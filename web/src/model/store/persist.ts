@@ -1,8 +1,8 @@
-/** Asks the browser not to throw away what is stored. For the page: workers cannot ask. */
+/** Requests persistent storage. Pages only: workers cannot request it. */
 
 /**
- * Ask the browser to keep what this origin stores when the disk fills up. False: it may be
- * evicted, and would then be downloaded again.
+ * Request that the browser does not evict this origin's storage. False: models may be evicted, and
+ * are then downloaded again.
  */
 export async function askToPersist(): Promise<boolean> {
   const storage: Partial<StorageManager> | undefined = globalThis.navigator?.storage;

@@ -1,8 +1,8 @@
 /**
- * Where bytes are kept between visits: the port.
+ * `Store`: the interface of key-value storage that lasts between visits.
  *
- * Knows nothing of models. What comes out may be stale, short or half-written (a tab can be killed
- * at any time): whoever reads a chunk checks its hash, which costs less than reading it.
+ * Independent of models. Values may be stale or truncated, because a tab can be killed at any time:
+ * readers check the hash of a chunk, which costs less than reading it.
  */
 
 import type { Bytes } from '../chunks.js';
@@ -10,19 +10,19 @@ import type { Bytes } from '../chunks.js';
 export interface Store {
   readonly kind: 'opfs' | 'cache' | 'memory';
   get(key: string): Promise<Bytes | undefined>;
-  /** Keep `bytes` in place of what was there. Rejects if there is no room. */
+  /** Store `bytes` under a key. Rejects if the storage is full. */
   put(key: string, bytes: Bytes): Promise<void>;
-  /** No error if there is nothing. */
+  /** No error for a missing key. */
   delete(key: string): Promise<void>;
   keys(): Promise<string[]>;
-  /** Bytes that may still be put; Infinity if nobody knows. */
+  /** Free bytes; Infinity if unknown. */
   room(): Promise<number>;
 }
 
-/** Told to the user: things that are not errors. */
+/** Receives notes for the user that are no errors. */
 export type Note = (text: string) => void;
 
-/** What the browser still grants this origin. */
+/** Free bytes of this origin's quota. */
 export async function grantedRoom(): Promise<number> {
   const { quota, usage } = await navigator.storage.estimate();
   return quota === undefined ? Number.POSITIVE_INFINITY : Math.max(0, quota - (usage ?? 0));

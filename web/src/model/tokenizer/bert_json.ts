@@ -1,15 +1,15 @@
 /**
- * The parts of BERT's tokenizers (WordPiece, and what is done before and behind it) said by those
- * that `tokenizer_json.ts` knows to agree with Python's.
+ * Rewrites BERT's tokenizers (WordPiece, its normalizer and processors) to parts that compute the
+ * same in JavaScript as in Python.
  *
- * Python asks the tables of an old Unicode here, so they are written out (`bert_characters.ts`). It
- * lower-cases letter by letter, a sigma at the end of a word too.
+ * Python uses tables of an old Unicode version here, which are included (`bert_characters.ts`). It
+ * lower-cases letter by letter, also a sigma at the end of a word.
  */
 
 import { IDEOGRAPHS, MARKS, PUNCTUATION, REMOVED, SPACES } from './bert_characters.js';
 import { isolated, type Part, type TokenizerJson, unsupported } from './tokenizer_parts.js';
 
-/** `BertNormalizer`, in its order. */
+/** The steps of `BertNormalizer`, in order. */
 export function bertNormalizer(part: Part): Part[] {
   const lower = part['lowercase'] !== false;
   return [
@@ -22,7 +22,7 @@ export function bertNormalizer(part: Part): Part[] {
   ];
 }
 
-/** `BertPreTokenizer`: words and single marks. */
+/** `BertPreTokenizer`: words and single punctuation marks. */
 export function bertWords(): Part[] {
   const spaces = { Regex: '\\s+' };
   return [
@@ -31,8 +31,8 @@ export function bertWords(): Part[] {
   ];
 }
 
-/** `BertProcessing` and `RobertaProcessing` of one text, which is all that is asked of them. */
-export function framed(part: Part): Part {
+/** `BertProcessing` and `RobertaProcessing`, for single texts. */
+export function templateOf(part: Part): Part {
   const [first, last] = [part['cls'], part['sep']] as [string, number][];
   if (!first || !last) throw unsupported(`${part.type} without tokens`);
   const special = ([token]: [string, number]): object => ({
@@ -49,7 +49,7 @@ export function framed(part: Part): Part {
   };
 }
 
-/** The model WordPiece. Raises UnsupportedError without a token for what it does not know. */
+/** The model WordPiece. Raises UnsupportedError without an unknown token. */
 export function wordPiece(model: TokenizerJson['model']): TokenizerJson['model'] {
   const unknown = model['unk_token'];
   if (typeof unknown !== 'string' || !Object.hasOwn(model.vocab, unknown)) {

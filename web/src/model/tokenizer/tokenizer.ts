@@ -1,22 +1,22 @@
 /**
  * A model's tokenizer in JavaScript: the same ids and texts as Python's `tokenizers` on the server.
  *
- * Byte-pair encoding is `@huggingface/tokenizers`'. Known to differ: U+0085 and U+FEFF beside an
- * added token that swallows spaces (`lstrip`, `rstrip`), a long s for an s where a pattern ignores
- * case, and characters newer than the browser's Unicode tables. Whatever else is not exact is
- * refused when the tokenizer is made.
+ * Byte-pair encoding is `@huggingface/tokenizers`'. Known differences: U+0085 and U+FEFF beside an
+ * added token that strips spaces (`lstrip`, `rstrip`), a long s for an s where a pattern ignores
+ * case, and characters newer than the browser's Unicode tables. Anything else that is not exact is
+ * refused when the tokenizer is created.
  */
 
 import { Tokenizer as Encoder } from '@huggingface/tokenizers';
 import { ArtifactError, MlccError } from '../../errors.js';
 import { detokenizer } from './detokenizer.js';
-import { agreeing } from './tokenizer_json.js';
+import { rewritten } from './tokenizer_json.js';
 import type { TokenizerJson } from './tokenizer_parts.js';
 
 /** `file`: tokenizer.json. Raises ArtifactError, or UnsupportedError if it cannot be exact. */
 export function createTokenizer(file: Uint8Array): Tokenizer {
   try {
-    return new Tokenizer(agreeing(parse(file)));
+    return new Tokenizer(rewritten(parse(file)));
   } catch (error) {
     if (error instanceof MlccError) throw error;
     const reason = error instanceof Error ? error.message : String(error);
@@ -30,7 +30,7 @@ export class Tokenizer {
   readonly #special: ReadonlySet<string>;
   readonly #detokenize: (tokens: string[]) => string;
 
-  /** Of a tokenizer.json whose parts agree with Python's. */
+  /** `json`: rewritten by `tokenizer_json.ts`. */
   constructor(json: TokenizerJson) {
     this.#encoder = new Encoder(json, {});
     this.#tokens = tokensById(this.#encoder, json);
@@ -39,23 +39,23 @@ export class Tokenizer {
     this.#detokenize = detokenizer(json.decoder);
   }
 
-  /** Special tokens written in the text are recognised. `text` has no half surrogates. */
+  /** Special tokens in the text are recognised. `text` has no lone surrogates. */
   encode(text: string, addSpecialTokens: boolean): Int32Array {
     const { ids } = this.#encoder.encode(text, { add_special_tokens: addSpecialTokens });
     return Int32Array.from(ids);
   }
 
-  /** As they are written: what steers the model and is no text. */
+  /** The texts of the special tokens. */
   specialTokens(): string[] {
     return [...this.#special];
   }
 
-  /** A token as the vocabulary writes it. */
+  /** A token as written in the vocabulary. */
   piece(id: number): string | null {
     return this.#tokens[id] ?? null;
   }
 
-  /** Special tokens and unknown ids are skipped; broken UTF-8 comes as U+FFFD. */
+  /** Special tokens and unknown ids are skipped; invalid UTF-8 becomes U+FFFD. */
   decode(ids: ArrayLike<number>): string {
     const tokens: string[] = [];
     for (const id of Array.from(ids)) {

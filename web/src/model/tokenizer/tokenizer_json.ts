@@ -1,13 +1,13 @@
 /**
- * Makes a tokenizer.json one that `@huggingface/tokenizers` (JavaScript) reads exactly as Python's
- * `tokenizers` does, or refuses it.
+ * Rewrites a tokenizer.json so that `@huggingface/tokenizers` (JavaScript) computes exactly what
+ * Python's `tokenizers` does, or refuses it.
  *
- * Some parts differ between the two in rare characters (other digits, U+FEFF) or are not built in
- * JavaScript (`split` of Metaspace, what `Split` does with matches). All of them can be said as
- * `Split` with a regular expression, which agrees. What is not in these tables is refused.
+ * Some parts differ in rare characters (other digits, U+FEFF) or are missing in JavaScript (`split`
+ * of Metaspace, behaviours of `Split`). All of them can be expressed as `Split` with a regular
+ * expression, which agrees. Other parts are refused.
  */
 
-import { bertNormalizer, bertWords, framed, wordPiece } from './bert_json.js';
+import { bertNormalizer, bertWords, templateOf, wordPiece } from './bert_json.js';
 import {
   isolated,
   type Part,
@@ -24,8 +24,8 @@ const GPT2_WORDS =
 const PUNCTUATION = '[\\p{P}!-/:-@\\[-`{-~]';
 const ANY = '[\\s\\S]';
 
-/** The same tokenizer in parts that agree. Raises UnsupportedError naming the one that does not. */
-export function agreeing(json: TokenizerJson): TokenizerJson {
+/** The equivalent tokenizer.json. Raises UnsupportedError that names an unsupported part. */
+export function rewritten(json: TokenizerJson): TokenizerJson {
   const normalizers = partsOf(json.normalizer, 'normalizers').flatMap(normalizer);
   const processors = partsOf(json.post_processor, 'processors').map(processor);
   for (const part of processors) {
@@ -50,13 +50,13 @@ function normalizer(part: Part): Part[] {
 }
 
 function processor(part: Part): Part {
-  if (part.type === 'BertProcessing' || part.type === 'RobertaProcessing') return framed(part);
+  if (part.type === 'BertProcessing' || part.type === 'RobertaProcessing') return templateOf(part);
   if (!POST_PROCESSORS.has(part.type)) throw unsupported(part.type);
   return part;
 }
 
 function checkedModel(model: TokenizerJson['model'], words: boolean): TokenizerJson['model'] {
-  // Files of old leave the type out.
+  // Old files omit the type.
   const type = model.type ?? (model['merges'] ? 'BPE' : 'none');
   if (type === 'WordPiece') return wordPiece(model);
   if (type !== 'BPE') throw unsupported(`the model ${type}`);
@@ -68,7 +68,7 @@ function checkedModel(model: TokenizerJson['model'], words: boolean): TokenizerJ
   return { ...model, type };
 }
 
-/** JavaScript takes the tokens of a template by name, Python by id. */
+/** JavaScript looks up the tokens of a template by name, Python by id. */
 function checkTemplate(part: Part, json: TokenizerJson): void {
   const tokens = part['special_tokens'] as Record<string, { ids: number[] }>;
   for (const [name, { ids }] of Object.entries(tokens)) {
@@ -117,7 +117,7 @@ function metaspace(part: Part): Part[] {
   return [whole, split(escaped(replacement), 'MergedWithNext', false)];
 }
 
-/** JavaScript knows the behaviours Isolated and Removed; the others are other expressions. */
+/** JavaScript supports the behaviours Isolated and Removed; others become other expressions. */
 function split(match: string, behavior: string, invert: boolean): Part {
   const other = `(?:(?!${match})${ANY})+`;
   switch (`${behavior}${invert && behavior !== 'Isolated' ? ' inverted' : ''}`) {

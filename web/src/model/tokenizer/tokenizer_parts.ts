@@ -6,7 +6,7 @@
 
 import { UnsupportedError } from '../../errors.js';
 
-/** A part of tokenizer.json: its type, and whatever belongs to it. */
+/** A part of tokenizer.json: its type and its fields. */
 export interface Part {
   readonly type: string;
   readonly [field: string]: unknown;
@@ -29,7 +29,7 @@ export interface TokenizerJson {
   readonly added_tokens: readonly AddedToken[];
 }
 
-/** The parts of a part that may be a Sequence, in order. */
+/** The parts of a Sequence, flattened; any other part alone. */
 export function partsOf(part: Part | null | undefined, field: string): Part[] {
   if (!part) return [];
   if (part.type !== 'Sequence') return [part];
@@ -43,7 +43,7 @@ export function unsupported(what: string): UnsupportedError {
   );
 }
 
-/** Each match is a piece, and so is what lies between two. */
+/** `Split` that isolates matches: each match and each gap becomes a piece. */
 export function isolated(regex: string): Part {
   return { type: 'Split', pattern: { Regex: regex }, behavior: 'Isolated', invert: false };
 }

@@ -1,8 +1,9 @@
 /**
- * From shards to the GPU: routes the bytes of each weight, as they pass, to the plan's index of it.
+ * Streams weight shards to the GPU: writes the bytes of each weight, as they arrive, to its index
+ * in the plan.
  *
- * A weight is never whole in memory. Fetching and checking are `ModelSource`'s, buffers the
- * executor's.
+ * A weight is never whole in memory. `ModelSource` fetches and checks, the executor owns the
+ * buffers.
  */
 
 import { ArtifactError } from '../../errors.js';
@@ -13,8 +14,8 @@ import { WeightProgress, type WeightsLoaded } from './progress.js';
 import { headerEnd, PREFIX_BYTES, parseHeader, type TensorEntry } from './safetensors.js';
 
 /**
- * Takes bytes of weight `index` (its place in the plan) at `offset` in it. Offsets are multiples
- * of 4, and so are lengths, but for the end of a weight whose size is none.
+ * Writes bytes of weight `index` of the plan at `offset`. Offsets are multiples of 4, and so are
+ * lengths, except at the end of a weight.
  */
 export type WriteWeight = (index: number, offset: number, bytes: Bytes) => void | Promise<void>;
 
@@ -44,23 +45,23 @@ function checkShards({ weights, shards }: Pick<Plan, 'weights' | 'shards'>): voi
   if (lost) throw new ArtifactError(`The manifest lists no file ${lost.shard}; compile it again`);
 }
 
-/** A weight in its shard. */
-interface Placed {
+/** A weight of the plan, and its entry in the shard. */
+interface PlacedWeight {
   readonly index: number;
   readonly entry: TensorEntry;
 }
 
-/** Takes a shard's bytes in order: first the header, then the tensors. */
+/** Receives the bytes of a shard in order: first the header, then the tensors. */
 class ShardReader {
   readonly #shard: FileEntry;
   readonly #weights: readonly WeightSpec[];
   readonly #write: WriteWeight;
-  /** What came of the header; it is not longer than `#needed`. */
+  /** The part of the header that has arrived, at most `#needed` bytes. */
   #header: Bytes = new Uint8Array();
   #needed = PREFIX_BYTES;
-  /** In order of their place; undefined until the header has been read. */
-  #placed: Placed[] | undefined;
-  /** The first of `#placed` that is not whole. */
+  /** In order of their offsets; undefined until the header is read. */
+  #placed: PlacedWeight[] | undefined;
+  /** Index of the first incomplete weight of `#placed`. */
   #next = 0;
 
   constructor(shard: FileEntry, weights: readonly WeightSpec[], write: WriteWeight) {
@@ -101,12 +102,16 @@ class ShardReader {
   }
 }
 
-/** Find the plan's weights among the tensors of a shard, and nothing else but filler. */
-function place(path: string, entries: TensorEntry[], weights: readonly WeightSpec[]): Placed[] {
+/** Match the plan's weights with the tensors of a shard; only padding may remain. */
+function place(
+  path: string,
+  entries: TensorEntry[],
+  weights: readonly WeightSpec[],
+): PlacedWeight[] {
   const own = new Map(
     weights.flatMap((spec, index) => (spec.shard === path ? [[spec.name, { spec, index }]] : [])),
   );
-  const placed: Placed[] = [];
+  const placed: PlacedWeight[] = [];
   for (const entry of entries) {
     if (entry.name.startsWith('__pad__.')) continue;
     const found = own.get(entry.name);
@@ -121,8 +126,9 @@ function place(path: string, entries: TensorEntry[], weights: readonly WeightSpe
 
 function checkSame(path: string, entry: TensorEntry, spec: WeightSpec): void {
   const there = `${entry.dtype} [${entry.shape}]`;
-  const wanted = `${spec.dtype} [${spec.shape}]`;
-  if (there !== wanted) throw differs(path, spec.name, `is ${there}, the manifest says ${wanted}`);
+  const expected = `${spec.dtype} [${spec.shape}]`;
+  if (there !== expected)
+    throw differs(path, spec.name, `is ${there}, the manifest says ${expected}`);
   // Chunks end at multiples of 4: so do all pieces of a weight that starts at one.
   if (entry.start % 4) throw differs(path, spec.name, 'does not start at a multiple of 4 bytes');
 }

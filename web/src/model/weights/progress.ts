@@ -1,9 +1,9 @@
-/** Says how far the weights are, how fast they come and from where; ten times a second at most. */
+/** Reports progress, speed and origin of the weights, ten times per second at most. */
 
 import type { FileEntry } from '../../plan.js';
 
 const INTERVAL_MS = 100;
-/** The speed is that of about the last so many milliseconds. */
+/** The window, in milliseconds, over which the speed is measured. */
 const WINDOW_MS = 3000;
 
 export interface WeightsLoaded {
@@ -12,7 +12,7 @@ export interface WeightsLoaded {
   /** Bytes. */
   readonly done: number;
   readonly total: number;
-  /** Whether all that came so far was stored on this machine. */
+  /** Whether all bytes so far came from this machine's storage. */
   readonly cached: boolean;
   /** Bytes per second. */
   readonly speed: number;
@@ -20,16 +20,16 @@ export interface WeightsLoaded {
 
 export class WeightProgress {
   readonly #total: number;
-  readonly #say: (progress: WeightsLoaded) => void;
+  readonly #onProgress: (progress: WeightsLoaded) => void;
   #done = 0;
   #stored = 0;
-  #said = 0;
-  /** Moments and what was done by then, the oldest first. */
-  #past: { readonly at: number; readonly done: number }[] = [];
+  #reported = 0;
+  /** Times and bytes done, the oldest first. */
+  #samples: { readonly at: number; readonly done: number }[] = [];
 
   constructor(shards: readonly FileEntry[], say: (progress: WeightsLoaded) => void) {
     this.#total = shards.reduce((sum, shard) => sum + shard.bytes, 0);
-    this.#say = say;
+    this.#onProgress = say;
     this.report();
   }
 
@@ -37,22 +37,22 @@ export class WeightProgress {
   add(bytes: number, stored: boolean): void {
     this.#done += bytes;
     if (stored) this.#stored += bytes;
-    if (performance.now() - this.#said >= INTERVAL_MS) this.report();
+    if (performance.now() - this.#reported >= INTERVAL_MS) this.report();
   }
 
   report(): void {
-    this.#said = performance.now();
-    const [done, total, speed] = [this.#done, this.#total, this.#speed(this.#said)];
+    this.#reported = performance.now();
+    const [done, total, speed] = [this.#done, this.#total, this.#speed(this.#reported)];
     const cached = done > 0 && done === this.#stored;
     const what = cached ? 'Reading the stored weights' : 'Downloading the weights';
     const text = `${what}: ${mb(done)} of ${mb(total)} MB, ${mb(speed)} MB/s`;
-    this.#say({ stage: 'weights', text, done, total, cached, speed });
+    this.#onProgress({ stage: 'weights', text, done, total, cached, speed });
   }
 
   #speed(now: number): number {
-    this.#past.push({ at: now, done: this.#done });
-    this.#past = this.#past.filter(({ at }) => at >= now - WINDOW_MS);
-    const [oldest] = this.#past;
+    this.#samples.push({ at: now, done: this.#done });
+    this.#samples = this.#samples.filter(({ at }) => at >= now - WINDOW_MS);
+    const [oldest] = this.#samples;
     if (!oldest || oldest.at === now) return 0;
     return Math.max(0, ((this.#done - oldest.done) * 1000) / (now - oldest.at));
   }

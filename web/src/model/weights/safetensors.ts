@@ -1,7 +1,7 @@
 /**
  * Reads the header of a safetensors file as strictly as `mlcc.artifact.safetensors` in Python does.
  *
- * The header only: the tensors' bytes pass by elsewhere. Offsets are counted from the file's start.
+ * The header only. Offsets are relative to the start of the file.
  */
 
 import { ArtifactError } from '../../errors.js';
@@ -38,7 +38,7 @@ export interface TensorEntry {
   readonly stop: number;
 }
 
-/** Where the header of a file of `size` bytes ends, from its first 8. Raises ArtifactError. */
+/** The end of the header of a file of `size` bytes, from its first 8. Raises ArtifactError. */
 export function headerEnd(path: string, prefix: Bytes, size: number): number {
   const length = new DataView(prefix.buffer, prefix.byteOffset).getBigUint64(0, true);
   if (length > BigInt(Math.min(MAX_HEADER_BYTES, size - PREFIX_BYTES))) {
@@ -47,7 +47,7 @@ export function headerEnd(path: string, prefix: Bytes, size: number): number {
   return PREFIX_BYTES + Number(length);
 }
 
-/** The tensors in the order in which they lie. `header` is its text; raises ArtifactError. */
+/** The tensors in order of their offsets. `header`: the JSON text. Raises ArtifactError. */
 export function parseHeader(path: string, header: Bytes, size: number): TensorEntry[] {
   const start = PREFIX_BYTES + header.length;
   const rows = Object.entries(parseObject(path, header));
