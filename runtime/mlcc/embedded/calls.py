@@ -63,7 +63,7 @@ class Calls:
         read: Callable[[], Awaitable[bytes]],
         reply: Reply,
     ) -> Call:
-        """Run a request; `reply` is also told the end of a cancelled one.
+        """Run a request. `reply.end` is also called for a cancelled one.
 
         `path` as in a URL; `headers` a JSON object with lower-case names.
         """

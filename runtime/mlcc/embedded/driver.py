@@ -59,7 +59,7 @@ class BaseDriver(ABC):
 
     def __init__(self, engine: HasWork) -> None:
         self.counters = Counters()
-        self._work_of = engine
+        self._source = engine
         self._work = asyncio.Event()
 
     def wake(self) -> None:
@@ -69,7 +69,7 @@ class BaseDriver(ABC):
     async def run(self) -> None:
         """Step until the device fails, and raise its error. Call `recover` before running again."""
         while True:
-            while not self._work_of.has_work:  # the request may have been cancelled since `wake`
+            while not self._source.has_work:  # the request may have been cancelled since `wake`
                 self._work.clear()
                 await self._work.wait()
             await self._step()
@@ -98,7 +98,7 @@ class LoopDriver(BaseDriver):
         self._executor = executor
         self._adapters = adapters
         self._deliver = deliver
-        self._flying: deque[tuple[Ticket, float]] = deque()
+        self._in_flight: deque[tuple[Ticket, float]] = deque()
         """Steps in flight, and the submission time of each."""
         self._done = 0.0
         """Time at which the GPU finished the last step."""
@@ -106,17 +106,17 @@ class LoopDriver(BaseDriver):
     async def recover(self) -> None:
         """Clear the steps in flight on both sides; every request ends, without events."""
         self._engine.fail()
-        while self._flying:
+        while self._in_flight:
             with suppress(MlccError):
-                await self._executor.collect(self._flying.popleft()[0])
+                await self._executor.collect(self._in_flight.popleft()[0])
 
     async def _step(self) -> None:
         count, clock = self.counters, perf_counter
         self._fill()
-        if not self._flying:
+        if not self._in_flight:
             raise RuntimeError("the engine has requests and plans nothing; this is a bug")
         t0 = clock()
-        ticket, submitted = self._flying.popleft()
+        ticket, submitted = self._in_flight.popleft()
         result = await self._executor.collect(ticket)
         t1 = clock()
         began, self._done = max(submitted, self._done), t1
@@ -132,7 +132,7 @@ class LoopDriver(BaseDriver):
 
     def _fill(self) -> None:
         count, clock = self.counters, perf_counter
-        while len(self._flying) < self._executor.depth:
+        while len(self._in_flight) < self._executor.depth:
             t0 = clock()
             self._adapters.swap_in()
             batch = self._engine.plan()
@@ -144,7 +144,7 @@ class LoopDriver(BaseDriver):
                 return
             packed = self._executor.pack(batch, self._engine.adjustments())
             t2 = clock()
-            self._flying.append((self._executor.submit(packed), t2))
+            self._in_flight.append((self._executor.submit(packed), t2))
             count.pack_ms += (t2 - t1) * 1e3
             count.submit_ms += (clock() - t2) * 1e3
 
@@ -157,12 +157,12 @@ class LoopEncoderDriver(BaseDriver):
     ) -> None:
         super().__init__(engine)
         self._encoder, self._executor, self._deliver = engine, executor, deliver
-        self._flying: Ticket | None = None
+        self._in_flight: Ticket | None = None
 
     async def recover(self) -> None:
         """Clear the step in flight on both sides; every text ends, without events."""
         self._encoder.fail()
-        ticket, self._flying = self._flying, None
+        ticket, self._in_flight = self._in_flight, None
         if ticket is not None:
             with suppress(MlccError):
                 await self._executor.vectors(ticket)
@@ -176,10 +176,10 @@ class LoopEncoderDriver(BaseDriver):
         t1 = clock()
         packed = self._executor.pack(batch)
         t2 = clock()
-        ticket = self._flying = self._executor.submit(packed)
+        ticket = self._in_flight = self._executor.submit(packed)
         t3 = clock()
         rows = await self._executor.vectors(ticket)
-        self._flying = None
+        self._in_flight = None
         t4 = clock()
         events = self._encoder.commit(rows)
         t5 = clock()

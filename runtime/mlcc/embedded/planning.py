@@ -162,7 +162,7 @@ def _adapters(manifest: Manifest) -> dict[str, Any] | None:
 
 
 def _memory(manifest: Manifest, wanted: Capacity, adapter: Mapping[str, Any]) -> DeviceMemory:
-    """WebGPU tells the bound of one tensor, but not how much memory there is."""
+    """WebGPU reports the largest tensor, but not the size of the memory."""
     tensor, known = adapter["tensor_bytes"], adapter.get("memory_bytes")
     if known is not None:
         return DeviceMemory(known, tensor, "the page gives it {}", reserve_bytes=0)

@@ -67,7 +67,7 @@ def application(
     """
     if ray.is_initialized():
         check_token(connected=True)
-        _check_proxies()
+        _require_proxies()
     for name in loading:
         if name not in _LOADING:
             raise InvalidRequestError(
@@ -109,7 +109,7 @@ def from_yaml(args: Mapping[str, Any]) -> Application:
     return application(**args)
 
 
-def _check_proxies() -> None:
+def _require_proxies() -> None:
     """Raise UnsupportedError if Serve runs without HTTP proxies: its first starter on a cluster
     decides that."""
     found = serve_status()

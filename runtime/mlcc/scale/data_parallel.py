@@ -39,7 +39,7 @@ class DeviceReplicas:
 
     async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
         """Send a request to the chosen engine; see `Replicas.call`."""
-        with self._chosen(call) as replica:
+        with self._choose(call) as replica:
             async for piece in replica.generate(call):
                 yield piece
 
@@ -56,7 +56,7 @@ class DeviceReplicas:
             await asyncio.sleep(_POLL_S)
 
     @contextmanager
-    def _chosen(self, call: ReplicaCall) -> Iterator[Replica]:
+    def _choose(self, call: ReplicaCall) -> Iterator[Replica]:
         """Choose an engine for the request, among the running ones if there are any; the others are
         restarting."""
         replicas = self._replicas
@@ -84,9 +84,9 @@ class DataParallelEngines:
         artifact: str,
         devices: Sequence[int],
     ) -> None:
-        self._replicas = _opened(open_model, artifact, settings.max_queue, devices)
+        self._replicas = _open_replicas(open_model, artifact, settings.max_queue, devices)
         found = {name: replica.info() for name, replica in self._replicas.items()}
-        self.capacity = min((each.capacity for each in found.values()), key=_size)
+        self.capacity = min((each.capacity for each in found.values()), key=_by_capacity)
         self.notes = tuple(
             f"device {name}: {note}" for name, each in found.items() for note in each.notes
         )
@@ -115,7 +115,7 @@ class DataParallelEngines:
             replica.close()
 
 
-def _opened(
+def _open_replicas(
     open_model: Callable[..., Model], artifact: str, max_queue: int, devices: Sequence[int]
 ) -> dict[str, Replica]:
     """Open the replicas in parallel: each reads its own weights."""
@@ -138,6 +138,6 @@ def _opened(
     raise error
 
 
-def _size(capacity: Capacity) -> tuple[int, int]:
+def _by_capacity(capacity: Capacity) -> tuple[int, int]:
     """Order of capacities: what a request may need, whichever engine gets it."""
     return capacity.context, sum(capacity.pools)

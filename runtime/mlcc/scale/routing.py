@@ -32,7 +32,7 @@ LOYALTY = 0.25
 SHARE = 0.5
 """Delay by each request already on an engine, as a share of a typical prompt: most of them
 decode."""
-_SLOWLY = 1 / 32
+_SMOOTHING = 1 / 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Fleet:
             if best is None or cost < least:
                 best, least = Choice(name, hit), cost
         if best is not None:
-            self._typical += _SLOWLY * (prompt.tokens - best.hit - self._typical)
+            self._typical += _SMOOTHING * (prompt.tokens - best.hit - self._typical)
             self._sent(best.name, prompt, now)
         return best
 

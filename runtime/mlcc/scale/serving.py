@@ -40,7 +40,7 @@ class RayEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         try:
             self._stack.enter_context(connected(address))
-            self._stack.enter_context(_proxyless(ends=address is not None))
+            self._stack.enter_context(_serve_without_proxies(ends=address is not None))
             self._run(open_model, settings, artifact, scale)
         except BaseException:
             self._stack.close()
@@ -89,7 +89,7 @@ class RayEngine:
 
 
 @contextmanager
-def _proxyless(ends: bool) -> Iterator[None]:
+def _serve_without_proxies(ends: bool) -> Iterator[None]:
     """Run Ray Serve without proxies inside the context. With `ends`, shut it down afterwards unless
     others have proxies or applications on it."""
     from ray import serve

@@ -70,7 +70,7 @@ def serve(
     """
     with ExitStack() as stack:
         listener = stack.enter_context(closing(bind(http.host, http.port)))
-        stack.enter_context(_terminate_politely())
+        stack.enter_context(_unwind_on_sigterm())
         store = _response_store(settings, stack)
         text, prompts = open_text(), stack.enter_context(closing(PromptPool(open_text)))
         engine = stack.enter_context(closing(begin(open_model, settings)))
@@ -98,7 +98,7 @@ def serve_models(
     """
     with ExitStack() as stack:
         listener = stack.enter_context(closing(bind(http.host, http.port)))
-        stack.enter_context(_terminate_politely())
+        stack.enter_context(_unwind_on_sigterm())
         store = _response_store(settings, stack)
         url = _url(http, listener, settings.root_path)
         backend, drain_state = (
@@ -127,7 +127,7 @@ def serve_page(
 
     Raises MlccError in one line if there is no page, or the model is not for browsers.
     """
-    with closing(bind(http.host, http.port)) as listener, _terminate_politely():
+    with closing(bind(http.host, http.port)) as listener, _unwind_on_sigterm():
         url = _url(http, listener)
         app = create_page_app(model, lambda: when_ready(url), hosts)
         _Server(_config(app, http)).run(sockets=[listener])
@@ -229,9 +229,9 @@ class _Server(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     def _begin_drain(self, drain: Drain) -> None:
-        self._draining = asyncio.ensure_future(self._end_after(drain))
+        self._draining = asyncio.ensure_future(self._shut_down_after(drain))
 
-    async def _end_after(self, drain: Drain) -> None:
+    async def _shut_down_after(self, drain: Drain) -> None:
         log.info("shutting down: running answers finish, new requests are refused")
         if not await drain():
             log.warning("answers that took longer are ended (--drain of `mlcc serve`)")
@@ -257,11 +257,11 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise MlccError(_bind_words(host, port, error)) from None
+        raise MlccError(_bind_error_message(host, port, error)) from None
     return listener
 
 
-def _bind_words(host: str, port: int, error: OSError) -> str:
+def _bind_error_message(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is in use; stop what uses it or choose another --port"
     if error.errno == errno.EACCES:
@@ -275,7 +275,7 @@ def _url(http: HttpOptions, listener: socket.socket, root: str = "") -> str:
 
 
 @contextmanager
-def _terminate_politely() -> Iterator[None]:
+def _unwind_on_sigterm() -> Iterator[None]:
     """Let SIGTERM unwind the stack while there is no server to drain yet, so that the engine's
     process is stopped."""
 

@@ -96,7 +96,9 @@ def page_routes(page: Path, model: Path | None = None) -> list[BaseRoute]:
     files = StaticFiles(page_files(page), gzip_code=True, remote_models=model is not None)
     site = Site("./", "web/model/" if model else None)
     routes: list[BaseRoute] = [Route("/site.json", site.answer)]
-    routes += [_at_root(files, name) for name in sorted({_first(name) for name in files.files})]
+    routes += [
+        _root_route(files, name) for name in sorted({_top_level(name) for name in files.files})
+    ]
     return [*routes, *(web_routes(page, model, api="../") if model else no_web_routes())]
 
 
@@ -126,13 +128,13 @@ def no_web_routes() -> list[BaseRoute]:
     return [Route("/web", _no_page), Route("/web/{name:path}", _no_page)]
 
 
-def _first(name: str) -> str:
+def _top_level(name: str) -> str:
     """Return the top-level folder of a file with its slash, or the file's name."""
     folder, slash, _ = name.partition("/")
     return folder + slash
 
 
-def _at_root(files: StaticFiles, first: str) -> Route:
+def _root_route(files: StaticFiles, first: str) -> Route:
     """Return the route of a top-level file or folder; all other paths are left to the API."""
 
     async def answer(request: Request) -> Response:
@@ -156,8 +158,8 @@ def create_page_app(
 
     page = web_routes(page_folder(), model)
     routes = [Route("/", _to_page), *page, Route("/{name:path}", _no_api)]
-    doors = [Middleware(AllowedHosts, names=hosts)]
-    return Starlette(routes=routes, lifespan=lifespan, middleware=doors)
+    middleware = [Middleware(AllowedHosts, names=hosts)]
+    return Starlette(routes=routes, lifespan=lifespan, middleware=middleware)
 
 
 def _manifest(folder: Path) -> Manifest:

@@ -114,7 +114,7 @@ class HostedModel:
         self._client: InProcessClient | None = None
         self._calls: Calls | None = None
         self._live: dict[int, EventReply] = {}
-        self._early: list[Callable[[], None]] = []
+        self._pending: list[Callable[[], None]] = []
         """Requests that arrived during loading."""
         self._flushing = False
         self._last_progress = 0
@@ -138,8 +138,8 @@ class HostedModel:
         ):  # its error, with a command to type, would not help an app
             text = replace(text, grammars=None)
         self._client = InProcessClient(self._model, self._options.max_queue, self._flush)
-        place = self._options.lora_dir
-        folders = AdapterFolders(Path(place) if place else None)
+        path = self._options.lora_dir
+        folders = AdapterFolders(Path(path) if path else None)
         core = Core(self._client, text, BOUNDS, folders=folders)
         self._calls = Calls(Service(OneModel(core)))
         self._state = "ready"
@@ -151,13 +151,13 @@ class HostedModel:
             "notes": text.notes,
         }
         self.put(0, Kind.READY, Code.OK, json.dumps(ready))
-        self._start_early()
+        self._start_pending()
 
     def request(self, call: int, method: bytes, path: bytes, headers: bytes, body: bytes) -> None:
         """Answer a request, now or once the model is loaded."""
         reply = self._live[call] = EventReply(self, call)
         try:
-            verb, place, names = (part.decode() for part in (method, path, headers))
+            verb, target, names = (part.decode() for part in (method, path, headers))
             if not isinstance(json.loads(names), dict):
                 raise ValueError("the headers are no JSON object")
         except ValueError as error:
@@ -169,7 +169,7 @@ class HostedModel:
 
         def start() -> None:
             if self._calls is not None:
-                reply.call = self._calls.start(verb, place, names, read, reply)
+                reply.call = self._calls.start(verb, target, names, read, reply)
             elif self._state == "background":
                 reply.answer(BackgroundError(_IN_BACKGROUND, code="in_background"))
             else:
@@ -177,7 +177,7 @@ class HostedModel:
                 reply.end(self._failure)
 
         if self._state == "loading":
-            self._early.append(lambda: None if reply.ended else start())
+            self._pending.append(lambda: None if reply.ended else start())
         else:
             start()
 
@@ -269,11 +269,11 @@ class HostedModel:
     def _fail(self, error: MlccError) -> None:
         self._state, self._failure = "failed", error
         self.put(0, Kind.FAILED, code_of(error), json.dumps(error_body(error)))
-        self._start_early()
+        self._start_pending()
 
-    def _start_early(self) -> None:
-        early, self._early = self._early, []
-        for start in early:
+    def _start_pending(self) -> None:
+        pending, self._pending = self._pending, []
+        for start in pending:
             start()
 
     def _unload(self, why: MlccError) -> None:

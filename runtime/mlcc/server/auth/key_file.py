@@ -27,7 +27,7 @@ from mlcc.errors import InvalidRequestError, MlccError, printable
 MAX_BYTES = 4 << 20
 _LIMITS = ("requests_per_minute", "tokens_per_minute")
 _FIELDS = ("name", "key", "sha256", *_LIMITS)
-_GIVEN = re.compile(r"key [0-9]+")
+_RESERVED_NAME = re.compile(r"key [0-9]+")
 """Names of the keys from the command line (`keyring.py`)."""
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -133,7 +133,7 @@ def _read(value: Any, where: str) -> ApiKey:
     name = value.get("name")
     if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 100:
         raise InvalidRequestError(f"{where}.name is to be a text of 1 to 100 characters")
-    if _GIVEN.fullmatch(name):
+    if _RESERVED_NAME.fullmatch(name):
         raise InvalidRequestError(
             f"{where}.name is {name[:40]!a}, as a key of --api-key is called; they would be one "
             "tenant: choose another"

@@ -101,7 +101,7 @@ class StaticFiles:
             media_type=_media_type(path),
         )
         if self.gzip_code and path.suffix in _CODE and _takes_gzip(request):
-            whole = await _packed(whole, path, stat.st_mtime_ns)
+            whole = await _compressed(whole, path, stat.st_mtime_ns)
         if request.headers.get("if-none-match") == whole.headers["etag"]:
             names = ("etag", "cache-control", "content-security-policy")
             return Response(status_code=304, headers={k: whole.headers[k] for k in names})
@@ -112,7 +112,7 @@ def _takes_gzip(request: Request) -> bool:
     return "gzip" in request.headers.get("accept-encoding", "") and "range" not in request.headers
 
 
-async def _packed(whole: Response, path: Path, changed: int) -> Response:
+async def _compressed(whole: Response, path: Path, changed: int) -> Response:
     """Compress a response's body; this changes its ETag."""
     copied = {
         k: v for k, v in whole.headers.items() if k not in ("content-length", "accept-ranges")

@@ -54,7 +54,7 @@ class LoadedModel:
             prompts = PromptPool(self._open_text, workers=PROMPT_WORKERS)
             self._stack.enter_context(closing(prompts))
         except BaseException:
-            await self._abandon(loading)
+            await self._clean_up_cancelled(loading)
             raise
         self._client = WorkerClient(process, self._max_queue)
         text = replace(text, name=name)
@@ -78,7 +78,7 @@ class LoadedModel:
     def _on_created(self, process: EngineProcess) -> None:
         self._stack.callback(process.close)
 
-    async def _abandon(self, loading: asyncio.Future[Any]) -> None:
+    async def _clean_up_cancelled(self, loading: asyncio.Future[Any]) -> None:
         """Close everything that has started or still starts, until the loading thread is done."""
         while not loading.done():
             await _in_thread(self._stack.close)

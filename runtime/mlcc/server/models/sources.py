@@ -86,14 +86,14 @@ def artifact_source(
     capacity = plan_capacity(
         manifest,
         max_batch=args.max_batch,
-        context=_within(args.context, manifest.limits.context),
+        context=_clip_context(args.context, manifest.limits.context),
         max_step_tokens=args.max_step_tokens,
         max_rows=args.max_rows,
     )
     capacity = with_pages(capacity, args.kv_pages)
     full = needed_bytes(capacity, manifest) + RESERVE_BYTES
     grows = args.prefix_cache and args.kv_pages is None
-    caches = needed_bytes(capacity, manifest) - needed_bytes(_empty(capacity), manifest)
+    caches = needed_bytes(capacity, manifest) - needed_bytes(_without_pages(capacity), manifest)
     return Source(
         name=manifest.model.name,
         context=capacity.context,
@@ -163,7 +163,7 @@ def _distinct(sources: Mapping[str, Source]) -> dict[str, Source]:
     }
 
 
-def _within(context: int | None, most: int) -> int | None:
+def _clip_context(context: int | None, most: int) -> int | None:
     """Clip --context to the model's limit: one option applies to several models."""
     return None if context is None else min(context, most)
 
@@ -200,7 +200,7 @@ def _device(target: TargetInfo, number: int | None) -> str:
     return f"{target.device}:{number or 0}"
 
 
-def _empty(capacity: Capacity) -> Capacity:
+def _without_pages(capacity: Capacity) -> Capacity:
     return replace(capacity, pools=(0,) * len(capacity.pools))
 
 
