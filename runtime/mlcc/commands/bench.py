@@ -105,7 +105,7 @@ def _of_model(
 ) -> Iterator[Measured]:
     from dataclasses import replace
 
-    from mlcc.api.openai.sampling_params import wishes
+    from mlcc.api.openai.sampling_params import parse_sampling
     from mlcc.api.schema.chat_fields import COMPLETION
     from mlcc.model.session import Session
 
@@ -115,7 +115,7 @@ def _of_model(
         fields = {"max_tokens": tokens, "ignore_eos": True, "temperature": 0}
         for run in range(runs):
             ids = _ids(session, prompt_tokens, run)
-            for _ in session.answer(ids, wishes(COMPLETION, fields)):
+            for _ in session.answer(ids, parse_sampling(COMPLETION, fields)):
                 pass
             timing = session.last
             assert timing is not None

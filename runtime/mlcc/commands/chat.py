@@ -34,7 +34,7 @@ from mlcc.errors import DeviceError, InvalidRequestError, MlccError, printable
 from mlcc.model_argument import HUB
 
 if TYPE_CHECKING:
-    from mlcc.api.openai.sampling_params import Wishes
+    from mlcc.api.openai.sampling_params import SamplingOptions
     from mlcc.model.conversation import Conversation
 
 HELP = """\
@@ -65,7 +65,7 @@ def chat_command(
     parse_special: bool,
     think: bool | None,
     reasoning_parser: str | None,
-    sampling: Wishes,
+    sampling: SamplingOptions,
 ) -> None:
     """Talk with a model in the terminal.
 
@@ -132,7 +132,7 @@ class Chat:
 
     partner: Partner
     conversation: Conversation
-    sampling: Wishes
+    sampling: SamplingOptions
     screen: Screen
 
     def answer_once(self, prompt: str) -> None:

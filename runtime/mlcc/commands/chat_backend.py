@@ -13,7 +13,7 @@ from mlcc.commands.server_registry import Server, checked_url, events, opened
 from mlcc.errors import InvalidRequestError, printable
 
 if TYPE_CHECKING:
-    from mlcc.api.openai.sampling_params import Wishes
+    from mlcc.api.openai.sampling_params import SamplingOptions
     from mlcc.model.conversation import Conversation
     from mlcc.model.session import Session, Timing
 
@@ -39,7 +39,7 @@ class Partner(Protocol):
         ...
 
     def answer(
-        self, talk: Conversation, sampling: Wishes, stopped: Callable[[], bool], note: Note
+        self, talk: Conversation, sampling: SamplingOptions, stopped: Callable[[], bool], note: Note
     ) -> Iterator[Piece]:
         """Pieces of the answer to a conversation. Raises MlccError."""
         ...
@@ -69,7 +69,7 @@ class LocalPartner:
         return self._session.model.capacity.context
 
     def answer(
-        self, talk: Conversation, sampling: Wishes, stopped: Callable[[], bool], note: Note
+        self, talk: Conversation, sampling: SamplingOptions, stopped: Callable[[], bool], note: Note
     ) -> Iterator[Piece]:
         """Forgets the oldest messages where the context is full, and says so."""
         model = self._session.model
@@ -111,7 +111,7 @@ class RemotePartner:
         return None
 
     def answer(
-        self, talk: Conversation, sampling: Wishes, stopped: Callable[[], bool], note: Note
+        self, talk: Conversation, sampling: SamplingOptions, stopped: Callable[[], bool], note: Note
     ) -> Iterator[Piece]:
         """What the server streams. Leaving it ends the work there."""
         body = {

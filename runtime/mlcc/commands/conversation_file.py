@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from mlcc.api.openai.sampling_params import Wishes
+    from mlcc.api.openai.sampling_params import SamplingOptions
     from mlcc.model.conversation import Conversation
 
 _QUESTION = [{"role": "user", "content": "?"}]
@@ -18,10 +18,10 @@ _MOST = 64 << 20
 """Bytes of a conversation's file."""
 
 
-def with_setting(sampling: Wishes, name: str, text: str) -> Wishes:
+def with_setting(sampling: SamplingOptions, name: str, text: str) -> SamplingOptions:
     """The settings with one changed; no text = without it. Raises InvalidRequestError for a name
     that is no parameter of sampling, or a value that it cannot have."""
-    from mlcc.api.openai.sampling_params import wishes
+    from mlcc.api.openai.sampling_params import parse_sampling
     from mlcc.api.schema.chat_fields import CHAT
 
     known = {field.name for field in CHAT.fields if field.sets} | {"max_tokens"}
@@ -34,7 +34,7 @@ def with_setting(sampling: Wishes, name: str, text: str) -> Wishes:
     except ValueError:
         value = text
     checked = CHAT.check({"messages": _QUESTION, name: value}, "")
-    return {**sampling, **wishes(CHAT, {name: checked[name]})}
+    return {**sampling, **parse_sampling(CHAT, {name: checked[name]})}
 
 
 def save(name: str, talk: Conversation) -> None:

@@ -205,16 +205,19 @@ def _with_options(function: Command) -> Command:
 
 
 def sampling_options(function: Command) -> Command:
-    """Temperature and friends, given to the function as `sampling: Wishes`, what was given."""
+    """Options of sampling, given to the function as `sampling`: those that were set."""
 
     @wraps(function)
     def wrapped(**given: Any) -> None:
-        from mlcc.api.openai.sampling_params import wishes
+        from mlcc.api.openai.sampling_params import parse_sampling
         from mlcc.api.schema.chat_fields import CHAT
 
         names = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens")
         fields = {name: given.pop(name) for name in names}
-        function(sampling=wishes(CHAT, {n: v for n, v in fields.items() if v is not None}), **given)
+        function(
+            sampling=parse_sampling(CHAT, {n: v for n, v in fields.items() if v is not None}),
+            **given,
+        )
 
     return _decorated(wrapped, SAMPLING_OPTIONS)
 

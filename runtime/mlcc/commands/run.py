@@ -22,7 +22,7 @@ from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from mlcc.api.openai.sampling_params import Wishes
+    from mlcc.api.openai.sampling_params import SamplingOptions
 
 
 @click.command("run")
@@ -43,7 +43,7 @@ def run_command(
     parse_special: bool,
     think: bool | None,
     reasoning_parser: str | None,
-    sampling: Wishes,
+    sampling: SamplingOptions,
 ) -> None:
     """Answer PROMPT once and print the answer.
 

@@ -25,7 +25,7 @@ from mlcc.model.model import ModelText
 from mlcc.model.speculation import Speculation
 from mlcc.model.text import read_text
 from mlcc.service.adapters import AdapterEntry, AdapterFolders, check_name
-from mlcc.service.generate import Core, ServiceBounds
+from mlcc.service.generate import ServedModel, ServiceBounds
 from mlcc.service.model_port import OneModel
 from mlcc.service.service import Service
 
@@ -86,8 +86,10 @@ class EmbeddedModel:
         )
         self._name = text.name
         prompts = None if grammars is None else TabPrompts(text, grammars)
-        core = Core(self._engine, text, BOUNDS, prompts, folders=AdapterFolders(None, NO_FOLDERS))
-        self._calls = Calls(Service(OneModel(core)))
+        served = ServedModel(
+            self._engine, text, BOUNDS, prompts, folders=AdapterFolders(None, NO_FOLDERS)
+        )
+        self._calls = Calls(Service(OneModel(served)))
 
     def handle(self, method: str, path: str, headers: str, body: Any, reply: Any) -> Call:
         """Answer a request: calls `reply.start(status, headers)` once and `reply.write(text)` for

@@ -19,7 +19,7 @@ from mlcc.api.errors import EngineDiedError
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.local.view import View
 from mlcc.service.adapters import AdapterEntry, check_name
-from mlcc.service.generate import Core, ServiceBounds
+from mlcc.service.generate import ServedModel, ServiceBounds
 from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
 from mlcc.service.model_port import OneModel
 from mlcc.service.service import Service
@@ -43,7 +43,7 @@ class Caller:
         text = self._engine.model.text
         self.name = text.name
         self.notes = self._engine.notes
-        self._service = Service(OneModel(Core(self._client, text, BOUNDS)))
+        self._service = Service(OneModel(ServedModel(self._client, text, BOUNDS)))
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="mlcc-service", daemon=True)
         self._thread.start()

@@ -16,7 +16,7 @@ from typing import Any
 from mlcc.api.chat_template.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.api.openai.infill import Infill, family_of
 from mlcc.api.openai.model_info import About
-from mlcc.api.openai.sampling_params import Wishes
+from mlcc.api.openai.sampling_params import SamplingOptions
 from mlcc.api.parsers.output_format import REASONING_PARSERS, TOOL_PARSERS, Dialect, dialect_of
 from mlcc.artifact.schema import AdaptersInfo, EncoderInfo
 from mlcc.engine.admission import too_long
@@ -42,7 +42,7 @@ class ModelText:
     tokenizer: TextTokenizer
     chat_template: ChatTemplate
     eos_ids: frozenset[int]
-    sampling: Wishes = field(default_factory=dict)
+    sampling: SamplingOptions = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """Messages for the user, one line each."""
     grammars: Grammars | None = None

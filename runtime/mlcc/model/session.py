@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc.api.openai.sampling_params import Wishes, to_params
+from mlcc.api.openai.sampling_params import SamplingOptions, to_params
 from mlcc.api.parsers.deltas import Content, Piece
 from mlcc.api.schema.tool_choice import NO_TOOLS
 from mlcc.engine.events import Event, Finished
@@ -53,7 +53,7 @@ class Session:
     def answer(
         self,
         prompt: Sequence[int],
-        fields: Wishes,
+        fields: SamplingOptions,
         stopped: Callable[[], bool] = lambda: False,
         structure: Structure | None = None,
         thinks: bool = False,
@@ -95,7 +95,7 @@ class Session:
     def answer_chat(
         self,
         prompt: Sequence[int],
-        fields: Wishes,
+        fields: SamplingOptions,
         stopped: Callable[[], bool] = lambda: False,
         structure: Structure | None = None,
     ) -> Iterator[Piece]:
@@ -111,7 +111,7 @@ class Session:
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
-        fields: Wishes,
+        fields: SamplingOptions,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[str]:
         """`answer` for a conversation."""

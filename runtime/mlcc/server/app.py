@@ -35,7 +35,7 @@ from mlcc.server.observability.metrics import Metrics
 from mlcc.server.observability.request_log import RequestLog
 from mlcc.server.observability.traces import Traces
 from mlcc.server.openapi import components, operation
-from mlcc.service.http.routes import ADDRESSES, HEALTH, READY, Address
+from mlcc.service.http.routes import HEALTH, READY, ROUTES, Route
 from mlcc.service.jobs.engine_client import EngineClient
 from mlcc.service.model_port import Models
 from mlcc.service.observer import Observer, Several
@@ -153,7 +153,7 @@ class Api(FastAPI):
                 routes=self.routes,
                 servers=self.servers,
             )
-            self.openapi_schema.setdefault("components", {})["schemas"] = components(ADDRESSES)
+            self.openapi_schema.setdefault("components", {})["schemas"] = components(ROUTES)
         return self.openapi_schema
 
 
@@ -169,7 +169,7 @@ class FallbackApp:
         if scope["type"] != "http":
             await WebSocketClose(reason="this server speaks HTTP only")(scope, receive, send)
             return
-        if path_of(scope) not in [address.path for address in PUBLIC]:
+        if path_of(scope) not in [route.path for route in PUBLIC]:
             await self._key(HttpRequest(scope))
         await ServiceResponse(self._service_app)(scope, receive, send)
 
@@ -178,17 +178,17 @@ def _add(app: FastAPI, address: Address, service_app: ServiceApp, dependencies: 
     async def endpoint() -> HttpResponse:
         return ServiceResponse(service_app)
 
-    path = re.sub(r"\}$", ":path}", address.path)
-    words = re.findall(r"\w+", address.path)
+    path = re.sub(r"\}$", ":path}", route.path)
+    words = re.findall(r"\w+", route.path)
     app.add_api_route(
         path,
         endpoint,
-        methods=[address.method],
-        summary=address.about,
-        operation_id="_".join([address.method.lower(), *words]),
+        methods=[route.method],
+        summary=route.summary,
+        operation_id="_".join([route.method.lower(), *words]),
         dependencies=dependencies,
         response_model=None,
-        openapi_extra=operation(address),
+        openapi_extra=operation(route),
     )
 
 

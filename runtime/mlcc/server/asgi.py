@@ -19,7 +19,7 @@ from mlcc.api.errors import BusyError, CancelledError, RequestTimeoutError
 from mlcc.limits import default
 from mlcc.server.auth.keyring import TENANT
 from mlcc.server.http.compression import check_encoding, unpacked
-from mlcc.server.http.errors import ROUTES, path_of
+from mlcc.server.http.errors import ROUTER, path_of
 from mlcc.server.http.keepalive import COMMENT, Keepalive
 from mlcc.service.adapters import AdapterEntry
 from mlcc.service.generate import ServiceBounds

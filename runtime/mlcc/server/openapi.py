@@ -32,7 +32,7 @@ from mlcc.api.schema.types import (
     Text,
 )
 from mlcc.errors import MlccError
-from mlcc.service.http.routes import Address
+from mlcc.service.http.routes import Route
 from mlcc.service.http.types import (
     LINES_TYPE,
     ApiResponse,
@@ -71,7 +71,7 @@ def operation(address: Address) -> Schema:
     if address.takes:
         body = {"application/json": {"schema": _ref(address.takes.name)}}
         found["requestBody"] = {"required": True, "content": body}
-    if names := re.findall(r"\{(\w+)\}", address.path):
+    if names := re.findall(r"\{(\w+)\}", route.path):
         word = {"in": "path", "required": True, "schema": {"type": "string"}}
         found["parameters"] = [{"name": name, **word} for name in names]
     return found
@@ -80,9 +80,9 @@ def operation(address: Address) -> Schema:
 def components(addresses: tuple[Address, ...]) -> dict[str, Schema]:
     """Return every schema that the operations reference, by name."""
     found: dict[str, Schema] = {}
-    for address in addresses:
-        if address.takes:
-            _add_object(address.takes, found)
+    for route in routes:
+        if route.body:
+            _add_object(route.body, found)
     for module in SHAPES:
         for name, shape in vars(module).items():
             if is_typeddict(shape) and not name.startswith("_"):
@@ -90,15 +90,15 @@ def components(addresses: tuple[Address, ...]) -> dict[str, Schema]:
     return dict(sorted(found.items()))
 
 
-def _responses(address: Address) -> Schema:
-    good: Schema = {"schema": _ref(address.gives) if address.gives else {}}
+def _responses(route: Route) -> Schema:
+    good: Schema = {"schema": _ref(route.response) if route.response else {}}
     content: Schema = {"application/json": good}
     if address.method == "HEAD":  # no body; used by Ollama's API
         content = {"text/plain": {"schema": {"type": "string"}}}
-    if address.streams:
-        about = _LINES if address.stream_type == LINES_TYPE else _EVENTS
-        content[address.stream_type] = {"schema": {"description": about, **_ref(address.streams)}}
-    refusal = {"application/json": {"schema": _ref(_ERRORS[address.errors])}}
+    if route.event:
+        about = _LINES if route.stream_type == LINES_TYPE else _EVENTS
+        content[route.stream_type] = {"schema": {"description": about, **_ref(route.event)}}
+    refusal = {"application/json": {"schema": _ref(_ERRORS[route.errors])}}
     return {
         "200": {"description": "The answer.", "content": content},
         "default": {"description": "A refusal or a failure.", "content": refusal},

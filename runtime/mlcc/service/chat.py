@@ -29,17 +29,17 @@ _ANY: Mapping[str, Any] = {"type": "object"}
 
 
 @fast_dataclass(frozen=True)
-class Said:
+class GenerationSpec:
     """What the engine is told of answers beside how they are sampled."""
 
     structure: Structure | None = None
     reasoning: Reasoning | None = None
     shown: tuple[tuple[int, str], ...] = ()
-    foretold: Sequence[int] = ()
+    prediction: Sequence[int] = ()
     """Tokens that are much of the answer, as whoever asks says."""
 
 
-class Talk:
+class ChatPlan:
     """One chat's."""
 
     def __init__(self, parsed: ChatRequest, text: ModelText) -> None:
@@ -84,7 +84,7 @@ class Talk:
             raise refused
         return None
 
-    async def foretold(
+    async def prediction(
         self, prompts: Prompts, context: int, time_left: Callable[[], float | None]
     ) -> Sequence[int]:
         """The tokens of what the answer will be like. Raises MlccError that names the field."""

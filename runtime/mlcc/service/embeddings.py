@@ -20,7 +20,7 @@ from mlcc.artifact.schema import EncoderInfo
 from mlcc.engine.encoder_engine import longest_text, text_too_long
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError
-from mlcc.service.generate import MOST_COUNTED, Core
+from mlcc.service.generate import MOST_COUNTED, ServedModel
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.jobs.job import naming
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -58,12 +58,12 @@ class Rows:
     tokens: int
 
 
-def encoder_of(core: Core, what: str, scoring: bool = False) -> EncoderInfo:
+def encoder_of(served: ServedModel, what: str, scoring: bool = False) -> EncoderInfo:
     """The model's; `what` is wanted of it. Raises UnsupportedError for another kind of model."""
-    if (encoder := core.text.encoder) is None:
-        raise no_encoder(core.text.name, what)
+    if (encoder := served.text.encoder) is None:
+        raise no_encoder(served.text.name, what)
     if encoder.task == "score" and not scoring:
-        raise no_embeddings(core.text.name)
+        raise no_embeddings(served.text.name)
     return encoder
 
 
@@ -72,18 +72,20 @@ class Encoding:
 
     def __init__(
         self,
-        core: Core,
+        served: ServedModel,
         request: ApiRequest,
         fields: dict[str, Any],
         what: str,
         field: str = "input",
         scoring: bool = False,
     ) -> None:
-        self.encoder = encoder_of(core, what, scoring)
-        self._core, self._tenant, self._field = core, request.tenant, field
+        self.encoder = encoder_of(served, what, scoring)
+        self._core, self._tenant, self._field = served, request.tenant, field
         self._cut: int | None = fields.get("truncate_prompt_tokens")
         self._priority: int = fields.get("priority", 0)
-        self._left: Callable[[], float | None] = core.clock(time.monotonic(), fields.get("timeout"))
+        self._left: Callable[[], float | None] = served.clock(
+            time.monotonic(), fields.get("timeout")
+        )
         self._name = f"embd-{os.urandom(16).hex()}"
 
     @property
@@ -143,15 +145,15 @@ class Encoding:
     async def _rows(self, sequences: Sequence[array[int]]) -> Rows:
         """Asks in waves, each as many as a step takes, and half of the room there is at most: the
         queue stays short for others, and who has begun finds room for the next wave."""
-        core, most = self._core, self._core.engine.capacity.max_batch
+        served, most = self._core, self._core.engine.capacity.max_batch
         values: list[Row] = []
         while len(values) < len(sequences):
             first = len(values)
-            wave = min(most, max((core.engine.room + 1) // 2, 1))
+            wave = min(most, max((served.engine.room + 1) // 2, 1))
             requests = [
                 self._request(first + i, ids) for i, ids in enumerate(sequences[first:][:wave])
             ]
-            job = core.engine.submit(requests, self._left())
+            job = served.engine.submit(requests, self._left())
             job.prompt_field = self._field
             try:
                 async for _ in job.events():
@@ -198,8 +200,8 @@ class Encoding:
             if self._cut is None:
                 raise naming(self._field, text_too_long(self.most - room + len(other), self.most))
             other = cut_document(other, room)
-        core = self._core.engine.capacity
-        shift = core.vocab_size // 2 if self.encoder.segments == 2 else 0
+        served = self._core.engine.capacity
+        shift = served.vocab_size // 2 if self.encoder.segments == 2 else 0
         second = (token + shift for token in (*other, *behind))
         return array("i", [*before, *one, *between, *second])
 

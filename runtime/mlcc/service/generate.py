@@ -36,7 +36,7 @@ from mlcc.errors import MlccError
 from mlcc.limits import default
 from mlcc.model.model import ModelText
 from mlcc.service.adapters import AdapterFolders
-from mlcc.service.chat import Said, Talk
+from mlcc.service.chat import ChatPlan, GenerationSpec
 from mlcc.service.http.body import read_json
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.jobs.engine_client import EngineClient
@@ -63,7 +63,7 @@ class ServiceBounds:
 
 
 @fast_dataclass(frozen=True)
-class Asked:
+class Generation:
     """What the engine has been asked. One of `answer` and `stream`, once; whoever stops waiting for
     `answer`, or gives a stream up and calls `close`, cancels it."""
 
@@ -113,7 +113,7 @@ class Asked:
             yield usage
 
 
-class Core:
+class ServedModel:
     """One model, its text side and its engine."""
 
     def __init__(
@@ -144,7 +144,7 @@ class Core:
         self.engine.check_room(1, request.tenant)
         return await read_json(request, self._bounds.max_body_bytes)
 
-    async def chat(self, request: ApiRequest, body: Any) -> Asked:
+    async def chat(self, request: ApiRequest, body: Any) -> Generation:
         """A body as /v1/chat/completions takes it, asked of the engine."""
         started = time.monotonic()
         parsed, ignored = parse_chat(body), self.unknown(CHAT, body)
@@ -154,22 +154,22 @@ class Core:
         context = self.engine.capacity.context
         if not parsed.use.tools:
             await self._check_structure(parsed, time_left())
-        talk = Talk(parsed, self.text)
-        structure = await talk.structure(self.prompts, time_left)
+        plan = ChatPlan(parsed, self.text)
+        structure = await plan.structure(self.prompts, time_left)
         try:
-            prompt = await self.prompts.chat(talk.messages, context, time_left(), talk.variables)
+            prompt = await self.prompts.chat(plan.messages, context, time_left(), plan.variables)
         except MlccError as error:
             raise naming("messages", error) from None
         head = self._head("chatcmpl", parsed)
-        foretold = await talk.foretold(self.prompts, context, time_left)
-        reasoning = talk.reasoning(prompt, structure is not None)
-        said = Said(structure, reasoning, self.text.shown, foretold)
-        job = self._submit(request, head, [prompt], parsed, None, time_left(), said)
+        prediction = await plan.prediction(self.prompts, context, time_left)
+        reasoning = plan.reasoning(prompt, structure is not None)
+        spec = GenerationSpec(structure, reasoning, self.text.shown, prediction)
+        job = self._submit(request, head, [prompt], parsed, None, time_left(), spec)
         job.prompt_field = "messages"
-        new_reader = talk.readers(prompt)
+        new_reader = plan.readers(prompt)
         chunks = ChatChunks(head, parsed.delivery.include_usage, new_reader)
         whole = partial(chat_completion, head, new_reader=new_reader)
-        return Asked(head, job, chunks, whole, ignored, len(prompt))
+        return Generation(head, job, chunks, whole, ignored, len(prompt))
 
     async def count(self, body: Any) -> int:
         """The tokens of the prompt that a body as /v1/chat/completions takes it makes, which may
@@ -178,12 +178,12 @@ class Core:
         parsed = parse_chat(body)
         self.check_model(parsed.delivery.model)
         time_left = self.clock(started, parsed.delivery.timeout)
-        talk = Talk(parsed, self.text)
+        plan = ChatPlan(parsed, self.text)
         return len(
-            await self.prompts.chat(talk.messages, MOST_COUNTED, time_left(), talk.variables)
+            await self.prompts.chat(plan.messages, MOST_COUNTED, time_left(), plan.variables)
         )
 
-    async def complete(self, request: ApiRequest, body: Any) -> Asked:
+    async def complete(self, request: ApiRequest, body: Any) -> Generation:
         """A body as /v1/completions takes it, asked of the engine."""
         started = time.monotonic()
         parsed, ignored = parse_completion(body), self.unknown(COMPLETION, body)
@@ -197,10 +197,10 @@ class Core:
         head = self._head("cmpl", parsed)
         if parsed.echo:
             head = replace(head, echoes=[self._echo(prompt) for prompt in parsed.prompts])
-        limit, said = COMPLETION_MAX_TOKENS, Said(parsed.structure)
-        job = self._submit(request, head, prompts, parsed, limit, time_left(), said)
+        limit, spec = COMPLETION_MAX_TOKENS, GenerationSpec(parsed.structure)
+        job = self._submit(request, head, prompts, parsed, limit, time_left(), spec)
         chunks = CompletionChunks(head, parsed.delivery.include_usage)
-        return Asked(
+        return Generation(
             head, job, chunks, lambda made: completion(head, made, parsed.delivery.n), ignored
         )
 
@@ -278,11 +278,11 @@ class Core:
         parsed: ChatRequest | CompletionRequest,
         limit: int | None,
         seconds: float | None,
-        said: Said,
+        spec: GenerationSpec,
     ) -> Job:
         encode = self.text.tokenizer.encode
-        wishes = with_word_ids(parsed.sampling, partial(encode, add_special_tokens=False))
-        params = to_params(wishes, self.text.sampling, max_tokens=limit)
+        parse_sampling = with_word_ids(parsed.sampling, partial(encode, add_special_tokens=False))
+        params = to_params(parse_sampling, self.text.sampling, max_tokens=limit)
         delivery = parsed.delivery
         adapter = delivery.model if delivery.model in self.engine.adapters else ""
         requests = [
@@ -292,10 +292,10 @@ class Core:
                 of_answer(params, number),
                 tenant=request.tenant,
                 cache_salt=delivery.cache_salt,
-                structure=said.structure,
-                shown=said.shown,
-                reasoning=said.reasoning,
-                prediction=said.foretold,
+                structure=spec.structure,
+                shown=spec.shown,
+                reasoning=spec.reasoning,
+                prediction=spec.prediction,
                 sampling_group=f"{head.id}-{index}" if delivery.made > 1 else "",
                 priority=delivery.priority,
                 adapter=adapter or "",

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from mlcc.api.openai.model_info import About
 from mlcc.api.openai.shapes import ModelState
 from mlcc.errors import UnsupportedError
-from mlcc.service.generate import Core
+from mlcc.service.generate import ServedModel
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -48,7 +48,7 @@ def _nothing() -> None:
 class Lease:
     """A loaded model, which stays until `release` is called: once, or more often."""
 
-    core: Core
+    served: ServedModel
     release: Callable[[], None] = _nothing
 
 
@@ -56,7 +56,7 @@ class Models(Protocol):
     """All models of one place."""
 
     @property
-    def only(self) -> Core | None:
+    def only(self) -> ServedModel | None:
         """The model, where there is one that is always there."""
         ...
 
@@ -97,11 +97,11 @@ class Models(Protocol):
 class OneModel:
     """One model, loaded as long as the place lives."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, served: ServedModel) -> None:
+        self._core = served
 
     @property
-    def only(self) -> Core | None:
+    def only(self) -> ServedModel | None:
         return self._core
 
     @property
@@ -110,16 +110,16 @@ class OneModel:
 
     def entries(self) -> list[ModelEntry]:
         """The one model, and its adapters behind it. Raises `dead` of its engine."""
-        core = self._core
-        core.engine.check_alive()
-        context = core.engine.capacity.context
-        live, about = core.engine.live, core.text.about
-        name, created = core.text.name, core.created
+        served = self._core
+        served.engine.check_alive()
+        context = served.engine.capacity.context
+        live, about = served.engine.live, served.text.about
+        name, created = served.text.name, served.created
         return [
-            ModelEntry(name, created, "loaded", context, core.aliases, live=live, about=about),
+            ModelEntry(name, created, "loaded", context, served.aliases, live=live, about=about),
             *(
                 ModelEntry(each.name, each.created, "loaded", context, parent=name, about=about)
-                for each in core.engine.adapters.values()
+                for each in served.engine.adapters.values()
             ),
         ]
 

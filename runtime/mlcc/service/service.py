@@ -14,9 +14,9 @@ from mlcc.api.schema.types import Text
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.service.generate import ServiceBounds
 from mlcc.service.http.body import read_json
-from mlcc.service.http.handlers import handler, place_handler
-from mlcc.service.http.router import Routes
-from mlcc.service.http.routes import ADDRESSES, Address
+from mlcc.service.http.handlers import handler, service_handler
+from mlcc.service.http.router import Router
+from mlcc.service.http.routes import ROUTES, Route
 from mlcc.service.http.types import ApiRequest, ApiResponse, Parsed, error_response
 from mlcc.service.model_port import Lease, Models
 
@@ -27,15 +27,15 @@ class Service:
     def __init__(self, models: Models, bounds: ServiceBounds | None = None) -> None:
         self._models = models
         self._bounds = bounds or ServiceBounds()
-        self._routes = Routes(ADDRESSES)
+        self._routes = Router(ROUTES)
 
     async def answer(self, request: ApiRequest) -> ApiResponse:
         """The response. Raises nothing but asyncio's CancelledError, which ends the work."""
         errors: Callable[[MlccError], ApiResponse] = error_response
         try:
-            address, parameters = self._routes.find(request.method, request.path)
-            errors = address.errors
-            return await self._ask(address, replace(request, parameters=parameters))
+            route, parameters = self._routes.find(request.method, request.path)
+            errors = route.errors
+            return await self._ask(route, replace(request, parameters=parameters))
         except MlccError as error:
             return errors(error)
         except Exception:
@@ -44,27 +44,27 @@ class Service:
             traceback.print_exc()
             return errors(internal_error())
 
-    async def _ask(self, address: Address, request: ApiRequest) -> ApiResponse:
-        answer = handler(address)
+    async def _ask(self, route: Route, request: ApiRequest) -> ApiResponse:
+        answer = handler(route)
         if answer is None:
-            place = place_handler(address)
+            place = service_handler(route)
             assert place is not None  # each address has one of both
             return await place(self._models, request)
-        if core := self._models.only:
-            return await answer(core, request)
-        request, name = await self._meant(address, request)
+        if served := self._models.only:
+            return await answer(served, request)
+        request, name = await self._meant(route, request)
         lease = await self._models.lease(name)
         try:
-            response = await answer(lease.core, request)
+            response = await answer(lease.served, request)
         except BaseException:
             lease.release()
             raise
         return _leased(response, lease)
 
-    async def _meant(self, address: Address, request: ApiRequest) -> tuple[ApiRequest, str | None]:
+    async def _meant(self, route: Route, request: ApiRequest) -> tuple[ApiRequest, str | None]:
         """The request with its body read, and the model that it names. Raises InvalidRequestError
         for a body that names none, where there are several."""
-        if address.takes is None:
+        if route.body is None:
             named = parse_qs(request.query).get("model")
             return request, named[0] if named else None
         body = await read_json(request, self._bounds.max_body_bytes)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlcc.api.openai.requests import parse_chat, parse_completion
-from mlcc.api.openai.sampling_params import recommended, to_params, wishes
+from mlcc.api.openai.sampling_params import parse_sampling, recommended, to_params
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
 from mlcc.api.schema.schema import Use
 from mlcc.api.schema.types import Either, Integer, Many, Number, Text
@@ -186,7 +186,9 @@ def test_request_over_model_over_plain_sampling() -> None:
         {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_p": "high", "eos_token_id": 2}
     )
     assert defaults == {"temperature": 0.6, "top_p": 0.9, "top_k": 20}
-    params = to_params(wishes(CHAT, {"temperature": 0.0, "top_p": 0.0}), defaults, max_tokens=16)
+    params = to_params(
+        parse_sampling(CHAT, {"temperature": 0.0, "top_p": 0.0}), defaults, max_tokens=16
+    )
     assert (params.temperature, params.top_k, params.max_tokens) == (0.0, 20, 16)
     assert 0 < params.top_p < 1e-5
     assert to_params({"max_tokens": 3}, defaults, max_tokens=16).max_tokens == 3

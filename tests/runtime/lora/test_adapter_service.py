@@ -19,7 +19,7 @@ from mlcc.embedded.c.engine import InProcessClient
 from mlcc.errors import ArtifactError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry, AdapterFolders
-from mlcc.service.generate import Core
+from mlcc.service.generate import ServedModel
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.model_port import OneModel
 from mlcc.service.service import Service
@@ -38,8 +38,8 @@ class Place:
 
     def __init__(self, client: WorkerClient | InProcessClient, root: Path | None) -> None:
         self.client = client
-        core = Core(client, toy_text(), folders=AdapterFolders(root), aliases=("gpt",))
-        self.service = Service(OneModel(core))
+        served = ServedModel(client, toy_text(), folders=AdapterFolders(root), aliases=("gpt",))
+        self.service = Service(OneModel(served))
 
     async def ask(self, path: str, body: object = None) -> Answer:
         async def read() -> bytes:

@@ -13,11 +13,10 @@ from fastapi.openapi.models import OpenAPI
 from mlcc.api.openai import shapes
 from mlcc.api.schema import chat_fields
 from mlcc.api.schema.schema import Object, Use
-from mlcc.service.http.routes import ADDRESSES
-from tests.runtime.server.server_process import RunningServer, running
+from mlcc.service.http.routes import ROUTES
 
 TABLES = [table for table in vars(chat_fields).values() if isinstance(table, Object)]
-TABLES += [one.takes for one in ADDRESSES if one.takes and one.takes not in TABLES]
+TABLES += [one.body for one in ROUTES if one.body and one.body not in TABLES]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,7 @@ def test_every_address_and_which_need_the_key(document: dict[str, Any]) -> None:
         for method, operation in operations.items()
     }
     open_ones = ("/health", "/ready")
-    assert found == {(one.method, one.path): one.path not in open_ones for one in ADDRESSES}
+    assert found == {(one.method, one.path): one.path not in open_ones for one in ROUTES}
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)

@@ -8,21 +8,21 @@ from importlib import import_module
 
 import pytest
 
-from mlcc.service.http.handlers import MODULES, handler, place_handler
-from mlcc.service.http.routes import ADDRESSES
+from mlcc.service.http.handlers import MODULES, handler, service_handler
+from mlcc.service.http.routes import ROUTES
 
 
 def test_each_address_is_answered_once() -> None:
-    named = [address for addresses in MODULES.values() for address in addresses]
-    assert len(named) == len(set(named)) and set(named) == set(ADDRESSES)
-    for address in named:
-        assert (handler(address) is None) != (place_handler(address) is None), address.path
+    named = [route for routes in MODULES.values() for route in routes]
+    assert len(named) == len(set(named)) and set(named) == set(ROUTES)
+    for route in named:
+        assert (handler(route) is None) != (service_handler(route) is None), route.path
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_file_answers_what_the_table_says(module: str) -> None:
     file = import_module(module)
-    answered = {**getattr(file, "HANDLERS", {}), **getattr(file, "PLACE_HANDLERS", {})}
+    answered = {**getattr(file, "HANDLERS", {}), **getattr(file, "SERVICE_HANDLERS", {})}
     assert answered.keys() == set(MODULES[module])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mlcc.errors import InvalidRequestError
-from mlcc.service.generate import Core
+from mlcc.service.generate import ServedModel
 from mlcc.service.http.types import JSON_TYPE, ApiRequest
 from mlcc.service.model_port import OneModel
 from mlcc.service.protocols.responses import input_items
@@ -33,7 +33,7 @@ def answers(*asked: tuple[str, str, str]) -> list[tuple[int, Any]]:
     async def work(process: EngineThread) -> list[tuple[int, Any]]:
         engine = WorkerClient(process, 8)
         engine.start()
-        service, found = Service(OneModel(Core(engine, toy_text()))), []
+        service, found = Service(OneModel(ServedModel(engine, toy_text()))), []
         for method, path, raw in asked:
 
             async def read(raw: str = raw) -> bytes:
@@ -101,10 +101,10 @@ def test_how_many_items_are_listed(limit: str) -> None:
     async def work() -> int:
         conversations = Conversations()
         await conversations.keep("", {"id": "resp_1", "output": []}, [], [])
-        core = SimpleNamespace(conversations=conversations)
+        served = SimpleNamespace(conversations=conversations)
         request = ApiRequest("GET", "", query=f"limit={limit}", parameters={"name": "resp_1"})
         with pytest.raises(InvalidRequestError) as error:
-            await input_items(core, request)  # type: ignore[arg-type]
+            await input_items(served, request)  # type: ignore[arg-type]
         return error.value.http_status
 
     assert asyncio.run(work()) == 400

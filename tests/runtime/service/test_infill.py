@@ -16,7 +16,7 @@ from tokenizers.models import BPE
 
 from mlcc.api.openai.infill import FAMILIES, Infill, family_of
 from mlcc.model.model import Model, ModelText
-from mlcc.service.generate import Core
+from mlcc.service.generate import ServedModel
 from mlcc.service.http.types import JSON_TYPE, ApiRequest
 from mlcc.service.model_port import OneModel
 from mlcc.service.service import Service
@@ -96,7 +96,7 @@ def ask(path: str, **fields: Any) -> Any:
             return json.dumps(fields).encode()
 
         request = ApiRequest("POST", path, {"content-type": JSON_TYPE}, read)
-        response = await Service(OneModel(Core(engine, gapped_text()))).answer(request)
+        response = await Service(OneModel(ServedModel(engine, gapped_text()))).answer(request)
         engine.stop()
         assert isinstance(response.body, str)
         return json.loads(response.body)

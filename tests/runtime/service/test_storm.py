@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from mlcc.service.generate import Core
+from toy_model import open_toy, toy_text
+
+from mlcc.service.generate import ServedModel
 from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
 from mlcc.service.model_port import OneModel
 from mlcc.service.service import Service
@@ -95,7 +97,7 @@ def _failure(response: ApiResponse) -> str:
 async def _storm(process: EngineThread, found: Counter[str]) -> None:
     engine = WorkerClient(process, QUEUE)
     engine.start()
-    service = Service(OneModel(Core(engine, toy_text())))
+    service = Service(OneModel(ServedModel(engine, toy_text())))
     found.update(await asyncio.gather(*(client(service, seed) for seed in range(REQUESTS))))
     assert engine.live == 0
     for _ in range(10_000):  # the engine may still hear of the last who left

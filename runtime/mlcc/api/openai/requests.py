@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc.api.openai.sampling_params import Wishes, wishes
+from mlcc.api.openai.sampling_params import SamplingOptions, parse_sampling
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
 from mlcc.api.schema.message_fields import message_of
 from mlcc.api.schema.prediction import prediction_of
@@ -44,7 +44,7 @@ class ChatRequest:
 
     messages: tuple[dict[str, Any], ...]
     """What a chat template reads: role, content, calls of tools ..."""
-    sampling: Wishes
+    sampling: SamplingOptions
     delivery: Delivery
     structure: Structure | None = None
     """What the answer must be."""
@@ -59,7 +59,7 @@ class CompletionRequest:
     """POST /v1/completions: one answer per prompt, each text or token ids."""
 
     prompts: tuple[str | list[int], ...]
-    sampling: Wishes
+    sampling: SamplingOptions
     delivery: Delivery
     structure: Structure | None = None
     """What the answer must be."""
@@ -82,7 +82,7 @@ def parse_chat(body: Json) -> ChatRequest:
                 param=f"messages[{i}].prefix",
                 code="invalid_value",
             )
-    sampling = {**wishes(CHAT, fields), **_top_logprobs(fields)}
+    sampling = {**parse_sampling(CHAT, fields), **_top_logprobs(fields)}
     structure, use = structure_of(fields), tool_use(fields)
     if structure is not None and use.mode == "required":
         raise InvalidRequestError(
@@ -100,7 +100,7 @@ def parse_completion(body: Json) -> CompletionRequest:
     fields = COMPLETION.check(body, "")
     prompt = fields["prompt"]
     prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
-    sampling, delivery = wishes(COMPLETION, fields), _delivery(fields)
+    sampling, delivery = parse_sampling(COMPLETION, fields), _delivery(fields)
     echo = fields.get("echo", False)
     if echo and sampling.get("logprobs") is not None:
         if delivery.made > 1:
@@ -120,7 +120,7 @@ def parse_completion(body: Json) -> CompletionRequest:
     return CompletionRequest(prompts, sampling, delivery, structure_of(fields), echo, suffix)
 
 
-def _top_logprobs(fields: dict[str, Any]) -> Wishes:
+def _top_logprobs(fields: dict[str, Any]) -> SamplingOptions:
     """A chat says in two fields what a completion says in one."""
     if not (top := fields.get("top_logprobs")):
         return {}

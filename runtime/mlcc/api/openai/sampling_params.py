@@ -27,11 +27,11 @@ INSTEAD = {
 }  # fmt: skip
 """The filters that mirostat takes the place of, and the values that do nothing."""
 
-Wishes: TypeAlias = Mapping[str, Any]
+SamplingOptions: TypeAlias = Mapping[str, Any]
 """Some of `SamplingParams`, by name: what a request or a model's makers say of sampling."""
 
 
-def wishes(table: Object, fields: Mapping[str, Any]) -> Wishes:
+def parse_sampling(table: Object, fields: Mapping[str, Any]) -> SamplingOptions:
     """What checked fields wish. Raises InvalidRequestError if two wish differently for one."""
     said: dict[str, str] = {}
     found: dict[str, Any] = {}
@@ -51,7 +51,7 @@ def wishes(table: Object, fields: Mapping[str, Any]) -> Wishes:
     return found
 
 
-def recommended(config: Mapping[str, Any]) -> Wishes:
+def recommended(config: Mapping[str, Any]) -> SamplingOptions:
     """What a model's makers recommend, from its generation_config.json: what is sane of it.
 
     transformers' own default of top_k = 50 is not a recommendation and is not taken over.
@@ -68,7 +68,9 @@ def recommended(config: Mapping[str, Any]) -> Wishes:
     return found
 
 
-def with_word_ids(fields: Wishes, encode: Callable[[str], Sequence[int]]) -> Wishes:
+def with_word_ids(
+    fields: SamplingOptions, encode: Callable[[str], Sequence[int]]
+) -> SamplingOptions:
     """`bad_words` by their tokens, at the beginning of a text and behind a space. Raises
     InvalidRequestError if one is too long for a word."""
     if not (words := fields.get("bad_words")):
@@ -83,7 +85,9 @@ def with_word_ids(fields: Wishes, encode: Callable[[str], Sequence[int]]) -> Wis
     return {**fields, "bad_words": tuple(dict.fromkeys(filter(None, ids)))}
 
 
-def to_params(fields: Wishes, defaults: Wishes, *, max_tokens: int | None = None) -> SamplingParams:
+def to_params(
+    fields: SamplingOptions, defaults: SamplingOptions, *, max_tokens: int | None = None
+) -> SamplingParams:
     """The engine's parameters; `max_tokens` is the default of the endpoint."""
     if fields.get("mirostat"):
         defaults = {name: value for name, value in defaults.items() if name not in INSTEAD}

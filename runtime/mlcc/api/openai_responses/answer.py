@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from mlcc.api.errors import CancelledError
-from mlcc.api.openai_responses.output import Event, Output, Wishes
+from mlcc.api.openai_responses.output import Event, Output, ItemOptions
 from mlcc.api.openai_responses.request import ENCRYPTED, ResponsesRequest
 from mlcc.api.openai_responses.shapes import ResponsesAnswer, ResponsesUsage
 from mlcc.errors import MlccError
@@ -33,7 +33,7 @@ class ResponseEvents:
         defaults: Mapping[str, Any],
         clock: Callable[[], int],
     ) -> None:
-        wishes = Wishes(asked.names, asked.summarizes, asked.includes(ENCRYPTED))
+        options = ItemOptions(asked.names, asked.summarizes, asked.includes(ENCRYPTED))
         answer: Any = {
             "id": f"resp_{made_id}",
             "object": "response",
@@ -48,7 +48,7 @@ class ResponseEvents:
             **_repeated(asked, defaults),
         }
         self.answer: ResponsesAnswer = answer
-        self._output = Output(made_id, wishes)
+        self._output = Output(made_id, options)
         self._logprobs = asked.tells_logprobs
         self._clock = clock
         self._reason: str | None = None

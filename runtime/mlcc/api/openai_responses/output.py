@@ -16,7 +16,7 @@ Event = dict[str, Any]
 
 
 @fast_dataclass(frozen=True)
-class Wishes:
+class ItemOptions:
     """What a request wants of its items."""
 
     names: ToolNames
@@ -29,10 +29,10 @@ class Wishes:
 class Output:
     """`text`, `reasoning` and `call` as they come, and `close` at the end."""
 
-    def __init__(self, made_id: str, wishes: Wishes) -> None:
+    def __init__(self, made_id: str, options: ItemOptions) -> None:
         self.items: list[dict[str, Any]] = []
         self._id = made_id
-        self._wishes = wishes
+        self._wishes = options
         self._kind = ""
         """Of the open item; "" = none."""
         self._call = -1

@@ -9,11 +9,11 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from mlcc.errors import MlccError
-from mlcc.service.http.router import Routes
-from mlcc.service.http.routes import ADDRESSES
+from mlcc.service.http.router import Router
+from mlcc.service.http.routes import ROUTES
 from mlcc.service.http.types import ApiResponse
 
-ROUTES = Routes(ADDRESSES)
+ROUTER = Router(ROUTES)
 
 
 def plain_response(response: ApiResponse, more: Mapping[str, str] | None = None) -> Response:

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from mlcc.errors import MlccError
-from mlcc.server.http.errors import ROUTES
+from mlcc.server.http.errors import ROUTER
 from mlcc.server.observability.request_log import RequestRecord
 from mlcc.service.jobs.engine_client import EngineClient
 from mlcc.service.observer import Done

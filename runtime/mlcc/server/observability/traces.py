@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from mlcc import __version__
 from mlcc.server.asgi import headers_of
-from mlcc.server.http.errors import ROUTES
+from mlcc.server.http.errors import ROUTER
 from mlcc.server.observability.request_log import RequestRecord
 from mlcc.util.extras import require
 

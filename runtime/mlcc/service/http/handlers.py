@@ -7,10 +7,10 @@ from __future__ import annotations
 from importlib import import_module
 
 from mlcc.service.http import routes as at
-from mlcc.service.http.router import Handler, Handlers, PlaceHandler, PlaceHandlers
-from mlcc.service.http.routes import Address
+from mlcc.service.http.router import Handler, Handlers, ServiceHandler, ServiceHandlers
+from mlcc.service.http.routes import Route
 
-MODULES: dict[str, tuple[Address, ...]] = {
+MODULES: dict[str, tuple[Route, ...]] = {
     "mlcc.service.protocols.openai": (
         at.CHAT_COMPLETIONS, at.COMPLETIONS, at.MODELS, at.MODEL, at.HEALTH, at.READY,
     ),
@@ -37,16 +37,16 @@ MODULES: dict[str, tuple[Address, ...]] = {
 }  # fmt: skip
 """Each has `HANDLERS`, of what is asked of one model: which one, is known when they are called; or
 `PLACE_HANDLERS`, of what is asked of the place that has the models; or both."""
-_OF = {address: module for module, addresses in MODULES.items() for address in addresses}
+_OF = {route: module for module, routes in MODULES.items() for route in routes}
 
 
-def handler(address: Address) -> Handler | None:
+def handler(route: Route) -> Handler | None:
     """What answers it for one model; None = the place answers."""
-    found: Handlers = getattr(import_module(_OF[address]), "HANDLERS", {})
-    return found.get(address)
+    found: Handlers = getattr(import_module(_OF[route]), "HANDLERS", {})
+    return found.get(route)
 
 
-def place_handler(address: Address) -> PlaceHandler | None:
+def service_handler(route: Route) -> ServiceHandler | None:
     """What answers it for the place; None = one model does."""
-    found: PlaceHandlers = getattr(import_module(_OF[address]), "PLACE_HANDLERS", {})
-    return found.get(address)
+    found: ServiceHandlers = getattr(import_module(_OF[route]), "SERVICE_HANDLERS", {})
+    return found.get(route)

@@ -31,16 +31,16 @@ from mlcc.service.http.types import (
 
 
 @dataclass(frozen=True, eq=False)
-class Address:
+class Route:
     """One row. `{name}` in a path is a segment, and at its end all that follows."""
 
     method: str
     path: str
-    about: str
-    gives: str
+    summary: str
+    response: str
     """Name of a class in `mlcc.api.openai.shapes`; "" for what has no fixed shape."""
-    takes: Object | None = None
-    streams: str = ""
+    body: Object | None = None
+    event: str = ""
     """The same of each event, for what can be streamed."""
     errors: Callable[[MlccError], ApiResponse] = error_response
     """A refusal or failure in the shape of the address's protocol."""
@@ -48,19 +48,19 @@ class Address:
     """How events are sent."""
 
 
-HEALTH = Address("GET", "/health", "Whether the engine lives, and its counters.", "")
-READY = Address("GET", "/ready", "Whether what is asked now is answered now.", "")
-MODELS = Address("GET", "/v1/models", "The models, loaded or not.", "ModelList")
-MODEL = Address("GET", "/v1/models/{name}", "A model, by one of its names.", "Model")
-LOAD = Address("POST", "/models/load", "Load a model before it is asked for.", "Model", NAMED_MODEL)
-UNLOAD = Address("POST", "/models/unload", "Give a model's memory back.", "Model", NAMED_MODEL)
-LORA_LOAD = Address(
+HEALTH = Route("GET", "/health", "Whether the engine lives, and its counters.", "")
+READY = Route("GET", "/ready", "Whether what is asked now is answered now.", "")
+MODELS = Route("GET", "/v1/models", "The models, loaded or not.", "ModelList")
+MODEL = Route("GET", "/v1/models/{name}", "A model, by one of its names.", "Model")
+LOAD = Route("POST", "/models/load", "Load a model before it is asked for.", "Model", NAMED_MODEL)
+UNLOAD = Route("POST", "/models/unload", "Give a model's memory back.", "Model", NAMED_MODEL)
+LORA_LOAD = Route(
     "POST", "/v1/load_lora_adapter", "Load an adapter (LoRA), as vLLM does.", "", LOAD_LORA_BODY
 )
-LORA_UNLOAD = Address(
+LORA_UNLOAD = Route(
     "POST", "/v1/unload_lora_adapter", "Let nobody new use an adapter.", "", UNLOAD_LORA_BODY
 )
-CHAT_COMPLETIONS = Address(
+CHAT_COMPLETIONS = Route(
     "POST",
     "/v1/chat/completions",
     "Answer a conversation.",
@@ -68,10 +68,10 @@ CHAT_COMPLETIONS = Address(
     CHAT,
     "ChatCompletionChunk",
 )
-COMPLETIONS = Address(
+COMPLETIONS = Route(
     "POST", "/v1/completions", "Continue texts.", "Completion", COMPLETION, "CompletionChunk"
 )
-RESPONSE_CREATE = Address(
+RESPONSE_CREATE = Route(
     "POST",
     "/v1/responses",
     "Answer a conversation, and keep it.",
@@ -79,27 +79,27 @@ RESPONSE_CREATE = Address(
     RESPONSES,
     "ResponsesEvent",
 )
-RESPONSE_TOKENS = Address(
+RESPONSE_TOKENS = Route(
     "POST",
     "/v1/responses/input_tokens",
     "Count the tokens of a conversation.",
     "ResponsesTokenCount",
     COUNT_INPUT,
 )
-RESPONSE_INPUT = Address(
+RESPONSE_INPUT = Route(
     "GET",
     "/v1/responses/{name}/input_items",
     "What a kept answer answers.",
     "ResponsesItemList",
 )
-RESPONSE_CANCEL = Address(
+RESPONSE_CANCEL = Route(
     "POST", "/v1/responses/{name}/cancel", "End an answer that is streamed.", "ResponsesAnswer"
 )
-RESPONSE = Address("GET", "/v1/responses/{name}", "A kept answer.", "ResponsesAnswer")
-RESPONSE_DELETE = Address(
+RESPONSE = Route("GET", "/v1/responses/{name}", "A kept answer.", "ResponsesAnswer")
+RESPONSE_DELETE = Route(
     "DELETE", "/v1/responses/{name}", "Keep an answer no longer.", "ResponsesDeleted"
 )
-ANTHROPIC_MESSAGES = Address(
+ANTHROPIC_MESSAGES = Route(
     "POST",
     "/v1/messages",
     "Answer a conversation, as Anthropic's API does.",
@@ -108,7 +108,7 @@ ANTHROPIC_MESSAGES = Address(
     "AnthropicEvent",
     anthropic_error_response,
 )
-ANTHROPIC_COUNT = Address(
+ANTHROPIC_COUNT = Route(
     "POST",
     "/v1/messages/count_tokens",
     "Count the tokens of a conversation.",
@@ -116,14 +116,14 @@ ANTHROPIC_COUNT = Address(
     COUNT_TOKENS,
     errors=anthropic_error_response,
 )
-EMBEDDINGS = Address(
+EMBEDDINGS = Route(
     "POST", "/v1/embeddings", "Make rows of numbers of texts.", "EmbeddingList", EMBEDDING
 )
-SCORE_V1 = Address(
+SCORE_V1 = Route(
     "POST", "/v1/score", "Say how well pairs of texts go together.", "ScoreList", SCORE
 )
 SCORE_PLAIN = replace(SCORE_V1, path="/score")
-RERANK_V1 = Address(
+RERANK_V1 = Route(
     "POST", "/v1/rerank", "Order documents by how well they fit a query.", "Ranking", RERANK
 )
 RERANK_V2 = replace(RERANK_V1, path="/v2/rerank")
@@ -131,9 +131,14 @@ RERANK_PLAIN = replace(RERANK_V1, path="/rerank")
 
 
 def _ollama(
-    method: str, path: str, about: str, gives: str, takes: Object | None = None, streams: str = ""
-) -> Address:
-    return Address(method, path, about, gives, takes, streams, ollama_error_response, LINES_TYPE)
+    method: str,
+    path: str,
+    summary: str,
+    response: str,
+    body: Object | None = None,
+    event: str = "",
+) -> Route:
+    return Route(method, path, summary, response, body, event, ollama_error_response, LINES_TYPE)
 
 
 OLLAMA_HEAD = _ollama("HEAD", "/", "Whether a server is there.", "")
@@ -165,7 +170,7 @@ OLLAMA_PULL = _ollama(
     ollama.NAMED,
     "OllamaProgress",
 )
-OLLAMA_EMBED = _ollama("POST", "/api/embed", EMBEDDINGS.about, "OllamaEmbeddings", ollama.EMBED)
+OLLAMA_EMBED = _ollama("POST", "/api/embed", EMBEDDINGS.summary, "OllamaEmbeddings", ollama.EMBED)
 OLLAMA_EMBEDDINGS = _ollama(
     "POST", "/api/embeddings", "Make a row of one text.", "OllamaEmbedding", ollama.EMBED
 )
@@ -188,7 +193,7 @@ OLLAMA = (
     OLLAMA_EMBEDDINGS,
     *OLLAMA_REFUSED,
 )
-LLAMACPP_COMPLETION = Address(
+LLAMACPP_COMPLETION = Route(
     "POST",
     "/completion",
     "Continue a text, as llama.cpp's server does.",
@@ -197,7 +202,7 @@ LLAMACPP_COMPLETION = Address(
     "LlamaCompletion",
 )
 LLAMACPP_COMPLETIONS = replace(LLAMACPP_COMPLETION, path="/completions")
-LLAMACPP_INFILL = Address(
+LLAMACPP_INFILL = Route(
     "POST",
     "/infill",
     "Fill the gap between two texts, as llama.cpp's server does.",
@@ -205,22 +210,20 @@ LLAMACPP_INFILL = Address(
     llamacpp.INFILL,
     "LlamaCompletion",
 )
-LLAMACPP_EMBEDDING = Address(
+LLAMACPP_EMBEDDING = Route(
     "POST",
     "/embedding",
     "Make rows of numbers of texts, as llama.cpp's server does.",
     "",
     llamacpp.EMBEDDING,
 )
-LLAMACPP_PROPS = Address("GET", "/props", "What the server is and has.", "LlamaProps")
-LLAMACPP_SLOTS = Address("GET", "/slots", "Places for answers, and which are taken.", "")
-TOKENIZE = Address(
+LLAMACPP_PROPS = Route("GET", "/props", "What the server is and has.", "LlamaProps")
+LLAMACPP_SLOTS = Route("GET", "/slots", "Places for answers, and which are taken.", "")
+TOKENIZE = Route(
     "POST", "/tokenize", "The tokens of a text or a conversation.", "Tokens", llamacpp.TOKENIZE
 )
-DETOKENIZE = Address(
-    "POST", "/detokenize", "The text of tokens.", "Detokenized", llamacpp.DETOKENIZE
-)
-APPLY_TEMPLATE = Address(
+DETOKENIZE = Route("POST", "/detokenize", "The text of tokens.", "Detokenized", llamacpp.DETOKENIZE)
+APPLY_TEMPLATE = Route(
     "POST",
     "/apply-template",
     "The prompt that a conversation becomes.",
@@ -238,7 +241,7 @@ LLAMACPP = (
     DETOKENIZE,
     APPLY_TEMPLATE,
 )
-ADDRESSES = (
+ROUTES = (
     CHAT_COMPLETIONS,
     COMPLETIONS,
     RESPONSE_CREATE,

@@ -10,21 +10,21 @@ from mlcc.api.errors import error_body
 from mlcc.api.openai.responses import Chunk
 from mlcc.api.openai.shapes import ErrorBody
 from mlcc.errors import MlccError
-from mlcc.service.generate import Asked
+from mlcc.service.generate import Generation
 from mlcc.service.http.types import to_json
 
 DONE = "data: [DONE]\n\n"
 Event = Mapping[str, Any]
 
 
-async def lines(asked: Asked) -> AsyncIterator[str]:
+async def lines(generation: Generation) -> AsyncIterator[str]:
     """Each event with the empty line behind it; a failure is the last one."""
     try:
-        async for chunk in asked.stream():
+        async for chunk in generation.stream():
             yield _line(chunk)
         yield DONE
     except MlccError as error:
-        asked.job.failure = error
+        generation.job.failure = error
         yield _line(error_body(error))
 
 
@@ -57,38 +57,38 @@ async def _nothing() -> None:
 
 
 async def event_lines(
-    asked: Asked, events: Events, before_end: Callable[[], Awaitable[None]] = _nothing
+    generation: Generation, events: Events, before_end: Callable[[], Awaitable[None]] = _nothing
 ) -> AsyncIterator[str]:
     """Each event under its name, with the empty line behind it. `before_end` is awaited once the
     answer has ended, well or not, and before its reader is told."""
     try:
         for event in events.start():
             yield _named(event)
-        async for chunk in asked.stream():
+        async for chunk in generation.stream():
             for event in events.chunk(chunk):
                 yield _named(event)
-        last = [*events.end(asked.matched)]
+        last = [*events.end(generation.matched)]
     except MlccError as error:
-        asked.job.failure = error
+        generation.job.failure = error
         last = [*events.fail(error)]
     await before_end()
     for event in last:
         yield _named(event)
 
 
-async def run_through(asked: Asked, events: Events) -> None:
+async def run_through(generation: Generation, events: Events) -> None:
     """Let the events of a whole answer pass: what they add up to is the protocol's to keep. Raises
     MlccError. Whoever stops waiting cancels the answer."""
     try:
         for _ in events.start():
             pass
-        async for chunk in asked.stream():
+        async for chunk in generation.stream():
             for _ in events.chunk(chunk):
                 pass
-        for _ in events.end(asked.matched):
+        for _ in events.end(generation.matched):
             pass
     finally:
-        asked.job.close()
+        generation.job.close()
 
 
 def _named(event: Event) -> str:

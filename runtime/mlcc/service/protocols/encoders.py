@@ -11,7 +11,7 @@ from mlcc.api.openai.embeddings import EMBEDDING, RERANK, SCORE, embeddings, ran
 from mlcc.api.schema.schema import Object
 from mlcc.errors import InvalidRequestError
 from mlcc.service.embeddings import Encoding, encoder_of
-from mlcc.service.generate import Core
+from mlcc.service.generate import ServedModel
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import (
     EMBEDDINGS,
@@ -24,22 +24,24 @@ from mlcc.service.http.routes import (
 from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
 
 
-async def embed(core: Core, request: ApiRequest) -> ApiResponse:
+async def embed(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/embeddings."""
-    fields, ignored = await _fields(core, request, EMBEDDING, "embeddings")
+    fields, ignored = await _fields(served, request, EMBEDDING, "embeddings")
     given = fields["input"]
     texts = given if isinstance(given, list) else [given]
-    asked = Encoding(core, request, fields, "embeddings")
+    generation = Encoding(served, request, fields, "embeddings")
     wanted = fields.get("dimensions")
-    rows = await asked.embed(texts, fields.get("prompt_name"), wanted, asked.encoder.normalize)
+    rows = await generation.embed(
+        texts, fields.get("prompt_name"), wanted, generation.encoder.normalize
+    )
     written = fields.get("encoding_format", "float")
-    name = fields.get("model") or core.text.name
+    name = fields.get("model") or served.text.name
     return json_response(embeddings(name, rows.values, rows.tokens, written), headers=ignored)
 
 
-async def score(core: Core, request: ApiRequest) -> ApiResponse:
+async def score(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/score: one text against one or many, or as many pairs as there are texts."""
-    fields, ignored = await _fields(core, request, SCORE, "scores", True)
+    fields, ignored = await _fields(served, request, SCORE, "scores", True)
     one, other = (_list(fields, name) for name in ("text_1", "text_2"))
     if len(one) not in (1, len(other)):
         raise InvalidRequestError(
@@ -49,23 +51,23 @@ async def score(core: Core, request: ApiRequest) -> ApiResponse:
             code="invalid_value",
         )
     pairs = list(zip(one * (len(other) // len(one)), other, strict=True))
-    asked = Encoding(core, request, fields, "scores", "text_2", True)
-    found, tokens = await asked.score(pairs)
+    generation = Encoding(served, request, fields, "scores", "text_2", True)
+    found, tokens = await generation.score(pairs)
     name = f"score-{os.urandom(16).hex()}"
-    model = fields.get("model") or core.text.name
+    model = fields.get("model") or served.text.name
     made = scores(name, int(time.time()), model, found, tokens)
     return json_response(made, headers=ignored)
 
 
-async def rerank(core: Core, request: ApiRequest) -> ApiResponse:
+async def rerank(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/rerank, /v2/rerank, /rerank."""
-    fields, ignored = await _fields(core, request, RERANK, "ranking", True)
+    fields, ignored = await _fields(served, request, RERANK, "ranking", True)
     texts = [d if isinstance(d, str) else d["text"] for d in fields["documents"]]
-    asked = Encoding(core, request, fields, "ranking", "documents", True)
-    found, tokens = await asked.score([(fields["query"], text) for text in texts])
+    generation = Encoding(served, request, fields, "ranking", "documents", True)
+    found, tokens = await generation.score([(fields["query"], text) for text in texts])
     made = ranking(
         f"rerank-{os.urandom(16).hex()}",
-        fields.get("model") or core.text.name,
+        fields.get("model") or served.text.name,
         texts,
         found,
         tokens,
@@ -76,15 +78,15 @@ async def rerank(core: Core, request: ApiRequest) -> ApiResponse:
 
 
 async def _fields(
-    core: Core, request: ApiRequest, table: Object, what: str, scoring: bool = False
+    served: ServedModel, request: ApiRequest, table: Object, what: str, scoring: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The checked fields, and the header that names unknown ones: once it is known that the model
     makes `what`."""
-    body = await core.body(request)
+    body = await served.body(request)
     named = body.get("model") if isinstance(body, Mapping) else None
-    core.check_model(named if isinstance(named, str) else None)
-    encoder_of(core, what, scoring)
-    return table.check(body, ""), core.unknown(table, body)
+    served.check_model(named if isinstance(named, str) else None)
+    encoder_of(served, what, scoring)
+    return table.check(body, ""), served.unknown(table, body)
 
 
 def _list(fields: Mapping[str, Any], name: str) -> list[str]:

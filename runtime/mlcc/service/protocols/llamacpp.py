@@ -17,7 +17,7 @@ from mlcc.api.openai.infill import no_infill
 from mlcc.api.schema.schema import Object
 from mlcc.errors import MlccError, UnsupportedError
 from mlcc.service.embeddings import Encoding, encoder_of
-from mlcc.service.generate import Asked, Core
+from mlcc.service.generate import Generation, ServedModel
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import (
     LLAMACPP_COMPLETION,
@@ -31,30 +31,32 @@ from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, js
 from mlcc.version import __version__
 
 
-async def complete(core: Core, request: ApiRequest) -> ApiResponse:
+async def complete(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /completion, /completions."""
-    body = await core.body(request)
+    body = await served.body(request)
     fields = COMPLETION.check(body, "")
-    return await _asked(core, request, body, COMPLETION, fields, one_prompt(fields["prompt"]))
+    return await _generation(
+        served, request, body, COMPLETION, fields, one_prompt(fields["prompt"])
+    )
 
 
-async def infill(core: Core, request: ApiRequest) -> ApiResponse:
+async def infill(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /infill."""
-    body = await core.body(request)
+    body = await served.body(request)
     fields = INFILL.check(body, "")
-    if (family := core.text.infill) is None:
-        raise no_infill(core.text.name, "input_suffix")
+    if (family := served.text.infill) is None:
+        raise no_infill(served.text.name, "input_suffix")
     files, before, after = infill_texts(fields, family)
-    gap, ends = core.infill(before, after, "input_suffix")
-    return await _asked(core, request, body, INFILL, fields, files + gap, ends)
+    gap, ends = served.infill(before, after, "input_suffix")
+    return await _generation(served, request, body, INFILL, fields, files + gap, ends)
 
 
-async def embedding(core: Core, request: ApiRequest) -> ApiResponse:
+async def embedding(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /embedding."""
-    body = await core.body(request)
-    encoder_of(core, "embeddings")
-    fields, ignored = EMBEDDING.check(body, ""), core.unknown(EMBEDDING, body)
-    core.check_model(fields.get("model"))
+    body = await served.body(request)
+    encoder_of(served, "embeddings")
+    fields, ignored = EMBEDDING.check(body, ""), served.unknown(EMBEDDING, body)
+    served.check_model(fields.get("model"))
     norm = fields.get("embd_normalize", 2)
     if norm not in (-1, 2):
         raise UnsupportedError(
@@ -63,16 +65,16 @@ async def embedding(core: Core, request: ApiRequest) -> ApiResponse:
             code="unsupported_parameter",
         )
     given = fields["content"]
-    asked = Encoding(core, request, {}, "embeddings", "content")
+    generation = Encoding(served, request, {}, "embeddings", "content")
     texts = given if isinstance(given, list) else [given]
-    rows = await asked.embed(texts, None, None, norm == 2)
+    rows = await generation.embed(texts, None, None, norm == 2)
     told = [{"index": i, "embedding": [list(row)]} for i, row in enumerate(rows.values)]
     return json_response(told, headers=ignored)
 
 
-async def props(core: Core, request: ApiRequest) -> ApiResponse:
+async def props(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """GET /props."""
-    text, capacity = core.text, core.engine.capacity
+    text, capacity = served.text, served.engine.capacity
     special = text.chat_template.special_tokens
     settings = {"n_ctx": capacity.context, "params": dict(text.sampling)}
     return json_response(
@@ -90,9 +92,9 @@ async def props(core: Core, request: ApiRequest) -> ApiResponse:
     )
 
 
-async def slots(core: Core, request: ApiRequest) -> ApiResponse:
+async def slots(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """GET /slots: of the places in the batch, as many are taken as requests are live."""
-    capacity, live = core.engine.capacity, core.engine.live
+    capacity, live = served.engine.capacity, served.engine.live
     return json_response(
         [
             {"id": number, "n_ctx": capacity.context, "is_processing": number < live}
@@ -101,8 +103,8 @@ async def slots(core: Core, request: ApiRequest) -> ApiResponse:
     )
 
 
-async def _asked(
-    core: Core,
+async def _generation(
+    served: ServedModel,
     request: ApiRequest,
     body: Any,
     table: Object,
@@ -110,41 +112,41 @@ async def _asked(
     prompt: Any,
     ends: Sequence[int] = (),
 ) -> ApiResponse:
-    started, ignored = time.monotonic_ns(), core.unknown(table, body)
-    asked = await core.complete(request, completion_body(fields, prompt, ends))
+    started, ignored = time.monotonic_ns(), served.unknown(table, body)
+    generation = await served.complete(request, completion_body(fields, prompt, ends))
     settings = {name: value for name, value in fields.items() if name not in NOT_OURS}
-    pieces, job = Pieces(core.text.name, prompt, settings), asked.job
+    pieces, job = Pieces(served.text.name, prompt, settings), generation.job
     if fields.get("stream"):
-        await asked.accepted()
-        made = _events(asked, pieces, started, True)
-        return events_response(_lines(asked, made), job.close, lambda: job.failure, ignored)
+        await generation.accepted()
+        made = _events(generation, pieces, started, True)
+        return events_response(_lines(generation, made), job.close, lambda: job.failure, ignored)
     try:
-        *_, answer = [event async for event in _events(asked, pieces, started, False)]
+        *_, answer = [event async for event in _events(generation, pieces, started, False)]
     finally:
         job.close()
     return json_response(only(answer, fields.get("response_fields", ())), headers=ignored)
 
 
 async def _events(
-    asked: Asked, pieces: Pieces, started: int, streamed: bool
+    generation: Generation, pieces: Pieces, started: int, streamed: bool
 ) -> AsyncIterator[Said]:
     first = 0
-    async for chunk in asked.stream():
+    async for chunk in generation.stream():
         for event in pieces.take(chunk):
             first = first or time.monotonic_ns()
             yield event
     ended = time.monotonic_ns()
     first = first or ended
-    yield pieces.end(asked.matched, first - started, ended - first, streamed)
+    yield pieces.end(generation.matched, first - started, ended - first, streamed)
 
 
-async def _lines(asked: Asked, events: AsyncIterator[Said]) -> AsyncIterator[str]:
+async def _lines(generation: Generation, events: AsyncIterator[Said]) -> AsyncIterator[str]:
     """Each as a server-sent event; a failure is the last one, and no [DONE] follows."""
     try:
         async for event in events:
             yield f"data: {to_json(event)}\n\n"
     except MlccError as error:
-        asked.job.failure = error
+        generation.job.failure = error
         yield f"data: {to_json(error_body(error))}\n\n"
 
 

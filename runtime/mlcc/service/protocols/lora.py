@@ -7,9 +7,9 @@ from typing import Any
 from mlcc.api.schema.admin_fields import LOAD_LORA, UNLOAD_LORA
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.service.adapters import AdapterEntry, check_name
-from mlcc.service.generate import Core
+from mlcc.service.generate import ServedModel
 from mlcc.service.http.body import read_json
-from mlcc.service.http.router import PlaceHandlers
+from mlcc.service.http.router import ServiceHandlers
 from mlcc.service.http.routes import LORA_LOAD, LORA_UNLOAD
 from mlcc.service.http.types import ApiRequest, ApiResponse
 from mlcc.service.model_port import Models
@@ -20,12 +20,12 @@ _MOST = 64 << 10
 
 async def load(models: Models, request: ApiRequest) -> ApiResponse:
     """POST /v1/load_lora_adapter: answers when requests may name it."""
-    core = _core(models)
+    served = _core(models)
     body: dict[str, Any] = LOAD_LORA.check(await read_json(request, _MOST), "")
-    name = check_name(body["lora_name"], (core.text.name, *core.aliases))
-    folder = core.folders.find(body["lora_path"])
+    name = check_name(body["lora_name"], (served.text.name, *served.aliases))
+    folder = served.folders.find(body["lora_path"])
     try:
-        await core.engine.load_adapter(AdapterEntry(name, folder), bool(body.get("load_inplace")))
+        await served.engine.load_adapter(AdapterEntry(name, folder), bool(body.get("load_inplace")))
     except (ArtifactError, UnsupportedError) as error:
         said = error.message.replace(str(folder), body["lora_path"])  # not where the server has it
         code = error.code or "bad_adapter"
@@ -35,24 +35,24 @@ async def load(models: Models, request: ApiRequest) -> ApiResponse:
 
 async def unload(models: Models, request: ApiRequest) -> ApiResponse:
     """POST /v1/unload_lora_adapter: answers at once; requests that are live go on with it."""
-    core = _core(models)
+    served = _core(models)
     body: dict[str, Any] = UNLOAD_LORA.check(await read_json(request, _MOST), "")
     name: str = body["lora_name"]
-    await core.engine.unload_adapter(name)
+    await served.engine.unload_adapter(name)
     return _said(f"Success: LoRA adapter '{name}' removed successfully.")
 
 
-def _core(models: Models) -> Core:
-    if (core := models.only) is None:
+def _core(models: Models) -> ServedModel:
+    if (served := models.only) is None:
         raise UnsupportedError(
             "adapters are for a server of one model; start `mlcc serve MODEL` with that alone",
             code="several_models",
         )
-    return core
+    return served
 
 
 def _said(text: str) -> ApiResponse:
     return ApiResponse(200, {"content-type": "text/plain; charset=utf-8"}, text)
 
 
-PLACE_HANDLERS: PlaceHandlers = {LORA_LOAD: load, LORA_UNLOAD: unload}
+SERVICE_HANDLERS: ServiceHandlers = {LORA_LOAD: load, LORA_UNLOAD: unload}

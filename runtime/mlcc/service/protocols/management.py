@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlcc.api.schema.admin_fields import NAMED_MODEL
 from mlcc.service.http.body import read_json
-from mlcc.service.http.router import PlaceHandlers
+from mlcc.service.http.router import ServiceHandlers
 from mlcc.service.http.routes import LOAD, UNLOAD
 from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
 from mlcc.service.model_port import Models
@@ -30,4 +30,4 @@ async def _name(request: ApiRequest) -> str:
     return name
 
 
-PLACE_HANDLERS: PlaceHandlers = {LOAD: load, UNLOAD: unload}
+SERVICE_HANDLERS: ServiceHandlers = {LOAD: load, UNLOAD: unload}

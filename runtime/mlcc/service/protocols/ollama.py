@@ -18,55 +18,55 @@ from mlcc.api.ollama.request import (
     model_name,
 )
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.service.generate import Asked, Core
+from mlcc.service.generate import Generation, ServedModel
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import OLLAMA_CHAT, OLLAMA_GENERATE
 from mlcc.service.http.types import ApiRequest, ApiResponse, json_response, lines_response, to_json
 from mlcc.service.protocols.ollama_models import abilities, since
 
 
-async def chat(core: Core, request: ApiRequest) -> ApiResponse:
+async def chat(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /api/chat."""
     started = time.monotonic_ns()
-    body = await core.body(request)
-    fields, ignored = CHAT.check(body, ""), core.unknown(CHAT, body)
-    name = _checked(core, fields)
+    body = await served.body(request)
+    fields, ignored = CHAT.check(body, ""), served.unknown(CHAT, body)
+    name = _checked(served, fields)
     lines = Lines(name, since(time.time()), chat=True)
     if not fields.get("messages"):
         return _loaded(lines, fields, ignored)
-    asked = await core.chat(request, chat_body(fields))
-    return await _answered(asked, lines, started, fields, ignored)
+    generation = await served.chat(request, chat_body(fields))
+    return await _answered(generation, lines, started, fields, ignored)
 
 
-async def generate(core: Core, request: ApiRequest) -> ApiResponse:
+async def generate(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /api/generate."""
     started = time.monotonic_ns()
-    body = await core.body(request)
-    fields, ignored = GENERATE.check(body, ""), core.unknown(GENERATE, body)
-    name = _checked(core, fields)
+    body = await served.body(request)
+    fields, ignored = GENERATE.check(body, ""), served.unknown(GENERATE, body)
+    name = _checked(served, fields)
     lines = Lines(name, since(time.time()), chat=False)
     if not fields.get("prompt"):
         return _loaded(lines, fields, ignored)
     if is_chat(fields):
-        asked = await core.chat(request, generate_chat_body(fields))
+        generation = await served.chat(request, generate_chat_body(fields))
     else:
-        asked = await core.complete(request, generate_body(fields))
-    return await _answered(asked, lines, started, fields, ignored)
+        generation = await served.complete(request, generate_body(fields))
+    return await _answered(generation, lines, started, fields, ignored)
 
 
-def _checked(core: Core, fields: Mapping[str, Any]) -> str:
+def _checked(served: ServedModel, fields: Mapping[str, Any]) -> str:
     """The name to answer under. Raises NotFoundError for another model, UnsupportedError for
     thinking of one that does not."""
     name = fields.get("model", "")
-    core.check_model(model_name(name, core.text.name))
-    if fields.get("think") and "thinking" not in abilities(core.text):
+    served.check_model(model_name(name, served.text.name))
+    if fields.get("think") and "thinking" not in abilities(served.text):
         raise UnsupportedError(
-            f"'{core.text.name}' does not support thinking, by its chat template; leave 'think' "
+            f"'{served.text.name}' does not support thinking, by its chat template; leave 'think' "
             "out, or load a model that does",
             param="think",
             code="no_thinking",
         )
-    return name or core.text.name
+    return name or served.text.name
 
 
 def _loaded(lines: Lines, fields: Mapping[str, Any], ignored: Mapping[str, str]) -> ApiResponse:
@@ -82,25 +82,25 @@ def _loaded(lines: Lines, fields: Mapping[str, Any], ignored: Mapping[str, str])
 
 
 async def _answered(
-    asked: Asked,
+    generation: Generation,
     lines: Lines,
     started: int,
     fields: Mapping[str, Any],
     ignored: Mapping[str, str],
 ) -> ApiResponse:
-    made, job = _lines(asked, lines, started), asked.job
+    made, job = _lines(generation, lines, started), generation.job
     if fields.get("stream", True):
-        await asked.accepted()
-        return lines_response(_written(asked, made), job.close, lambda: job.failure, ignored)
+        await generation.accepted()
+        return lines_response(_written(generation, made), job.close, lambda: job.failure, ignored)
     try:
         return json_response(whole([line async for line in made]), headers=ignored)
     finally:
         job.close()
 
 
-async def _lines(asked: Asked, lines: Lines, started: int) -> AsyncIterator[Line]:
+async def _lines(generation: Generation, lines: Lines, started: int) -> AsyncIterator[Line]:
     first = 0
-    async for chunk in asked.stream():
+    async for chunk in generation.stream():
         for line in lines.take(chunk):
             first = first or time.monotonic_ns()
             yield line
@@ -109,13 +109,13 @@ async def _lines(asked: Asked, lines: Lines, started: int) -> AsyncIterator[Line
         yield line
 
 
-async def _written(asked: Asked, lines: AsyncIterator[Line]) -> AsyncIterator[str]:
+async def _written(generation: Generation, lines: AsyncIterator[Line]) -> AsyncIterator[str]:
     """Each as a line; a failure is the last one."""
     try:
         async for line in lines:
             yield f"{to_json(line)}\n"
     except MlccError as error:
-        asked.job.failure = error
+        generation.job.failure = error
         yield f"{to_json(error_line(error))}\n"
 
 

@@ -14,8 +14,8 @@ from mlcc.api.openai.embeddings import MOST_TEXTS
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.service.embeddings import Encoding, Rows
-from mlcc.service.generate import Core
-from mlcc.service.http.router import Handlers, PlaceHandlers
+from mlcc.service.generate import ServedModel
+from mlcc.service.http.router import Handlers, ServiceHandlers
 from mlcc.service.http.routes import (
     OLLAMA_EMBED,
     OLLAMA_EMBEDDINGS,
@@ -65,31 +65,31 @@ async def running(models: Models, request: ApiRequest) -> ApiResponse:
     return json_response({"models": rows})
 
 
-async def show_model(core: Core, request: ApiRequest) -> ApiResponse:
+async def show_model(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /api/show."""
-    body = await core.body(request)
-    ignored = core.unknown(NAMED, body)
-    core.check_model(_named(core, body))
-    text = core.text
+    body = await served.body(request)
+    ignored = served.unknown(NAMED, body)
+    served.check_model(_named(served, body))
+    text = served.text
     told = show(
         text.name,
-        since(core.created),
+        since(served.created),
         text.about,
-        core.engine.capacity.context,
+        served.engine.capacity.context,
         text.chat_template.source or "",
         text.sampling,
-        abilities(core.text),
+        abilities(served.text),
     )
     return json_response(told, headers=ignored)
 
 
-async def pull(core: Core, request: ApiRequest) -> ApiResponse:
+async def pull(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /api/pull: what is here is here at once; the rest is for the command line."""
-    body = await core.body(request)
-    ignored = core.unknown(NAMED, body)
-    if (name := _named(core, body)) not in (core.text.name, *core.aliases):
+    body = await served.body(request)
+    ignored = served.unknown(NAMED, body)
+    if (name := _named(served, body)) not in (served.text.name, *served.aliases):
         raise UnsupportedError(
-            f"this server serves '{core.text.name}' and pulls nothing; fetch '{name[:80]}' with "
+            f"this server serves '{served.text.name}' and pulls nothing; fetch '{name[:80]}' with "
             f"`mlcc pull {name[:80]}`, then `mlcc serve` it",
             param="model",
             code="not_pulled",
@@ -99,13 +99,13 @@ async def pull(core: Core, request: ApiRequest) -> ApiResponse:
     return lines_response(_pulled(), lambda: None, lambda: None, ignored)
 
 
-async def embed(core: Core, request: ApiRequest) -> ApiResponse:
+async def embed(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /api/embed, and the older /api/embeddings: rows are of length 1."""
     began = time.monotonic()
-    rows, ignored = await _embedded(core, request)
+    rows, ignored = await _embedded(served, request)
     seconds = time.monotonic() - began
     told = {
-        "model": core.text.name,
+        "model": served.text.name,
         "embeddings": rows.values,
         "total_duration": round(seconds * 1e9),
         "load_duration": 0,
@@ -114,18 +114,18 @@ async def embed(core: Core, request: ApiRequest) -> ApiResponse:
     return json_response(told, headers=ignored)
 
 
-async def embed_one(core: Core, request: ApiRequest) -> ApiResponse:
+async def embed_one(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /api/embeddings: the older address, of one text."""
-    rows, ignored = await _embedded(core, request, 1)
+    rows, ignored = await _embedded(served, request, 1)
     return json_response({"embedding": rows.values[0] if rows.values else []}, headers=ignored)
 
 
 async def _embedded(
-    core: Core, request: ApiRequest, most: int = MOST_TEXTS
+    served: ServedModel, request: ApiRequest, most: int = MOST_TEXTS
 ) -> tuple[Rows, dict[str, str]]:
-    body = await core.body(request)
+    body = await served.body(request)
     fields = EMBED.check(body, "")
-    core.check_model(model_name(fields.get("model", ""), core.text.name))
+    served.check_model(model_name(fields.get("model", ""), served.text.name))
     given = fields.get("input", fields.get("prompt", []))
     texts = given if isinstance(given, list) else [given]
     if "input" in fields and "prompt" in fields:
@@ -142,9 +142,11 @@ async def _embedded(
             code="invalid_value",
         )
     cut = {"truncate_prompt_tokens": -1} if fields.get("truncate", True) else {}
-    asked = Encoding(core, request, cut, "embeddings", "input" if "input" in fields else "prompt")
-    rows = await asked.embed(texts, None, fields.get("dimensions") or None, True)
-    return rows, core.unknown(EMBED, body)
+    generation = Encoding(
+        served, request, cut, "embeddings", "input" if "input" in fields else "prompt"
+    )
+    rows = await generation.embed(texts, None, fields.get("dimensions") or None, True)
+    return rows, served.unknown(EMBED, body)
 
 
 async def refused(models: Models, request: ApiRequest) -> ApiResponse:
@@ -161,7 +163,7 @@ async def _pulled() -> AsyncIterator[str]:
         yield f"{to_json({'status': status})}\n"
 
 
-def _named(core: Core, body: Any) -> str:
+def _named(served: ServedModel, body: Any) -> str:
     fields = NAMED.check(body, "")
     name = fields.get("model") or fields.get("name")
     if not name:
@@ -170,7 +172,7 @@ def _named(core: Core, body: Any) -> str:
             param="model",
             code="missing_required_parameter",
         )
-    return model_name(name, core.text.name)
+    return model_name(name, served.text.name)
 
 
 def since(seconds: float) -> str:
@@ -184,7 +186,7 @@ HANDLERS: Handlers = {
     OLLAMA_EMBED: embed,
     OLLAMA_EMBEDDINGS: embed_one,
 }
-PLACE_HANDLERS: PlaceHandlers = {
+SERVICE_HANDLERS: ServiceHandlers = {
     OLLAMA_HEAD: head,
     OLLAMA_VERSION: version,
     OLLAMA_TAGS: tags,

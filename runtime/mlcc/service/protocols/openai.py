@@ -6,8 +6,8 @@ from mlcc.api.errors import EngineDiedError
 from mlcc.api.openai.responses import model
 from mlcc.api.openai.shapes import Model
 from mlcc.errors import MlccError
-from mlcc.service.generate import Asked, Core
-from mlcc.service.http.router import Handlers, PlaceHandlers
+from mlcc.service.generate import Generation, ServedModel
+from mlcc.service.http.router import Handlers, ServiceHandlers
 from mlcc.service.http.routes import CHAT_COMPLETIONS, COMPLETIONS, HEALTH, MODEL, MODELS, READY
 from mlcc.service.http.sse import lines
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
@@ -17,23 +17,23 @@ from mlcc.service.model_port import ModelEntry, Models
 async def health(models: Models, request: ApiRequest) -> ApiResponse:
     """200 with the counters of each engine, or 503. Anybody may ask: the reason is an error's
     class, and never its text, which may name folders."""
-    if (core := models.only) is None:
+    if (served := models.only) is None:
         return json_response({"status": "ok", "models": await models.counters()})
     try:
-        counters = await core.engine.counters()
+        counters = await served.engine.counters()
     except MlccError as error:
         return json_response({"status": "dead", "reason": _reason(error)}, 503)
-    status = "ok" if counters["engine"] else "busy" if core.engine.ready else "starting"
-    return json_response({"status": status, "model": core.text.name, **counters})
+    status = "ok" if counters["engine"] else "busy" if served.engine.ready else "starting"
+    return json_response({"status": status, "model": served.text.name, **counters})
 
 
 async def ready(models: Models, request: ApiRequest) -> ApiResponse:
     """200 if what is asked now is answered now, 503 while not: for who divides requests among
     servers. A place that loads models when they are asked for is ready."""
-    core = models.only
-    if core is None or (not core.engine.dead and core.engine.ready):
+    served = models.only
+    if served is None or (not served.engine.dead and served.engine.ready):
         return json_response({"status": "ready"})
-    reason = _reason(core.engine.dead) if core.engine.dead else "EngineStarting"
+    reason = _reason(served.engine.dead) if served.engine.dead else "EngineStarting"
     return json_response({"status": "not ready", "reason": reason}, 503, {"Retry-After": "1"})
 
 
@@ -68,31 +68,31 @@ def shown(entry: ModelEntry) -> Model:
     )
 
 
-async def chat(core: Core, request: ApiRequest) -> ApiResponse:
+async def chat(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/chat/completions."""
-    body = await core.body(request)
-    return await _answered(await core.chat(request, body), body)
+    body = await served.body(request)
+    return await _answered(await served.chat(request, body), body)
 
 
-async def complete(core: Core, request: ApiRequest) -> ApiResponse:
+async def complete(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/completions."""
-    body = await core.body(request)
-    return await _answered(await core.complete(request, body), body)
+    body = await served.body(request)
+    return await _answered(await served.complete(request, body), body)
 
 
-async def _answered(asked: Asked, body: dict[str, object]) -> ApiResponse:
+async def _answered(generation: Generation, body: dict[str, object]) -> ApiResponse:
     if not body.get("stream"):
-        return json_response(await asked.answer(), headers=asked.ignored)
-    await asked.accepted()
-    job = asked.job
-    return events_response(lines(asked), job.close, lambda: job.failure, asked.ignored)
+        return json_response(await generation.answer(), headers=generation.ignored)
+    await generation.accepted()
+    job = generation.job
+    return events_response(lines(generation), job.close, lambda: job.failure, generation.ignored)
 
 
 HANDLERS: Handlers = {
     CHAT_COMPLETIONS: chat,
     COMPLETIONS: complete,
 }
-PLACE_HANDLERS: PlaceHandlers = {
+SERVICE_HANDLERS: ServiceHandlers = {
     HEALTH: health,
     READY: ready,
     MODELS: list_models,

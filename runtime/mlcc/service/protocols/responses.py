@@ -12,8 +12,8 @@ from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
 from mlcc.api.openai_responses.request import parse_responses
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.service.generate import Asked, Core
-from mlcc.service.http.router import Handlers, PlaceHandlers
+from mlcc.service.generate import Generation, ServedModel
+from mlcc.service.http.router import Handlers, ServiceHandlers
 from mlcc.service.http.routes import (
     RESPONSE,
     RESPONSE_CANCEL,
@@ -34,16 +34,16 @@ LISTED = 20
 """Items of an input, of one page; the default is OpenAI's."""
 
 
-async def create(core: Core, request: ApiRequest) -> ApiResponse:
+async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/responses."""
-    body = await core.body(request)
-    parsed, ignored = parse_responses(body), core.unknown(RESPONSES, body)
-    conversations, tenant = core.conversations, request.tenant
+    body = await served.body(request)
+    parsed, ignored = parse_responses(body), served.unknown(RESPONSES, body)
+    conversations, tenant = served.conversations, request.tenant
     history = await conversations.before(tenant, parsed.previous)
     given = await conversations.resolved(tenant, parsed.items())
-    asked = await _asked(core, request, parsed.chat([*history, *given]))
-    made_id, head = asked.head.id.rpartition("-")[2], asked.head
-    defaults = core.text.sampling
+    generation = await _generation(served, request, parsed.chat([*history, *given]))
+    made_id, head = generation.head.id.rpartition("-")[2], generation.head
+    defaults = served.text.sampling
     events = ResponseEvents(parsed, made_id, head.model, head.created, defaults, _now)
     given = [{"id": f"item_{made_id}_{number}", **item} for number, item in enumerate(given)]
 
@@ -53,38 +53,40 @@ async def create(core: Core, request: ApiRequest) -> ApiResponse:
             await conversations.keep(tenant, events.answer, given, history)
 
     if not parsed.stream:
-        await run_through(asked, events)
+        await run_through(generation, events)
         await keep()
         return json_response(events.answer, headers=ignored)
-    await asked.accepted()
-    job = asked.job
+    await generation.accepted()
+    job = generation.job
     conversations.begin(tenant, events, job)
 
     def close() -> None:
         conversations.end(tenant, events)
         job.close()
 
-    return events_response(event_lines(asked, events, keep), close, lambda: job.failure, ignored)
+    return events_response(
+        event_lines(generation, events, keep), close, lambda: job.failure, ignored
+    )
 
 
-async def _asked(core: Core, request: ApiRequest, chat: dict[str, Any]) -> Asked:
+async def _generation(served: ServedModel, request: ApiRequest, chat: dict[str, Any]) -> Generation:
     """A chat's body, asked of the engine. What is refused names the field that it came in."""
     try:
-        asked = await core.chat(request, chat)
+        generation = await served.chat(request, chat)
     except MlccError as error:
         error.param = _NAMES.get(error.param or "", error.param)
         raise
-    asked.job.prompt_field = "input"
-    return asked
+    generation.job.prompt_field = "input"
+    return generation
 
 
-async def count(core: Core, request: ApiRequest) -> ApiResponse:
+async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/responses/input_tokens."""
-    body = await core.body(request)
-    parsed, ignored = parse_responses(body, counted=True), core.unknown(COUNT_INPUT, body)
-    history = await core.conversations.before(request.tenant, parsed.previous)
-    given = await core.conversations.resolved(request.tenant, parsed.items())
-    tokens = await core.count(parsed.chat([*history, *given]))
+    body = await served.body(request)
+    parsed, ignored = parse_responses(body, counted=True), served.unknown(COUNT_INPUT, body)
+    history = await served.conversations.before(request.tenant, parsed.previous)
+    given = await served.conversations.resolved(request.tenant, parsed.items())
+    tokens = await served.count(parsed.chat([*history, *given]))
     return json_response(
         {"object": "response.input_tokens", "input_tokens": tokens}, headers=ignored
     )
@@ -160,7 +162,7 @@ HANDLERS: Handlers = {
     RESPONSE_CREATE: create,
     RESPONSE_TOKENS: count,
 }
-PLACE_HANDLERS: PlaceHandlers = {
+SERVICE_HANDLERS: ServiceHandlers = {
     RESPONSE: get,
     RESPONSE_DELETE: delete,
     RESPONSE_CANCEL: cancel,

@@ -12,8 +12,8 @@ from mlcc.api.llamacpp.fields import DETOKENIZE, TOKENIZE
 from mlcc.api.openai.requests import parse_chat
 from mlcc.api.schema.chat_fields import CHAT
 from mlcc.errors import InvalidRequestError
-from mlcc.service.chat import Talk
-from mlcc.service.generate import MOST_COUNTED, Core
+from mlcc.service.chat import ChatPlan
+from mlcc.service.generate import MOST_COUNTED, ServedModel
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import APPLY_TEMPLATE
 from mlcc.service.http.routes import DETOKENIZE as DETOKENIZE_AT
@@ -23,11 +23,11 @@ from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
 WORDS = ("content", "prompt", "messages")
 
 
-async def tokenize(core: Core, request: ApiRequest) -> ApiResponse:
+async def tokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /tokenize."""
-    body = await core.body(request)
-    fields, ignored = TOKENIZE.check(body, ""), core.unknown(TOKENIZE, body)
-    core.check_model(fields.get("model"))
+    body = await served.body(request)
+    fields, ignored = TOKENIZE.check(body, ""), served.unknown(TOKENIZE, body)
+    served.check_model(fields.get("model"))
     given = [word for word in WORDS if word in fields]
     if len(given) != 1:
         raise InvalidRequestError(
@@ -35,25 +35,25 @@ async def tokenize(core: Core, request: ApiRequest) -> ApiResponse:
             param="content",
             code="missing_required_parameter" if not given else "invalid_value",
         )
-    ids = await _ids(core, fields, given[0], body)
-    texts = {i: core.text.tokenizer.decode([i]) for i in set(ids)} if _wants(fields) else {}
+    ids = await _ids(served, fields, given[0], body)
+    texts = {i: served.text.tokenizer.decode([i]) for i in set(ids)} if _wants(fields) else {}
     pieces = [texts[token] for token in ids] if texts else []
     if given[0] == "content":
         tokens: list[Any] = [*ids]
         if pieces:
             tokens = [{"id": i, "piece": piece} for i, piece in zip(ids, pieces, strict=True)]
         return json_response({"tokens": tokens}, headers=ignored)
-    counted = {"count": len(ids), "max_model_len": core.engine.capacity.context}
+    counted = {"count": len(ids), "max_model_len": served.engine.capacity.context}
     strings = {"token_strs": pieces} if pieces else {}
     return json_response({**counted, "tokens": [*ids], **strings}, headers=ignored)
 
 
-async def detokenize(core: Core, request: ApiRequest) -> ApiResponse:
+async def detokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /detokenize."""
-    body = await core.body(request)
-    fields, ignored = DETOKENIZE.check(body, ""), core.unknown(DETOKENIZE, body)
-    core.check_model(fields.get("model"))
-    vocabulary = core.engine.capacity.vocab_size
+    body = await served.body(request)
+    fields, ignored = DETOKENIZE.check(body, ""), served.unknown(DETOKENIZE, body)
+    served.check_model(fields.get("model"))
+    vocabulary = served.engine.capacity.vocab_size
     for number, token in enumerate(fields["tokens"]):
         if token >= vocabulary:
             raise InvalidRequestError(
@@ -61,29 +61,29 @@ async def detokenize(core: Core, request: ApiRequest) -> ApiResponse:
                 param=f"tokens[{number}]",
                 code="invalid_value",
             )
-    text = core.text.tokenizer.decode(fields["tokens"])
+    text = served.text.tokenizer.decode(fields["tokens"])
     return json_response({"content": text, "prompt": text}, headers=ignored)
 
 
-async def apply_template(core: Core, request: ApiRequest) -> ApiResponse:
+async def apply_template(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /apply-template, with a body as the chat's."""
-    body = await core.body(request)
-    parsed, ignored = parse_chat(body), core.unknown(CHAT, body)
-    core.check_model(parsed.delivery.model)
-    talk = Talk(parsed, core.text)
-    text = await core.prompts.written(talk.messages, parsed.delivery.timeout, talk.variables)
+    body = await served.body(request)
+    parsed, ignored = parse_chat(body), served.unknown(CHAT, body)
+    served.check_model(parsed.delivery.model)
+    plan = ChatPlan(parsed, served.text)
+    text = await served.prompts.written(plan.messages, parsed.delivery.timeout, plan.variables)
     return json_response({"prompt": text}, headers=ignored)
 
 
-async def _ids(core: Core, fields: Mapping[str, Any], word: str, body: Any) -> array[int]:
+async def _ids(served: ServedModel, fields: Mapping[str, Any], word: str, body: Any) -> array[int]:
     """However long: nothing is computed of them."""
     if word == "messages":
         chat = {k: body[k] for k in ("messages", "tools", "chat_template_kwargs") if k in body}
-        talk = Talk(parse_chat(chat), core.text)
-        return await core.prompts.chat(talk.messages, MOST_COUNTED, None, talk.variables)
+        plan = ChatPlan(parse_chat(chat), served.text)
+        return await served.prompts.chat(plan.messages, MOST_COUNTED, None, plan.variables)
     said, default = ("add_special", False) if word == "content" else ("add_special_tokens", True)
     special = fields.get(said, default)
-    return await core.prompts.text(fields[word], MOST_COUNTED, None, special)
+    return await served.prompts.text(fields[word], MOST_COUNTED, None, special)
 
 
 def _wants(fields: Mapping[str, Any]) -> bool:
