@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from mlcc.api.errors import CancelledError
-from mlcc.api.openai_responses.output import Event, Output, ItemOptions
+from mlcc.api.openai_responses.output import Event, ItemOptions, Output
 from mlcc.api.openai_responses.request import ENCRYPTED, ResponsesRequest
 from mlcc.api.openai_responses.shapes import ResponsesAnswer, ResponsesUsage
 from mlcc.errors import MlccError
