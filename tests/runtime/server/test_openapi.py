@@ -14,6 +14,7 @@ from mlcc.api.openai import shapes
 from mlcc.api.schema import chat_fields
 from mlcc.api.schema.schema import Object, Use
 from mlcc.service.http.routes import ROUTES
+from tests.runtime.server.server_process import RunningServer, running
 
 TABLES = [table for table in vars(chat_fields).values() if isinstance(table, Object)]
 TABLES += [one.body for one in ROUTES if one.body and one.body not in TABLES]
