@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mlcc.api.parsers.deltas import Content, Piece, Thought
+from mlcc.api.parsers.deltas import ContentDelta, Delta, ReasoningDelta
 from mlcc.commands.server_registry import Server, checked_url, events, opened
 from mlcc.errors import InvalidRequestError, printable
 
@@ -40,7 +40,7 @@ class Partner(Protocol):
 
     def answer(
         self, talk: Conversation, sampling: SamplingOptions, stopped: Callable[[], bool], note: Note
-    ) -> Iterator[Piece]:
+    ) -> Iterator[Delta]:
         """Pieces of the answer to a conversation. Raises MlccError."""
         ...
 
@@ -70,7 +70,7 @@ class LocalPartner:
 
     def answer(
         self, talk: Conversation, sampling: SamplingOptions, stopped: Callable[[], bool], note: Note
-    ) -> Iterator[Piece]:
+    ) -> Iterator[Delta]:
         """Forgets the oldest messages where the context is full, and says so."""
         model = self._session.model
         context = model.capacity.context
@@ -112,7 +112,7 @@ class RemotePartner:
 
     def answer(
         self, talk: Conversation, sampling: SamplingOptions, stopped: Callable[[], bool], note: Note
-    ) -> Iterator[Piece]:
+    ) -> Iterator[Delta]:
         """What the server streams. Leaving it ends the work there."""
         body = {
             "model": self._name,
@@ -131,7 +131,10 @@ class RemotePartner:
                 choice = (chunk.get("choices") or [{}])[0]
                 reason = choice.get("finish_reason") or reason
                 delta = choice.get("delta") or {}
-                for kind, field in ((Thought, "reasoning_content"), (Content, "content")):
+                for kind, field in (
+                    (ReasoningDelta, "reasoning_content"),
+                    (ContentDelta, "content"),
+                ):
                     if text := delta.get(field):
                         first, pieces = first or time.perf_counter(), pieces + 1
                         yield kind(text)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlcc.api.parsers.deltas import CallPiece, Piece, Thought
+from mlcc.api.parsers.deltas import CallDelta, Delta, ReasoningDelta
 from mlcc.errors import InvalidRequestError
 from mlcc.util.sizes import size
 
@@ -67,12 +67,12 @@ class Screen:
         plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         self._colour = self.to_terminal and not plain
 
-    def answer(self, pieces: Iterable[str]) -> str:
+    def answer(self, deltas: Iterable[str]) -> str:
         """Write the pieces as they come, then end the line; returns the whole text."""
         kept = []
-        for piece in pieces:
-            kept.append(piece)
-            sys.stdout.write(piece.translate(_CONTROL) if self.to_terminal else piece)
+        for delta in deltas:
+            kept.append(delta)
+            sys.stdout.write(delta.translate(_CONTROL) if self.to_terminal else delta)
             sys.stdout.flush()
         text = "".join(kept)
         if not text.endswith("\n"):
@@ -80,16 +80,16 @@ class Screen:
         sys.stdout.flush()
         return text
 
-    def told(self, pieces: Iterable[Piece]) -> str:
+    def told(self, deltas: Iterable[Delta]) -> str:
         """The same for an answer with reasoning, which is dimmed, or goes to the standard error
         where the answer goes elsewhere; returns the answer alone."""
         kept, thinking = [], False
-        for piece in pieces:
-            is_thought = isinstance(piece, Thought)
+        for delta in deltas:
+            is_thought = isinstance(delta, ReasoningDelta)
             if thinking and not is_thought:
                 self._thought("\n\n")
             thinking = is_thought
-            text = "" if isinstance(piece, CallPiece) else piece.text
+            text = "" if isinstance(delta, CallDelta) else delta.text
             if is_thought:
                 self._thought(text)
                 continue

@@ -15,9 +15,14 @@ from typing import Any
 
 from mlcc.api.chat_template.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.api.openai.infill import Infill, family_of
-from mlcc.api.openai.model_info import About
+from mlcc.api.openai.model_info import ModelInfo
 from mlcc.api.openai.sampling_params import SamplingOptions
-from mlcc.api.parsers.output_format import REASONING_PARSERS, TOOL_PARSERS, Dialect, dialect_of
+from mlcc.api.parsers.output_format import (
+    REASONING_PARSERS,
+    TOOL_PARSERS,
+    OutputFormat,
+    output_format_of,
+)
 from mlcc.artifact.schema import AdaptersInfo, EncoderInfo
 from mlcc.engine.admission import too_long
 from mlcc.engine.batch.batch import Capacity
@@ -63,9 +68,9 @@ class ModelText:
         return self._dialect.named(self.tool_parser, self.reasoning_parser)
 
     @cached_property
-    def _dialect(self) -> Dialect:
+    def _output_format(self) -> OutputFormat:
         tools = self.tool_template.source if self.tool_template else None
-        return dialect_of(self.chat_template.source, tools)
+        return output_format_of(self.chat_template.source, tools)
 
     @cached_property
     def shown(self) -> tuple[tuple[int, str], ...]:
@@ -75,7 +80,7 @@ class ModelText:
     @cached_property
     def marks(self) -> dict[str, int]:
         """Of the marks of its dialect, what grammars take for control tokens."""
-        return grammar_marks(self.tokenizer, self.dialect.control, self.shown)
+        return grammar_marks(self.tokenizer, self.output_format.control, self.shown)
 
     def ending(self, prompt: Sequence[int]) -> str:
         """The end of a prompt as text, with the control tokens of the output format."""

@@ -18,19 +18,19 @@ def reasoning_rule(
     if dialect.marks is None or dialect.channels:
         return None
     ending = text.ending(prompt)
-    opened = dialect.opened(ending)
-    if not opened and (not wanted or dialect.closed(ending)):
+    opened = output_format.opened(ending)
+    if not opened and (not wanted or output_format.closed(ending)):
         return None
     encode = partial(text.tokenizer.encode, add_special_tokens=False)
-    start, end = encode(dialect.marks.open), encode(dialect.marks.close)
+    start, end = encode(output_format.tags.open), encode(output_format.tags.close)
     if not opened and len(start) != 1:
         return None  # the first token alone does not mark the start
     alone = len(end) == 1
     hidden = alone and end[0] in dict(text.shown)
-    forced = end if hidden else encode(f"\n{dialect.marks.close}")
+    forced = end if hidden else encode(f"\n{output_format.tags.close}")
     return Reasoning(
         -1 if opened else start[0],
-        dialect.marks.close,
+        output_format.tags.close,
         end[0] if alone else -1,
         tuple(forced),
         budget,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.openai.sampling_params import SamplingOptions, to_params
-from mlcc.api.parsers.deltas import Content, Piece
+from mlcc.api.parsers.deltas import ContentDelta, Delta
 from mlcc.api.schema.tool_choice import NO_TOOLS
 from mlcc.engine.events import Event, Finished
 from mlcc.engine.request import Request
@@ -101,12 +101,12 @@ class Session:
     ) -> Iterator[Piece]:
         """`answer` for the prompt of a conversation, split into reasoning and content."""
         text = self.model.text
-        dialect = text.dialect
-        opened = dialect.marks is not None and dialect.opened(text.ending(prompt))
-        reader = dialect.reader(NO_TOOLS, opened, str)
+        output_format = text.output_format
+        opened = output_format.tags is not None and output_format.opened(text.ending(prompt))
+        parser = output_format.parser(NO_TOOLS, opened, str)
         for piece in self.answer(prompt, fields, stopped, structure, True):
-            yield from reader.push(piece) if reader else [Content(piece)]
-        yield from reader.flush() if reader else ()
+            yield from parser.push(piece) if parser else [ContentDelta(piece)]
+        yield from parser.flush() if parser else ()
 
     def chat(
         self,

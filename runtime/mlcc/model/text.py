@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlcc.api.chat_template.template import ChatTemplate
-from mlcc.api.openai.model_info import About
+from mlcc.api.openai.model_info import ModelInfo
 from mlcc.api.openai.sampling_params import recommended
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.text_files import Read, chat_templates, generation_config, text_files
@@ -86,7 +86,7 @@ def model_about(manifest: Manifest) -> About:
     digest = sha256()
     for entry in sorted(manifest.files, key=lambda entry: entry.path):
         digest.update(f"{entry.sha256} {entry.path}\n".encode())
-    return About(
+    return ModelInfo(
         architecture=info.architecture,
         quantization=manifest.quantization.name,
         device=manifest.target.device,

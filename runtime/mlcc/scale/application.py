@@ -79,7 +79,7 @@ def application(
     path = Path(model).absolute()
     text = open_text(path)
     many = read_autoscale(autoscale) if autoscale else None
-    gpus = 1.0 if text.about.device == "cuda" else 0.0
+    gpus = 1.0 if text.info.device == "cuda" else 0.0
     scale = Scale(replicas, many, cpus=cpus, gpus=gpus)
     settings = Settings(api_keys=tuple(api_keys), api_key_file=keys)
     bounds = {name: loading.get(name) for name in _BOUNDS}
@@ -127,7 +127,7 @@ def _app(path: Path, settings: Settings, capacity: Capacity, scale: Scale) -> Fa
     handle = serve.get_deployment_handle(ENGINE, context.app_name)
     reader = partial(open_text, path)
     text = reader()
-    engine = _RayEngineHandle(handle, capacity, text.about.fingerprint, settings, scale)
+    engine = _RayEngineHandle(handle, capacity, text.info.fingerprint, settings, scale)
     return create_app(_IngressBackend(engine, text, PromptPool(reader), settings), settings)
 
 

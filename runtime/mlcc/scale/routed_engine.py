@@ -76,9 +76,9 @@ class RoutedEngine(EngineClient):
     """The engine client of one model. `capacity` is that of each replica."""
 
     def __init__(
-        self, replicas: Replicas, capacity: Capacity, artifact: str, most_live: int
+        self, replicas: Replicas, capacity: Capacity, artifact: str, max_in_flight: int
     ) -> None:
-        super().__init__(most_live)
+        super().__init__(max_in_flight)
         self._replicas, self._capacity, self._artifact = replicas, capacity, artifact
         self._block = RadixTree(capacity.groups).block
         self._tasks: dict[str, asyncio.Task[None]] = {}

@@ -38,7 +38,7 @@ from mlcc.server.openapi import components, operation
 from mlcc.service.http.routes import HEALTH, READY, ROUTES, Route
 from mlcc.service.jobs.engine_client import EngineClient
 from mlcc.service.model_port import Models
-from mlcc.service.observer import Observer, Several
+from mlcc.service.observer import Observer, ObserverGroup
 from mlcc.service.service import Service
 
 PUBLIC = (HEALTH, READY)

@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mlcc.api.openai.chat_responses import NewReader
+from mlcc.api.openai.chat_responses import NewParser
 from mlcc.api.openai.requests import ChatRequest
 from mlcc.api.parsers.tools.grammar import calls_grammar
-from mlcc.api.parsers.tools.prompted import in_words
+from mlcc.api.parsers.tools.prompted import with_prompted_tools
 from mlcc.api.schema.tool_choice import Tool, ToolUse
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.engine.sampling.reasoning_grammar import Reasoning
@@ -21,7 +21,7 @@ from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_rule
 from mlcc.model.structured_output.json_schema import relaxed
-from mlcc.service.jobs.job import naming
+from mlcc.service.jobs.job import with_param
 from mlcc.service.prompts import Prompts, check_built
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -43,14 +43,14 @@ class ChatPlan:
     """One chat's."""
 
     def __init__(self, parsed: ChatRequest, text: ModelText) -> None:
-        self._parsed, self._text, self._dialect = parsed, text, text.dialect
-        self.variables: dict[str, Any] = dict(parsed.thinking.variables)
+        self._parsed, self._text, self._output_format = parsed, text, text.output_format
+        self.variables: dict[str, Any] = dict(parsed.reasoning.variables)
         """Of the template, beside the messages."""
         self.messages: Sequence[Mapping[str, Any]] = parsed.messages
         """As the template gets them: one that knows no tools is told of them in words."""
-        if not self._dialect.native:
+        if not self._output_format.native:
             source = text.chat_template.source or ""
-            self.messages = in_words(parsed.messages, parsed.use.shown, source)
+            self.messages = with_prompted_tools(parsed.messages, parsed.use.shown, source)
         elif parsed.use.shown:
             self.variables["tools"] = [*parsed.use.shown]
 
@@ -93,15 +93,15 @@ class ChatPlan:
         try:
             return await prompts.text(text, context, time_left(), add_special=False)
         except MlccError as error:
-            raise naming("prediction", error) from None
+            raise with_param("prediction", error) from None
 
     def reasoning(self, prompt: Sequence[int], held: bool) -> Reasoning | None:
         """How the model thinks, if it must be known: for a budget, or since the answer behind it is
         held to something. Raises UnsupportedError for a budget of channels."""
-        budget = self._parsed.thinking.budget
+        budget = self._parsed.reasoning.budget
         if budget is None and not held:
             return None
-        if budget and self._dialect.channels:
+        if budget and self._output_format.channels:
             raise UnsupportedError(
                 "'thinking_budget' is not built for models that answer in channels; send "
                 "'reasoning_effort' instead",
@@ -111,10 +111,14 @@ class ChatPlan:
         wanted = self.variables.get("enable_thinking") is not False
         return reasoning_rule(self._text, prompt, budget, wanted)
 
-    def readers(self, prompt: Sequence[int]) -> NewReader:
+    def parsers(self, prompt: Sequence[int]) -> NewParser:
         """What makes the reader of each answer to a prompt."""
-        opened = self._dialect.opened(self._text.ending(prompt)) if self._dialect.marks else False
-        return partial(self._dialect.reader, self._parsed.use, opened, _new_id)
+        opened = (
+            self._output_format.opened(self._text.ending(prompt))
+            if self._output_format.tags
+            else False
+        )
+        return partial(self._output_format.parser, self._parsed.use, opened, _new_id)
 
     def _answer(self) -> Mapping[str, Any] | None:
         """The schema of an answer that is no call."""
@@ -142,7 +146,7 @@ class ChatPlan:
     ) -> Structure:
         control = self._text.marks
         held = replace(use, tools=tuple(tool if tool.strict else known(tool) for tool in use.tools))
-        grammar = calls_grammar(self._dialect.format, held, control, answer)
+        grammar = calls_grammar(self._output_format.format, held, control, answer)
         return Structure("grammar", grammar, use.field)
 
 

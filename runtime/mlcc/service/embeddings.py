@@ -22,7 +22,7 @@ from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError
 from mlcc.service.generate import MOST_COUNTED, ServedModel
 from mlcc.service.http.types import ApiRequest
-from mlcc.service.jobs.job import naming
+from mlcc.service.jobs.job import with_param
 from mlcc.util.fast_dataclass import fast_dataclass
 
 
@@ -149,7 +149,7 @@ class Encoding:
         values: list[Row] = []
         while len(values) < len(sequences):
             first = len(values)
-            wave = min(most, max((served.engine.room + 1) // 2, 1))
+            wave = min(most, max((served.engine.queue_space + 1) // 2, 1))
             requests = [
                 self._request(first + i, ids) for i, ids in enumerate(sequences[first:][:wave])
             ]
@@ -169,7 +169,7 @@ class Encoding:
                 f"{self._name}-{number}", ids, tenant=self._tenant, priority=self._priority
             )
         except InvalidRequestError as error:  # a tokenizer may make no token of a text
-            raise naming(self._field, error) from None
+            raise with_param(self._field, error) from None
 
     async def _ids(self, text: Text, before: str) -> array[int]:
         if isinstance(text, list):
@@ -185,7 +185,7 @@ class Encoding:
 
     def _whole(self, ids: array[int]) -> array[int]:
         if len(ids) > self.most:
-            raise naming(self._field, text_too_long(len(ids), self.most))
+            raise with_param(self._field, text_too_long(len(ids), self.most))
         return ids
 
     async def _pair(self, query: str, document: str) -> array[int]:
@@ -198,7 +198,9 @@ class Encoding:
             if self._cut is not None and room < 1:
                 raise self._no_room(len(one))
             if self._cut is None:
-                raise naming(self._field, text_too_long(self.most - room + len(other), self.most))
+                raise with_param(
+                    self._field, text_too_long(self.most - room + len(other), self.most)
+                )
             other = cut_document(other, room)
         served = self._core.engine.capacity
         shift = served.vocab_size // 2 if self.encoder.segments == 2 else 0
@@ -240,7 +242,7 @@ class Encoding:
         try:
             return await self._core.prompts.text(text, most, self._left(), special)
         except MlccError as error:
-            raise naming(self._field, error) from None
+            raise with_param(self._field, error) from None
 
     def _prompt(self, name: str | None) -> str:
         prompts = self.encoder.prompts

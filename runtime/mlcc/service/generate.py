@@ -40,7 +40,7 @@ from mlcc.service.chat import ChatPlan, GenerationSpec
 from mlcc.service.http.body import read_json
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.jobs.engine_client import EngineClient
-from mlcc.service.jobs.job import Job, naming
+from mlcc.service.jobs.job import Job, with_param
 from mlcc.service.prompts import DirectPrompts, Prompts, check_built
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -141,7 +141,7 @@ class ServedModel:
 
     async def body(self, request: ApiRequest) -> Any:
         """Parsed JSON, once it is known that there is room."""
-        self.engine.check_room(1, request.tenant)
+        self.engine.check_queue(1, request.tenant)
         return await read_json(request, self._bounds.max_body_bytes)
 
     async def chat(self, request: ApiRequest, body: Any) -> Generation:
@@ -159,16 +159,16 @@ class ServedModel:
         try:
             prompt = await self.prompts.chat(plan.messages, context, time_left(), plan.variables)
         except MlccError as error:
-            raise naming("messages", error) from None
+            raise with_param("messages", error) from None
         head = self._head("chatcmpl", parsed)
         prediction = await plan.prediction(self.prompts, context, time_left)
         reasoning = plan.reasoning(prompt, structure is not None)
         spec = GenerationSpec(structure, reasoning, self.text.shown, prediction)
         job = self._submit(request, head, [prompt], parsed, None, time_left(), spec)
         job.prompt_field = "messages"
-        new_reader = plan.readers(prompt)
-        chunks = ChatChunks(head, parsed.delivery.include_usage, new_reader)
-        whole = partial(chat_completion, head, new_reader=new_reader)
+        new_parser = plan.parsers(prompt)
+        chunks = ChatChunks(head, parsed.delivery.include_usage, new_parser)
+        whole = partial(chat_completion, head, new_parser=new_parser)
         return Generation(head, job, chunks, whole, ignored, len(prompt))
 
     async def count(self, body: Any) -> int:
@@ -310,7 +310,7 @@ class ServedModel:
         name, made = f"{prefix}-{os.urandom(16).hex()}", parsed.delivery.made
         model = parsed.delivery.model or self.text.name  # as it was called: one of its names
         head = Head(name, int(time.time()), model, logprobs, made)
-        return replace(head, fingerprint=self.text.about.fingerprint)
+        return replace(head, fingerprint=self.text.info.fingerprint)
 
     def _echo(self, prompt: str | list[int]) -> str:
         return prompt if isinstance(prompt, str) else self.text.tokenizer.decode(prompt)

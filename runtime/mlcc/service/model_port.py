@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Protocol
 
-from mlcc.api.openai.model_info import About
+from mlcc.api.openai.model_info import ModelInfo
 from mlcc.api.openai.shapes import ModelState
 from mlcc.errors import UnsupportedError
 from mlcc.service.generate import ServedModel
@@ -32,9 +32,9 @@ class ModelEntry:
     """Other names that it answers to."""
     memory_bytes: int | None = None
     """Planned for it; None = it is not loaded, or nobody planned."""
-    live: int = 0
+    in_flight: int = 0
     """Requests that wait or are being answered."""
-    about: About = field(default_factory=About)
+    info: ModelInfo = field(default_factory=ModelInfo)
     """What Ollama's clients are told of it."""
     parent: str | None = None
     """Of an adapter: the model that it adapts."""
@@ -113,12 +113,14 @@ class OneModel:
         served = self._core
         served.engine.check_alive()
         context = served.engine.capacity.context
-        live, about = served.engine.live, served.text.about
+        in_flight, info = served.engine.in_flight, served.text.info
         name, created = served.text.name, served.created
         return [
-            ModelEntry(name, created, "loaded", context, served.aliases, live=live, about=about),
+            ModelEntry(
+                name, created, "loaded", context, served.aliases, in_flight=in_flight, info=info
+            ),
             *(
-                ModelEntry(each.name, each.created, "loaded", context, parent=name, about=about)
+                ModelEntry(each.name, each.created, "loaded", context, parent=name, info=info)
                 for each in served.engine.adapters.values()
             ),
         ]

@@ -12,7 +12,7 @@ from mlcc.engine.request import FinishReason
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class FinishedRequest:
     """A request of the engine's that has ended, one of each answer. Times are in seconds."""
 
     tenant: str
@@ -41,7 +41,7 @@ class Observer(Protocol):
         """A request's first token came, so long after it was submitted."""
         ...
 
-    def done(self, done: Done, /) -> None:
+    def done(self, done: FinishedRequest, /) -> None:
         """A request ended: complete, cancelled, or lost."""
         ...
 
@@ -50,20 +50,20 @@ class Observer(Protocol):
         ...
 
 
-class Silent:
+class NullObserver:
     """Tells nobody."""
 
     def first_token(self, tenant: str, seconds: float, /) -> None:
         pass
 
-    def done(self, done: Done, /) -> None:
+    def done(self, done: FinishedRequest, /) -> None:
         pass
 
     def restarted(self) -> None:
         pass
 
 
-class Several:
+class ObserverGroup:
     """Tells each of some, in turn."""
 
     def __init__(self, *observers: Observer) -> None:
@@ -73,7 +73,7 @@ class Several:
         for observer in self._observers:
             observer.first_token(tenant, seconds)
 
-    def done(self, done: Done, /) -> None:
+    def done(self, done: FinishedRequest, /) -> None:
         for observer in self._observers:
             observer.done(done)
 

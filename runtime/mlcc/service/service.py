@@ -17,7 +17,7 @@ from mlcc.service.http.body import read_json
 from mlcc.service.http.handlers import handler, service_handler
 from mlcc.service.http.router import Router
 from mlcc.service.http.routes import ROUTES, Route
-from mlcc.service.http.types import ApiRequest, ApiResponse, Parsed, error_response
+from mlcc.service.http.types import ApiRequest, ApiResponse, ParsedBody, error_response
 from mlcc.service.model_port import Lease, Models
 
 
@@ -76,7 +76,7 @@ class Service:
                 param="model",
                 code="missing_required_parameter",
             )
-        return replace(request, parsed=Parsed(body)), name
+        return replace(request, parsed=ParsedBody(body)), name
 
 
 def _model_of(body: Any) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlcc.api.parsers.answer_frame import AnswerFrame
-from mlcc.api.parsers.deltas import Content
+from mlcc.api.parsers.deltas import ContentDelta
 
 MARKS = ("<answer>", "</answer>")
 
@@ -14,7 +14,7 @@ def read(text: str, size: int) -> str:
     frame = AnswerFrame(MARKS, None)
     pieces = [piece for at in range(0, len(text), size) for piece in frame.push(text[at:][:size])]
     pieces += frame.flush()
-    return "".join(piece.text for piece in pieces if isinstance(piece, Content))
+    return "".join(piece.text for piece in pieces if isinstance(piece, ContentDelta))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])

@@ -120,7 +120,7 @@ def test_requests_of_many_texts_share_the_queue(
     with ThreadPoolExecutor() as pool:
         made = [pool.submit(engine.embeddings.create, input=["a b c"] * 90) for _ in range(4)]
         assert [len(each.result().data) for each in made] == [90] * 4
-    assert not client.live
+    assert not client.in_flight
 
 
 def test_cut_texts_fit_into_the_pages_there_are(made: tuple[Path, Any]) -> None:

@@ -120,7 +120,7 @@ def test_threads_are_answered_together_as_alone(toy: Watched, engine: Engine) ->
     toy.go.clear()
     with ThreadPoolExecutor(12) as pool:
         answers = [pool.submit(ask, engine, text) for text in texts]
-        until(lambda: engine._caller._client.live == 12)
+        until(lambda: engine._caller._client.in_flight == 12)
         toy.go.set()
         assert [answer.result(60).choices for answer in answers] == alone
     assert toy.most == CAPACITY.max_batch
@@ -143,7 +143,7 @@ def test_tasks_are_answered_together_as_alone(toy: Watched) -> None:
             assert toy.most == 1 and any(alone)
             toy.go.clear()
             tasks = [asyncio.create_task(streamed(i)) for i in range(9)]
-            while engine._caller._client.live < 9:
+            while engine._caller._client.in_flight < 9:
                 await asyncio.sleep(0.005)
             toy.go.set()
             assert await asyncio.gather(*tasks) == alone
@@ -248,7 +248,7 @@ def test_closing_tells_who_waits_and_who_asks_later(toy: Watched) -> None:
 
     waiting = Thread(target=wait)
     waiting.start()
-    until(lambda: engine._caller._client.live == 1)
+    until(lambda: engine._caller._client.in_flight == 1)
     closing = Thread(target=engine.close)
     closing.start()
     toy.go.set()

@@ -155,7 +155,7 @@ def test_unloaded_while_it_answers(tmp_path: Path) -> None:
         whole = await place.text("a", 300)
         answering = asyncio.ensure_future(place.text("a", 300))
         await asyncio.sleep(0)
-        while not place.client.live:
+        while not place.client.in_flight:
             await asyncio.sleep(0)
         await place.unload("a")
         while (loaded := await place.load("d", "d"))[0] == 503:

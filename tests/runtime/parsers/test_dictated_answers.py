@@ -122,7 +122,7 @@ def test_marks_that_are_control_tokens_reach_the_parser(tmp_path: Path) -> None:
     template = "[TOOL_CALLS][ARGS] tools" + PLAIN_TEMPLATE
     said = 'So:[TOOL_CALLS]add[ARGS]{"a": 1, "b": 2}[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}'
     model = scripted(tmp_path, said, template, special=["[TOOL_CALLS]", "[ARGS]"])
-    assert model.text.dialect.format.name == "mistral"
+    assert model.text.output_format.format.name == "mistral"
     choice = ask(model, tools=TOOLS)
     assert calls(choice) == [("add", {"a": 1, "b": 2}), ("weather", {"city": "Oslo"})]
     assert choice["message"]["content"] == "So:"

@@ -16,9 +16,9 @@ from jinja2.environment import Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from mlcc.api.chat_template.template import ChatTemplate
-from mlcc.api.parsers.deltas import CallPiece, Content, Thought
-from mlcc.api.parsers.output_format import dialect_of
-from mlcc.api.parsers.tools.prompted import in_words
+from mlcc.api.parsers.deltas import CallDelta, ContentDelta, ReasoningDelta
+from mlcc.api.parsers.output_format import output_format_of
+from mlcc.api.parsers.tools.prompted import with_prompted_tools
 from mlcc.api.schema.tool_choice import Tool, ToolUse
 from tests.runtime.parsers.model_families import FAMILIES, Family
 from tests.runtime.parsers.tools_formats import TOOLS
@@ -73,7 +73,7 @@ def talk_of(family: Family, tools: bool, system: bool) -> list[dict[str, Any]]:
     talk: Sequence[Mapping[str, Any]] = [SYSTEM, *TALK] if system and family.system else TALK
     shown = SHOWN if tools else []
     if not family.native:
-        return in_words(talk, shown, family.source)
+        return with_prompted_tools(talk, shown, family.source)
     if not tools:  # and none that were called
         return [dict(m) for m in talk if m["role"] != "tool" and "tool_calls" not in m]
     return [dict(m) for m in talk]
@@ -132,14 +132,14 @@ def test_it_renders_to_the_letter(family: Family, tools: bool) -> None:
 
 @by_name
 def test_its_calls_and_reasoning_are_known_from_it(family: Family) -> None:
-    found = dialect_of(family.source)
+    found = output_format_of(family.source)
     marks = found.marks.name if found.marks else None
     assert (found.format.name, marks, found.native) == (family.format, family.marks, family.native)
 
 
 @by_name
 def test_an_answer_however_it_is_cut(family: Family) -> None:
-    dialect = dialect_of(family.source)
+    output_format = output_format_of(family.source)
     shown = SHOWN if family.native else None
     prompt = ChatTemplate(family.source, SPECIAL).render(
         talk_of(family, True, True), tools=shown, **family.variables[0]
@@ -147,20 +147,22 @@ def test_an_answer_however_it_is_cut(family: Family) -> None:
     assert prompt.text.endswith(family.ends_in)
     for size in range(1, 8):
         numbers = map(str, count())
-        reader = dialect.reader(USE, dialect.opened(prompt.text), partial(next, numbers))
-        assert reader is not None
+        parser = output_format.parser(
+            USE, output_format.opened(prompt.text), partial(next, numbers)
+        )
+        assert parser is not None
         pieces = []
         for at in range(0, len(family.answer), size):
-            pieces += reader.push(family.answer[at : at + size])
-        pieces += reader.flush()
+            pieces += parser.push(family.answer[at : at + size])
+        pieces += parser.flush()
         calls = [
             (piece.name, json.loads(piece.arguments))
             for piece in pieces
-            if isinstance(piece, CallPiece)
+            if isinstance(piece, CallDelta)
         ]
         assert calls == family.calls
-        assert "".join(p.text for p in pieces if isinstance(p, Content)) == family.content
-        assert "".join(p.text for p in pieces if isinstance(p, Thought)) == family.thought
+        assert "".join(p.text for p in pieces if isinstance(p, ContentDelta)) == family.content
+        assert "".join(p.text for p in pieces if isinstance(p, ReasoningDelta)) == family.thought
 
 
 @pytest.mark.parametrize("family", [one for one in FAMILIES if one.native], ids=lambda f: f.name)

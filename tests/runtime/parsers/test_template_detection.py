@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlcc.api.chat_template.template import ChatTemplate
-from mlcc.api.parsers.output_format import dialect_of
+from mlcc.api.parsers.output_format import output_format_of
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"a": "é"}}}
 TURNS = [
@@ -57,6 +57,6 @@ def test_earlier_calls_come_as_the_template_wants_them(source: str, text: str) -
     ],
 )
 def test_what_a_template_shows(sign: str, format: str, marks: str | None) -> None:
-    found = dialect_of(sign)
+    found = output_format_of(sign)
     assert (found.format.name, found.marks and found.marks.name) == (format, marks)
     assert found.native == ("tools" in sign)

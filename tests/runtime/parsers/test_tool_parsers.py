@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlcc.api.parsers.deltas import CallPiece, Content, Piece, Reader, Thought
-from mlcc.api.parsers.output_format import Dialect
-from mlcc.api.parsers.reasoning import MARKS, ThoughtReader
+from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta, OutputParser, ReasoningDelta
+from mlcc.api.parsers.output_format import OutputFormat
+from mlcc.api.parsers.reasoning import REASONING_TAGS, ReasoningParser
 from mlcc.api.parsers.tools.registry import FORMATS
 from mlcc.api.schema.tool_choice import Tool, ToolUse
 from tests.runtime.parsers.tools_formats import MALFORMED, SAMPLES, TOOLS, Malformed, Sample
@@ -21,34 +21,34 @@ from tests.runtime.parsers.tools_formats import MALFORMED, SAMPLES, TOOLS, Malfo
 USE = ToolUse(tuple(Tool(name, schema) for name, schema in TOOLS.items()))
 
 
-def reader(name: str) -> Reader:
+def parser(name: str) -> OutputParser:
     numbers = count()
     thoughts = "harmony" if name == "harmony" else "none"
-    made = Dialect().named(name, thoughts).reader(USE, False, lambda: f"call_{next(numbers)}")
+    made = OutputFormat().named(name, thoughts).parser(USE, False, lambda: f"call_{next(numbers)}")
     assert made is not None
     return made
 
 
-def joined(pieces: Sequence[Piece]) -> tuple[str, str, list[tuple[str, str, Any]]]:
+def joined(pieces: Sequence[Delta]) -> tuple[str, str, list[tuple[str, str, Any]]]:
     """Content, reasoning and calls."""
-    content = "".join(p.text for p in pieces if isinstance(p, Content))
-    thought = "".join(p.text for p in pieces if isinstance(p, Thought))
+    content = "".join(p.text for p in pieces if isinstance(p, ContentDelta))
+    thought = "".join(p.text for p in pieces if isinstance(p, ReasoningDelta))
     calls: dict[int, tuple[str, str, str]] = {}
     for p in pieces:
-        if isinstance(p, CallPiece):
+        if isinstance(p, CallDelta):
             id, name, arguments = calls.get(p.index, (p.id, p.name, ""))
             calls[p.index] = id, name, arguments + p.arguments
     return content, thought, [(id, name, json.loads(args)) for id, name, args in calls.values()]
 
 
-def read(made: Reader, pieces: Sequence[str]) -> tuple[str, str, list[tuple[str, str, Any]]]:
+def read(made: OutputParser, pieces: Sequence[str]) -> tuple[str, str, list[tuple[str, str, Any]]]:
     found = [piece for text in pieces for piece in made.push(text)]
     return joined([*found, *made.flush()])
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: f"{s.format}:{s.text[:40]}")
 def test_reads(sample: Sample) -> None:
-    content, thought, calls = read(reader(sample.format), [sample.text])
+    content, thought, calls = read(parser(sample.format), [sample.text])
     ids = sample.ids or tuple(f"call_{i}" for i in range(len(sample.calls)))
     assert calls == [(id, *call) for id, call in zip(ids, sample.calls, strict=True)]
     assert (content, thought) == (sample.content, sample.thought)
@@ -58,7 +58,7 @@ def test_reads(sample: Sample) -> None:
     "sample", [*SAMPLES, *MALFORMED], ids=lambda s: f"{s.format}:{s.text[:40]}"
 )
 def test_letter_by_letter_is_the_same(sample: Sample | Malformed) -> None:
-    assert read(reader(sample.format), [*sample.text]) == read(reader(sample.format), [sample.text])
+    assert read(parser(sample.format), [*sample.text]) == read(parser(sample.format), [sample.text])
 
 
 @given(st.data())
@@ -74,53 +74,53 @@ def test_any_cut_is_the_same(data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=8))
     edges = [0, *sorted(cuts), len(text)]
     pieces = [text[a:b] for a, b in pairwise(edges)]
-    assert read(reader(sample.format), pieces) == read(reader(sample.format), [text])
+    assert read(parser(sample.format), pieces) == read(parser(sample.format), [text])
 
 
 @pytest.mark.parametrize("wrong", MALFORMED, ids=lambda s: f"{s.format}:{s.about}")
 def test_what_is_no_call_comes_back_as_text(wrong: Malformed) -> None:
-    assert read(reader(wrong.format), [wrong.text]) == (wrong.text, "", [])
+    assert read(parser(wrong.format), [wrong.text]) == (wrong.text, "", [])
 
 
 def test_every_format_has_samples() -> None:
     assert {sample.format for sample in SAMPLES if sample.calls} == FORMATS.keys()
 
 
-@pytest.mark.parametrize("marks", MARKS[1:], ids=lambda row: row.name)
+@pytest.mark.parametrize("marks", REASONING_TAGS[1:], ids=lambda row: row.name)
 @pytest.mark.parametrize("opened", [False, True])
 @given(cuts=st.lists(st.integers(0, 200), max_size=6))
 @settings(max_examples=25, deadline=None)
-def test_reasoning_is_apart_however_it_is_cut(marks: Any, opened: bool, cuts: list[int]) -> None:
+def test_reasoning_is_apart_however_it_is_cut(tags: Any, opened: bool, cuts: list[int]) -> None:
     text = (
         f"{'' if opened else marks.open}\nA < b,\n so {marks.close[:3]} c. \n{marks.close}\n\n42 <x"
     )
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     pieces = [text[a:b] for a, b in pairwise(edges)]
-    content, thought, _ = read(ThoughtReader(marks, opened, None), pieces)
+    content, thought, _ = read(ReasoningParser(tags, opened, None), pieces)
     assert content == "42 <x"
     assert thought == f"A < b,\n so {marks.close[:3]} c."
 
 
 def test_reasoning_without_an_end_and_an_answer_without_reasoning() -> None:
-    think = MARKS[1]
-    assert read(ThoughtReader(think, True, None), ["still at it"]) == ("", "still at it", [])
-    assert read(ThoughtReader(think, False, None), [" no", "thing"]) == (" nothing", "", [])
-    assert read(ThoughtReader(think, False, None), ["<thi"]) == ("<thi", "", [])
+    think = REASONING_TAGS[1]
+    assert read(ReasoningParser(think, True, None), ["still at it"]) == ("", "still at it", [])
+    assert read(ReasoningParser(think, False, None), [" no", "thing"]) == (" nothing", "", [])
+    assert read(ReasoningParser(think, False, None), ["<thi"]) == ("<thi", "", [])
 
 
 def test_what_no_answer_could_be_sent_with() -> None:
     """Models write what JSON and UTF-8 do not have, and JSON within JSON without end."""
     said = r'{"name": "f\ud800", "arguments": {"a": [NaN, 1e999, 1], "b": "x\udc00"}}'
-    _, _, calls = read(reader("hermes"), [f"<tool_call>{said}</tool_call>"])
+    _, _, calls = read(parser("hermes"), [f"<tool_call>{said}</tool_call>"])
     assert calls[0][1:] == ("f\ufffd", {"a": [None, None, 1], "b": "x\ufffd"})
     deep = '{"name": "f", "arguments": {"a": ' + "[" * 200 + "]" * 200 + "}}"
-    assert not read(reader("hermes"), [f"<tool_call>{deep}</tool_call>"])[2]
+    assert not read(parser("hermes"), [f"<tool_call>{deep}</tool_call>"])[2]
 
 
 def test_a_long_answer_is_read_in_time_that_grows_with_it() -> None:
     """40,000 pieces of one call: what is held is not read again for each."""
     text = json.dumps({"name": "write_file", "arguments": {"path": "a", "text": "word " * 40_000}})
-    made = reader("hermes")
+    made = parser("hermes")
     pieces = [text[i : i + 5] for i in range(0, len(text), 5)]
     _, _, calls = read(made, ["<tool_call>", *pieces, "</tool_call>"])
     assert calls[0][2]["text"] == "word " * 40_000

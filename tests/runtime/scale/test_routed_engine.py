@@ -25,8 +25,8 @@ from tests.helpers.toy_model import CAPACITY
 from tests.runtime.scale.scripted_replicas import ScriptedReplicas
 
 
-def engine(replicas: ScriptedReplicas, most_live: int = 10_000) -> RoutedEngine:
-    return RoutedEngine(replicas, CAPACITY, "", most_live)
+def engine(replicas: ScriptedReplicas, max_in_flight: int = 10_000) -> RoutedEngine:
+    return RoutedEngine(replicas, CAPACITY, "", max_in_flight)
 
 
 async def answered(client: RoutedEngine, name: str, prompt: list[int]) -> str:
@@ -72,7 +72,7 @@ async def storm(requests: int, kill_s: float) -> tuple[Counter[str], ScriptedRep
     for first in range(0, requests, 24):
         await asyncio.gather(*map(one, range(first, min(first + 24, requests))))
     killer.cancel()
-    assert not client.live
+    assert not client.in_flight
     return ends, replicas, client.retried
 
 
@@ -153,14 +153,14 @@ def test_whoever_leaves_ends_the_work() -> None:
         await job.accepted()
         job.close()
         await asyncio.sleep(0.05)
-        assert not client.live and not replicas.ended
+        assert not client.in_flight and not replicas.ended
 
     asyncio.run(run())
 
 
 def test_a_full_house_is_said_here() -> None:
     async def run() -> None:
-        client = engine(ScriptedReplicas(1, pause_s=1), most_live=2)
+        client = engine(ScriptedReplicas(1, pause_s=1), max_in_flight=2)
         jobs = [client.submit([Request(f"a{n}", [1])], None) for n in range(2)]
         with pytest.raises(BusyError):
             client.submit([Request("b", [1])], None)

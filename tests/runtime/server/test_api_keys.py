@@ -114,8 +114,8 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         KeyFile(tmp_path / "none.json")
 
 
-def done(tenant: str, prompt: int, completion: int) -> Done:
-    return Done(tenant, "stop", prompt, 0, completion, 0.1, 0.2)
+def done(tenant: str, prompt: int, completion: int) -> FinishedRequest:
+    return FinishedRequest(tenant, "stop", prompt, 0, completion, 0.1, 0.2)
 
 
 def test_buckets() -> None:

@@ -15,8 +15,8 @@ from mlcc.errors import MlccError
 from mlcc.server.response_store import MAX_AGE_S, SqliteResponseStore
 from mlcc.service.response_store.store import Kept, KeptInMemory, Share
 
-BOTH: dict[str, Callable[[Path, Share], Kept]] = {
-    "memory": lambda folder, share: KeptInMemory(share),
+BOTH: dict[str, Callable[[Path, Share], ResponseStore]] = {
+    "memory": lambda folder, share: MemoryResponseStore(share),
     "file": lambda folder, share: SqliteResponseStore(folder / "kept", share=share),
 }
 SMALL = Share(1000, 3)
@@ -27,11 +27,11 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 @pytest.fixture(params=BOTH)
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Share], Kept]:
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Share], ResponseStore]:
     return lambda share: BOTH[request.param](tmp_path, share)
 
 
-def test_what_is_kept_is_found_by_its_tenant_only(make: Callable[[Share], Kept]) -> None:
+def test_what_is_kept_is_found_by_its_tenant_only(make: Callable[[Share], ResponseStore]) -> None:
     async def work() -> None:
         kept = make(Share())
         await kept.put("a", "x", "one \N{SNOWMAN}")
@@ -46,7 +46,7 @@ def test_what_is_kept_is_found_by_its_tenant_only(make: Callable[[Share], Kept])
     run(work())
 
 
-def test_the_oldest_of_the_same_tenant_make_room(make: Callable[[Share], Kept]) -> None:
+def test_the_oldest_of_the_same_tenant_make_room(make: Callable[[Share], ResponseStore]) -> None:
     async def work() -> None:
         kept = make(SMALL)
         await kept.put("b", "x", "theirs")
@@ -61,7 +61,7 @@ def test_the_oldest_of_the_same_tenant_make_room(make: Callable[[Share], Kept]) 
 
 def test_bytes_are_bounded_and_one_that_is_too_large_pushes_out_none() -> None:
     async def work() -> None:
-        kept = KeptInMemory(SMALL)
+        kept = MemoryResponseStore(SMALL)
         await kept.put("a", "x", "x" * 600)
         await kept.put("a", "y", "y" * 500)
         assert await kept.get("a", "x") is None and await kept.get("a", "y")

@@ -15,7 +15,7 @@ from mlcc.service.http.types import JSON_TYPE, ApiRequest
 from mlcc.service.model_port import OneModel
 from mlcc.service.protocols.responses import input_items
 from mlcc.service.response_store.conversations import Conversations
-from mlcc.service.response_store.store import KeptInMemory
+from mlcc.service.response_store.store import MemoryResponseStore
 from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread
@@ -44,7 +44,7 @@ def answers(*asked: tuple[str, str, str]) -> list[tuple[int, Any]]:
             response = await service.answer(request)
             assert isinstance(response.body, str)
             found.append((response.status, json.loads(response.body.encode())))
-            assert engine.live == 0
+            assert engine.in_flight == 0
         engine.stop()
         return found
 
@@ -111,7 +111,7 @@ def test_how_many_items_are_listed(limit: str) -> None:
 
 
 def test_an_item_is_referred_to_once_and_its_answer_read_once() -> None:
-    class Counted(KeptInMemory):
+    class Counted(MemoryResponseStore):
         reads = 0
 
         async def get(self, tenant: str, name: str) -> str | None:

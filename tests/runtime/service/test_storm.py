@@ -97,7 +97,7 @@ async def _storm(process: EngineThread, found: Counter[str]) -> None:
     engine.start()
     service = Service(OneModel(ServedModel(engine, toy_text())))
     found.update(await asyncio.gather(*(client(service, seed) for seed in range(REQUESTS))))
-    assert engine.live == 0
+    assert engine.in_flight == 0
     for _ in range(10_000):  # the engine may still hear of the last who left
         stats = (await engine.counters())["engine"]
         if stats["running"] == stats["waiting"] == 0:

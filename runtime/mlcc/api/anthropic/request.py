@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES
-from mlcc.api.openai.message_merging import Turns, joined_parts
+from mlcc.api.openai.message_merging import MessageMerger, joined_parts
 from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import SAMPLING
 from mlcc.api.schema.types import Json
@@ -66,11 +66,11 @@ def parse_count(body: Json) -> dict[str, Any]:
 
 
 def _prompt(fields: Mapping[str, Any]) -> dict[str, Any]:
-    turns = Turns()
-    turns.system(_system(fields.get("system") or ""))
+    merger = MessageMerger()
+    merger.system(_system(fields.get("system") or ""))
     for number, message in enumerate(fields["messages"]):
-        _say(turns, message, f"messages[{number}]")
-    chat = {"model": fields["model"], "messages": turns.messages}
+        _say(merger, message, f"messages[{number}]")
+    chat = {"model": fields["model"], "messages": merger.messages}
     return {**chat, **_tools(fields), **_thinking(fields), **_format(fields)}
 
 
@@ -79,11 +79,11 @@ def _system(given: str | list[dict[str, Any]]) -> str:
     return joined_parts([text for text in texts if not text.startswith(BILLING)])
 
 
-def _say(turns: Turns, message: Mapping[str, Any], where: str) -> None:
+def _say(merger: MessageMerger, message: Mapping[str, Any], where: str) -> None:
     role, content = message["role"], message["content"]
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     texts: list[str] = []
-    say = {"user": turns.user, "assistant": turns.assistant, "system": turns.system}[role]
+    say = {"user": merger.user, "assistant": merger.assistant, "system": merger.system}[role]
     for number, block in enumerate(blocks):
         kind = block["type"]
         if kind in ("text", "document"):
@@ -100,11 +100,11 @@ def _say(turns: Turns, message: Mapping[str, Any], where: str) -> None:
             say(_whole(role, texts))
             texts = []
         if kind == "tool_result":
-            turns.result(block["tool_use_id"], _result(block))
+            merger.result(block["tool_use_id"], _result(block))
         elif kind == "tool_use":
-            turns.call(block["id"], block["name"], json.dumps(block["input"], ensure_ascii=False))
+            merger.call(block["id"], block["name"], json.dumps(block["input"], ensure_ascii=False))
         elif kind == "thinking":
-            turns.reasoning(block["thinking"] or unpacked(block.get("signature", "")))
+            merger.reasoning(block["thinking"] or unpacked(block.get("signature", "")))
     if texts:
         say(_whole(role, texts))
 

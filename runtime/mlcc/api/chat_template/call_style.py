@@ -57,7 +57,7 @@ class CallStyle:
         return {**call, "function": {**function, "arguments": given}}
 
 
-def style_of(
+def detect_call_style(
     render: Callable[[list[dict[str, Any]]], str],
     told: Callable[[Sequence[Mapping[str, Any]]], str] | None = None,
 ) -> CallStyle:

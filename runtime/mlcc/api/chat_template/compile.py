@@ -14,7 +14,7 @@ from jinja2.environment import Template
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
 from mlcc.api.chat_template.budget import BUDGET, Budget, OverBudget
-from mlcc.api.chat_template.control_tokens import TWINS, Twins
+from mlcc.api.chat_template.control_tokens import GUARD, ControlTokenGuard
 from mlcc.api.chat_template.operations import text_of
 from mlcc.api.chat_template.sandbox import BoundedEnvironment
 from mlcc.errors import ArtifactError, InvalidRequestError
@@ -30,10 +30,10 @@ def compiled(source: str) -> Template:
 
 
 @contextmanager
-def bounded(twins: Twins) -> Iterator[None]:
+def bounded(guard: ControlTokenGuard) -> Iterator[None]:
     """A fresh budget, and every failure as a typed error."""
     token = BUDGET.set(Budget())
-    marks = TWINS.set(twins)
+    marks = GUARD.set(guard)
     try:
         yield
     except TemplateRefused as error:
@@ -62,17 +62,17 @@ def bounded(twins: Twins) -> Iterator[None]:
             code="chat_template",
         ) from error
     finally:
-        TWINS.reset(marks)
+        GUARD.reset(marks)
         BUDGET.reset(token)
 
 
 def _words(error: Exception) -> str:
     text = " ".join(str(error)[:1000].split()) or "no message"
-    return f"{type(error).__name__}: {TWINS.get().plain(text)[:300]}"
+    return f"{type(error).__name__}: {GUARD.get().plain(text)[:300]}"
 
 
 def _raise_exception(message: Any) -> NoReturn:
-    raise TemplateRefused(TWINS.get().plain(text_of(message))[:500])
+    raise TemplateRefused(GUARD.get().plain(text_of(message))[:500])
 
 
 def _strftime_now(format: str) -> str:

@@ -25,7 +25,7 @@ _PREFERRED = "|｜]>"
 _ESCAPED = re.compile(r"\\\\|\\ufd[de][0-9a-f]")
 
 
-class Twins:
+class ControlTokenGuard:
     """The exchange for one set of control tokens. Immutable."""
 
     def __init__(self, control: Iterable[str] = ()) -> None:
@@ -103,13 +103,13 @@ def aligned(operation: Callable[..., Any], text: str, other: Any, *more: Any) ->
 
     A template's own `|` finds a message's. What comes of it counts as the message's.
     """
-    twins = TWINS.get()
+    guard = GUARD.get()
     others = other if isinstance(other, tuple) else (other,)
-    if not any(isinstance(one, str) and twins.concerns(text, one) for one in others):
+    if not any(isinstance(one, str) and guard.concerns(text, one) for one in others):
         return operation(text, other, *more)
-    plain = tuple(map(twins.plain, others))
-    made = operation(twins.plain(text), plain if isinstance(other, tuple) else plain[0], *more)
-    return twins.mark(made)
+    plain = tuple(map(guard.plain, others))
+    made = operation(guard.plain(text), plain if isinstance(other, tuple) else plain[0], *more)
+    return guard.mark(made)
 
 
 def _covering(tokens: Sequence[str]) -> list[str]:
@@ -146,5 +146,5 @@ def _trie(tokens: Sequence[str]) -> str:
     return f"(?:{branches}){'?' if ends else ''}" if branches else ""
 
 
-TWINS: ContextVar[Twins] = ContextVar("mlcc_template_twins")
+GUARD: ContextVar[ControlTokenGuard] = ContextVar("mlcc_template_twins")
 """Those of the rendering in the current thread."""

@@ -18,7 +18,7 @@ from jinja2.tests import TESTS as DEFAULT_TESTS
 from jinja2.utils import pass_environment
 
 from mlcc.api.chat_template.budget import BUDGET, STEP, OverBudget
-from mlcc.api.chat_template.control_tokens import TWINS
+from mlcc.api.chat_template.control_tokens import GUARD
 from mlcc.api.chat_template.methods import call_text, line_breaks
 from mlcc.api.chat_template.operations import (
     COMPARISONS,
@@ -60,8 +60,8 @@ def _escape(value: Any) -> Any:
     BUDGET.get().text(6 * len(text))
     if isinstance(text, Markup):
         return text
-    twins = TWINS.get()
-    return Markup(twins.mark(str(DEFAULT_FILTERS["escape"](twins.plain(text)))))
+    guard = GUARD.get()
+    return Markup(guard.mark(str(DEFAULT_FILTERS["escape"](guard.plain(text)))))
 
 
 def _safe(value: Any) -> str:
@@ -121,7 +121,7 @@ def tojson(
         ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
     made = encoder.encode(value)
-    return TWINS.get().unescaped(made) if ensure_ascii else made
+    return GUARD.get().unescaped(made) if ensure_ascii else made
 
 
 def check_indent(width: int) -> int:

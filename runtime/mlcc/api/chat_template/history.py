@@ -25,7 +25,7 @@ _THOUGHT, _SAID, _ID = "zq thought", "zq said", "abcdef123"
 
 
 @fast_dataclass(frozen=True)
-class ThoughtStyle:
+class ReasoningStyle:
     """What a template is given of a thought."""
 
     key: str = _USUAL
@@ -53,12 +53,12 @@ class ThoughtStyle:
         return {**made, "content": [{"type": "thinking", "thinking": thought}, *text]}
 
 
-def thought_style_of(render: Callable[[list[dict[str, Any]]], str]) -> ThoughtStyle:
+def detect_reasoning_style(render: Callable[[list[dict[str, Any]]], str]) -> ReasoningStyle:
     """The first that a template writes out; the usual one, if it writes none."""
     for tried in (_CALLING, _SAYING):
         for alone in (False, True):
             for key in (_USUAL, "thinking", _BLOCK):
-                style = ThoughtStyle(key, alone)
+                style = ReasoningStyle(key, alone)
                 try:
                     text = render(style.apply(tried))
                 except MlccError:
@@ -66,7 +66,7 @@ def thought_style_of(render: Callable[[list[dict[str, Any]]], str]) -> ThoughtSt
                 # A block that is written out as Python or JSON is no thought.
                 if _THOUGHT in text and "'thinking'" not in text and '"thinking"' not in text:
                     return style
-    return ThoughtStyle()
+    return ReasoningStyle()
 
 
 def wants_one_call(template: str) -> bool:
@@ -220,7 +220,7 @@ _CALLING: list[dict[str, Any]] = [
 ]
 
 
-def past_of(messages: Messages, template: str) -> list[dict[str, Any]]:
+def adapt_history(messages: Messages, template: str) -> list[dict[str, Any]]:
     """Calls of earlier turns in the shape that a template's text says it wants."""
     if wants_observations(template):
         return as_observations(messages)

@@ -13,7 +13,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import SandboxedEscapeFormatter, SandboxedFormatter
 
 from mlcc.api.chat_template.budget import BUDGET, SLOT, STEP, Budget
-from mlcc.api.chat_template.control_tokens import TWINS, aligned
+from mlcc.api.chat_template.control_tokens import GUARD, aligned
 from mlcc.api.chat_template.operations import Markup, joined, key, search_price, text_of, width
 
 _BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -119,7 +119,7 @@ def call_text(text: str, name: str, *args: Any, **kwargs: Any) -> Any:
     method = getattr(type(text), name)
     if name in _OF_ITSELF:
         budget.spend(STEP + _OF_ITSELF[name](text, *args))
-        return method(TWINS.get().plain(text) if name == "isascii" else text, *args)
+        return method(GUARD.get().plain(text) if name == "isascii" else text, *args)
     if name not in _LOOKED_FOR:
         raise SecurityError(f"{name!r} of a text is not safe")
     budget.spend(STEP + _LOOKED_FOR[name](text, *args))
@@ -160,7 +160,7 @@ class _Formatter(SandboxedFormatter):
             return value
         budget = BUDGET.get()
         budget.spend(10 * budget.measure(value))
-        return TWINS.get().unescaped(super().convert_field(value, conversion))
+        return GUARD.get().unescaped(super().convert_field(value, conversion))
 
 
 class _EscapingFormatter(_Formatter, SandboxedEscapeFormatter):

@@ -15,7 +15,7 @@ from jinja2.filters import do_mark_safe
 from jinja2.runtime import Undefined
 
 from mlcc.api.chat_template.budget import BUDGET, SLOT, STEP, Budget, OverBudget
-from mlcc.api.chat_template.control_tokens import TWINS, aligned
+from mlcc.api.chat_template.control_tokens import GUARD, aligned
 
 Markup: type[str] = type(do_mark_safe(""))
 """Text that jinja's `safe` marked: what it meets is escaped."""
@@ -40,7 +40,7 @@ def text_of(value: Any) -> str:
         budget.spend(STEP)
         return str(value)
     budget.spend(_REPR * budget.measure(value))
-    return TWINS.get().unescaped(str(value))
+    return GUARD.get().unescaped(str(value))
 
 
 def concat(*parts: Any) -> str:
@@ -218,7 +218,7 @@ def percent(left: Any, right: Any) -> Any:
     text = left % right
     values = right if isinstance(right, (tuple, Mapping)) else (right,)
     simple = all(isinstance(value, _SIMPLE) for value in values)
-    return text if simple else TWINS.get().unescaped(text)
+    return text if simple else GUARD.get().unescaped(text)
 
 
 def width(budget: Budget, digits: str) -> None:

@@ -15,10 +15,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from mlcc.api.chat_template.budget import OverBudget
-from mlcc.api.chat_template.call_style import CallStyle, style_of
-from mlcc.api.chat_template.control_tokens import Twins
-from mlcc.api.chat_template.history import ThoughtStyle, past_of, thought_style_of
-from mlcc.api.parsers.tools.plain_text import spoken
+from mlcc.api.chat_template.call_style import CallStyle, detect_call_style
+from mlcc.api.chat_template.control_tokens import ControlTokenGuard
+from mlcc.api.chat_template.history import ReasoningStyle, adapt_history, detect_reasoning_style
+from mlcc.api.parsers.tools.plain_text import plain_text
 from mlcc.api.parsers.tools.registry import pick
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -36,7 +36,7 @@ PLAIN_TEMPLATE = (
 """For models that bring no template. They were not trained on it: a base model may ramble."""
 
 
-GOES_ON = "\ue0b7 goes on here \ue0b8"
+CONTINUATION_MARK = "\ue0b7 goes on here \ue0b8"
 """Marks the end of a message whose rest is the answer: what the template writes behind it is cut
 off. At the end of a text, so that a template that trims the text keeps it whole."""
 
@@ -67,7 +67,7 @@ class ChatTemplate:
 
     def __post_init__(self) -> None:
         self._template: Template | None = None
-        self._twins = Twins((*self.control_tokens, *self._named_tokens()))
+        self._guard = ControlTokenGuard((*self.control_tokens, *self._named_tokens()))
 
     @property
     def is_plain(self) -> bool:
@@ -86,10 +86,10 @@ class ChatTemplate:
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
-        said = self._past(messages)
-        goes_on = bool(said) and bool(said[-1].pop("prefix", False))
-        if goes_on:
-            said[-1]["content"] += GOES_ON
+        said = self._adapted(messages)
+        continues = bool(said) and bool(said[-1].pop("prefix", False))
+        if continues:
+            said[-1]["content"] += CONTINUATION_MARK
         given: dict[str, Any] = {"messages": said}
         given |= {"tools": None, "documents": None, **variables}
         if given["tools"] and "xml_tools" in (self.source or ""):  # SmolLM3's name of them
@@ -98,38 +98,40 @@ class ChatTemplate:
             template = self._compiled()
             text = self._collect(
                 template.generate(
-                    **self._twins.mark(given),
-                    add_generation_prompt=add_generation_prompt and not goes_on,
+                    **self._guard.mark(given),
+                    add_generation_prompt=add_generation_prompt and not continues,
                     **self.special_tokens,
                 )
             )
-            if goes_on:
-                text = _until_goes_on(text)
-            pieces = tuple(self._twins.pieces(text))
+            if continues:
+                text = _until_continuation(text)
+            pieces = tuple(self._guard.pieces(text))
         return ChatText("".join(pieces), self.is_plain, pieces)
 
-    def _past(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def _adapted(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Earlier calls and thoughts as the template wants them."""
         if any(message.get("tool_calls") for message in messages):
-            messages = past_of(messages, self.source or "")
+            messages = adapt_history(messages, self.source or "")
         if any(message.get("reasoning_content") for message in messages):
-            messages = self._thought_style.apply(messages)
+            messages = self._reasoning_style.apply(messages)
         if any(message.get("tool_calls") for message in messages):
             messages = self._call_style.apply(messages)
         return [dict(message) for message in messages]
 
     @cached_property
-    def _thought_style(self) -> ThoughtStyle:
+    def _reasoning_style(self) -> ReasoningStyle:
         def render(messages: list[dict[str, Any]]) -> str:
             given = {"messages": self._call_style.apply(messages), "tools": None}
             return self._text(given)
 
-        return thought_style_of(render)
+        return detect_reasoning_style(render)
 
     @cached_property
     def _call_style(self) -> CallStyle:
-        told = partial(spoken, pick(self.source or ""))
-        return style_of(lambda messages: self._text({"messages": messages, "tools": None}), told)
+        told = partial(plain_text, pick(self.source or ""))
+        return detect_call_style(
+            lambda messages: self._text({"messages": messages, "tools": None}), told
+        )
 
     def _text(self, given: dict[str, Any]) -> str:
         """What the template writes, as it is."""
@@ -160,7 +162,7 @@ class ChatTemplate:
     def _bounded(self) -> AbstractContextManager[None]:
         from mlcc.api.chat_template.compile import bounded
 
-        return bounded(self._twins)
+        return bounded(self._guard)
 
     def _named_tokens(self) -> tuple[str, ...]:
         return tuple(self.special_tokens.values()) if self.control_tokens else ()
@@ -175,8 +177,8 @@ class ChatTemplate:
         return "".join(kept)
 
 
-def _until_goes_on(text: str) -> str:
-    end = text.rfind(GOES_ON)
+def _until_continuation(text: str) -> str:
+    end = text.rfind(CONTINUATION_MARK)
     if end < 0:
         raise InvalidRequestError(
             "the model's chat template does not write out the last message, so no answer can go on "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcc.api.openai.model_info import About
+from mlcc.api.openai.model_info import ModelInfo
 
 VERSION = "0.12.11"
 """Of Ollama, whose API this is: clients look at it before they use tools, thinking or
@@ -24,7 +24,7 @@ _NUMBERS = {
 """GGUF's names of what a config.json says."""
 
 
-def entry(name: str, since: str, about: About) -> dict[str, Any]:
+def entry(name: str, since: str, about: ModelInfo) -> dict[str, Any]:
     """A model of /api/tags, and of /api/ps but for what only a loaded one has."""
     return {
         "name": f"{name}:latest",
@@ -36,7 +36,7 @@ def entry(name: str, since: str, about: About) -> dict[str, Any]:
     }
 
 
-def loaded(name: str, since: str, about: About, context: int) -> dict[str, Any]:
+def loaded(name: str, since: str, about: ModelInfo, context: int) -> dict[str, Any]:
     """A model of /api/ps."""
     told = entry(name, since, about)
     del told["modified_at"]
@@ -49,7 +49,7 @@ def loaded(name: str, since: str, about: About, context: int) -> dict[str, Any]:
     }
 
 
-def details(about: About) -> dict[str, Any]:
+def details(about: ModelInfo) -> dict[str, Any]:
     """In short. How many parameters there were before packing is not known."""
     return {
         "parent_model": "",
@@ -64,7 +64,7 @@ def details(about: About) -> dict[str, Any]:
 def show(
     name: str,
     since: str,
-    about: About,
+    about: ModelInfo,
     context: int,
     template: str,
     sampling: Mapping[str, Any],

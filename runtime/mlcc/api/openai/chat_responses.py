@@ -17,20 +17,20 @@ from mlcc.api.openai.shapes import (
     ToolCall,
     ToolCallDelta,
 )
-from mlcc.api.parsers.deltas import CallPiece, Content, Piece, Reader, Thought
+from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta, OutputParser, ReasoningDelta
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import FinishReason as EngineReason
 from mlcc.engine.text.logprobs import TokenLogprob
 
-NewReader = Callable[[], Reader | None]
+NewParser = Callable[[], OutputParser | None]
 """Makes what reads one answer; None = it is text and nothing else."""
 
 
 def chat_completion(
-    head: Head, answers: Sequence[Answer], new_reader: NewReader = lambda: None
+    head: Head, answers: Sequence[Answer], new_parser: NewParser = lambda: None
 ) -> ChatCompletion:
     """A whole answer, one choice per answer."""
-    messages = [message_of(answer.text, new_reader()) for answer in answers]
+    messages = [message_of(answer.text, new_parser()) for answer in answers]
     return {
         "id": head.id,
         "object": "chat.completion",
@@ -49,32 +49,32 @@ def chat_completion(
     }
 
 
-def message_of(text: str, reader: Reader | None) -> AssistantMessage:
+def message_of(text: str, parser: OutputParser | None) -> AssistantMessage:
     """The message that an answer's text is."""
-    if reader is None:
+    if parser is None:
         return {"role": "assistant", "content": text, "refusal": None}
-    pieces = [*reader.push(text), *reader.flush()]
-    calls = _calls(pieces)
-    content = "".join(piece.text for piece in pieces if isinstance(piece, Content))
+    deltas = [*parser.push(text), *parser.flush()]
+    calls = _calls(deltas)
+    content = "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
     said = content or (None if calls else "")
     message: AssistantMessage = {"role": "assistant", "content": said, "refusal": None}
-    if thought := "".join(piece.text for piece in pieces if isinstance(piece, Thought)):
+    if thought := "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)):
         message["reasoning_content"] = thought
     if calls:
         message["tool_calls"] = calls
     return message
 
 
-def _calls(pieces: Iterable[Piece]) -> list[ToolCall]:
+def _calls(deltas: Iterable[Delta]) -> list[ToolCall]:
     made: dict[int, ToolCall] = {}
-    for piece in pieces:
-        if not isinstance(piece, CallPiece):
+    for delta in deltas:
+        if not isinstance(delta, CallDelta):
             continue
-        if piece.index in made:
-            made[piece.index]["function"]["arguments"] += piece.arguments
+        if delta.index in made:
+            made[delta.index]["function"]["arguments"] += delta.arguments
             continue
-        function = {"name": piece.name, "arguments": piece.arguments}
-        made[piece.index] = {"id": piece.id, "type": "function", "function": function}  # type: ignore[typeddict-item]
+        function = {"name": delta.name, "arguments": delta.arguments}
+        made[delta.index] = {"id": delta.id, "type": "function", "function": function}  # type: ignore[typeddict-item]
     return [*made.values()]
 
 
@@ -87,46 +87,46 @@ class ChatChunks(Chunks):
     that there is: of what is read, some tokens make none."""
 
     def __init__(
-        self, head: Head, include_usage: bool, new_reader: NewReader = lambda: None
+        self, head: Head, include_usage: bool, new_parser: NewParser = lambda: None
     ) -> None:
         super().__init__(head, include_usage)
-        self._new_reader = new_reader
-        self._readers: dict[int, Reader | None] = {}
+        self._new_parser = new_parser
+        self._parsers: dict[int, OutputParser | None] = {}
         self._told: dict[int, list[TokenLogprob]] = {}
         self._called: set[int] = set()
 
     def start(self, index: int) -> Chunk:
         """The chunk that names the role."""
-        self._readers[index], self._told[index] = self._new_reader(), []
+        self._parsers[index], self._told[index] = self._new_parser(), []
         return self._chunk(index, {"role": "assistant", "content": ""}, None)
 
     def text(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
         """More of the answer."""
-        reader = self._readers[index]
-        if reader is None:
+        parser = self._parsers[index]
+        if parser is None:
             return [
                 self._chunk(
                     index, {"content": delta.text}, None, self._logprobs(delta.token_logprobs)
                 )
             ]
         self._told[index].extend(delta.token_logprobs)
-        return self._pieces(index, reader.push(delta.text))
+        return self._deltas(index, parser.push(delta.text))
 
     def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:
         """The rest, and the chunk that says why the answer ended."""
-        reader = self._readers[index]
-        chunks = self._pieces(index, reader.flush()) if reader is not None else []
+        parser = self._parsers[index]
+        chunks = self._deltas(index, parser.flush()) if parser is not None else []
         said = _reason(reason, index in self._called)
         rest = self._logprobs(self._told[index]) if self._told[index] else None
         return [*chunks, self._chunk(index, {}, said, rest)]
 
-    def _pieces(self, index: int, pieces: Iterable[Piece]) -> list[Chunk]:
+    def _deltas(self, index: int, deltas: Iterable[Delta]) -> list[Chunk]:
         chunks = []
-        for piece in pieces:
-            if isinstance(piece, CallPiece):
+        for delta in deltas:
+            if isinstance(delta, CallDelta):
                 self._called.add(index)
             told, self._told[index] = self._told[index], []
-            chunks.append(self._chunk(index, _delta(piece), None, self._logprobs(told)))
+            chunks.append(self._chunk(index, _delta(delta), None, self._logprobs(told)))
         return chunks
 
     def _logprobs(self, told: Sequence[TokenLogprob]) -> ChatLogprobs | None:
@@ -160,13 +160,13 @@ class ChatChunks(Chunks):
         return chunk
 
 
-def _delta(piece: Piece) -> ChatDelta:
-    if isinstance(piece, Content):
-        return {"content": piece.text}
-    if isinstance(piece, Thought):
-        return {"reasoning_content": piece.text}
-    call: ToolCallDelta = {"index": piece.index, "function": {"arguments": piece.arguments}}
-    if piece.id:
-        call = {"index": piece.index, "id": piece.id, "type": "function",
-                "function": {"name": piece.name, "arguments": piece.arguments}}  # fmt: skip
+def _delta(delta: Delta) -> ChatDelta:
+    if isinstance(delta, ContentDelta):
+        return {"content": delta.text}
+    if isinstance(delta, ReasoningDelta):
+        return {"reasoning_content": delta.text}
+    call: ToolCallDelta = {"index": delta.index, "function": {"arguments": delta.arguments}}
+    if delta.id:
+        call = {"index": delta.index, "id": delta.id, "type": "function",
+                "function": {"name": delta.name, "arguments": delta.arguments}}  # fmt: skip
     return {"tool_calls": [call]}

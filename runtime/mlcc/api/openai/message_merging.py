@@ -14,7 +14,7 @@ from typing import Any
 OPENING, CLOSING = "<system-reminder>", "</system-reminder>"
 
 
-class Turns:
+class MessageMerger:
     """Messages of /v1/chat/completions, made in order."""
 
     def __init__(self) -> None:

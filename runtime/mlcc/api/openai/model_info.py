@@ -12,7 +12,7 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 
 @fast_dataclass(frozen=True)
-class About:
+class ModelInfo:
     """Of an artifact; the defaults are of a model that comes from none."""
 
     architecture: str = "unknown"

@@ -11,7 +11,7 @@ from mlcc.api.openai.sampling_params import SamplingOptions, parse_sampling
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
 from mlcc.api.schema.message_fields import message_of
 from mlcc.api.schema.prediction import prediction_of
-from mlcc.api.schema.reasoning_fields import AS_IT_LIKES, Thinking, thinking_of
+from mlcc.api.schema.reasoning_fields import DEFAULT_REASONING, ReasoningOptions, reasoning_options
 from mlcc.api.schema.structured_output import structure_of
 from mlcc.api.schema.tool_choice import NO_TOOLS, ToolUse, tool_use
 from mlcc.api.schema.types import Json
@@ -49,7 +49,7 @@ class ChatRequest:
     structure: Structure | None = None
     """What the answer must be."""
     use: ToolUse = NO_TOOLS
-    thinking: Thinking = AS_IT_LIKES
+    reasoning: ReasoningOptions = DEFAULT_REASONING
     prediction: str = ""
     """What much of the answer will be."""
 
@@ -91,8 +91,8 @@ def parse_chat(body: Json) -> ChatRequest:
             param="tool_choice",
             code="invalid_value",
         )
-    thinking, foretold = thinking_of(fields), prediction_of(fields)
-    return ChatRequest(messages, sampling, _delivery(fields), structure, use, thinking, foretold)
+    reasoning, prediction = reasoning_options(fields), prediction_of(fields)
+    return ChatRequest(messages, sampling, _delivery(fields), structure, use, reasoning, prediction)
 
 
 def parse_completion(body: Json) -> CompletionRequest:

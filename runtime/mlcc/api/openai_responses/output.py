@@ -32,7 +32,7 @@ class Output:
     def __init__(self, made_id: str, options: ItemOptions) -> None:
         self.items: list[dict[str, Any]] = []
         self._id = made_id
-        self._wishes = options
+        self._options = options
         self._kind = ""
         """Of the open item; "" = none."""
         self._call = -1
@@ -60,7 +60,7 @@ class Output:
         if self._kind != "reasoning":
             item = {"type": "reasoning", "id": self._new_id("rs"), "summary": [], "content": []}
             yield from self._begin("reasoning", item)
-            kind = "summary_text" if self._wishes.summary else "reasoning_text"
+            kind = "summary_text" if self._options.summary else "reasoning_text"
             self._last[self._place].append({"type": kind, "text": ""})
             yield self._reasoning_part("added", {"type": kind, "text": ""})
         self._last[self._place][0]["text"] += text
@@ -93,7 +93,7 @@ class Output:
             part = item[self._place][0]
             yield self._part(f"{self._reasoning_text}.done", text=part["text"])
             yield self._reasoning_part("done", _copied(part))
-            if self._wishes.encrypted:
+            if self._options.encrypted:
                 item["encrypted_content"] = packed(part["text"])
         elif item["type"] == "custom_tool_call":
             item["input"] = custom_input(self._arguments)
@@ -123,7 +123,7 @@ class Output:
         yield self._part("content_part.added", part=_copied(part))
 
     def _begin_call(self, call_id: str, flat: str) -> Iterator[Event]:
-        origin = self._wishes.names.origin(flat)
+        origin = self._options.names.origin(flat)
         kind, given, mark = ("function_call", "arguments", "fc")
         if origin.custom:
             kind, given, mark = ("custom_tool_call", "input", "ctc")
@@ -145,18 +145,18 @@ class Output:
 
     @property
     def _place(self) -> str:
-        return "summary" if self._wishes.summary else "content"
+        return "summary" if self._options.summary else "content"
 
     @property
     def _reasoning_text(self) -> str:
-        return "reasoning_summary_text" if self._wishes.summary else "reasoning_text"
+        return "reasoning_summary_text" if self._options.summary else "reasoning_text"
 
     def _reasoning_part(self, what: str, part: dict[str, Any]) -> Event:
-        name = "reasoning_summary_part" if self._wishes.summary else "content_part"
+        name = "reasoning_summary_part" if self._options.summary else "content_part"
         return self._part(f"{name}.{what}", part=part)
 
     def _part(self, kind: str, /, **more: Any) -> Event:
-        summary = self._kind == "reasoning" and self._wishes.summary
+        summary = self._kind == "reasoning" and self._options.summary
         return self._event(kind, **{"summary_index" if summary else "content_index": 0}, **more)
 
     def _event(self, kind: str, /, **more: Any) -> Event:

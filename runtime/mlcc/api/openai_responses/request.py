@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcc.api.openai.message_merging import Turns, joined_parts
+from mlcc.api.openai.message_merging import MessageMerger, joined_parts
 from mlcc.api.openai_responses.fields import COUNT_INPUT, OWN_NAMES, RESPONSES
 from mlcc.api.openai_responses.item_fields import ITEM
 from mlcc.api.openai_responses.tools import (
@@ -77,17 +77,17 @@ class ResponsesRequest:
         """The body for /v1/chat/completions, always of a stream with its usage. Raises
         InvalidRequestError."""
         fields = self.fields
-        turns = Turns()
-        turns.system(fields.get("instructions", ""))
+        merger = MessageMerger()
+        merger.system(fields.get("instructions", ""))
         for number, item in enumerate(items):
-            _say(turns, ITEM.check(item, f"input[{number}]"))
-        if not turns.messages:
+            _say(merger, ITEM.check(item, f"input[{number}]"))
+        if not merger.messages:
             raise InvalidRequestError(
                 "'input' is missing; it must be a text or an array of items",
                 param="input",
                 code="missing_required_parameter",
             )
-        chat: dict[str, Any] = {"messages": turns.messages}
+        chat: dict[str, Any] = {"messages": merger.messages}
         for name in ("model", *(row.name for row in SAMPLING if row.name not in OWN_NAMES)):
             if name in fields:
                 chat[name] = fields[name]
@@ -115,25 +115,25 @@ def parse_responses(body: Json, counted: bool = False) -> ResponsesRequest:
     return ResponsesRequest(fields, body, tool_names(fields.get("tools", ())))
 
 
-def _say(turns: Turns, item: Mapping[str, Any]) -> None:
+def _say(merger: MessageMerger, item: Mapping[str, Any]) -> None:
     kind = item["type"]
     if kind == "message":
         role = item["role"]
         if role == "assistant":
-            turns.assistant(_text(item["content"], "".join))
+            merger.assistant(_text(item["content"], "".join))
         else:
-            say = turns.user if role == "user" else turns.system
+            say = merger.user if role == "user" else merger.system
             say(_text(item["content"], joined_parts))
     elif kind == "reasoning":
-        turns.reasoning(_reasoning(item))
+        merger.reasoning(_reasoning(item))
     elif kind == "function_call":
         name = flat_name(item["name"], item.get("namespace", ""))
-        turns.call(item["call_id"], name, item["arguments"])
+        merger.call(item["call_id"], name, item["arguments"])
     elif kind == "custom_tool_call":
         name = flat_name(item["name"], item.get("namespace", ""))
-        turns.call(item["call_id"], name, custom_arguments(item["input"]))
+        merger.call(item["call_id"], name, custom_arguments(item["input"]))
     elif kind in ("function_call_output", "custom_tool_call_output"):
-        turns.result(item["call_id"], _text(item["output"], joined_parts))
+        merger.result(item["call_id"], _text(item["output"], joined_parts))
     else:
         raise InvalidRequestError(
             f"no item with id '{item['id'][:80]}' is kept; send the item itself, or with 'store': "

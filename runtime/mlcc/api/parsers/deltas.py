@@ -7,21 +7,21 @@ from typing import Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class ContentDelta:
     """Text for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
+class ReasoningDelta:
     """Reasoning, which is shown apart."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class CallPiece:
+class CallDelta:
     """A call of a tool, or more of its arguments."""
 
     index: int
@@ -33,16 +33,16 @@ class CallPiece:
     """Of JSON's text, what follows."""
 
 
-Piece: TypeAlias = "Content | Thought | CallPiece"
+Delta: TypeAlias = "ContentDelta | ReasoningDelta | CallDelta"
 
 
-class Reader(Protocol):
+class OutputParser(Protocol):
     """Of one answer."""
 
-    def push(self, text: str) -> list[Piece]:
+    def push(self, text: str) -> list[Delta]:
         """More of it."""
         ...
 
-    def flush(self) -> list[Piece]:
+    def flush(self) -> list[Delta]:
         """The rest, once no more will come."""
         ...

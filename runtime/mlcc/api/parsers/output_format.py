@@ -7,79 +7,83 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mlcc.api.parsers.answer_frame import AnswerFrame
-from mlcc.api.parsers.deltas import Reader
-from mlcc.api.parsers.reasoning import HARMONY, MARKS, Marks, ThoughtReader, marks_of
-from mlcc.api.parsers.tools.base import Format
-from mlcc.api.parsers.tools.harmony import HarmonyReader
+from mlcc.api.parsers.deltas import OutputParser
+from mlcc.api.parsers.reasoning import (
+    HARMONY,
+    REASONING_TAGS,
+    ReasoningParser,
+    ReasoningTags,
+    reasoning_tags_of,
+)
+from mlcc.api.parsers.tools.base import ToolFormat
+from mlcc.api.parsers.tools.harmony import HarmonyParser
 from mlcc.api.parsers.tools.plain_json import PLAIN_JSON
 from mlcc.api.parsers.tools.prompted import knows_tools
 from mlcc.api.parsers.tools.registry import FORMATS, pick
-from mlcc.api.parsers.tools.scanner import CallScanner
+from mlcc.api.parsers.tools.scanner import ToolCallParser
 from mlcc.api.schema.tool_choice import ToolUse
 from mlcc.util.fast_dataclass import fast_dataclass
 
 NONE = "none"
 TOOL_PARSERS = tuple(FORMATS)
-REASONING_PARSERS = (*(row.name for row in MARKS), NONE)
+REASONING_PARSERS = (*(row.name for row in REASONING_TAGS), NONE)
 
 
 @fast_dataclass(frozen=True)
-class Dialect:
+class OutputFormat:
     """Of one model."""
 
-    format: Format = PLAIN_JSON
-    marks: Marks | None = None
+    format: ToolFormat = PLAIN_JSON
+    tags: ReasoningTags | None = None
     """None = reasoning, if there is any, stays in the text."""
     native: bool = False
     """Whether the chat template itself tells the model of tools."""
 
-    def named(self, tools: str | None = None, reasoning: str | None = None) -> Dialect:
+    def named(self, tools: str | None = None, reasoning: str | None = None) -> OutputFormat:
         """The same with other parsers, by their names; None = as the template says."""
         format = FORMATS[tools] if tools else self.format
-        marks = self.marks
+        tags = self.tags
         if reasoning:
-            marks = next((row for row in MARKS if row.name == reasoning), None)
-        return replace(self, format=format, marks=marks)
+            tags = next((row for row in REASONING_TAGS if row.name == reasoning), None)
+        return replace(self, format=format, tags=tags)
 
     @property
     def control(self) -> tuple[str, ...]:
         """What must be seen of control tokens in an answer, as the vocabulary writes them."""
-        marks = (self.marks.open, self.marks.close) if self.marks else ()
-        frame = (self.marks and self.marks.answer) or ()
-        return (*self.format.control, *marks, *frame)
+        tags = (self.tags.open, self.tags.close) if self.tags else ()
+        frame = (self.tags and self.tags.answer) or ()
+        return (*self.format.control, *tags, *frame)
 
     @property
     def channels(self) -> bool:
         """Whether answers are gpt-oss' channels."""
-        return self.format.name == HARMONY or (
-            self.marks is not None and self.marks.name == HARMONY
-        )
+        return self.format.name == HARMONY or (self.tags is not None and self.tags.name == HARMONY)
 
     def opened(self, prompt_end: str) -> bool:
         """Whether a prompt that ends so leaves the model in its reasoning."""
-        return self.marks is not None and prompt_end.rstrip().endswith(self.marks.open)
+        return self.tags is not None and prompt_end.rstrip().endswith(self.tags.open)
 
     def closed(self, prompt_end: str) -> bool:
         """Whether it tells the model that reasoning is over."""
-        return self.marks is not None and prompt_end.rstrip().endswith(self.marks.close)
+        return self.tags is not None and prompt_end.rstrip().endswith(self.tags.close)
 
-    def reader(self, use: ToolUse, opened: bool, new_id: Callable[[], str]) -> Reader | None:
+    def parser(self, use: ToolUse, opened: bool, new_id: Callable[[], str]) -> OutputParser | None:
         """Of one answer; None = it is text and nothing else."""
         if self.channels:
-            return HarmonyReader(self.marks is not None, bool(use.tools), new_id)
-        then: Reader | None = None
+            return HarmonyParser(self.tags is not None, bool(use.tools), new_id)
+        then: OutputParser | None = None
         if use.tools:
             tools = {tool.name: tool.parameters for tool in use.tools}
-            then = CallScanner(self.format, tools, new_id)
-        if self.marks is None:
+            then = ToolCallParser(self.format, tools, new_id)
+        if self.tags is None:
             return then
-        if self.marks.answer is not None:
-            then = AnswerFrame(self.marks.answer, then)
-        return ThoughtReader(self.marks, opened, then)
+        if self.tags.answer is not None:
+            then = AnswerFrame(self.tags.answer, then)
+        return ReasoningParser(self.tags, opened, then)
 
 
-def dialect_of(template: str | None, tools: str | None = None) -> Dialect:
+def output_format_of(template: str | None, tools: str | None = None) -> OutputFormat:
     """What a chat template shows, and the one that the same model has for tools."""
     whole = "\n".join(filter(None, (template, tools)))
     native = knows_tools(whole)
-    return Dialect(pick(whole) if native else PLAIN_JSON, marks_of(whole), native)
+    return OutputFormat(pick(whole) if native else PLAIN_JSON, reasoning_tags_of(whole), native)

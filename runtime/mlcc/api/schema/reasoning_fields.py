@@ -68,7 +68,7 @@ THINKING = (
 
 
 @fast_dataclass(frozen=True)
-class Thinking:
+class ReasoningOptions:
     """What a request says of reasoning."""
 
     variables: dict[str, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Thinking:
     """Tokens of reasoning, at most; None = as many as the model likes."""
 
 
-def thinking_of(fields: Mapping[str, Any]) -> Thinking:
+def reasoning_options(fields: Mapping[str, Any]) -> ReasoningOptions:
     """What checked fields say. Raises InvalidRequestError if two say different things."""
     switch = fields.get("thinking") or {}
     budget = _one("thinking_budget", fields.get("thinking_budget"),
@@ -94,7 +94,7 @@ def thinking_of(fields: Mapping[str, Any]) -> Thinking:
         on = False
     if on is not None:
         variables |= {"enable_thinking": on, "thinking": on}
-    return Thinking({**variables, **fields.get("chat_template_kwargs", {})}, budget)
+    return ReasoningOptions({**variables, **fields.get("chat_template_kwargs", {})}, budget)
 
 
 def _one(name: str, value: Any, other: str, same: Any) -> Any:
@@ -108,4 +108,4 @@ def _one(name: str, value: Any, other: str, same: Any) -> Any:
     return same if value is None else value
 
 
-AS_IT_LIKES = Thinking()
+DEFAULT_REASONING = ReasoningOptions()

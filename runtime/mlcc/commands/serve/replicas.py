@@ -63,7 +63,7 @@ class Replicated:
 
     def begin(self, text: ModelText, devices: Sequence[int] = ()) -> StartEngine:
         """What starts that which answers."""
-        about = text.about
+        about = text.info
         if devices:
             from mlcc.scale.data_parallel import DataParallelEngines
 

@@ -38,9 +38,9 @@ class DisaggregatedEngine(RoutedEngine):
         decode: Replicas,
         capacity: Capacity,
         artifact: str,
-        most_live: int,
+        max_in_flight: int,
     ) -> None:
-        super().__init__(prefill, capacity, artifact, most_live)
+        super().__init__(prefill, capacity, artifact, max_in_flight)
         self._decode = decode
         self._handoffs: dict[str, Handoff] = {}
         self._emitted: dict[str, list[int]] = {}

@@ -20,7 +20,7 @@ from mlcc.service.jobs.engine_client import EngineClient
 from mlcc.service.model_port import Models, OneModel
 from mlcc.service.observer import Observer
 from mlcc.service.response_store.conversations import Conversations
-from mlcc.service.response_store.store import Kept
+from mlcc.service.response_store.store import ResponseStore
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.lora_client import load_initial_adapters
 from mlcc.worker.process import EngineProcess

@@ -25,7 +25,7 @@ from mlcc.service.jobs.engine_client import EngineClient
 from mlcc.service.model_port import Lease, ModelEntry
 from mlcc.service.observer import Observer
 from mlcc.service.response_store.conversations import Conversations
-from mlcc.service.response_store.store import Kept
+from mlcc.service.response_store.store import ResponseStore
 
 
 @dataclass(eq=False)
@@ -68,7 +68,7 @@ class ModelSlot:
             source.aliases,
             self.granted if self.loaded else None,
             self.live,
-            source.about,
+            source.info,
         )
 
 

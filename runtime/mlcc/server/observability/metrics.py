@@ -23,7 +23,7 @@ from mlcc.errors import MlccError
 from mlcc.server.http.errors import ROUTER
 from mlcc.server.observability.request_log import RequestRecord
 from mlcc.service.jobs.engine_client import EngineClient
-from mlcc.service.observer import Done
+from mlcc.service.observer import FinishedRequest
 
 Clients = Callable[[], Mapping[str, EngineClient]]
 """Returns the running engines, by model name."""

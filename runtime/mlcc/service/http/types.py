@@ -31,7 +31,7 @@ def _nothing() -> None:
 
 
 @fast_dataclass(frozen=True)
-class Parsed:
+class ParsedBody:
     """A body as JSON."""
 
     value: Any
@@ -53,7 +53,7 @@ class ApiRequest:
     """What follows the question mark, as it came."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """What stands in the braces of the address's path; the service fills it."""
-    parsed: Parsed | None = None
+    parsed: ParsedBody | None = None
     """The body, where it has been read already; the service fills it."""
 
 

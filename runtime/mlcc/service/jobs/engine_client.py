@@ -22,16 +22,16 @@ from mlcc.engine.request import FinishReason, Request
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.service.adapters import AdapterEntry
 from mlcc.service.jobs.job import Job
-from mlcc.service.observer import Done, Observer, Silent
+from mlcc.service.observer import FinishedRequest, NullObserver, Observer
 
 
 @dataclass(slots=True, eq=False)
-class Live:
+class RequestState:
     """One entry. Times are of `time.monotonic`."""
 
     request: Request
     job: Job
-    since: float
+    submitted: float
     """When it was submitted."""
     accepted: bool = False
     """Its job knows that an engine has taken it."""
@@ -41,15 +41,15 @@ class Live:
     """When its first token came."""
     tokens: int = 0
     """Of its answer, so far."""
-    told: bool = False
+    reported: bool = False
     """The observer knows of its end."""
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         """Whether somebody may have seen a part of its answer."""
         return self.first is not None
 
-    def see(self, event: Event, now: float, observer: Observer) -> None:
+    def record(self, event: Event, now: float, observer: Observer) -> None:
         """Count an event."""
         if not isinstance(event, TextDelta):
             self.end(event.reason, now, observer, event.completion_tokens, event.cached_tokens)
@@ -57,7 +57,7 @@ class Live:
             self.tokens += len(event.token_ids)
             if self.first is None:
                 self.first = now
-                observer.first_token(self.request.tenant, now - self.since)
+                observer.first_token(self.request.tenant, now - self.submitted)
 
     def end(
         self,
@@ -68,18 +68,18 @@ class Live:
         cached: int = 0,
     ) -> None:
         """Tell the observer that it is over; once."""
-        if self.told:
+        if self.reported:
             return
-        self.told = True
+        self.reported = True
         observer.done(
-            Done(
+            FinishedRequest(
                 self.request.tenant,
                 reason,
                 len(self.request.prompt),
                 cached,
                 self.tokens if tokens is None else tokens,
-                None if self.first is None else self.first - self.since,
-                now - self.since,
+                None if self.first is None else self.first - self.submitted,
+                now - self.submitted,
             )
         )
 
@@ -87,23 +87,23 @@ class Live:
 class EngineClient(ABC):
     """One per model. All of it runs in one event loop."""
 
-    def __init__(self, most_live: int) -> None:
+    def __init__(self, max_in_flight: int) -> None:
         self.dead: MlccError | None = None
         """Why nothing is answered: for good, or until the engine has been started again."""
-        self.observer: Observer = Silent()
+        self.observer: Observer = NullObserver()
         """Who is told what becomes of requests."""
-        self._limit = most_live
-        self._owners: dict[str, Live] = {}
+        self._limit = max_in_flight
+        self._owners: dict[str, RequestState] = {}
 
     @property
-    def live(self) -> int:
+    def in_flight(self) -> int:
         """Requests that are waiting or being answered."""
         return len(self._owners)
 
     @property
-    def room(self) -> int:
+    def queue_space(self) -> int:
         """How many more there is room for, whoever brings them."""
-        return max(self._limit - self.live, 0)
+        return max(self._limit - self.in_flight, 0)
 
     @property
     def ready(self) -> bool:
@@ -135,7 +135,7 @@ class EngineClient(ABC):
         if self.dead:
             raise self.dead.with_traceback(None)  # or each raise would add to it
 
-    def check_room(self, count: int, tenant: str = "") -> None:
+    def check_queue(self, count: int, tenant: str = "") -> None:
         """Raise BusyError, or `dead`, if `count` more requests cannot be taken now,
         InvalidRequestError if they never can be. A tenant of which nothing is live may bring one
         though others fill the queue."""
@@ -147,21 +147,21 @@ class EngineClient(ABC):
                 param="prompt",
                 code="too_many_prompts",
             )
-        if self.live + count > self._limit and (count > 1 or self._has_live(tenant)):
+        if self.in_flight + count > self._limit and (count > 1 or self._has_in_flight(tenant)):
             raise BusyError(
-                f"{self.live} requests are live and the limit is {self._limit}; try again later "
-                "or allow more (--max-queue of `mlcc serve`)",
+                f"{self.in_flight} requests are live and the limit is {self._limit}; try again "
+                "later or allow more (--max-queue of `mlcc serve`)",
                 code="queue_full",
             )
 
     def submit(self, requests: Sequence[Request], timeout_s: float | None) -> Job:
         """Queue all of one request. Raises what `check_room` raises."""
         tenant = requests[0].tenant
-        self.check_room(len(requests), tenant)
+        self.check_queue(len(requests), tenant)
         job = Job([request.id for request in requests], self._forget, timeout_s, tenant)
         now = time.monotonic()
         for request in requests:
-            self._owners[request.id] = Live(request, job, now)
+            self._owners[request.id] = RequestState(request, job, now)
         try:
             for request in requests:
                 self._add(request)
@@ -170,8 +170,8 @@ class EngineClient(ABC):
             raise
         return job
 
-    def _has_live(self, tenant: str) -> bool:
-        return any(live.job.tenant == tenant for live in self._owners.values())
+    def _has_in_flight(self, tenant: str) -> bool:
+        return any(in_flight.job.tenant == tenant for in_flight in self._owners.values())
 
     @property
     @abstractmethod
@@ -191,31 +191,33 @@ class EngineClient(ABC):
         """Tell the engine that nobody waits for this request any more."""
 
     def _accept(self, request_id: str) -> None:
-        live = self._owners.get(request_id)
-        if live is not None and not live.accepted:
-            live.accepted = True
-            live.job.accept()
+        in_flight = self._owners.get(request_id)
+        if in_flight is not None and not in_flight.accepted:
+            in_flight.accepted = True
+            in_flight.job.accept()
 
     def _refuse(self, request_id: str, error: MlccError) -> None:
-        if live := self._owners.get(request_id):
-            live.job.fail(error)
+        if in_flight := self._owners.get(request_id):
+            in_flight.job.fail(error)
 
     def _deliver(self, events: Iterable[Event]) -> None:
         now = time.monotonic()
         for event in events:
-            if live := self._owners.get(event.request_id):
-                live.job.put(event)
-                live.see(event, now, self.observer)
+            if in_flight := self._owners.get(event.request_id):
+                in_flight.job.put(event)
+                in_flight.record(event, now, self.observer)
 
     def _fail(self, error: MlccError) -> None:
         """No answer that is being made will be complete."""
-        self._fail_jobs({live.job for live in self._owners.values()}, error)
+        self._fail_jobs({in_flight.job for in_flight in self._owners.values()}, error)
 
     def _fail_jobs(self, jobs: Iterable[Job], error: MlccError) -> None:
         """The same for some of them."""
         now, doomed = time.monotonic(), set(jobs)
-        for live in [live for live in self._owners.values() if live.job in doomed]:
-            live.end("error", now, self.observer)
+        for in_flight in [
+            in_flight for in_flight in self._owners.values() if in_flight.job in doomed
+        ]:
+            in_flight.end("error", now, self.observer)
         for job in doomed:
             job.fail(error)
 
@@ -227,8 +229,8 @@ class EngineClient(ABC):
 
     def _forget(self, request_id: str, finished: bool) -> None:
         """A job is done with a request."""
-        live = self._owners.pop(request_id, None)
-        if live is not None and not finished:
-            live.end("cancelled", time.monotonic(), self.observer)
+        in_flight = self._owners.pop(request_id, None)
+        if in_flight is not None and not finished:
+            in_flight.end("cancelled", time.monotonic(), self.observer)
             if not self.dead:
                 self._cancel(request_id)

@@ -124,11 +124,11 @@ class Job:
     async def _next(self) -> Event | None:
         message = self._early.popleft() if self._early else await self._queue.get()
         if isinstance(message, MlccError):
-            raise naming(self.prompt_field, message)
+            raise with_param(self.prompt_field, message)
         return message
 
 
-def naming(field: str, error: MlccError) -> MlccError:
+def with_param(field: str, error: MlccError) -> MlccError:
     """What is wrong with a prompt, named as the field of the request that it came in."""
     if error.param == "prompt":
         error.param = field

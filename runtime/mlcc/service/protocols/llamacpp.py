@@ -94,10 +94,10 @@ async def props(served: ServedModel, request: ApiRequest) -> ApiResponse:
 
 async def slots(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """GET /slots: of the places in the batch, as many are taken as requests are live."""
-    capacity, live = served.engine.capacity, served.engine.live
+    capacity, in_flight = served.engine.capacity, served.engine.in_flight
     return json_response(
         [
-            {"id": number, "n_ctx": capacity.context, "is_processing": number < live}
+            {"id": number, "n_ctx": capacity.context, "is_processing": number < in_flight}
             for number in range(capacity.max_batch)
         ]
     )

@@ -35,8 +35,10 @@ from mlcc.version import __version__
 def abilities(text: ModelText) -> list[str]:
     """As its tokenizer and its chat template tell: tools are told of by words to models whose
     template knows none, but those were not made for it."""
-    dialect = text.dialect
-    return capabilities(dialect.native, text.infill is not None, dialect.marks is not None)
+    output_format = text.output_format
+    return capabilities(
+        output_format.native, text.infill is not None, output_format.tags is not None
+    )
 
 
 async def head(models: Models, request: ApiRequest) -> ApiResponse:
@@ -51,14 +53,14 @@ async def version(models: Models, request: ApiRequest) -> ApiResponse:
 
 async def tags(models: Models, request: ApiRequest) -> ApiResponse:
     """GET /api/tags."""
-    rows = [entry(each.name, since(each.created), each.about) for each in models.entries()]
+    rows = [entry(each.name, since(each.created), each.info) for each in models.entries()]
     return json_response({"models": rows})
 
 
 async def running(models: Models, request: ApiRequest) -> ApiResponse:
     """GET /api/ps."""
     rows = [
-        loaded(each.name, since(each.created), each.about, each.context)
+        loaded(each.name, since(each.created), each.info, each.context)
         for each in models.entries()
         if each.state == "loaded"
     ]
@@ -74,7 +76,7 @@ async def show_model(served: ServedModel, request: ApiRequest) -> ApiResponse:
     told = show(
         text.name,
         since(served.created),
-        text.about,
+        text.info,
         served.engine.capacity.context,
         text.chat_template.source or "",
         text.sampling,

@@ -63,7 +63,7 @@ def shown(entry: ModelEntry) -> Model:
         context=entry.context,
         aliases=entry.aliases,
         memory_bytes=entry.memory_bytes,
-        requests=entry.live,
+        requests=entry.in_flight,
         parent=entry.parent,
     )
 

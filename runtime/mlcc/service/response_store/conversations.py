@@ -15,7 +15,7 @@ from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.errors import InvalidRequestError
 from mlcc.service.http.types import to_json
 from mlcc.service.jobs.job import Job
-from mlcc.service.response_store.store import Kept, KeptInMemory
+from mlcc.service.response_store.store import MemoryResponseStore, ResponseStore
 from mlcc.util.fast_dataclass import fast_dataclass
 
 Item = dict[str, Any]
@@ -41,8 +41,8 @@ class Entry:
 class Conversations:
     """Those of all tenants. What is one's is not there for another."""
 
-    def __init__(self, kept: Kept | None = None) -> None:
-        self._kept = kept or KeptInMemory()
+    def __init__(self, kept: ResponseStore | None = None) -> None:
+        self._kept = kept or MemoryResponseStore()
         self._live: dict[tuple[str, str], tuple[ResponseEvents, Job]] = {}
 
     async def before(self, tenant: str, previous: str | None) -> list[Item]:

@@ -16,7 +16,7 @@ MOST_ANSWERS = 1000
 """Of each tenant: both in UTF-8's bytes and in number."""
 
 
-class Kept(Protocol):
+class ResponseStore(Protocol):
     """Texts by tenant and id. One that is larger than a tenant's share is not kept."""
 
     async def put(self, tenant: str, name: str, text: str) -> None:
@@ -40,7 +40,7 @@ class Share:
     answers: int = MOST_ANSWERS
 
 
-class KeptInMemory:
+class MemoryResponseStore:
     """Until the process ends."""
 
     def __init__(self, share: Share | None = None) -> None:

@@ -33,7 +33,7 @@ class Block:
     """None = it is text for the user."""
 
 
-class Format(Protocol):
+class ToolFormat(Protocol):
     """A way to write calls."""
 
     @property

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcc.api.parsers.tools.base import Format
+from mlcc.api.parsers.tools.base import ToolFormat
 from mlcc.api.parsers.tools.harmony import CHANNEL, END, MESSAGE, START, Harmony
 from mlcc.api.parsers.tools.syntax.lark import Lark
 from mlcc.api.schema.tool_choice import Tool, ToolUse
@@ -16,7 +16,7 @@ MOST_CALLS = 16
 
 
 def calls_grammar(
-    format: Format,
+    format: ToolFormat,
     use: ToolUse,
     control: Mapping[str, int],
     answer: Mapping[str, Any] | None = None,
@@ -48,7 +48,7 @@ def calls_grammar(
     return lark.written(f"({found})* TEXT" if use.parallel else f"{found} | TEXT")
 
 
-def _bodies(format: Format, tools: Sequence[Tool], lark: Lark) -> list[str]:
+def _bodies(format: ToolFormat, tools: Sequence[Tool], lark: Lark) -> list[str]:
     return [format.body(tool.name, tool.parameters, lark) for tool in tools]
 
 

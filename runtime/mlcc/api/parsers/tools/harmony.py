@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mlcc.api.parsers.deltas import CallPiece, Content, Piece, Thought
+from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
 from mlcc.api.parsers.tools.base import Block, Call, Tools
 from mlcc.api.parsers.tools.syntax.json_text import json_end, parsed, written
 from mlcc.api.parsers.tools.syntax.lark import Lark
@@ -55,7 +55,7 @@ class Harmony:
         return Block(end, (Call(to[1], written(given)),) if isinstance(given, dict) else ())
 
 
-class HarmonyReader:
+class HarmonyParser:
     """Of one answer. thoughts: whether reasoning is told apart; calls: whether calls are."""
 
     def __init__(self, thoughts: bool, calls: bool, new_id: Callable[[], str]) -> None:
@@ -71,24 +71,24 @@ class HarmonyReader:
         self._first = True
         """Whether no message has begun."""
 
-    def push(self, text: str) -> list[Piece]:
+    def push(self, text: str) -> list[Delta]:
         """More of the answer."""
         self._held += text
-        pieces: list[Piece] = []
+        deltas: list[Delta] = []
         while (found := self._next(ended=False)) is not None:
-            pieces += found
-        return pieces
+            deltas += found
+        return deltas
 
-    def flush(self) -> list[Piece]:
+    def flush(self) -> list[Delta]:
         """The rest, once no more will come."""
-        pieces: list[Piece] = []
+        deltas: list[Delta] = []
         while (found := self._next(ended=True)) is not None:
-            pieces += found
+            deltas += found
         if self._head and self._first:  # no message began
-            pieces.append(Content(self._head))
-        return [*pieces, *self._close()]
+            deltas.append(ContentDelta(self._head))
+        return [*deltas, *self._close()]
 
-    def _next(self, ended: bool) -> list[Piece] | None:
+    def _next(self, ended: bool) -> list[Delta] | None:
         """One step further; None = more is needed."""
         if self._head is not None and self._first and not _may_be_head(self._head + self._held):
             self._held, self._head, self._first = self._head + self._held, None, False
@@ -110,11 +110,11 @@ class HarmonyReader:
         self._head += before
         return []
 
-    def _mark(self, before: str, mark: str) -> list[Piece]:
+    def _mark(self, before: str, mark: str) -> list[Delta]:
         if self._head is None:  # the end of a message
-            pieces = [*self._text(before), *self._close()]
+            deltas = [*self._text(before), *self._close()]
             self._head = ""
-            return pieces
+            return deltas
         self._head += before
         if mark != MESSAGE:
             self._head += mark
@@ -126,26 +126,26 @@ class HarmonyReader:
         self._to = to[1] if to and self._calls else ""
         return []
 
-    def _text(self, text: str) -> list[Piece]:
+    def _text(self, text: str) -> list[Delta]:
         if not text:
             return []
         if self._to:
             self._said += text
             return []
         if self._channel.startswith("analysis") and self._thoughts:
-            return [Thought(text)]
-        return [Content(text)]
+            return [ReasoningDelta(text)]
+        return [ContentDelta(text)]
 
-    def _close(self) -> list[Piece]:
+    def _close(self) -> list[Delta]:
         """The end of a message: a call is known now."""
         name, said, self._to, self._said = self._to, self._said, "", ""
         if not name:
             return []
         given = parsed(said or "{}")
         if not isinstance(given, dict):
-            return [Content(said)]
+            return [ContentDelta(said)]
         self._count += 1
-        return [CallPiece(self._count - 1, self._new_id(), name, written(given))]
+        return [CallDelta(self._count - 1, self._new_id(), name, written(given))]
 
 
 HARMONY_CALLS = Harmony()

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcc.api.parsers.tools.base import Format
+from mlcc.api.parsers.tools.base import ToolFormat
 from mlcc.api.parsers.tools.hermes import TaggedJson
 from mlcc.api.parsers.tools.marked_python import MarkedPython
 
 
-def spoken(format: Format, calls: Sequence[Mapping[str, Any]]) -> str:
+def plain_text(format: ToolFormat, calls: Sequence[Mapping[str, Any]]) -> str:
     """Of a message's `tool_calls`. In a way that is not spelled here, they are plain JSON, a line
     each."""
     functions = [call["function"] for call in calls]

@@ -31,7 +31,7 @@ def takes_system(template: str) -> bool:
     return not silent and _NO_SYSTEM.search(template) is None
 
 
-def in_words(
+def with_prompted_tools(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], template: str
 ) -> list[dict[str, Any]]:
     """The conversation without anything that only templates with tools understand."""

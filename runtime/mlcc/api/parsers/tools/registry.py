@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from mlcc.api.parsers.tools.base import Format
+from mlcc.api.parsers.tools.base import ToolFormat
 
 _PLACES: dict[str, tuple[str, str]] = {
     "hermes": ("mlcc.api.parsers.tools.hermes", "HERMES"),
@@ -39,12 +39,12 @@ _PLACES: dict[str, tuple[str, str]] = {
 """Module, and its name there."""
 
 
-class _Formats(Mapping[str, Format]):
+class _ToolFormats(Mapping[str, ToolFormat]):
     """A way by its name."""
 
-    def __getitem__(self, name: str) -> Format:
+    def __getitem__(self, name: str) -> ToolFormat:
         module, variable = _PLACES[name]
-        found: Format = getattr(import_module(module), variable)
+        found: ToolFormat = getattr(import_module(module), variable)
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -54,7 +54,7 @@ class _Formats(Mapping[str, Format]):
         return len(_PLACES)
 
 
-FORMATS: Mapping[str, Format] = _Formats()
+FORMATS: Mapping[str, ToolFormat] = _ToolFormats()
 _SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<|channel|>", "<|call|>"), "harmony"),
     (("<|tool_call>call:",), "gemma4"),
@@ -87,7 +87,7 @@ _SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
 """What only templates of one way have in them, all of it; the first that fits counts."""
 
 
-def pick(template: str) -> Format:
+def pick(template: str) -> ToolFormat:
     """The way that a template shows; plain JSON if it shows none."""
     fits = (name for signs, name in _SIGNS if all(sign in template for sign in signs))
     return FORMATS[next(fits, "json")]

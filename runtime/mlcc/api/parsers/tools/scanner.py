@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from mlcc.api.parsers.deltas import CallPiece, Content, Piece
-from mlcc.api.parsers.tools.base import Format, Tools
+from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta
+from mlcc.api.parsers.tools.base import ToolFormat, Tools
 
 _DECIDING = frozenset("}])>\"'`;|")
 """A long block is looked at again when one of these comes."""
@@ -17,10 +17,10 @@ _BETWEEN = " \t\r\n;,"
 """What stands between calls that come first in an answer."""
 
 
-class CallScanner:
+class ToolCallParser:
     """Of one answer. new_id: makes the name of a call."""
 
-    def __init__(self, format: Format, tools: Tools, new_id: Callable[[], str]) -> None:
+    def __init__(self, format: ToolFormat, tools: Tools, new_id: Callable[[], str]) -> None:
         self._format, self._tools, self._new_id = format, tools, new_id
         self._held = ""
         """What may be, or begin, a block."""
@@ -34,21 +34,21 @@ class CallScanner:
         self._ids: set[str] = set()
         """Those that the model gave."""
 
-    def push(self, text: str) -> list[Piece]:
+    def push(self, text: str) -> list[Delta]:
         """More of the answer."""
         self._held += text
         if self._inside and len(self._held) > _LONG and not _DECIDING.intersection(text):
             return []
         return [*self._read(ended=False)]
 
-    def flush(self) -> list[Piece]:
+    def flush(self) -> list[Delta]:
         """The rest, once no more will come."""
-        pieces = [*self._read(ended=True)]
+        deltas = [*self._read(ended=True)]
         if self._space and not self._calls:
-            pieces.append(Content(self._space))
-        return pieces
+            deltas.append(ContentDelta(self._space))
+        return deltas
 
-    def _read(self, ended: bool) -> Iterator[Piece]:
+    def _read(self, ended: bool) -> Iterator[Delta]:
         while self._held:
             if not self._inside:
                 yield from self._text(self._text_before_block(ended))
@@ -63,7 +63,7 @@ class CallScanner:
                 yield from self._text(done)
             for call in block.calls:
                 self._space = ""
-                yield CallPiece(self._calls, self._id(call.id), call.name, call.arguments)
+                yield CallDelta(self._calls, self._id(call.id), call.name, call.arguments)
                 self._calls += 1
 
     def _id(self, own: str) -> str:
@@ -93,7 +93,7 @@ class CallScanner:
         self._held = held[cut:]
         return held[:cut]
 
-    def _text(self, text: str) -> Iterator[Piece]:
+    def _text(self, text: str) -> Iterator[Delta]:
         if not text:
             return
         text = self._space + text
@@ -101,7 +101,7 @@ class CallScanner:
         self._space = text[len(kept) :]
         if kept:
             self._spoke = True
-            yield Content(kept)
+            yield ContentDelta(kept)
 
 
 def _begun(text: str, marks: tuple[str, ...]) -> int:
