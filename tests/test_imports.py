@@ -201,7 +201,7 @@ import mlcc.embedded.entry
 plan = set(sys.modules) - before
 mlcc.embedded.entry.EmbeddedModel
 tab = set(sys.modules) - before
-import mlcc.api.chat_template.compile  # as the first conversation does
+import mlcc.api.chat_template.sandbox  # as the first conversation does
 print(json.dumps([sorted(plan), sorted(tab), sorted(set(sys.modules) - before)]))
 """
 

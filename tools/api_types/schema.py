@@ -16,9 +16,8 @@ from typing import Any
 
 from mlcc.api.openai import shapes
 from mlcc.api.openai.embeddings import EMBEDDING, RERANK, RERANK_DOCUMENT, SCORE
-from mlcc.api.schema.chat_fields import CHAT, COMPLETION, STREAM_OPTIONS
+from mlcc.api.schema.chat_fields import CHAT, COMPLETION, PREDICTION_CONTENT, STREAM_OPTIONS
 from mlcc.api.schema.message_fields import MESSAGE, TEXT_PART
-from mlcc.api.schema.prediction import PREDICTION
 from mlcc.api.schema.reasoning_fields import THINKING_SWITCH
 from mlcc.api.schema.schema import Field, Use
 from mlcc.api.schema.structured_output import (
@@ -63,7 +62,7 @@ PARTS = (
     (THINKING_SWITCH, "Whether and how long the model thinks."),
     (MESSAGE, "One message of a conversation."),
     (STREAM_OPTIONS, "How a stream is sent."),
-    (PREDICTION, "What an answer is foretold to be."),
+    (PREDICTION_CONTENT, "What an answer is foretold to be."),
     (JSON_SCHEMA_FORMAT, "A schema of JSON, as OpenAI's API has it."),
     (RESPONSE_FORMAT, "What kind of text an answer is."),
     (STRUCTURED_OUTPUTS, "What an answer must be, as vLLM's API has it: one of these."),

@@ -21,7 +21,7 @@ from mlcc.engine.sampling.grammar import Grammar, Grammars
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.lora_loader import AdapterLoader
 from mlcc.service.adapters import AdapterEntry
-from mlcc.service.jobs.engine_client import EngineClient
+from mlcc.service.engine_client import EngineClient
 
 TAB_MEMORY = 1 << 30
 """Assumed memory of Python in a tab, in bytes; copies of LoRA adapters get a share of it. The real

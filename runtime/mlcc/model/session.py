@@ -12,7 +12,7 @@ from typing import Any
 
 from mlcc.api.openai.sampling_params import SamplingOptions, to_params
 from mlcc.api.parsers.deltas import ContentDelta, Delta
-from mlcc.api.schema.tool_choice import NO_TOOLS
+from mlcc.api.schema.tool_fields import NO_TOOLS
 from mlcc.engine.events import Event, Finished
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Structure

@@ -23,7 +23,7 @@ from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, MlccError
 from mlcc.scale.messages import ReplicaCall, ReplicaReply, ReplyBatch
 from mlcc.scale.routing import Prompt
-from mlcc.service.jobs.engine_client import EngineClient
+from mlcc.service.engine_client import EngineClient
 from mlcc.worker.messages import Dropped, Events, Refused
 
 log = logging.getLogger("mlcc.scale")

@@ -23,8 +23,7 @@ from mlcc.server.http.errors import ROUTER, path_of
 from mlcc.server.http.keepalive import COMMENT, Keepalive
 from mlcc.service.adapters import AdapterEntry
 from mlcc.service.generate import ServiceBounds
-from mlcc.service.http.body import check_size
-from mlcc.service.http.types import LINES_TYPE, ApiRequest, ApiResponse
+from mlcc.service.http.types import LINES_TYPE, ApiRequest, ApiResponse, check_size
 from mlcc.service.service import Service
 
 PROBE = "mlcc.probe"

@@ -18,8 +18,7 @@ from mlcc.api.llamacpp import shapes as llamacpp_shapes
 from mlcc.api.ollama import shapes as ollama_shapes
 from mlcc.api.openai import shapes
 from mlcc.api.openai_responses import shapes as responses_shapes
-from mlcc.api.schema.schema import Field, Object, Use
-from mlcc.api.schema.tagged_union import Tagged
+from mlcc.api.schema.schema import Field, Object, Tagged, Use
 from mlcc.api.schema.types import (
     ByToken,
     Custom,

@@ -10,18 +10,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mlcc.api.openai.chat_responses import NewParser
 from mlcc.api.openai.requests import ChatRequest
+from mlcc.api.openai.responses import NewParser
 from mlcc.api.parsers.tools.grammar import calls_grammar
 from mlcc.api.parsers.tools.prompted import with_prompted_tools
-from mlcc.api.schema.tool_choice import Tool, ToolUse
+from mlcc.api.schema.tool_fields import Tool, ToolUse
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.engine.sampling.reasoning_grammar import Reasoning
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_rule
 from mlcc.model.structured_output.json_schema import relaxed
-from mlcc.service.jobs.job import with_param
+from mlcc.service.engine_client import with_param
 from mlcc.service.prompts import Prompts, check_built
 from mlcc.util.fast_dataclass import fast_dataclass
 

@@ -15,11 +15,19 @@ from functools import partial
 from typing import Any
 
 from mlcc.api.errors import NotFoundError
-from mlcc.api.openai.chat_responses import ChatChunks, chat_completion
 from mlcc.api.openai.embeddings import writes_nothing
 from mlcc.api.openai.infill import no_infill
 from mlcc.api.openai.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
-from mlcc.api.openai.responses import Answer, Chunk, Chunks, CompletionChunks, Head, completion
+from mlcc.api.openai.responses import (
+    Answer,
+    ChatChunks,
+    Chunk,
+    Chunks,
+    CompletionChunks,
+    Head,
+    chat_completion,
+    completion,
+)
 from mlcc.api.openai.sampling_params import (
     COMPLETION_MAX_TOKENS,
     of_answer,
@@ -28,8 +36,7 @@ from mlcc.api.openai.sampling_params import (
 )
 from mlcc.api.openai.shapes import ChatCompletion, Completion
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
-from mlcc.api.schema.schema import Object
-from mlcc.api.schema.unknown_fields import header, unknown
+from mlcc.api.schema.schema import Object, header, unknown
 from mlcc.engine.events import Finished
 from mlcc.engine.request import Request
 from mlcc.errors import MlccError
@@ -37,10 +44,8 @@ from mlcc.limits import default
 from mlcc.model.model import ModelText
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.chat import ChatPlan, GenerationSpec
-from mlcc.service.http.body import read_json
-from mlcc.service.http.types import ApiRequest
-from mlcc.service.jobs.engine_client import EngineClient
-from mlcc.service.jobs.job import Job, with_param
+from mlcc.service.engine_client import EngineClient, Job, with_param
+from mlcc.service.http.types import ApiRequest, read_json
 from mlcc.service.prompts import DirectPrompts, Prompts, check_built
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.util.fast_dataclass import fast_dataclass

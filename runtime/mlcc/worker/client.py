@@ -21,7 +21,7 @@ from mlcc.engine.events import Stats
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, MlccError
 from mlcc.service.adapters import AdapterEntry
-from mlcc.service.jobs.engine_client import EngineClient
+from mlcc.service.engine_client import EngineClient
 from mlcc.worker.lora_client import LoraClient
 from mlcc.worker.messages import (
     Accepted,

@@ -84,7 +84,7 @@ def _damaged(zip: Path) -> None:
 
 
 def _incomplete(zip: Path) -> None:
-    _rewritten(zip, lambda files: files.pop("mlcc/service/jobs/job.pyc") and None)
+    _rewritten(zip, lambda files: files.pop("mlcc/service/engine_client.pyc") and None)
 
 
 def _other_python(zip: Path) -> None:

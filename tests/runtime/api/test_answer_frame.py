@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlcc.api.parsers.answer_frame import AnswerFrame
 from mlcc.api.parsers.deltas import ContentDelta
+from mlcc.api.parsers.reasoning import AnswerFrame
 
 MARKS = ("<answer>", "</answer>")
 

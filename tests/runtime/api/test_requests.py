@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from mlcc.api.openai.requests import parse_chat, parse_completion
 from mlcc.api.openai.sampling_params import parse_sampling, recommended, to_params
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
-from mlcc.api.schema.schema import Use
+from mlcc.api.schema.schema import Use, header, unknown
 from mlcc.api.schema.types import Either, Integer, Many, Number, Text
-from mlcc.api.schema.unknown_fields import header, unknown
 from mlcc.engine.request import SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlcc.api.chat_template.budget import MAX_WORK, Budget, OverBudget
 from mlcc.api.chat_template.filters import FILTERS
-from mlcc.api.chat_template.methods import METHODS
+from mlcc.api.chat_template.operations import METHODS
 from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.errors import ArtifactError
 
@@ -251,7 +251,7 @@ def _spent(source: str) -> int:
         return budgets[-1]
 
     with pytest.MonkeyPatch.context() as patch, suppress(ArtifactError):
-        patch.setattr("mlcc.api.chat_template.compile.Budget", kept)
+        patch.setattr("mlcc.api.chat_template.sandbox.Budget", kept)
         ChatTemplate(source).render(TALK)
     return MAX_WORK - budgets[-1].left
 

@@ -133,7 +133,7 @@ def test_it_renders_to_the_letter(family: Family, tools: bool) -> None:
 @by_name
 def test_its_calls_and_reasoning_are_known_from_it(family: Family) -> None:
     found = output_format_of(family.source)
-    marks = found.marks.name if found.marks else None
+    marks = found.tags.name if found.tags else None
     assert (found.format.name, marks, found.native) == (family.format, family.marks, family.native)
 
 

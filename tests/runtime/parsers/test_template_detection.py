@@ -58,5 +58,5 @@ def test_earlier_calls_come_as_the_template_wants_them(source: str, text: str) -
 )
 def test_what_a_template_shows(sign: str, format: str, marks: str | None) -> None:
     found = output_format_of(sign)
-    assert (found.format.name, found.marks and found.marks.name) == (format, marks)
+    assert (found.format.name, found.tags and found.tags.name) == (format, marks)
     assert found.native == ("tools" in sign)

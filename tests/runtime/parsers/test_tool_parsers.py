@@ -86,19 +86,17 @@ def test_every_format_has_samples() -> None:
     assert {sample.format for sample in SAMPLES if sample.calls} == FORMATS.keys()
 
 
-@pytest.mark.parametrize("marks", REASONING_TAGS[1:], ids=lambda row: row.name)
+@pytest.mark.parametrize("tags", REASONING_TAGS[1:], ids=lambda row: row.name)
 @pytest.mark.parametrize("opened", [False, True])
 @given(cuts=st.lists(st.integers(0, 200), max_size=6))
 @settings(max_examples=25, deadline=None)
 def test_reasoning_is_apart_however_it_is_cut(tags: Any, opened: bool, cuts: list[int]) -> None:
-    text = (
-        f"{'' if opened else marks.open}\nA < b,\n so {marks.close[:3]} c. \n{marks.close}\n\n42 <x"
-    )
+    text = f"{'' if opened else tags.open}\nA < b,\n so {tags.close[:3]} c. \n{tags.close}\n\n42 <x"
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     pieces = [text[a:b] for a, b in pairwise(edges)]
     content, thought, _ = read(ReasoningParser(tags, opened, None), pieces)
     assert content == "42 <x"
-    assert thought == f"A < b,\n so {marks.close[:3]} c."
+    assert thought == f"A < b,\n so {tags.close[:3]} c."
 
 
 def test_reasoning_without_an_end_and_an_answer_without_reasoning() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from mlcc.api.errors import BodyTooLargeError
 from mlcc.errors import InvalidRequestError
-from mlcc.service.http.body import MAX_DEPTH, read_json
-from mlcc.service.http.types import ApiRequest
+from mlcc.service.http.types import MAX_DEPTH, ApiRequest, read_json
 
 
 def read(body: bytes, limit: int = 8 << 20) -> Any:

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-from mlcc.service.http.handlers import MODULES, handler, service_handler
+from mlcc.service.http.router import MODULES, handler, service_handler
 from mlcc.service.http.routes import ROUTES
 
 

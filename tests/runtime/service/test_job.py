@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from mlcc.engine.events import Event, Finished, TextDelta
-from mlcc.service.jobs.job import Job
+from mlcc.service.engine_client import Job
 
 
 def test_events_keep_their_order_when_a_second_prompt_is_accepted_late() -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc.api.schema.chat_fields import MAX_STOP, SAMPLING
-from mlcc.api.schema.schema import Object, honoured, metadata, not_built
+from mlcc.api.schema.schema import Object, Tagged, honoured, metadata, not_built
 from mlcc.api.schema.structured_output import SCHEMA
-from mlcc.api.schema.tagged_union import Tagged
 from mlcc.api.schema.types import ANYTHING, Custom, Either, Flag, Integer, Json, Many, Text, refuse
 
 NOT_EMPTY = Text(allow_empty=False)

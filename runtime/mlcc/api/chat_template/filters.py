@@ -19,12 +19,13 @@ from jinja2.utils import pass_environment
 
 from mlcc.api.chat_template.budget import BUDGET, STEP, OverBudget
 from mlcc.api.chat_template.control_tokens import GUARD
-from mlcc.api.chat_template.methods import call_text, line_breaks
 from mlcc.api.chat_template.operations import (
     COMPARISONS,
     Markup,
+    call_text,
     concat,
     joined,
+    line_breaks,
     percent,
     sliced,
     text_of,

@@ -15,9 +15,14 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from mlcc.api.chat_template.budget import OverBudget
-from mlcc.api.chat_template.call_style import CallStyle, detect_call_style
 from mlcc.api.chat_template.control_tokens import ControlTokenGuard
-from mlcc.api.chat_template.history import ReasoningStyle, adapt_history, detect_reasoning_style
+from mlcc.api.chat_template.history import (
+    CallStyle,
+    ReasoningStyle,
+    adapt_history,
+    detect_call_style,
+    detect_reasoning_style,
+)
 from mlcc.api.parsers.tools.plain_text import plain_text
 from mlcc.api.parsers.tools.registry import pick
 from mlcc.errors import ArtifactError, InvalidRequestError
@@ -154,13 +159,13 @@ class ChatTemplate:
                     f"the chat template has {len(source)} characters, more than "
                     f"{MAX_TEMPLATE_CHARS}; put a real one into chat_template.jinja"
                 )
-            from mlcc.api.chat_template.compile import compiled
+            from mlcc.api.chat_template.sandbox import compiled
 
             self._template = compiled(source)
         return self._template
 
     def _bounded(self) -> AbstractContextManager[None]:
-        from mlcc.api.chat_template.compile import bounded
+        from mlcc.api.chat_template.sandbox import bounded
 
         return bounded(self._guard)
 

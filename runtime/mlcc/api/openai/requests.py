@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc.api.openai.sampling_params import SamplingOptions, parse_sampling
-from mlcc.api.schema.chat_fields import CHAT, COMPLETION
+from mlcc.api.schema.chat_fields import CHAT, COMPLETION, prediction_of
 from mlcc.api.schema.message_fields import message_of
-from mlcc.api.schema.prediction import prediction_of
 from mlcc.api.schema.reasoning_fields import DEFAULT_REASONING, ReasoningOptions, reasoning_options
 from mlcc.api.schema.structured_output import structure_of
-from mlcc.api.schema.tool_choice import NO_TOOLS, ToolUse, tool_use
+from mlcc.api.schema.tool_fields import NO_TOOLS, ToolUse, tool_use
 from mlcc.api.schema.types import Json
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from mlcc.api.openai_responses.item_fields import ITEM
 from mlcc.api.openai_responses.tools import CHOICE, MOST_TOOLS, TOOL
 from mlcc.api.schema.chat_fields import COUNT, LIKELIEST, SAMPLING
-from mlcc.api.schema.schema import Object, honoured, metadata, not_built
+from mlcc.api.schema.schema import Object, Tagged, honoured, metadata, not_built
 from mlcc.api.schema.structured_output import SCHEMA
-from mlcc.api.schema.tagged_union import Tagged
 from mlcc.api.schema.types import ANYTHING, Custom, Either, Flag, Json, Many, Text, refuse
 
 NOT_EMPTY = Text(allow_empty=False)

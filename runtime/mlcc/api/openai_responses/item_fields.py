@@ -4,8 +4,7 @@ reasoning.
 
 from __future__ import annotations
 
-from mlcc.api.schema.schema import Object, honoured, metadata
-from mlcc.api.schema.tagged_union import Tagged
+from mlcc.api.schema.schema import Object, Tagged, honoured, metadata
 from mlcc.api.schema.types import Either, Many, Text
 
 NOT_EMPTY = Text(allow_empty=False)

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
-from mlcc.api.schema.schema import Object, honoured, metadata
-from mlcc.api.schema.tagged_union import Tagged
+from mlcc.api.schema.schema import Object, Tagged, honoured, metadata
 from mlcc.api.schema.types import ANYTHING, Custom, Flag, Json, Many, Text, refuse
 from mlcc.errors import InvalidRequestError
 from mlcc.util.fast_dataclass import fast_dataclass

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from mlcc.api.parsers.answer_frame import AnswerFrame
 from mlcc.api.parsers.deltas import OutputParser
 from mlcc.api.parsers.reasoning import (
     HARMONY,
     REASONING_TAGS,
+    AnswerFrame,
     ReasoningParser,
     ReasoningTags,
     reasoning_tags_of,
@@ -21,7 +21,7 @@ from mlcc.api.parsers.tools.plain_json import PLAIN_JSON
 from mlcc.api.parsers.tools.prompted import knows_tools
 from mlcc.api.parsers.tools.registry import FORMATS, pick
 from mlcc.api.parsers.tools.scanner import ToolCallParser
-from mlcc.api.schema.tool_choice import ToolUse
+from mlcc.api.schema.tool_fields import ToolUse
 from mlcc.util.fast_dataclass import fast_dataclass
 
 NONE = "none"

@@ -2,14 +2,19 @@
 
 This is the one place to touch when a field is built; if the engine obeys it, `SamplingParams` has
 an attribute of the name that the row `sets`. What rows mean to each other is in `requests.py`.
+
+OpenAI's `prediction`: what much of an answer will be, as whoever asks foretells.
+
+It changes no answer. Where there is speculation (`mlcc serve --speculate lookup`) it is looked up
+in, so that what was foretold rightly comes faster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from mlcc.api.schema.message_fields import MESSAGE
-from mlcc.api.schema.prediction import FIELD as PREDICTION
+from mlcc.api.schema.message_fields import MESSAGE, TEXT_CONTENT
 from mlcc.api.schema.reasoning_fields import THINKING
 from mlcc.api.schema.sampling_fields import FILTERS, LAST_TOKENS
 from mlcc.api.schema.schema import Object, honoured, metadata, not_built, sampling
@@ -30,6 +35,39 @@ from mlcc.api.schema.types import (
 from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
 from mlcc.engine.request import MOST_TOKENS
 from mlcc.errors import InvalidRequestError
+
+PREDICTION_CONTENT = Object(
+    "Prediction",
+    (
+        honoured("type", Text(("content",)), "Always `content`.", required=True),
+        honoured("content", TEXT_CONTENT, "The text, or texts that are joined.", required=True),
+    ),
+)
+
+
+def _prediction(value: Json, where: str) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        raise refuse(CHECKED, value, where)
+    return PREDICTION_CONTENT.check(value, where)
+
+
+CHECKED = Custom("an object with a type and a content", _prediction, (PREDICTION_CONTENT,))
+PREDICTION = honoured(
+    "prediction",
+    CHECKED,
+    "What much of the answer will be, as of a file that is edited: it may come faster, and is the "
+    "same.",
+)
+
+
+def prediction_of(fields: dict[str, object]) -> str:
+    """The text of a checked field; "" = there is none."""
+    found = fields.get("prediction")
+    if not isinstance(found, dict):
+        return ""
+    content = found["content"]
+    return content if isinstance(content, str) else "".join(content)
+
 
 MAX_STOP = 16
 MAX_PROMPTS = 64

@@ -3,16 +3,31 @@
 Honoured fields are checked and returned. Fields that are known but not built are accepted only with
 a value that changes nothing. Metadata is accepted and dropped. What nobody here knows is ignored,
 as every other server does, and named (`unknown.py`); in a `closed` object it is refused.
+
+A JSON object whose `type` says which of several tables it follows: blocks, items and tools of
+the protocols that have them.
+
+`check` gives the fields that are honoured, and the type under its name. What is of no known type is
+refused by name, or, in a place that is `open`, kept as its type alone: such a place holds what a
+server of another make would do itself (a web search), and whoever reads it leaves that out.
+`mlcc.api.schema.schema` names it then.
+
+Fields of a request that nobody here knows: found, so that they can be named.
+
+Clients send fields of other servers (`chat_id`, `cache_control`), and other servers ignore them. So
+are they here, but not in silence: the answer names them, and so does the server's log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from enum import Enum
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
-from mlcc.api.schema.types import ANYTHING, Json, JsonType
+from mlcc.api.schema.types import ANYTHING, Custom, Either, Json, JsonType, Many, Text, refuse
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -111,7 +126,7 @@ class Object:
     @cached_property
     def names(self) -> frozenset[str]:
         """Of the fields that are known."""
-        return frozenset(field.name for field in self.fields)
+        return frozenset(row.name for row in self.fields)
 
     @property
     def wants(self) -> str:
@@ -127,8 +142,8 @@ class Object:
                 if name not in self.names:
                     raise refusal(self, name, where)
         found: dict[str, Any] = {}
-        for field in self.fields:
-            _take(field, value.get(field.name), where, found)
+        for row in self.fields:
+            _take(row, value.get(row.name), where, found)
         return found
 
 
@@ -172,3 +187,120 @@ def refusal(table: Object, name: Any, where: str) -> InvalidRequestError:
         param=path[:80],
         code="unknown_parameter",
     )
+
+
+@fast_dataclass(frozen=True)
+class Tagged:
+    """One of `kinds`, by the value of `key`."""
+
+    what: str
+    """In words that follow 'must be': "a content block"."""
+    kinds: Mapping[str, Object]
+    key: str = "type"
+    default: str = ""
+    """What an object without the key is; "" = it must say."""
+    open: bool = False
+    """Whether other types are kept, as their names alone."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Types that are known and not built, each with what to do instead."""
+
+    @property
+    def wants(self) -> str:
+        return self.what
+
+    def check(self, value: Json, where: str) -> dict[str, Any]:
+        """Raises InvalidRequestError or UnsupportedError naming `where`."""
+        if not isinstance(value, Mapping):
+            raise refuse(self, value, where)
+        kind = self.kind(value)
+        path = f"{where}.{self.key}"
+        if kind is None:
+            raise InvalidRequestError(
+                f"'{path}' is missing; it must be {Text(tuple(self.kinds)).wants}",
+                param=path,
+                code="missing_required_parameter",
+            )
+        Text().check(kind, path)
+        if kind in self.kinds:
+            rest = {name: entry for name, entry in value.items() if name != self.key}
+            return {**self.kinds[kind].check(rest, where), self.key: kind}
+        if self.open and kind not in self.refused:
+            return {self.key: kind}
+        advice = self.refused.get(kind, f"send {Text(tuple(self.kinds)).wants}")
+        raise UnsupportedError(
+            f"'{where}' is of type {kind[:40]!a}, which is not built; {advice}",
+            param=path,
+            code="unsupported_value",
+        )
+
+    def kind(self, value: Mapping[str, Any]) -> Any:
+        """What it says it is; None = nothing."""
+        said = value.get(self.key)
+        return self.default or None if said is None else said
+
+
+HEADER = "x-mlcc-ignored"
+MOST = 16
+"""Fields that are named."""
+
+
+def unknown(table: Object, body: Json) -> list[InvalidRequestError]:
+    """What a strict server would say of each, `param` naming it; the first ones."""
+    return list(islice(_in_object(table, body, ""), MOST))
+
+
+def header(found: list[InvalidRequestError]) -> dict[str, str]:
+    """The header that names them; nothing for none."""
+    names = ", ".join(_printable(error.param or "") for error in found)
+    return {HEADER: names} if found else {}
+
+
+def _printable(name: str) -> str:
+    """Nothing that ends a header, a line or a list, and no space where a header may have none."""
+    printed = ascii(name)[1:-1].replace(",", "\\x2c")
+    return printed if printed and printed == printed.strip(" ") else f"'{printed}'"
+
+
+def _in_object(table: Object, value: Json, where: str) -> Iterator[InvalidRequestError]:
+    if not isinstance(value, Mapping):
+        return
+    for name in value:
+        if name not in table.names:
+            yield refusal(table, name, where)
+    for row in table.fields:
+        if row.use is Use.HONOURED and row.name in value:
+            path = f"{where}.{row.name}" if where else row.name
+            yield from _in_value(row.type, value[row.name], path)
+
+
+def _in_value(kind: Any, value: Json, where: str) -> Iterator[InvalidRequestError]:
+    if isinstance(kind, Object):
+        yield from _in_object(kind, value, where)
+    elif isinstance(kind, Tagged):
+        yield from _in_tagged(kind, value, where)
+    elif isinstance(kind, Many) and isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _in_value(kind.item, item, f"{where}[{i}]")
+    elif isinstance(kind, Either):
+        yield from _in_value(kind.array if isinstance(value, list) else kind.plain, value, where)
+    elif isinstance(kind, Custom):
+        shapes = [
+            one for one in kind.shapes if isinstance(one, Object) == isinstance(value, Mapping)
+        ]
+        found = (list(_in_value(shape, value, where)) for shape in shapes)
+        yield from min(found, key=len, default=[])  # of several, the one that is meant
+
+
+def _in_tagged(kind: Tagged, value: Json, where: str) -> Iterator[InvalidRequestError]:
+    if not isinstance(value, Mapping):
+        return
+    said = kind.kind(value)
+    if table := kind.kinds.get(said):
+        extra = {name: entry for name, entry in value.items() if name != kind.key}
+        yield from _in_object(table, extra, where)
+    elif kind.open:
+        yield InvalidRequestError(
+            f"'{where}' is of type {str(said)[:40]!a}, which nobody here runs; leave it out",
+            param=where,
+            code="unknown_parameter",
+        )

@@ -20,7 +20,7 @@ from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.encoder_driver import driver_of
 from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry
-from mlcc.service.jobs.engine_client import EngineClient
+from mlcc.service.engine_client import EngineClient
 
 
 class InProcessClient(EngineClient):

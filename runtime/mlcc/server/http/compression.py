@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from mlcc.api.errors import EncodingError
 from mlcc.errors import InvalidRequestError
-from mlcc.service.http.body import check_size
+from mlcc.service.http.types import check_size
 
 _GZIP = 16 + zlib.MAX_WBITS
 _PLAIN, _PACKED = ("", "identity"), ("gzip", "x-gzip")

@@ -15,8 +15,8 @@ from mlcc.server.models.pool import ModelPool
 from mlcc.server.models.sources import Source
 from mlcc.server.prompts.prompt_pool import PromptPool
 from mlcc.service.adapters import AdapterFolders
+from mlcc.service.engine_client import EngineClient
 from mlcc.service.generate import ServedModel
-from mlcc.service.jobs.engine_client import EngineClient
 from mlcc.service.model_port import Models, OneModel
 from mlcc.service.observer import Observer
 from mlcc.service.response_store.conversations import Conversations

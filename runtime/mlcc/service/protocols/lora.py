@@ -8,10 +8,9 @@ from mlcc.api.schema.admin_fields import LOAD_LORA, UNLOAD_LORA
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.service.adapters import AdapterEntry, check_name
 from mlcc.service.generate import ServedModel
-from mlcc.service.http.body import read_json
 from mlcc.service.http.router import ServiceHandlers
 from mlcc.service.http.routes import LORA_LOAD, LORA_UNLOAD
-from mlcc.service.http.types import ApiRequest, ApiResponse
+from mlcc.service.http.types import ApiRequest, ApiResponse, read_json
 from mlcc.service.model_port import Models
 
 _MOST = 64 << 10

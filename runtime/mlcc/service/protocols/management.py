@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from mlcc.api.schema.admin_fields import NAMED_MODEL
-from mlcc.service.http.body import read_json
 from mlcc.service.http.router import ServiceHandlers
 from mlcc.service.http.routes import LOAD, UNLOAD
-from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
+from mlcc.service.http.types import ApiRequest, ApiResponse, json_response, read_json
 from mlcc.service.model_port import Models
 from mlcc.service.protocols.openai import shown
 

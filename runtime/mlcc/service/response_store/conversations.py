@@ -13,8 +13,8 @@ from typing import Any
 from mlcc.api.errors import CancelledError, NotFoundError
 from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.errors import InvalidRequestError
+from mlcc.service.engine_client import Job
 from mlcc.service.http.types import to_json
-from mlcc.service.jobs.job import Job
 from mlcc.service.response_store.store import MemoryResponseStore, ResponseStore
 from mlcc.util.fast_dataclass import fast_dataclass
 

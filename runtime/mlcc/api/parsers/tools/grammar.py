@@ -9,7 +9,7 @@ from typing import Any
 from mlcc.api.parsers.tools.base import ToolFormat
 from mlcc.api.parsers.tools.harmony import CHANNEL, END, MESSAGE, START, Harmony
 from mlcc.api.parsers.tools.syntax.lark import Lark
-from mlcc.api.schema.tool_choice import Tool, ToolUse
+from mlcc.api.schema.tool_fields import Tool, ToolUse
 
 MOST_CALLS = 16
 """One after another: a model that may go on forever sometimes does."""

@@ -1,1 +1,0 @@
-"""Generations in flight, and the client of the engine that runs them."""
