@@ -1,17 +1,17 @@
-"""How a chat template wants the model's own earlier turns, beyond how it writes a call
-(`history.py`): by what name it reads a thought, one call a turn, GLM-4-0414's observations, and
-Gemma 4's turn of a call and what came of it.
+"""How a chat template wants earlier turns of the model: its reasoning, its tool calls and results.
 
-A thought is `reasoning_content` for most; gpt-oss and LFM2.5 read `thinking`, and Mistral's
-templates a block of the content. Which it is, is tried out once; templates that forget thoughts are
-given the usual name. gpt-oss writes the first call of a turn only, and Llama 3 refuses the others:
-several become turns, each with its result behind it, as these models were trained. Mistral's
-refuse ids of calls that are not of nine characters, which no OpenAI client knows.
+Templates differ, and none of them declares how. Two methods find it out:
 
-How a chat template wants calls in earlier messages: transformers gives their arguments as
-objects, and some templates join them as text; some know a message without content, others write
-"None", and a few leave calls out, so that they are told as text. What it is, is tried out once, as
-llama.cpp does.
+- `QUIRKS` is a table of patterns in the template's source, for shapes that a template either
+  insists on or silently drops (`adapt_history`).
+- `detect_reasoning_style` and `detect_call_style` render a short conversation in each known style
+  and take the first in which everything appears, as llama.cpp does.
+
+Reasoning is `reasoning_content` for most templates; gpt-oss and LFM2.5 read `thinking`, and
+Mistral's read a block of the content. Templates that drop earlier reasoning get the usual name.
+transformers passes a call's arguments as an object, and some templates concatenate them as text;
+some accept a message without content, others then write "None"; a few drop tool calls, which are
+then written into the content as text. How a model writes its own calls is `mlcc.api.parsers.tools`.
 """
 
 from __future__ import annotations
@@ -27,64 +27,36 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 Messages = Sequence[Mapping[str, Any]]
 _USUAL, _BLOCK = "reasoning_content", "block"
-_THOUGHT, _SAID = "zq thought", "zq said"
+_REASONING, _CONTENT = "zq thought", "zq said"
 _NAME, _KEY, _VALUE = "zq_name", "zq_key", "zq value"
+"""Texts of the conversations that are rendered to detect a style: nothing a template writes."""
 _ID = "abcdef123"
-"""Of nine letters, which Mistral's templates insist on."""
+"""Nine characters, which Mistral's templates insist on."""
 
 
 @fast_dataclass(frozen=True)
-class ReasoningStyle:
-    """What a template is given of a thought."""
+class Quirk:
+    """A shape of tool calls that some templates need, recognized in the template's source."""
 
-    key: str = _USUAL
-    """Of the message; "block" = a part of its content."""
-    alone: bool = False
-    """Whether a turn that calls may not say anything beside its thought: it becomes one with it."""
-
-    def apply(self, messages: Messages) -> list[dict[str, Any]]:
-        """Messages with thoughts, so."""
-        return [self._message(message) for message in messages]
-
-    def _message(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        made = dict(message)
-        thought = made.get(_USUAL)
-        if not thought or (self.key == _BLOCK and made.get("prefix")):
-            return made
-        said = made["content"]
-        if self.alone and said and made.get("tool_calls"):
-            thought, said = f"{thought}\n\n{said}", ""
-        del made[_USUAL]
-        made["content"] = said
-        if self.key != _BLOCK:
-            return {**made, self.key: thought}
-        text = [{"type": "text", "text": said}] if said else []
-        return {**made, "content": [{"type": "thinking", "thinking": thought}, *text]}
+    name: str
+    applies: Callable[[str], bool]
+    adapt: Callable[[Messages], list[dict[str, Any]]]
+    exclusive: bool = False
+    """Whether no later row is looked at."""
 
 
-def detect_reasoning_style(render: Callable[[list[dict[str, Any]]], str]) -> ReasoningStyle:
-    """The first that a template writes out; the usual one, if it writes none."""
-    for tried in (_CALLING, _SAYING):
-        for alone in (False, True):
-            for key in (_USUAL, "thinking", _BLOCK):
-                style = ReasoningStyle(key, alone)
-                try:
-                    text = render(style.apply(tried))
-                except MlccError:
-                    continue
-                # A block that is written out as Python or JSON is no thought.
-                if _THOUGHT in text and "'thinking'" not in text and '"thinking"' not in text:
-                    return style
-    return ReasoningStyle()
-
-
-def wants_one_call(template: str) -> bool:
-    """Whether it looks at the first call of a turn only."""
-    return "tool_calls[0]" in template
+def adapt_history(messages: Messages, template: str) -> list[dict[str, Any]]:
+    """The messages with earlier tool calls in the shape that the template's source calls for."""
+    for quirk in QUIRKS:
+        if quirk.applies(template):
+            messages = quirk.adapt(messages)
+            if quirk.exclusive:
+                break
+    return [dict(message) for message in messages]
 
 
 def one_call_a_turn(messages: Messages) -> list[dict[str, Any]]:
-    """A turn of several calls as turns of one, each with its results behind it."""
+    """A message with several calls as messages with one, each followed by its result."""
     made: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         calls = message.get("tool_calls") or ()
@@ -108,7 +80,7 @@ def one_call_a_turn(messages: Messages) -> list[dict[str, Any]]:
 
 
 def _results(messages: Messages) -> list[Mapping[str, Any]]:
-    """Those of tools that the messages begin with."""
+    """The tool messages that the list begins with."""
     found = []
     for message in messages:
         if message["role"] != "tool":
@@ -117,14 +89,9 @@ def _results(messages: Messages) -> list[Mapping[str, Any]]:
     return found
 
 
-def wants_short_ids(template: str) -> bool:
-    """Whether it refuses a call's id that is not of nine letters and digits, as Mistral's do."""
-    return "length != 9" in template
-
-
 def with_short_ids(messages: Messages) -> list[dict[str, Any]]:
-    """Calls and results whose ids are of nine letters and digits: those that are not are exchanged
-    for what is the same in every request of a conversation."""
+    """Calls and results with ids of nine letters and digits. Another id is replaced by its hash, so
+    that it is the same in every request of a conversation."""
     made = []
     for message in messages:
         turn = dict(message)
@@ -142,18 +109,13 @@ def with_short_ids(messages: Messages) -> list[dict[str, Any]]:
 def _short(id: str) -> str:
     if len(id) == 9 and id.isascii() and id.isalnum():
         return id
-    from hashlib import sha256  # few templates ask
+    from hashlib import sha256  # few templates need it
 
     return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
 
 
-def wants_observations(template: str) -> bool:
-    """Whether calls are turns with `metadata`, and results are observations."""
-    return "observation" in template and "metadata" in template and "tool_calls" not in template
-
-
 def as_observations(messages: Messages) -> list[dict[str, Any]]:
-    """GLM-4-0414's way: a call is a turn whose `metadata` is the tool's name."""
+    """Each call as a message whose `metadata` is the tool's name; results as observations."""
     made: list[dict[str, Any]] = []
     for message in messages:
         turn = {key: value for key, value in message.items() if key != "tool_calls"}
@@ -170,15 +132,9 @@ def as_observations(messages: Messages) -> list[dict[str, Any]]:
     return made
 
 
-def wants_responses(template: str) -> bool:
-    """Whether results of calls are `tool_responses` of the turn that called."""
-    return re.search(r"""[.'"]tool_responses\b""", template) is not None  # a field, and no mark
-
-
 def with_responses(messages: Messages) -> list[dict[str, Any]]:
-    """Gemma 4's way: a call, what came of it and what is said of that are one turn, as its maker's
-    page on function calling shows. A turn that spoke before it called is not joined, for the
-    template writes what is said last."""
+    """A call, its results and the answer to them as one message, as in Gemma's documentation of
+    function calling. Content before a call stays where it is: the template writes it last."""
     made: list[dict[str, Any]] = []
     rest = [dict(message) for message in messages]
     while rest:
@@ -190,84 +146,128 @@ def with_responses(messages: Messages) -> list[dict[str, Any]]:
         names = {call.get("id"): call["function"]["name"] for call in turn["tool_calls"]}
         turn["tool_responses"] = [_response(result, names) for result in results]
         del rest[: len(results)]
-        if rest and not turn["content"] and _only_says(rest[0]):
-            said = rest.pop(0)
-            turn |= {key: said[key] for key in ("content", "prefix") if key in said}
+        if rest and not turn["content"] and _is_answer(rest[0]):
+            answer = rest.pop(0)
+            turn |= {key: answer[key] for key in ("content", "prefix") if key in answer}
     return made
 
 
 def _response(result: Mapping[str, Any], names: Mapping[Any, str]) -> dict[str, Any]:
-    """An object as one, where the tool wrote one."""
-    told = result["content"]
+    """A result: a JSON object is passed as an object, other text as text."""
+    content = result["content"]
     try:
-        found = json.loads(told) if isinstance(told, str) else None
+        found = json.loads(content) if isinstance(content, str) else None
     except ValueError:
         found = None
     name = names.get(result.get("tool_call_id"), result.get("name", "unknown"))
-    return {"name": name, "response": found if isinstance(found, dict) else told}
+    return {"name": name, "response": found if isinstance(found, dict) else content}
 
 
-def _only_says(message: Mapping[str, Any]) -> bool:
+def _is_answer(message: Mapping[str, Any]) -> bool:
     return message["role"] == "assistant" and not message.get("tool_calls")
 
 
-_SAYING: list[dict[str, Any]] = [
-    {"role": "user", "content": "hi"},
-    {"role": "assistant", "content": _SAID, _USUAL: _THOUGHT},
-]
-_CALLING: list[dict[str, Any]] = [
-    {"role": "user", "content": "hi"},
-    {
-        "role": "assistant",
-        "content": _SAID,
-        _USUAL: _THOUGHT,
-        "tool_calls": [
-            {"id": _ID, "type": "function", "function": {"name": "zq_name", "arguments": {}}}
-        ],
-    },
-    {"role": "tool", "tool_call_id": _ID, "name": "zq_name", "content": "1"},
-]
+def _has_field(name: str) -> Callable[[str], bool]:
+    """Whether a template reads a field of a message; the name alone may be a control token."""
+    pattern = re.compile(rf"""[.'"]{name}\b""")
+    return lambda template: pattern.search(template) is not None
 
 
-def adapt_history(messages: Messages, template: str) -> list[dict[str, Any]]:
-    """Calls of earlier turns in the shape that a template's text says it wants."""
-    if wants_observations(template):
-        return as_observations(messages)
-    if wants_responses(template):
-        return with_responses(messages)
-    if wants_one_call(template):
-        messages = one_call_a_turn(messages)
-    if wants_short_ids(template):
-        messages = with_short_ids(messages)
-    return [dict(message) for message in messages]
+QUIRKS = (
+    # GLM-4-0414: a call is an assistant message whose `metadata` names the tool, and results have
+    # the role `observation`. Its template never mentions `tool_calls`.
+    Quirk(
+        "observations",
+        lambda template: (
+            "observation" in template and "metadata" in template and "tool_calls" not in template
+        ),
+        as_observations,
+        exclusive=True,
+    ),
+    # Gemma 4: results are the field `tool_responses` of the message with the calls.
+    Quirk("tool responses", _has_field("tool_responses"), with_responses, exclusive=True),
+    # gpt-oss writes only the first call of a message, and Llama 3 refuses a second one: their
+    # templates read `tool_calls[0]`. Both models were trained on one call a turn.
+    Quirk("one call a turn", lambda template: "tool_calls[0]" in template, one_call_a_turn),
+    # Mistral: the template raises for a call's id that is not nine characters long
+    # (`{% if tool_call.id | length != 9 %}`), a length that no OpenAI client knows of.
+    Quirk("short ids", lambda template: "length != 9" in template, with_short_ids),
+)
+"""In the order of use: an exclusive row ends the search, other rows add up."""
+
+
+@fast_dataclass(frozen=True)
+class ReasoningStyle:
+    """How a template reads reasoning of earlier turns."""
+
+    key: str = _USUAL
+    """Field of the message; "block" = a part of its content."""
+    alone: bool = False
+    """Whether a message with tool calls may have reasoning or content, not both: the content is
+    then appended to the reasoning."""
+
+    def apply(self, messages: Messages) -> list[dict[str, Any]]:
+        """The messages with their reasoning in this style."""
+        return [self._message(message) for message in messages]
+
+    def _message(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        made = dict(message)
+        reasoning = made.get(_USUAL)
+        if not reasoning or (self.key == _BLOCK and made.get("prefix")):
+            return made
+        content = made["content"]
+        if self.alone and content and made.get("tool_calls"):
+            reasoning, content = f"{reasoning}\n\n{content}", ""
+        del made[_USUAL]
+        made["content"] = content
+        if self.key != _BLOCK:
+            return {**made, self.key: reasoning}
+        text = [{"type": "text", "text": content}] if content else []
+        return {**made, "content": [{"type": "thinking", "thinking": reasoning}, *text]}
+
+
+def detect_reasoning_style(render: Callable[[list[dict[str, Any]]], str]) -> ReasoningStyle:
+    """The first style in which the template writes the reasoning; the default if there is none."""
+    for conversation in (_WITH_CALL, _WITHOUT_CALL):
+        for alone in (False, True):
+            for key in (_USUAL, "thinking", _BLOCK):
+                style = ReasoningStyle(key, alone)
+                try:
+                    text = render(style.apply(conversation))
+                except MlccError:
+                    continue
+                # A block that is written out as Python or JSON was not understood as reasoning.
+                if _REASONING in text and "'thinking'" not in text and '"thinking"' not in text:
+                    return style
+    return ReasoningStyle()
 
 
 @fast_dataclass(frozen=True)
 class CallStyle:
-    """What a template is given."""
+    """How a template reads tool calls of earlier turns."""
 
     as_text: bool = False
-    """Arguments as JSON's text, not as an object."""
+    """Arguments as JSON text, not as an object."""
     null_content: bool = True
-    """None for a message that says nothing but calls, not ""."""
-    told: Callable[[Sequence[Mapping[str, Any]]], str] | None = None
-    """Writes calls into the content; None = the template does."""
+    """Empty content beside tool calls is None, not ""."""
+    write: Callable[[Sequence[Mapping[str, Any]]], str] | None = None
+    """Writes the calls into the content; None = the template does."""
 
-    def apply(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Messages with calls, so."""
+    def apply(self, messages: Messages) -> list[dict[str, Any]]:
+        """The messages with their tool calls in this style."""
         return [self._message(message) for message in messages]
 
     def _message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         made = dict(message)
         if not (calls := made.get("tool_calls")):
             return made
-        if self.told is not None:
+        if self.write is not None:
             del made["tool_calls"]
-            said, told = made["content"], self.told(calls)
-            if isinstance(said, list):  # parts, of which a thought is one
-                made["content"] = [*said, {"type": "text", "text": told}]
+            content, written = made["content"], self.write(calls)
+            if isinstance(content, list):  # parts, of which reasoning is one
+                made["content"] = [*content, {"type": "text", "text": written}]
             else:
-                made["content"] = "\n".join(filter(None, (said, told)))
+                made["content"] = "\n".join(filter(None, (content, written)))
             return made
         made["tool_calls"] = [self._call(call) for call in calls]
         made["content"] = made["content"] or (None if self.null_content else "")
@@ -275,35 +275,53 @@ class CallStyle:
 
     def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
         function = dict(call["function"])
-        given = function.get("arguments", {})
-        if self.as_text and not isinstance(given, str):
-            given = json.dumps(given, ensure_ascii=False)
-        return {**call, "function": {**function, "arguments": given}}
+        arguments = function.get("arguments", {})
+        if self.as_text and not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        return {**call, "function": {**function, "arguments": arguments}}
 
 
 def detect_call_style(
     render: Callable[[list[dict[str, Any]]], str],
-    told: Callable[[Sequence[Mapping[str, Any]]], str] | None = None,
+    write: Callable[[Sequence[Mapping[str, Any]]], str] | None = None,
 ) -> CallStyle:
-    """The first that a template writes out soundly; the usual one, if it writes none. told: how
-    calls are written for a template that leaves them out."""
-    left_out = False
+    """The first style in which the template writes a call correctly; the default if there is none.
+
+    write: writes calls as text, for a template that drops them.
+    """
+    dropped = False
     for as_text, null in product((False, True), (True, False)):
         style = CallStyle(as_text, null)
         try:
-            text = render(style.apply(_TRIED))
+            text = render(style.apply(_ONLY_CALL))
         except MlccError:
             continue
-        # Kimi's have the id, which is the function's name and a number, where others have the name
+        # Kimi's templates write the id, which is the function's name and a number, for the name.
         named = _NAME in text or (_ID in text and _KEY in text)
-        left_out = left_out or not named
+        dropped = dropped or not named
         sound = named and _KEY in text and _VALUE in text
         if sound and "None" not in text and f"{{'{_KEY}'" not in text and '\\"' not in text:
             return style
-    return CallStyle(told=told) if left_out else CallStyle()
+    return CallStyle(write=write) if dropped else CallStyle()
 
 
-_TRIED: list[dict[str, Any]] = [
+_WITHOUT_CALL: list[dict[str, Any]] = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": _CONTENT, _USUAL: _REASONING},
+]
+_WITH_CALL: list[dict[str, Any]] = [
+    {"role": "user", "content": "hi"},
+    {
+        "role": "assistant",
+        "content": _CONTENT,
+        _USUAL: _REASONING,
+        "tool_calls": [
+            {"id": _ID, "type": "function", "function": {"name": "zq_name", "arguments": {}}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": _ID, "name": "zq_name", "content": "1"},
+]
+_ONLY_CALL: list[dict[str, Any]] = [
     {"role": "user", "content": "hi"},
     {
         "role": "assistant",

@@ -133,9 +133,9 @@ class ChatTemplate:
 
     @cached_property
     def _call_style(self) -> CallStyle:
-        told = partial(plain_text, pick(self.source or ""))
+        write = partial(plain_text, pick(self.source or ""))
         return detect_call_style(
-            lambda messages: self._text({"messages": messages, "tools": None}), told
+            lambda messages: self._text({"messages": messages, "tools": None}), write
         )
 
     def _text(self, given: dict[str, Any]) -> str:
