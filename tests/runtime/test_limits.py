@@ -17,7 +17,7 @@ from mlcc.embedded.c.options import Options
 from mlcc.errors import InvalidRequestError
 from mlcc.limits import BOUNDS, IN_OTHERS, ONLY_IN_APPS, Bound, check_all, table
 from mlcc.server.asgi import Settings
-from mlcc.service.generate import ServiceBounds
+from mlcc.service.served_model import ServiceBounds
 
 ROOT = Path(__file__).parents[2]
 SERVED = [name for name in BOUNDS if name not in (*ONLY_IN_APPS, *IN_OTHERS)]

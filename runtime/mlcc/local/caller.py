@@ -19,9 +19,9 @@ from mlcc.api.errors import EngineDiedError
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.local.view import View
 from mlcc.service.adapters import AdapterEntry, check_name
-from mlcc.service.generate import ServedModel, ServiceBounds
 from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
 from mlcc.service.model_port import OneModel
+from mlcc.service.served_model import ServedModel, ServiceBounds
 from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread

@@ -22,8 +22,8 @@ from mlcc.server.http.compression import check_encoding, unpacked
 from mlcc.server.http.errors import ROUTER, path_of
 from mlcc.server.http.keepalive import COMMENT, Keepalive
 from mlcc.service.adapters import AdapterEntry
-from mlcc.service.generate import ServiceBounds
 from mlcc.service.http.types import LINES_TYPE, ApiRequest, ApiResponse, check_size
+from mlcc.service.served_model import ServiceBounds
 from mlcc.service.service import Service
 
 PROBE = "mlcc.probe"

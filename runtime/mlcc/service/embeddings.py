@@ -21,8 +21,9 @@ from mlcc.engine.encoder_engine import longest_text, text_too_long
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError
 from mlcc.service.engine_client import with_param
-from mlcc.service.generate import MOST_COUNTED, ServedModel
+from mlcc.service.generate import MOST_COUNTED
 from mlcc.service.http.types import ApiRequest
+from mlcc.service.served_model import ServedModel
 from mlcc.util.fast_dataclass import fast_dataclass
 
 

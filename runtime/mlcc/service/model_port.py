@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from mlcc.api.openai.model_info import ModelInfo
 from mlcc.api.openai.shapes import ModelState
 from mlcc.errors import UnsupportedError
-from mlcc.service.generate import ServedModel
 from mlcc.service.response_store.conversations import Conversations
+from mlcc.service.served_model import ServedModel
 from mlcc.util.fast_dataclass import fast_dataclass
 
 

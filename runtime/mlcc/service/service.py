@@ -12,11 +12,11 @@ from urllib.parse import parse_qs
 from mlcc.api.errors import internal_error
 from mlcc.api.schema.types import Text
 from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.service.generate import ServiceBounds
 from mlcc.service.http.router import Router, handler, service_handler
 from mlcc.service.http.routes import ROUTES, Route
 from mlcc.service.http.types import ApiRequest, ApiResponse, ParsedBody, error_response, read_json
 from mlcc.service.model_port import Lease, Models
+from mlcc.service.served_model import ServiceBounds
 
 
 class Service:

@@ -19,9 +19,9 @@ from mlcc.embedded.c.engine import InProcessClient
 from mlcc.errors import ArtifactError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry, AdapterFolders
-from mlcc.service.generate import ServedModel
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.model_port import OneModel
+from mlcc.service.served_model import ServedModel
 from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.lora_client import load_initial_adapters

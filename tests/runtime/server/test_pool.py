@@ -23,8 +23,8 @@ from mlcc.errors import CapacityError, DeviceError
 from mlcc.model.model import Model
 from mlcc.server.models.pool import ModelPool
 from mlcc.server.models.sources import Needs, Source
-from mlcc.service.generate import ServiceBounds
 from mlcc.service.http.types import ApiRequest, ApiResponse
+from mlcc.service.served_model import ServiceBounds
 from mlcc.service.service import Service
 from tests.helpers.toy_model import open_watched_toy, toy_text
 from tests.runtime.server.server_process import alive

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from mlcc.model.model import ModelText
 from mlcc.server.prompts.prompt_pool import PromptPool
 from mlcc.server.prompts.prompt_worker import OpenText
-from mlcc.service.generate import ServedModel, ServiceBounds
 from mlcc.service.response_store.conversations import Conversations
+from mlcc.service.served_model import ServedModel, ServiceBounds
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel

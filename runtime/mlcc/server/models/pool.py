@@ -21,11 +21,11 @@ from mlcc.server.models.loaded_model import LoadedModel
 from mlcc.server.models.memory_budget import Allocation, Evict, Grant, Wait, decide
 from mlcc.server.models.sources import Source
 from mlcc.service.engine_client import EngineClient
-from mlcc.service.generate import ServedModel, ServiceBounds
 from mlcc.service.model_port import Lease, ModelEntry
 from mlcc.service.observer import Observer
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.service.response_store.store import ResponseStore
+from mlcc.service.served_model import ServedModel, ServiceBounds
 
 
 @dataclass(eq=False)

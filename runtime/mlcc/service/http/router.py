@@ -12,11 +12,11 @@ from importlib import import_module
 
 from mlcc.api.errors import MethodError, NotFoundError
 from mlcc.errors import MlccError
-from mlcc.service.generate import ServedModel
 from mlcc.service.http import routes as at
 from mlcc.service.http.routes import Route
 from mlcc.service.http.types import ApiRequest, ApiResponse, error_response
 from mlcc.service.model_port import Models
+from mlcc.service.served_model import ServedModel
 
 Handler = Callable[[ServedModel, ApiRequest], Awaitable[ApiResponse]]
 Handlers = Mapping[Route, Handler]

@@ -11,7 +11,6 @@ from mlcc.api.openai.embeddings import EMBEDDING, RERANK, SCORE, embeddings, ran
 from mlcc.api.schema.schema import Object
 from mlcc.errors import InvalidRequestError
 from mlcc.service.embeddings import Encoding, encoder_of
-from mlcc.service.generate import ServedModel
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import (
     EMBEDDINGS,
@@ -22,6 +21,7 @@ from mlcc.service.http.routes import (
     SCORE_V1,
 )
 from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
+from mlcc.service.served_model import ServedModel
 
 
 async def embed(served: ServedModel, request: ApiRequest) -> ApiResponse:

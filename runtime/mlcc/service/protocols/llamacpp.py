@@ -17,7 +17,7 @@ from mlcc.api.openai.infill import no_infill
 from mlcc.api.schema.schema import Object
 from mlcc.errors import MlccError, UnsupportedError
 from mlcc.service.embeddings import Encoding, encoder_of
-from mlcc.service.generate import Generation, ServedModel
+from mlcc.service.generate import Generation, generate_completion, infill_prompt
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import (
     LLAMACPP_COMPLETION,
@@ -28,6 +28,7 @@ from mlcc.service.http.routes import (
     LLAMACPP_SLOTS,
 )
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response, to_json
+from mlcc.service.served_model import ServedModel
 from mlcc.version import __version__
 
 
@@ -47,7 +48,7 @@ async def infill(served: ServedModel, request: ApiRequest) -> ApiResponse:
     if (family := served.text.infill) is None:
         raise no_infill(served.text.name, "input_suffix")
     files, before, after = infill_texts(fields, family)
-    gap, ends = served.infill(before, after, "input_suffix")
+    gap, ends = infill_prompt(served, before, after, "input_suffix")
     return await _generation(served, request, body, INFILL, fields, files + gap, ends)
 
 
@@ -113,7 +114,7 @@ async def _generation(
     ends: Sequence[int] = (),
 ) -> ApiResponse:
     started, ignored = time.monotonic_ns(), served.unknown(table, body)
-    generation = await served.complete(request, completion_body(fields, prompt, ends))
+    generation = await generate_completion(served, request, completion_body(fields, prompt, ends))
     settings = {name: value for name, value in fields.items() if name not in NOT_OURS}
     pieces, job = Pieces(served.text.name, prompt, settings), generation.job
     if fields.get("stream"):

@@ -7,11 +7,11 @@ from typing import Any
 from mlcc.api.schema.admin_fields import LOAD_LORA, UNLOAD_LORA
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.service.adapters import AdapterEntry, check_name
-from mlcc.service.generate import ServedModel
 from mlcc.service.http.router import ServiceHandlers
 from mlcc.service.http.routes import LORA_LOAD, LORA_UNLOAD
 from mlcc.service.http.types import ApiRequest, ApiResponse, read_json
 from mlcc.service.model_port import Models
+from mlcc.service.served_model import ServedModel
 
 _MOST = 64 << 10
 """Bytes of a body."""

@@ -6,18 +6,19 @@ from __future__ import annotations
 from mlcc.api.anthropic.answer import MessageEvents
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
 from mlcc.api.anthropic.request import parse_count, parse_messages
-from mlcc.service.generate import ServedModel
+from mlcc.service.generate import count_prompt_tokens, generate_chat
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import ANTHROPIC_COUNT, ANTHROPIC_MESSAGES
 from mlcc.service.http.sse import event_lines, run_through
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
+from mlcc.service.served_model import ServedModel
 
 
 async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/messages."""
     body = await served.body(request)
     parsed, ignored = parse_messages(body), served.unknown(MESSAGES, body)
-    generation = await served.chat(request, parsed.chat)
+    generation = await generate_chat(served, request, parsed.chat)
     made_id = generation.head.id.rpartition("-")[2]
     events = MessageEvents(parsed, made_id, generation.head.model, generation.prompt_tokens)
     if not parsed.stream:
@@ -32,7 +33,7 @@ async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/messages/count_tokens."""
     body = await served.body(request)
     chat, ignored = parse_count(body), served.unknown(COUNT_TOKENS, body)
-    return json_response({"input_tokens": await served.count(chat)}, headers=ignored)
+    return json_response({"input_tokens": await count_prompt_tokens(served, chat)}, headers=ignored)
 
 
 HANDLERS: Handlers = {ANTHROPIC_MESSAGES: create, ANTHROPIC_COUNT: count}

@@ -18,11 +18,12 @@ from mlcc.api.ollama.request import (
     model_name,
 )
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.service.generate import Generation, ServedModel
+from mlcc.service.generate import Generation, generate_chat, generate_completion
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import OLLAMA_CHAT, OLLAMA_GENERATE
 from mlcc.service.http.types import ApiRequest, ApiResponse, json_response, lines_response, to_json
 from mlcc.service.protocols.ollama_models import abilities, since
+from mlcc.service.served_model import ServedModel
 
 
 async def chat(served: ServedModel, request: ApiRequest) -> ApiResponse:
@@ -34,7 +35,7 @@ async def chat(served: ServedModel, request: ApiRequest) -> ApiResponse:
     lines = Lines(name, since(time.time()), chat=True)
     if not fields.get("messages"):
         return _loaded(lines, fields, ignored)
-    generation = await served.chat(request, chat_body(fields))
+    generation = await generate_chat(served, request, chat_body(fields))
     return await _answered(generation, lines, started, fields, ignored)
 
 
@@ -48,9 +49,9 @@ async def generate(served: ServedModel, request: ApiRequest) -> ApiResponse:
     if not fields.get("prompt"):
         return _loaded(lines, fields, ignored)
     if is_chat(fields):
-        generation = await served.chat(request, generate_chat_body(fields))
+        generation = await generate_chat(served, request, generate_chat_body(fields))
     else:
-        generation = await served.complete(request, generate_body(fields))
+        generation = await generate_completion(served, request, generate_body(fields))
     return await _answered(generation, lines, started, fields, ignored)
 
 

@@ -14,7 +14,6 @@ from mlcc.api.openai.embeddings import MOST_TEXTS
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.service.embeddings import Encoding, Rows
-from mlcc.service.generate import ServedModel
 from mlcc.service.http.router import Handlers, ServiceHandlers
 from mlcc.service.http.routes import (
     OLLAMA_EMBED,
@@ -29,6 +28,7 @@ from mlcc.service.http.routes import (
 )
 from mlcc.service.http.types import ApiRequest, ApiResponse, json_response, lines_response, to_json
 from mlcc.service.model_port import Models
+from mlcc.service.served_model import ServedModel
 from mlcc.version import __version__
 
 

@@ -6,12 +6,13 @@ from mlcc.api.errors import EngineDiedError
 from mlcc.api.openai.responses import model
 from mlcc.api.openai.shapes import Model
 from mlcc.errors import MlccError
-from mlcc.service.generate import Generation, ServedModel
+from mlcc.service.generate import Generation, generate_chat, generate_completion
 from mlcc.service.http.router import Handlers, ServiceHandlers
 from mlcc.service.http.routes import CHAT_COMPLETIONS, COMPLETIONS, HEALTH, MODEL, MODELS, READY
 from mlcc.service.http.sse import lines
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
 from mlcc.service.model_port import ModelEntry, Models
+from mlcc.service.served_model import ServedModel
 
 
 async def health(models: Models, request: ApiRequest) -> ApiResponse:
@@ -71,13 +72,13 @@ def shown(entry: ModelEntry) -> Model:
 async def chat(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/chat/completions."""
     body = await served.body(request)
-    return await _answered(await served.chat(request, body), body)
+    return await _answered(await generate_chat(served, request, body), body)
 
 
 async def complete(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/completions."""
     body = await served.body(request)
-    return await _answered(await served.complete(request, body), body)
+    return await _answered(await generate_completion(served, request, body), body)
 
 
 async def _answered(generation: Generation, body: dict[str, object]) -> ApiResponse:

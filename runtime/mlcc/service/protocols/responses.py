@@ -12,7 +12,7 @@ from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
 from mlcc.api.openai_responses.request import parse_responses
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.service.generate import Generation, ServedModel
+from mlcc.service.generate import Generation, count_prompt_tokens, generate_chat
 from mlcc.service.http.router import Handlers, ServiceHandlers
 from mlcc.service.http.routes import (
     RESPONSE,
@@ -25,6 +25,7 @@ from mlcc.service.http.routes import (
 from mlcc.service.http.sse import event_lines, run_through
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
 from mlcc.service.model_port import Models
+from mlcc.service.served_model import ServedModel
 
 _NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
 """Fields of a chat's request, as they are called here."""
@@ -72,7 +73,7 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
 async def _generation(served: ServedModel, request: ApiRequest, chat: dict[str, Any]) -> Generation:
     """A chat's body, asked of the engine. What is refused names the field that it came in."""
     try:
-        generation = await served.chat(request, chat)
+        generation = await generate_chat(served, request, chat)
     except MlccError as error:
         error.param = _NAMES.get(error.param or "", error.param)
         raise
@@ -86,7 +87,7 @@ async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
     parsed, ignored = parse_responses(body, counted=True), served.unknown(COUNT_INPUT, body)
     history = await served.conversations.before(request.tenant, parsed.previous)
     given = await served.conversations.resolved(request.tenant, parsed.items())
-    tokens = await served.count(parsed.chat([*history, *given]))
+    tokens = await count_prompt_tokens(served, parsed.chat([*history, *given]))
     return json_response(
         {"object": "response.input_tokens", "input_tokens": tokens}, headers=ignored
     )

@@ -13,12 +13,13 @@ from mlcc.api.openai.requests import parse_chat
 from mlcc.api.schema.chat_fields import CHAT
 from mlcc.errors import InvalidRequestError
 from mlcc.service.chat import ChatPlan
-from mlcc.service.generate import MOST_COUNTED, ServedModel
+from mlcc.service.generate import MOST_COUNTED
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import APPLY_TEMPLATE
 from mlcc.service.http.routes import DETOKENIZE as DETOKENIZE_AT
 from mlcc.service.http.routes import TOKENIZE as TOKENIZE_AT
 from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
+from mlcc.service.served_model import ServedModel
 
 WORDS = ("content", "prompt", "messages")
 
