@@ -1,5 +1,5 @@
 """An engine in this event loop, as an `EngineClient`. The bookkeeping of requests is in
-`mlcc.service.jobs.engine_client`."""
+`mlcc.service.engine_client`."""
 
 from __future__ import annotations
 

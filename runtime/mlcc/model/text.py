@@ -76,12 +76,12 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         eos_ids=frozenset(info.eos_token_ids),
         sampling=recommended(generation_config(manifest, read)),
         notes=() if template or manifest.encoder else (_NO_TEMPLATE,),
-        about=model_about(manifest),
+        info=model_about(manifest),
         encoder=manifest.encoder,
     )
 
 
-def model_about(manifest: Manifest) -> About:
+def model_about(manifest: Manifest) -> ModelInfo:
     info, memory = manifest.model, manifest.memory
     digest = sha256()
     for entry in sorted(manifest.files, key=lambda entry: entry.path):

@@ -85,7 +85,7 @@ def application(
     bounds = {name: loading.get(name) for name in _BOUNDS}
     capacity = plan_capacity(Artifact.open(path).manifest, **bounds)
     engine_app = engine_application(
-        opener(path, EngineArgs(**loading)), text.about.fingerprint, scale
+        opener(path, EngineArgs(**loading)), text.info.fingerprint, scale
     )
 
     def build() -> FastAPI:

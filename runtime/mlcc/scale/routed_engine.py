@@ -133,10 +133,10 @@ class RoutedEngine(EngineClient):
             foreign = isinstance(error, ForeignReplicaError)
             starting = isinstance(error, StartingReplicaError)
             waits = foreign or starting or not error.received
-            waits = waits and not live.begun and now() < patience
+            waits = waits and not live.started and now() < patience
             live.lost += not waits
-            if live.begun or live.lost >= MAX_LOST:
-                return self._give_up(request.id, error, live.begun)
+            if live.started or live.lost >= MAX_LOST:
+                return self._give_up(request.id, error, live.started)
             if waits and not (starting and error.replica and error.replica not in avoid):
                 await asyncio.sleep(RETRY_S)
             if foreign and waits:

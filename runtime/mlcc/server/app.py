@@ -90,7 +90,7 @@ def create_app(
     Raises MlccError if the key file is invalid, or traces cannot be sent.
     """
     rate_limiter, metrics = RateLimiter(), Metrics(backend.clients)
-    backend.observe(lambda model: Several(rate_limiter, metrics.of(model)))
+    backend.observe(lambda model: ObserverGroup(rate_limiter, metrics.of(model)))
     traces = Traces() if settings.traces else None
     file = KeyFile(settings.api_key_file) if settings.api_key_file else None
     key = ApiKeyAuth(Keyring(settings.api_keys, file), rate_limiter)
@@ -116,8 +116,8 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.routes.extend(more)
-    for address in ADDRESSES:
-        _add(app, address, service_app, [] if address in PUBLIC else [Depends(key)])
+    for route in ROUTES:
+        _add(app, route, service_app, [] if route in PUBLIC else [Depends(key)])
     app.add_route("/docs", reference_page(app.openapi), include_in_schema=False)
     app.add_api_route(
         "/metrics", metrics.show, include_in_schema=False, dependencies=[Depends(key)]
@@ -174,7 +174,7 @@ class FallbackApp:
         await ServiceResponse(self._service_app)(scope, receive, send)
 
 
-def _add(app: FastAPI, address: Address, service_app: ServiceApp, dependencies: list[Any]) -> None:
+def _add(app: FastAPI, route: Route, service_app: ServiceApp, dependencies: list[Any]) -> None:
     async def endpoint() -> HttpResponse:
         return ServiceResponse(service_app)
 

@@ -88,7 +88,7 @@ class ServiceApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = path_of(scope), scope["method"]
-        if method == "OPTIONS" and (methods := ROUTES.methods(path)):
+        if method == "OPTIONS" and (methods := ROUTER.methods(path)):
             implied = ["OPTIONS", "HEAD"] if "GET" in methods else ["OPTIONS"]
             allow = ", ".join(dict.fromkeys((*methods, *implied)))
             return await HttpResponse(status_code=204, headers={"Allow": allow})(
@@ -97,7 +97,7 @@ class ServiceApp:
         body = RequestBody(HttpRequest(scope, receive), self._settings, self._memory)
         tenant = scope.get("state", {}).get(TENANT, "")
         query = scope.get("query_string", b"").decode("latin-1")
-        if method == "HEAD" and "GET" in ROUTES.methods(path):
+        if method == "HEAD" and "GET" in ROUTER.methods(path):
             method = "GET"  # uvicorn omits the body
         request = ApiRequest(method, path, body.headers, body.read, tenant, query)
         working = asyncio.ensure_future(self._work(request, body, send))

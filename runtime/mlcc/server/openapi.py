@@ -64,11 +64,11 @@ _ERRORS: Mapping[Callable[[MlccError], ApiResponse], str] = {
 }
 
 
-def operation(address: Address) -> Schema:
+def operation(route: Route) -> Schema:
     """Return the OpenAPI operation of a route."""
-    found: Schema = {"responses": _responses(address)}
-    if address.takes:
-        body = {"application/json": {"schema": _ref(address.takes.name)}}
+    found: Schema = {"responses": _responses(route)}
+    if route.body:
+        body = {"application/json": {"schema": _ref(route.body.name)}}
         found["requestBody"] = {"required": True, "content": body}
     if names := re.findall(r"\{(\w+)\}", route.path):
         word = {"in": "path", "required": True, "schema": {"type": "string"}}
@@ -76,7 +76,7 @@ def operation(address: Address) -> Schema:
     return found
 
 
-def components(addresses: tuple[Address, ...]) -> dict[str, Schema]:
+def components(routes: tuple[Route, ...]) -> dict[str, Schema]:
     """Return every schema that the operations reference, by name."""
     found: dict[str, Schema] = {}
     for route in routes:
@@ -92,7 +92,7 @@ def components(addresses: tuple[Address, ...]) -> dict[str, Schema]:
 def _responses(route: Route) -> Schema:
     good: Schema = {"schema": _ref(route.response) if route.response else {}}
     content: Schema = {"application/json": good}
-    if address.method == "HEAD":  # no body; used by Ollama's API
+    if route.method == "HEAD":  # no body; used by Ollama's API
         content = {"text/plain": {"schema": {"type": "string"}}}
     if route.event:
         about = _LINES if route.stream_type == LINES_TYPE else _EVENTS

@@ -1,5 +1,5 @@
 """Asyncio client of an engine in another process or thread. The bookkeeping of requests is in
-`mlcc.service.jobs.engine_client`.
+`mlcc.service.engine_client`.
 
 Two threads move messages, so that neither a busy engine nor a long prompt blocks the event loop.
 """
@@ -253,7 +253,7 @@ class WorkerClient(EngineClient):
         self._lora.engine_lost(self._died_error(error))
         for live in self._owners.values():
             live.lost += 1
-        lost = {live.job for live in self._owners.values() if live.begun or live.lost > MAX_LOST}
+        lost = {live.job for live in self._owners.values() if live.started or live.lost > MAX_LOST}
         self._fail_jobs(lost, self._died_error(error))
         log.error(
             "%s; %d answers are lost, %d requests are kept; it is started again",

@@ -19,7 +19,7 @@ from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.api.parsers.deltas import CallDelta, ContentDelta, ReasoningDelta
 from mlcc.api.parsers.output_format import output_format_of
 from mlcc.api.parsers.tools.prompted import with_prompted_tools
-from mlcc.api.schema.tool_choice import Tool, ToolUse
+from mlcc.api.schema.tool_fields import Tool, ToolUse
 from tests.runtime.parsers.model_families import FAMILIES, Family
 from tests.runtime.parsers.tools_formats import TOOLS
 

@@ -15,7 +15,7 @@ from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta, OutputParser
 from mlcc.api.parsers.output_format import OutputFormat
 from mlcc.api.parsers.reasoning import REASONING_TAGS, ReasoningParser
 from mlcc.api.parsers.tools.registry import FORMATS
-from mlcc.api.schema.tool_choice import Tool, ToolUse
+from mlcc.api.schema.tool_fields import Tool, ToolUse
 from tests.runtime.parsers.tools_formats import MALFORMED, SAMPLES, TOOLS, Malformed, Sample
 
 USE = ToolUse(tuple(Tool(name, schema) for name, schema in TOOLS.items()))

@@ -23,7 +23,7 @@ from mlcc.model.model import Model
 from mlcc.scale.data_parallel import DataParallelEngines
 from mlcc.scale.routing import EngineStatus
 from mlcc.server.asgi import Settings
-from mlcc.service.jobs.engine_client import EngineClient
+from mlcc.service.engine_client import EngineClient
 from tests.helpers.toy_model import CAPACITY, Letters, open_toy
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 

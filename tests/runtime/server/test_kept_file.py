@@ -13,7 +13,7 @@ import pytest
 
 from mlcc.errors import MlccError
 from mlcc.server.response_store import MAX_AGE_S, SqliteResponseStore
-from mlcc.service.response_store.store import Kept, KeptInMemory, Share
+from mlcc.service.response_store.store import MemoryResponseStore, ResponseStore, Share
 
 BOTH: dict[str, Callable[[Path, Share], ResponseStore]] = {
     "memory": lambda folder, share: MemoryResponseStore(share),

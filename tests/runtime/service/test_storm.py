@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from mlcc.service.generate import ServedModel
 from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
 from mlcc.service.model_port import OneModel
 from mlcc.service.served_model import ServedModel

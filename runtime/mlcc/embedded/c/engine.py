@@ -46,9 +46,9 @@ class InProcessClient(EngineClient):
     def capacity(self) -> Capacity:
         return self._capacity
 
-    def check_room(self, count: int, tenant: str = "") -> None:
+    def check_queue(self, count: int, tenant: str = "") -> None:
         """The base class's check, and `refusal`."""
-        super().check_room(count, tenant)
+        super().check_queue(count, tenant)
         if self.refusal:
             raise self.refusal.with_traceback(None)
 

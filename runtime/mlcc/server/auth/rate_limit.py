@@ -77,7 +77,7 @@ class RateLimiter:
     def first_token(self, tenant: str, seconds: float, /) -> None:
         pass
 
-    def done(self, done: Done, /) -> None:
+    def done(self, done: FinishedRequest, /) -> None:
         """Charge the key for the prompt and completion tokens of an answer, complete or not."""
         if (bucket := self._buckets.get((done.tenant, "tokens"))) is not None:
             bucket.fill(self._clock())

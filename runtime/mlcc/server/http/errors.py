@@ -26,7 +26,7 @@ def error_response_for(
     scope: Scope, error: MlccError, more: Mapping[str, str] | None = None
 ) -> Response:
     """Return the error response of a request, with extra headers."""
-    return plain_response(ROUTES.errors(path_of(scope))(error), more)
+    return plain_response(ROUTER.errors(path_of(scope))(error), more)
 
 
 def path_of(scope: Scope) -> str:

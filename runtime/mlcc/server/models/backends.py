@@ -88,13 +88,15 @@ class SingleModelBackend:
         prompts: PromptPool,
         settings: Settings,
         aliases: Sequence[str] = (),
-        store: Kept | None = None,
+        store: ResponseStore | None = None,
     ) -> None:
         self._engine, self._name = engine, text.name
         conversations = Conversations(store)
         folders = AdapterFolders(settings.lora_dir)
-        core = Core(engine.client, text, settings.bounds, prompts, conversations, aliases, folders)
-        self.models: Models = OneModel(core)
+        served = ServedModel(
+            engine.client, text, settings.bounds, prompts, conversations, aliases, folders
+        )
+        self.models: Models = OneModel(served)
         self._prompts = prompts
 
     def clients(self) -> Mapping[str, EngineClient]:
@@ -124,7 +126,7 @@ class ModelPoolBackend:
         budgets: Mapping[str, int | None],
         settings: Settings,
         note: Callable[[str], None],
-        store: Kept | None = None,
+        store: ResponseStore | None = None,
     ) -> None:
         self._pool = ModelPool(sources, budgets, settings.bounds, settings.max_queue, note, store)
         self.models: Models = self._pool

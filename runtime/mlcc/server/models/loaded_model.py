@@ -59,7 +59,7 @@ class LoadedModel:
         self._client = WorkerClient(process, self._max_queue)
         text = replace(text, name=name)
         conversations = self._conversations
-        self.core = Core(self._client, text, self._bounds, prompts, conversations, aliases)
+        self.served = ServedModel(self._client, text, self._bounds, prompts, conversations, aliases)
         self.notes = process.notes
         self._client.start()
         prompts.start()

@@ -47,7 +47,7 @@ class ModelSlot:
     @property
     def live(self) -> int:
         """Running requests of its engine."""
-        return self.loaded.core.engine.live if self.loaded else 0
+        return self.loaded.served.engine.in_flight if self.loaded else 0
 
     @property
     def idle(self) -> bool:
@@ -59,7 +59,7 @@ class ModelSlot:
         """Its entry in the list of models."""
         source, context = self.source, self.source.context
         if self.loaded:
-            context = self.loaded.core.engine.capacity.context
+            context = self.loaded.served.engine.capacity.context
         return ModelEntry(
             source.name,
             source.created,
@@ -88,7 +88,7 @@ class ModelPool:
         bounds: ServiceBounds,
         max_queue: int,
         report: Callable[[str], None] = log.info,
-        store: Kept | None = None,
+        store: ResponseStore | None = None,
     ) -> None:
         """`say` gets a message for each load and unload. `store` is the response store of all
         models."""
@@ -107,10 +107,10 @@ class ModelPool:
 
     def clients(self) -> dict[str, EngineClient]:
         """Return the engine clients of the loaded models, by name."""
-        return {slot.source.name: slot.loaded.core.engine for slot in self._slots if slot.loaded}
+        return {slot.source.name: slot.loaded.served.engine for slot in self._slots if slot.loaded}
 
     @property
-    def only(self) -> Core | None:
+    def only(self) -> ServedModel | None:
         """None: there is no single model."""
         return None
 
@@ -135,7 +135,7 @@ class ModelPool:
             slot.waiting -= 1
             self._cancel_unwanted_load(slot)
         slot.used = time.monotonic()
-        return Lease(slot.loaded.core, _once(partial(self._release, slot)))
+        return Lease(slot.loaded.served, _once(partial(self._release, slot)))
 
     async def load(self, name: str) -> ModelEntry:
         """Raises what `lease` raises."""
@@ -165,7 +165,7 @@ class ModelPool:
         state: dict[str, Any] = {"state": slot.entry.state}
         if (loaded := slot.loaded) is not None:
             try:
-                state |= await loaded.core.engine.counters()
+                state |= await loaded.served.engine.counters()
             except MlccError as error:
                 state["reason"] = type(error).__name__
         return state
@@ -260,7 +260,7 @@ class ModelPool:
         )
         await loaded.load(source.name, source.aliases)
         if self.observer is not None:
-            loaded.core.engine.observer = self.observer(source.name)
+            loaded.served.engine.observer = self.observer(source.name)
         slot.loaded, slot.used = loaded, time.monotonic()
         for line in loaded.notes:
             self._report(f"{source.name}: {line}")

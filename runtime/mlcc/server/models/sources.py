@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from mlcc.api.openai.model_info import About
+from mlcc.api.openai.model_info import ModelInfo
 from mlcc.artifact.expert_weights import expert_bytes
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
@@ -65,7 +65,7 @@ class Source:
     streams: Callable[[int], None] | None = None
     """`fits` with experts offloaded to their file (`model/memory/expert_offload.py`); None = not
     possible."""
-    about: About = field(default_factory=About)
+    info: ModelInfo = field(default_factory=ModelInfo)
     aliases: tuple[str, ...] = ()
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -103,7 +103,7 @@ def artifact_source(
         streams=_streams(capacity, manifest, args.context is not None),
         opener=partial(_opener, path, args, capacity.context),
         open_text=partial(open_text, path, parse_special=parse_special, **parsers),
-        about=model_about(manifest),
+        info=model_about(manifest),
         room=partial(_room, manifest.target, args.device),
     )
 

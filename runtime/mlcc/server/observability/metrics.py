@@ -128,7 +128,7 @@ class Metrics:
     def ended(self, record: RequestRecord, /) -> None:
         self.in_flight.dec()
         method = record.method if record.method in _METHODS else "other"
-        address = ROUTES.pattern(record.path) or "other"
+        address = ROUTER.pattern(record.path) or "other"
         self.http.labels(method, address, str(record.status)).inc()
 
     async def show(self, request: Request) -> Response:
@@ -150,7 +150,7 @@ class ModelMetrics:
     def first_token(self, tenant: str, seconds: float, /) -> None:
         self._metrics.first_token.labels(self._model, tenant).observe(seconds)
 
-    def done(self, done: Done, /) -> None:
+    def done(self, done: FinishedRequest, /) -> None:
         metrics, labels = self._metrics, (self._model, done.tenant)
         metrics.answers.labels(*labels, done.reason).inc()
         metrics.prompt_tokens.labels(*labels).inc(done.prompt_tokens)

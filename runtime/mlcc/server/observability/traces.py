@@ -45,7 +45,7 @@ class Traces:
         """Start a span in the caller's trace (W3C Trace Context)."""
         from opentelemetry.trace import SpanKind
 
-        route = ROUTES.pattern(record.path)
+        route = ROUTER.pattern(record.path)
         about = {
             "http.request.method": record.method,
             "url.path": record.path,
