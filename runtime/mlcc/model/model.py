@@ -52,7 +52,7 @@ class ModelText:
     """Messages for the user, one line each."""
     grammars: Grammars | None = None
     """Compiles grammars for structured output; None = such requests are refused."""
-    about: About = field(default_factory=About)
+    info: ModelInfo = field(default_factory=ModelInfo)
     tool_template: ChatTemplate | None = None
     """Replaces `chat_template` for requests with tools, if the model has two templates."""
     tool_parser: str | None = None
@@ -63,9 +63,9 @@ class ModelText:
     """Pooling and prompts of an encoder; None = a generative model."""
 
     @property
-    def dialect(self) -> Dialect:
+    def output_format(self) -> OutputFormat:
         """The output format of tool calls and reasoning."""
-        return self._dialect.named(self.tool_parser, self.reasoning_parser)
+        return self._output_format.named(self.tool_parser, self.reasoning_parser)
 
     @cached_property
     def _output_format(self) -> OutputFormat:
@@ -75,7 +75,7 @@ class ModelText:
     @cached_property
     def shown(self) -> tuple[tuple[int, str], ...]:
         """Control tokens that the output parsers need in the answer, each with its text."""
-        return hidden_marks(self.tokenizer, self.dialect.control)
+        return hidden_marks(self.tokenizer, self.output_format.control)
 
     @cached_property
     def marks(self) -> dict[str, int]:

@@ -14,8 +14,8 @@ def reasoning_rule(
 ) -> Reasoning | None:
     """The rule for the reasoning that follows a prompt, of at most `budget` tokens. None = no
     reasoning, or reasoning that is not delimited by tokens (the channels of gpt-oss)."""
-    dialect = text.dialect
-    if dialect.marks is None or dialect.channels:
+    output_format = text.output_format
+    if output_format.tags is None or output_format.channels:
         return None
     ending = text.ending(prompt)
     opened = output_format.opened(ending)

@@ -98,7 +98,7 @@ class Session:
         fields: SamplingOptions,
         stopped: Callable[[], bool] = lambda: False,
         structure: Structure | None = None,
-    ) -> Iterator[Piece]:
+    ) -> Iterator[Delta]:
         """`answer` for the prompt of a conversation, split into reasoning and content."""
         text = self.model.text
         output_format = text.output_format
