@@ -140,8 +140,8 @@ class HostedModel:
         self._client = InProcessClient(self._model, self._options.max_queue, self._flush)
         path = self._options.lora_dir
         folders = AdapterFolders(Path(path) if path else None)
-        core = Core(self._client, text, BOUNDS, folders=folders)
-        self._calls = Calls(Service(OneModel(core)))
+        served = ServedModel(self._client, text, BOUNDS, folders=folders)
+        self._calls = Calls(Service(OneModel(served)))
         self._state = "ready"
         self._refuse()
         ready = {
