@@ -29,69 +29,86 @@ if TYPE_CHECKING:
     show_default=True,
     help="Device to compile for; see `mlcc targets`.",
 )
-@click.option("--cpu", help="For cpu: any, host, or a level such as avx2.  [default: any]")
+@click.option("--cpu", help="For cpu: any, host, or a level such as avx2.", show_default="any")
 @click.option("--arch", default="", help="For cuda: GPU architectures, such as sm_80,sm_90.")
 @click.option(
-    "--abi", default="", help="For android: arm64-v8a or arm64-v8a,x86_64.  [default: arm64-v8a]"
+    "--abi",
+    default="",
+    help="For android: arm64-v8a or arm64-v8a,x86_64.",
+    show_default="arm64-v8a",
 )
 @click.option("--gpu", is_flag=True, help="For android: compile for its GPU instead of its CPU.")
 @click.option(
-    "--f16/--no-f16", default=None, help="Compute in float16.  [default: if the target supports it]"
+    "--f16/--no-f16",
+    default=None,
+    help="Compute in float16.",
+    show_default="if the target supports it",
 )
 @click.option(
     "--quant",
-    help="q3 to q6, q8, f16, bf16, f32 and variants, or keep (the checkpoint's own schemes).  "
-    "[default: keep for quantized checkpoints, else q4]",
+    help="q3 to q6, q8, f16, bf16, f32 and variants, or keep (the checkpoint's own schemes).",
+    show_default="keep for quantized checkpoints, else q4",
 )
-@click.option("--head", help="Recipe or scheme of output head and embedding.  [default: --quant's]")
+@click.option(
+    "--head", help="Recipe or scheme of output head and embedding.", show_default="--quant's"
+)
 @click.option(
     "--calibrate",
     metavar="TEXT",
     help="Calibration text: a file, 'default' (a built-in text of several domains), 'random' "
-    "(activation statistics of random tokens) or 'none'.  [default: random, for q3 to q6]",
+    "(activation statistics of random tokens) or 'none'.",
+    show_default="random, for q3 to q6",
 )
 @click.option(
     "--bits",
     type=click.FloatRange(3, 9),
     metavar="B",
     help="Average bits per weight of the linears, including scales, allocated by --calibrate's "
-    "text.  [default: --quant's]",
+    "text.",
+    show_default="--quant's",
 )
 @click.option(
     "--activations",
     type=click.Choice(["8", "16"]),
-    help="Bits to which a CPU rounds activations.  [default: 8]",
+    help="Bits to which a CPU rounds activations.",
+    show_default="8",
 )
 @click.option(
     "--kv",
     type=click.Choice(list(KV_DTYPES)),
-    help="KV cache dtype.  [default: f16 if the target supports it]",
+    help="KV cache dtype.",
+    show_default="f16 if the target supports it",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Output folder.  [default: dist/NAME-QUANT-TARGET]",
+    help="Output folder.",
+    show_default="dist/NAME-QUANT-TARGET",
 )
 @click.option(
     "--context",
     type=click.IntRange(16),
-    help="Context length.  [default: the model's, at most 4096]",
+    help="Context length.",
+    show_default="the model's, at most 4096",
 )
 @click.option(
     "--max-batch",
     type=click.IntRange(1, 1024),
-    help="Sequences per step, at most.  [default: 8; cuda: 256]",
+    help="Sequences per step, at most.",
+    show_default="8; cuda: 256",
 )
 @click.option(
     "--max-step-tokens",
     type=click.IntRange(1),
-    help="Tokens per step, at most.  [default: 512; cuda: 2048]",
+    help="Tokens per step, at most.",
+    show_default="512; cuda: 2048",
 )
 @click.option(
     "--max-rows",
     type=click.IntRange(1),
-    help="Rows of logits per step, at most.  [default: --max-batch]",
+    help="Rows of logits per step, at most.",
+    show_default="--max-batch",
 )
 @click.option(
     "--merge-lora",
@@ -102,12 +119,14 @@ if TYPE_CHECKING:
 @click.option(
     "--adapter-rank",
     type=click.IntRange(1, MOST_ADAPTER_RANK),
-    help="Support LoRA adapters up to this rank.  [default: none]",
+    help="Support LoRA adapters up to this rank.",
+    show_default="none",
 )
 @click.option(
     "--lora-slots",
     type=click.IntRange(1, MOST_ADAPTER_SLOTS),
-    help="LoRA adapters on the device at once.  [default: 8, with --adapter-rank]",
+    help="LoRA adapters on the device at once.",
+    show_default="8, with --adapter-rank",
 )
 @click.option(
     "--dump-ir",
@@ -131,7 +150,8 @@ if TYPE_CHECKING:
     type=click.IntRange(1, MOST_RANKS),
     default=1,
     metavar="N",
-    help="Tensor parallelism: number of ranks.  [default: 1]",
+    help="Tensor parallelism: number of ranks.",
+    show_default="1",
 )
 @click.option(
     "--static-library", is_flag=True, help="Also build model.a, for programs that link it."

@@ -47,13 +47,23 @@ class Measured:
 
 @click.command("bench")
 @several_answering_options
-@click.option("--url", metavar="URL", help="A running server of anybody's, in place of a model.")
-@click.option("--name", help="Which of the server's models.  [its first]")
-@click.option("--prompt-tokens", type=click.IntRange(1), default=512, show_default=True)
+@click.option(
+    "--url",
+    metavar="URL",
+    help="Measure a running server that speaks OpenAI's API, in place of a model.",
+)
+@click.option("--name", help="Name of the server's model.", show_default="its first")
+@click.option(
+    "--prompt-tokens",
+    type=click.IntRange(1),
+    default=512,
+    show_default=True,
+    help="Tokens of each prompt.",
+)
 @click.option("--tokens", type=click.IntRange(2), default=128, show_default=True,
-              help="Of each answer.")  # fmt: skip
+              help="Tokens of each answer.")  # fmt: skip
 @click.option("--runs", type=click.IntRange(1), default=3, show_default=True,
-              help="After one that is not counted.")  # fmt: skip
+              help="Number of runs, after one that is not counted.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench_command(
     args: EngineArgs,

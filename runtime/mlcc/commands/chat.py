@@ -1,4 +1,4 @@
-"""`mlcc chat MODEL`: a conversation in the terminal. The loop; who answers is `partners.py`'s."""
+"""`mlcc chat MODEL`: a conversation in the terminal. The answers come from `chat_backend.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from mlcc.commands.chat_backend import LocalPartner, Partner, RemotePartner
+from mlcc.commands.chat_backend import ChatBackend, LocalBackend, RemoteBackend
 from mlcc.commands.conversation_file import load, save, with_setting
 from mlcc.commands.options import (
     SPECIAL_OPTION,
@@ -53,8 +53,10 @@ QUOTES = '"' * 3
 @answering_options
 @SPECIAL_OPTION
 @click.argument("prompt", required=False)
-@click.option("--url", metavar="URL", help="Talk with a running server; MODEL is its name there.")
-@click.option("--system", help="Instructions that stay in force.")
+@click.option(
+    "--url", metavar="URL", help="Chat with a running server; MODEL is the name of its model."
+)
+@click.option("--system", help="System message.")
 @reasoning_options
 @sampling_options
 def chat_command(
@@ -88,15 +90,15 @@ def chat_command(
         raise InvalidRequestError("there is no prompt: the standard input is empty")
     from mlcc.model.conversation import Conversation
 
-    partner = _partner(args, url, parse_special, reasoning_parser)
+    backend = _backend(args, url, parse_special, reasoning_parser)
     try:
-        chat = Chat(partner, Conversation(system, variables=thinks(think)), sampling, screen)
+        chat = Chat(backend, Conversation(system, variables=thinks(think)), sampling, screen)
         if prompt is not None:
             chat.answer_once(prompt)
         else:
             chat.loop()
     finally:
-        partner.close()
+        backend.close()
 
 
 def _refuse_local_options() -> None:
@@ -114,23 +116,23 @@ def _refuse_local_options() -> None:
             )
 
 
-def _partner(
+def _backend(
     args: EngineArgs, url: str | None, parse_special: bool, reasoning_parser: str | None
-) -> Partner:
+) -> ChatBackend:
     if url is not None:
         name = args.model.removeprefix(HUB)
-        return RemotePartner(url, None if name == "-" else name)
+        return RemoteBackend(url, None if name == "-" else name)
     from mlcc.model.session import Session
 
     model = load_model(args, parse_special=parse_special, reasoning_parser=reasoning_parser)
-    return LocalPartner(Session(model))
+    return LocalBackend(Session(model))
 
 
 @dataclass
 class Chat:
     """One conversation with one model."""
 
-    partner: Partner
+    backend: ChatBackend
     conversation: Conversation
     sampling: SamplingOptions
     screen: Screen
@@ -139,15 +141,15 @@ class Chat:
         """Answer and return; Ctrl-C ends the program."""
         self.conversation.add("user", prompt)
         self.screen.told(
-            self.partner.answer(self.conversation, self.sampling, lambda: False, self.screen.note)
+            self.backend.answer(self.conversation, self.sampling, lambda: False, self.screen.note)
         )
-        if cut := cut_off(self.partner.last, self.sampling.get("max_tokens")):
+        if cut := cut_off(self.backend.last, self.sampling.get("max_tokens")):
             note(cut)
 
     def loop(self) -> None:
         """Read and answer until the user leaves."""
         enable_line_editing(state_folder() / "chat_history")
-        self.screen.note(f"{self.partner.about}. /help helps")
+        self.screen.note(f"{self.backend.about}. /help helps")
         while (line := self._read()) is not None:
             if line.startswith("/") and "\n" not in line:
                 if not self._command(line):
@@ -190,7 +192,7 @@ class Chat:
         """The answer to what was said last; `kept` is what is said again if there is none."""
         try:
             with Interrupts() as interrupts:
-                pieces = self.partner.answer(
+                pieces = self.backend.answer(
                     self.conversation, self.sampling, interrupts, self.screen.note
                 )
                 text = self.screen.told(pieces)
@@ -201,12 +203,12 @@ class Chat:
             self.screen.note(f"error: {error.message}")
             return
         self.conversation.add("assistant", text)
-        self._say_why_it_ended(interrupts.pressed)
+        self._note_finish(interrupts.pressed)
 
-    def _say_why_it_ended(self, stopped: bool) -> None:
+    def _note_finish(self, stopped: bool) -> None:
         if stopped:
             self.screen.note("(stopped)")
-        elif cut := cut_off(self.partner.last, self.sampling.get("max_tokens")):
+        elif cut := cut_off(self.backend.last, self.sampling.get("max_tokens")):
             self.screen.note(f"({cut})")
 
     def _command(self, line: str) -> bool:
@@ -269,7 +271,7 @@ class Chat:
         self.screen.note(f"({len(self.conversation.turns)} messages of {printable(name)})")
 
     def _stats(self) -> str:
-        timing = self.partner.last
+        timing = self.backend.last
         if timing is None:
             return "no answer yet"
         used = timing.prompt_tokens + timing.completion_tokens
@@ -278,5 +280,5 @@ class Chat:
             "token after "
             f"{timing.first_token_s * 1000:.0f} ms; answer {timing.completion_tokens} tokens in "
             f"{timing.total_s:.2f} s, {timing.tokens_per_s:.1f} tokens/s; "
-            f"context {used} of {self.partner.context or 'unknown'}"
+            f"context {used} of {self.backend.context or 'unknown'}"
         )

@@ -1,6 +1,4 @@
-"""Who answers in a chat: a model in this process, or a server that speaks OpenAI's API.
-What is said and kept is `chat.py`'s.
-"""
+"""Backends of `mlcc chat`: a model in this process, or a server that speaks OpenAI's API."""
 
 from __future__ import annotations
 
@@ -20,37 +18,41 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 
-class Partner(Protocol):
-    """One that answers."""
+class ChatBackend(Protocol):
+    """Generates the answers of a chat."""
 
     @property
     def last(self) -> Timing | None:
-        """How the latest answer went."""
+        """Timing of the latest answer."""
         ...
 
     @property
     def about(self) -> str:
-        """Its name, and what the user should know of it."""
+        """Name and context of the model, for the user."""
         ...
 
     @property
     def context(self) -> int | None:
-        """In tokens; None = unknown."""
+        """Context length in tokens; None = unknown."""
         ...
 
     def answer(
-        self, talk: Conversation, sampling: SamplingOptions, stopped: Callable[[], bool], note: Note
+        self,
+        conversation: Conversation,
+        sampling: SamplingOptions,
+        stopped: Callable[[], bool],
+        note: Note,
     ) -> Iterator[Delta]:
         """Pieces of the answer to a conversation. Raises MlccError."""
         ...
 
     def close(self) -> None:
-        """Give up what it holds."""
+        """Release the model or connection."""
         ...
 
 
-class LocalPartner:
-    """A model that is loaded here."""
+class LocalBackend:
+    """A model that is loaded in this process."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -69,12 +71,16 @@ class LocalPartner:
         return self._session.model.capacity.context
 
     def answer(
-        self, talk: Conversation, sampling: SamplingOptions, stopped: Callable[[], bool], note: Note
+        self,
+        conversation: Conversation,
+        sampling: SamplingOptions,
+        stopped: Callable[[], bool],
+        note: Note,
     ) -> Iterator[Delta]:
-        """Forgets the oldest messages where the context is full, and says so."""
+        """Drops the oldest messages when the context is full, and notes it."""
         model = self._session.model
         context = model.capacity.context
-        prompt, forgotten = talk.fit(model.text, context, sampling.get("max_tokens"))
+        prompt, forgotten = conversation.fit(model.text, context, sampling.get("max_tokens"))
         if forgotten:
             note(
                 f"(the context of {context} tokens is full: the {forgotten} oldest messages are "
@@ -86,11 +92,11 @@ class LocalPartner:
         self._session.close()
 
 
-class RemotePartner:
+class RemoteBackend:
     """A server, by its URL. Its key, if it has one, is read from MLCC_API_KEY."""
 
     def __init__(self, url: str, name: str | None = None) -> None:
-        """Raises MlccError if nobody answers there, or it has no such model."""
+        """Raises MlccError if no server answers at `url`, or it has no such model."""
         self._url = checked_url(url)
         known = [str(each["id"]) for each in Server(self._url).models()]
         if not known:
@@ -111,16 +117,24 @@ class RemotePartner:
         return None
 
     def answer(
-        self, talk: Conversation, sampling: SamplingOptions, stopped: Callable[[], bool], note: Note
+        self,
+        conversation: Conversation,
+        sampling: SamplingOptions,
+        stopped: Callable[[], bool],
+        note: Note,
     ) -> Iterator[Delta]:
-        """What the server streams. Leaving it ends the work there."""
+        """Stream the server's answer. Closing the iterator cancels the request."""
         body = {
             "model": self._name,
-            "messages": talk.messages,
+            "messages": conversation.messages,
             "stream": True,
             "stream_options": {"include_usage": True},
             **sampling,
-            **({"chat_template_kwargs": dict(talk.variables)} if talk.variables else {}),
+            **(
+                {"chat_template_kwargs": dict(conversation.variables)}
+                if conversation.variables
+                else {}
+            ),
         }
         began, first, pieces = time.perf_counter(), 0.0, 0
         usage: dict[str, Any] = {}
@@ -143,7 +157,7 @@ class RemotePartner:
         self._measure(began, first, pieces, usage, reason)
 
     def close(self) -> None:
-        """The server lives on."""
+        """Nothing to release: the server keeps running."""
 
     def _measure(
         self, began: float, first: float, pieces: int, usage: dict[str, Any], reason: str

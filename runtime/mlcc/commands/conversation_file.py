@@ -1,4 +1,4 @@
-"""What a chat keeps beside its messages: its settings, and conversations in files."""
+"""Conversation files of `/save` and `/load`, and the settings of `/set`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _MOST = 64 << 20
 
 
 def with_setting(sampling: SamplingOptions, name: str, text: str) -> SamplingOptions:
-    """The settings with one changed; no text = without it. Raises InvalidRequestError for a name
-    that is no parameter of sampling, or a value that it cannot have."""
+    """The sampling parameters with one changed; an empty text removes it.
+    Raises InvalidRequestError for another name, or a value that the parameter cannot have."""
     from mlcc.api.openai.sampling_params import parse_sampling
     from mlcc.api.schema.chat_fields import CHAT
 
@@ -37,19 +37,19 @@ def with_setting(sampling: SamplingOptions, name: str, text: str) -> SamplingOpt
     return {**sampling, **parse_sampling(CHAT, {name: checked[name]})}
 
 
-def save(name: str, talk: Conversation) -> None:
+def save(name: str, conversation: Conversation) -> None:
     """Write a conversation as JSON. Raises InvalidRequestError if the file cannot be written."""
     if not name:
         raise InvalidRequestError("into which file? Type /save FILE")
     try:
-        text = json.dumps({"messages": talk.messages}, indent=1, ensure_ascii=False)
+        text = json.dumps({"messages": conversation.messages}, indent=1, ensure_ascii=False)
         Path(name).expanduser().write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise InvalidRequestError(f"{name} cannot be written ({error.strerror})") from error
 
 
 def load(name: str, variables: Mapping[str, Any]) -> Conversation:
-    """Read one, for a template with these variables.
+    """Read a conversation file; `variables` are those of the chat template.
 
     Raises InvalidRequestError for another file.
     """

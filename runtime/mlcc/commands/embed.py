@@ -17,8 +17,10 @@ from mlcc.errors import InvalidRequestError
 @answering_options
 @click.argument("texts", nargs=-1)
 @click.option("--dimensions", type=click.IntRange(1), metavar="N",
-              help="Keep N numbers of each row, of length 1 again.")  # fmt: skip
-@click.option("--prompt-name", metavar="NAME", help="Which of the model's prompts goes before.")
+              help="Keep the first N numbers of each embedding, normalized again.")  # fmt: skip
+@click.option(
+    "--prompt-name", metavar="NAME", help="Name of the model's prompt that is put before each text."
+)
 @click.option("--truncate", is_flag=True, help="Cut texts that are too long.")
 def embed_command(
     args: EngineArgs,

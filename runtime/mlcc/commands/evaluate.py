@@ -102,11 +102,17 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command("eval")
 @several_models_options
-@click.option("--tasks", type=FILE, help='JSON lines {"task", "messages", "answer"}.')
-@click.option("--text", "texts", type=FILE, help='JSON lines {"text"}.')
-@click.option("--against", metavar="ARTIFACT", help="A reference: KL divergence, same top token.")
 @click.option(
-    "--compare", is_flag=True, help="A table of several MODELs: bits, size, speed, quality."
+    "--tasks", type=FILE, help='Tasks to score: JSON lines {"task", "messages", "answer"}.'
+)
+@click.option("--text", "texts", type=FILE, help='Texts for perplexity: JSON lines {"text"}.')
+@click.option(
+    "--against",
+    metavar="ARTIFACT",
+    help="Reference model, for KL divergence and the share of equal top tokens.",
+)
+@click.option(
+    "--compare", is_flag=True, help="Print a table of several MODELs: bits, size, speed, quality."
 )
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.svg",
               help="Draw what --compare finds.")  # fmt: skip

@@ -69,8 +69,12 @@ TOOLS: dict[str, Callable[[str, str, str], Start]] = {
 @click.command("launch", context_settings={"ignore_unknown_options": True})
 @click.argument("tool", type=click.Choice(list(TOOLS)))
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENT...]")
-@click.option("--url", metavar="URL", help="The server.  [yours that runs here]")
-@click.option("--model", metavar="NAME", help="Which of its models.  [its first]")
+@click.option(
+    "--url", metavar="URL", help="URL of the server.", show_default="the one that runs here"
+)
+@click.option(
+    "--model", metavar="NAME", help="Name of the server's model.", show_default="its first"
+)
 @click.option("--print", "only_print", is_flag=True, help="Print what to type; start nothing.")
 def launch_command(
     tool: str, words: tuple[str, ...], url: str | None, model: str | None, only_print: bool

@@ -1,4 +1,4 @@
-"""Options that chat, run, eval and serve share, and how they open a model with them."""
+"""Options that chat, run, eval and serve share, and `load_model`, which opens a model with them."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ def bound_option(name: str) -> Callable[[Command], Command]:
         kind = click.IntRange(int(bound.least), None if most is None else int(most))
     else:
         kind = click.FloatRange(bound.least, most, min_open=bound.above)
-    shown = bound.default is not None
+    meaning, _, suits = bound.meaning.partition("  [")
+    shown: str | bool = suits.rstrip("]") or bound.default is not None
     return click.option(
-        bound.option, name, type=kind, help=bound.meaning, default=bound.default, show_default=shown
+        bound.option, name, type=kind, help=meaning, default=bound.default, show_default=shown
     )
 
 
@@ -83,19 +84,23 @@ class Devices(click.ParamType[tuple[int, ...]]):
 _DEVICE = bound_option("device")
 _DEVICES: Callable[[Command], Command] = click.option(
     BOUNDS["device"].option, "device", type=Devices(), default=None,
-    help="GPU by number, see `mlcc targets`; of several, as 0,1, each gets the whole model.  "
-    "[the best]",
+    show_default="the best",
+    help="GPU by number, see `mlcc targets`; of several, as 0,1, each gets the whole model.",
 )  # fmt: skip
 MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.argument("model", callback=model_argument),
-    click.option("--target", help="If it must be compiled first.  [cpu]"),
     click.option(
-        "--quant", help="If it must be compiled first.  [as it is, if quantized; else q4]"
+        "--target", help="Target to compile for if MODEL is a checkpoint.", show_default="cpu"
+    ),
+    click.option(
+        "--quant",
+        help="Quantization to compile with if MODEL is a checkpoint.",
+        show_default="its own if it is quantized, else q4",
     ),
     click.option(
         "--kv",
         type=click.Choice(list(KV_DTYPES)),
-        help="How keys and values are kept, if it must be compiled first; else what they must be.",
+        help="Data type of keys and values: compiled with if MODEL is a checkpoint, else required.",
     ),
     *map(bound_option, ("threads", "context", "max_batch", "max_step_tokens", "max_rows")),
     _DEVICE,
@@ -103,40 +108,54 @@ MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--prefix-cache/--no-prefix-cache",
         default=True,
-        help="Use what was computed for one prompt for others that begin alike.  [on]",
+        help="Reuse the KV pages of a prompt for others with the same beginning.",
+        show_default=True,
     ),
 )
 SPECULATION_OPTIONS = (
     click.option(
         "--speculate",
         metavar="HOW[:N]",
-        help="Guess tokens ahead and check several at once; the answer is the same. lookup = from "
-        "text that came before, draft = by the model of --draft, off; N guesses at most.  [off]",
+        help="Draft tokens and verify several at once; the answer is the same. lookup = draft from "
+        "earlier text (n-grams), draft = with the model of --draft, off; at most N draft tokens.",
+        show_default="off",
     ),
     click.option(
         "--draft",
         type=click.Path(path_type=Path),
         metavar="ARTIFACT",
-        help="A smaller compiled model with the same tokenizer, which guesses.",
+        help="Draft model: a smaller compiled model with the same tokenizer.",
     ),
 )
 _MODELS = click.argument(
     "models", nargs=-1, type=TextList(), metavar="[MODEL]...", callback=model_arguments
 )
 SAMPLING_OPTIONS = (
-    click.option("--temperature", type=click.FloatRange(0, 2), help="0 = always the likeliest."),
-    click.option("--top-p", type=click.FloatRange(0, 1), help="Keep this share of probability."),
-    click.option("--top-k", type=click.IntRange(0), help="Keep so many tokens; 0 = all."),
-    click.option("--min-p", type=click.FloatRange(0, 1), help="Drop less than this of the best."),
-    click.option("--seed", type=int, help="The same seed gives the same answer."),
-    click.option("--max-tokens", type=click.IntRange(1), help="Longest answer in tokens."),
+    click.option("--temperature", type=click.FloatRange(0, 2), help="Temperature; 0 = greedy."),
+    click.option(
+        "--top-p",
+        type=click.FloatRange(0, 1),
+        help="Sample from the likeliest tokens of this total probability.",
+    ),
+    click.option(
+        "--top-k", type=click.IntRange(0), help="Sample from the K likeliest tokens; 0 = all."
+    ),
+    click.option(
+        "--min-p",
+        type=click.FloatRange(0, 1),
+        help="Drop tokens less likely than this share of the likeliest.",
+    ),
+    click.option("--seed", type=int, help="Seed; the same seed gives the same answer."),
+    click.option(
+        "--max-tokens", type=click.IntRange(1), help="Maximum number of tokens of an answer."
+    ),
 )
 
 
 SPECIAL_OPTION = click.option(
     "--parse-special",
     is_flag=True,
-    help="Control tokens count in messages, too (`<|im_end|>` ...); else they are text there.",
+    help="Parse control tokens in messages (`<|im_end|>` ...), which are text otherwise.",
 )
 
 
@@ -144,18 +163,20 @@ REASONING_OPTIONS = (
     click.option(
         "--think/--no-think",
         default=None,
-        help="Whether the model thinks first, where its template knows that.",
+        help="Turn reasoning on or off, where the chat template can.",
+        show_default="as the chat template has it",
     ),
     click.option(
         "--reasoning-parser",
         metavar="NAME",
-        help="How reasoning is marked, where the template does not show it; none = as text.",
+        help="How the model marks reasoning; none = leave it in the text.",
+        show_default="from the chat template",
     ),
 )
 
 
 def reasoning_options(function: Command) -> Command:
-    """How a model's reasoning is asked for and read: `think`, `reasoning_parser`."""
+    """--think and --reasoning-parser, given to the function as `think` and `reasoning_parser`."""
     return _decorated(function, REASONING_OPTIONS)
 
 
@@ -165,7 +186,7 @@ def model_options(function: Command) -> Command:
 
 
 def answering_options(function: Command) -> Command:
-    """The same of a command that answers, which may guess ahead."""
+    """`model_options` of a command that generates: with --speculate and --draft."""
     return _decorated(_with_options(function), (*MODEL_OPTIONS, *SPECULATION_OPTIONS))
 
 
@@ -176,14 +197,14 @@ def several_models_options(function: Command) -> Command:
 
 
 def several_answering_options(function: Command) -> Command:
-    """The same of a command that answers, which may guess ahead."""
+    """`several_models_options` with --speculate and --draft."""
     options: tuple[Callable[[Command], Command], ...]
     options = (_MODELS, *MODEL_OPTIONS[1:], *SPECULATION_OPTIONS)
     return _decorated(_with_options(function), options)
 
 
 def serving_options(function: Command) -> Command:
-    """The same of a command whose model may be on several devices."""
+    """`several_answering_options` with a --device that takes several GPUs."""
     options: tuple[Callable[[Command], Command], ...]
     options = (_MODELS, *MODEL_OPTIONS[1:], *SPECULATION_OPTIONS)
     rows = [_DEVICES if option is _DEVICE else option for option in options]

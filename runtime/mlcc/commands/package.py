@@ -20,7 +20,7 @@ SHOWN_AFTER_S = 2.0
 @click.command("package")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--android", is_flag=True, help="As an asset pack, a module of an Android app.")
+@click.option("--android", is_flag=True, help="Pack an asset pack, a module of an Android app.")
 def package_command(folder: Path, out: Path, android: bool) -> None:
     """Pack a compiled model for an app."""
     if not android:

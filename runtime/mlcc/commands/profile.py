@@ -24,9 +24,15 @@ _BAR = 30
 
 @click.command("profile")
 @model_options
-@click.option("--length", type=click.IntRange(1), default=256, show_default=True, help="Tokens.")
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences.")
-@click.option("--top", type=click.IntRange(1), default=12, show_default=True, help="Kernels shown.")
+@click.option(
+    "--length", type=click.IntRange(1), default=256, show_default=True, help="Tokens to prefill."
+)
+@click.option(
+    "--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences to decode."
+)
+@click.option(
+    "--top", type=click.IntRange(1), default=12, show_default=True, help="Number of kernels shown."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def profile_command(args: EngineArgs, length: int, batch: int, top: int, as_json: bool) -> None:
     """Where a model's time goes: prefill LENGTH tokens, then decode BATCH sequences from there."""

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 @answering_options
 @SPECIAL_OPTION
 @click.argument("prompt")
-@click.option("--system", help="Instructions before PROMPT.")
-@click.option("--json-schema", metavar="FILE|JSON", help="The answer is JSON of this schema.")
+@click.option("--system", help="System message.")
+@click.option(
+    "--json-schema", metavar="FILE|JSON", help="Constrain the answer to this JSON Schema."
+)
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")
 @reasoning_options
 @sampling_options

@@ -1,5 +1,5 @@
-"""The servers of this user that run now: each writes a file while it does, which `ps`, `stop`,
-`launch` and `bench` read. And what they ask of a server: JSON over HTTP, by the standard library.
+"""Registry of this user's running servers: each holds a locked file that `ps`, `stop` and
+`launch` read. And the HTTP client of these commands, on the standard library.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _ASK_S = 10.0
 
 @dataclass(frozen=True)
 class Server:
-    """One that answers at `url`; `pid` is 0 for one that this user did not start here."""
+    """A server at `url`; `pid` is 0 if this user did not start it on this machine."""
 
     url: str
     pid: int = 0
 
     def models(self) -> list[dict[str, Any]]:
-        """What /v1/models lists. Raises MlccError if nobody answers."""
+        """The list of /v1/models. Raises MlccError if no server answers."""
         found: list[dict[str, Any]] = ask(self.url, "/v1/models")["data"]
         return found
 
 
 def state_folder() -> Path:
-    """Where what is no model and no setting is kept between runs."""
+    """Folder for state between runs, such as history and the registry (XDG_STATE_HOME)."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "mlcc"
 
 
 @contextmanager
 def announced(url: str) -> Iterator[None]:
-    """While inside, others find this process's server. A folder that cannot be written to costs
-    only that."""
+    """Register this process's server while the context is open. A folder that cannot be written is
+    no error: the server is then not listed."""
     file = state_folder() / "servers" / f"{os.getpid()}.json"
     with ExitStack() as stack:
         with suppress(OSError):
@@ -64,7 +64,7 @@ def announced(url: str) -> Iterator[None]:
 
 
 def servers(url: str | None = None) -> list[Server]:
-    """Those that run, or the one at a URL."""
+    """The running servers, or the one at a URL."""
     if url is not None:
         return [Server(checked_url(url))]
     found = []
@@ -99,7 +99,7 @@ def ask(url: str, path: str, body: Any = None, seconds: float = _ASK_S) -> Any:
 
 @contextmanager
 def opened(url: str, path: str, body: Any = None, seconds: float | None = None) -> Iterator[Any]:
-    """An answer that is being read. Raises MlccError."""
+    """Open a response for reading. Raises MlccError."""
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get(KEY_VARIABLE):
         headers["Authorization"] = f"Bearer {key}"

@@ -14,7 +14,9 @@ from mlcc.commands.store import JSON_OPTION
 from mlcc.errors import InvalidRequestError, MlccError, printable
 from mlcc.util.sizes import size
 
-URL_OPTION = click.option("--url", metavar="URL", help="A server elsewhere.  [all of yours here]")
+URL_OPTION = click.option(
+    "--url", metavar="URL", help="URL of a server.", show_default="all of yours here"
+)
 
 
 @click.command("ps")

@@ -23,11 +23,11 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 @click.command("pull")
 @click.argument("model", callback=model_argument)
-@click.option("--target", help="What it is compiled for.  [cpu]")
+@click.option("--target", help="Target to compile for.", show_default="cpu")
 @click.option(
     "--quant",
-    help="How weights are stored: q4, q8, f16 and variants; keep: as the model has them.  "
-    "[keep, if it is quantized; else q4]",
+    help="Quantization: q4, q8, f16 and variants; keep = as the checkpoint has it.",
+    show_default="keep if it is quantized, else q4",
 )
 @click.option("--device", type=click.IntRange(0), help="GPU by number, see `mlcc targets`.")
 def pull_command(model: str, target: str | None, quant: str | None, device: int | None) -> None:
@@ -94,7 +94,7 @@ def show_command(model: str, as_json: bool) -> None:
 
 @click.command("rm")
 @click.argument("names", nargs=-1, required=True, metavar="MODEL...")
-@click.option("--all", "everything", is_flag=True, help="Each kind of a model that has several.")
+@click.option("--all", "everything", is_flag=True, help="Delete every compiled variant of a model.")
 def rm_command(names: tuple[str, ...], everything: bool) -> None:
     """Delete models that are kept; what was downloaded for them stays in the hub's cache."""
     from mlcc.model_cache.cache import remove

@@ -10,7 +10,7 @@ import click
 import mlcc.cli
 from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.commands.chat import Chat
-from mlcc.commands.chat_backend import LocalPartner
+from mlcc.commands.chat_backend import LocalBackend
 from mlcc.commands.terminal import Screen
 from mlcc.model.conversation import Conversation
 from mlcc.model.session import Session
@@ -27,7 +27,7 @@ def toy_chat(delay: float, max_tokens: int | None, template: str | None, once: s
     model = open_toy(delay)
     if template:
         model = replace(model, text=replace(model.text, chat_template=ChatTemplate(template)))
-    chat = Chat(LocalPartner(Session(model)), Conversation(), sampling, Screen())
+    chat = Chat(LocalBackend(Session(model)), Conversation(), sampling, Screen())
     if once:
         chat.answer_once(once)
     else:
