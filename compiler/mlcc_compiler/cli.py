@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--quant",
-    help="q3 to q6, q8, f16, bf16, f32 and variants, or keep (the checkpoint's own schemes).",
+    help="Scheme: q3 to q6, q8, f16, bf16, f32 and variants, or keep (the checkpoint's schemes).",
     show_default="keep for quantized checkpoints, else q4",
 )
 @click.option(
