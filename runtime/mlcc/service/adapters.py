@@ -1,5 +1,5 @@
-"""Which adapters a service has, and which folders it may load more from. Reads no adapter: the
-engine does (`mlcc.lora`).
+"""The LoRA adapters of a service, and the folders from which more may be loaded. Files are read by
+`mlcc.lora`, not here.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Between a chat's request and the model's dialect: what its template is given, what the answer is
-held to, and what reads it."""
+"""A chat request adapted to the model: template variables and messages, the constraint on answers,
+the reasoning budget, and the parser of the output.
+"""
 
 from __future__ import annotations
 

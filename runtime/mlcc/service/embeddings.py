@@ -1,9 +1,6 @@
-"""Texts asked of an encoder: encoded, cut if that is wished, computed in waves, read as numbers.
+"""Embeddings and scores: texts are encoded, truncated on request, and run on an encoder in waves.
 
-No protocol: those are `protocols/encoders.py`, `ollama_models.py` and `llamacpp.py`. What of a text
-is cut, and how a pair becomes one sequence, is `sequences.py`.
-
-What is left of a text's tokens where they are cut. No tokenizer, no engine.
+Protocols are in `protocols/encoders.py`, `ollama_models.py` and `llamacpp.py`.
 """
 
 from __future__ import annotations

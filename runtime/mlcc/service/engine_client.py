@@ -1,12 +1,9 @@
-"""An engine as asyncio sees it: requests go in, their events come out to the jobs that own them.
+"""The engine as asyncio sees it: requests go in, their events go to the jobs that own them.
 
-The books are here: who waits for what, how much more there is room for, and whether the engine is
-gone. Where the engine runs and how one talks to it is a subclass's: in another process
-(`mlcc.worker.client`) or in this event loop (`mlcc.embedded.engine`).
-
-A request that the engine has or is to get, as the books of `engine.py` have it.
-
-One request's share of the engine: one engine request per answer, their events as one.
+`EngineClient` tracks requests in flight, the space left in the queue, and whether the engine is
+alive. Subclasses know where the engine runs: in another process (`mlcc.worker.client`) or in this
+event loop (`mlcc.embedded.engine`). A `Job` is one API request: one engine request for each answer,
+and their events as one stream.
 """
 
 from __future__ import annotations
@@ -165,7 +162,7 @@ def _check(event: Finished) -> None:
 
 @dataclass(slots=True, eq=False)
 class RequestState:
-    """One entry. Times are of `time.monotonic`."""
+    """A request that the engine has or will get. Times are of `time.monotonic`."""
 
     request: Request
     job: Job
@@ -174,17 +171,17 @@ class RequestState:
     accepted: bool = False
     """Its job knows that an engine has taken it."""
     lost: int = 0
-    """Engines that ended while they had it."""
+    """How many engines died while they had it."""
     first: float | None = None
     """When its first token came."""
     tokens: int = 0
     """Of its answer, so far."""
     reported: bool = False
-    """The observer knows of its end."""
+    """Whether the observer was told of its end."""
 
     @property
     def started(self) -> bool:
-        """Whether somebody may have seen a part of its answer."""
+        """Whether a part of its answer may have been sent."""
         return self.first is not None
 
     def record(self, event: Event, now: float, observer: Observer) -> None:
@@ -227,9 +224,9 @@ class EngineClient(ABC):
 
     def __init__(self, max_in_flight: int) -> None:
         self.dead: MlccError | None = None
-        """Why nothing is answered: for good, or until the engine has been started again."""
+        """Why requests fail: for good, or until the engine has been restarted."""
         self.observer: Observer = NullObserver()
-        """Who is told what becomes of requests."""
+        """Is called for first tokens and finished requests."""
         self._limit = max_in_flight
         self._owners: dict[str, RequestState] = {}
 
@@ -240,12 +237,12 @@ class EngineClient(ABC):
 
     @property
     def queue_space(self) -> int:
-        """How many more there is room for, whoever brings them."""
+        """How many more requests the queue takes, of any tenant."""
         return max(self._limit - self.in_flight, 0)
 
     @property
     def ready(self) -> bool:
-        """Whether what is asked now is answered now."""
+        """Whether a new request would be processed at once."""
         return self.dead is None
 
     @property
@@ -293,7 +290,7 @@ class EngineClient(ABC):
             )
 
     def submit(self, requests: Sequence[Request], timeout_s: float | None) -> Job:
-        """Queue all of one request. Raises what `check_room` raises."""
+        """Queue all of one request. Raises what `check_queue` raises."""
         tenant = requests[0].tenant
         self.check_queue(len(requests), tenant)
         job = Job([request.id for request in requests], self._forget, timeout_s, tenant)
@@ -309,7 +306,7 @@ class EngineClient(ABC):
         return job
 
     def _has_in_flight(self, tenant: str) -> bool:
-        return any(in_flight.job.tenant == tenant for in_flight in self._owners.values())
+        return any(state.job.tenant == tenant for state in self._owners.values())
 
     @property
     @abstractmethod
@@ -326,49 +323,47 @@ class EngineClient(ABC):
 
     @abstractmethod
     def _cancel(self, request_id: str) -> None:
-        """Tell the engine that nobody waits for this request any more."""
+        """Cancel a request in the engine."""
 
     def _accept(self, request_id: str) -> None:
-        in_flight = self._owners.get(request_id)
-        if in_flight is not None and not in_flight.accepted:
-            in_flight.accepted = True
-            in_flight.job.accept()
+        state = self._owners.get(request_id)
+        if state is not None and not state.accepted:
+            state.accepted = True
+            state.job.accept()
 
     def _refuse(self, request_id: str, error: MlccError) -> None:
-        if in_flight := self._owners.get(request_id):
-            in_flight.job.fail(error)
+        if state := self._owners.get(request_id):
+            state.job.fail(error)
 
     def _deliver(self, events: Iterable[Event]) -> None:
         now = time.monotonic()
         for event in events:
-            if in_flight := self._owners.get(event.request_id):
-                in_flight.job.put(event)
-                in_flight.record(event, now, self.observer)
+            if state := self._owners.get(event.request_id):
+                state.job.put(event)
+                state.record(event, now, self.observer)
 
     def _fail(self, error: MlccError) -> None:
         """No answer that is being made will be complete."""
-        self._fail_jobs({in_flight.job for in_flight in self._owners.values()}, error)
+        self._fail_jobs({state.job for state in self._owners.values()}, error)
 
     def _fail_jobs(self, jobs: Iterable[Job], error: MlccError) -> None:
-        """The same for some of them."""
+        """Fail the jobs; each of their requests ends as an error."""
         now, doomed = time.monotonic(), set(jobs)
-        for in_flight in [
-            in_flight for in_flight in self._owners.values() if in_flight.job in doomed
-        ]:
-            in_flight.end("error", now, self.observer)
+        for state in [state for state in self._owners.values() if state.job in doomed]:
+            state.end("error", now, self.observer)
         for job in doomed:
             job.fail(error)
 
     def _die(self, error: MlccError) -> None:
-        """Nothing more will come, now or later. The first reason is the one kept."""
+        """Fail all requests, now and later. The first reason is kept."""
         if self.dead is None:
             self.dead = error
             self._fail(error)
 
     def _forget(self, request_id: str, finished: bool) -> None:
         """A job is done with a request."""
-        in_flight = self._owners.pop(request_id, None)
-        if in_flight is not None and not finished:
-            in_flight.end("cancelled", time.monotonic(), self.observer)
+        state = self._owners.pop(request_id, None)
+        if state is not None and not finished:
+            state.end("cancelled", time.monotonic(), self.observer)
             if not self.dead:
                 self._cancel(request_id)

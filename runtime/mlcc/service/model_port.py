@@ -1,7 +1,7 @@
-"""Which model a request is for: a port. `OneModel` is that of a tab, a phone and a Python program;
-a server that has several loads them when they are asked for (`mlcc.server.models.pool`).
+"""Selects the model of a request: a port. `OneModel` serves one model (tab, phone, Python program);
+a server with several loads them on demand (`mlcc.server.models.pool`).
 
-A lease keeps a model where it is: nobody unloads what is being asked. Knows no protocol.
+A lease keeps a model loaded while a request uses it. Independent of protocols.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Who is told what becomes of requests: a port, for whoever counts (metrics, limits of keys).
+"""Observers of finished requests: a port for metrics and rate limits.
 
-Not a log of texts: what was asked and answered is in none of it.
+Observers never see the text of a request or an answer.
 """
 
 from __future__ import annotations

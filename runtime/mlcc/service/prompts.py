@@ -1,5 +1,5 @@
-"""Where requests become token ids: a port, for a template is a stranger's program and a long text
-takes long. A place with processes does it in one of them (`mlcc.server.prompts.prompt_pool`).
+"""Renders and tokenizes prompts: a port, because a chat template is untrusted code and long texts
+take long. A server does it in a pool of processes (`mlcc.server.prompts.prompt_pool`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""All addresses of the service, answered. Every failure becomes a response here, in the shape of
-the protocol that was spoken, so that each transport answers it alike.
+"""Dispatches requests to the handlers of their routes. Every failure becomes a response in the
+shape of the request's protocol, so that all transports answer alike.
 """
 
 from __future__ import annotations

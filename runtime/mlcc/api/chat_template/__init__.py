@@ -1,2 +1,1 @@
-"""Chat templates: compiled in a sandbox, with bounds of time and size, and given the
-conversation."""
+"""Chat templates: compiled in a sandbox with bounds on work and time, and rendered."""

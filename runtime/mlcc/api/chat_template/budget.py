@@ -1,8 +1,8 @@
-"""How much a template may do: work counted in bytes made or looked at, and a time limit.
+"""Bounds on what a chat template may do: work, counted in bytes made or read, and a time limit.
 
-The work bound is what bounds memory and time: whatever a template asks for is charged by its size
-before it is made, and every operation costs something. The clock, of the processor's time, is for
-machines on which even that takes long. Knows nothing about jinja (see `sandbox.py`).
+The work bound limits memory and time: an operation is charged for the size of its result before
+the result is made, and every operation costs something. The clock counts the thread's processor
+time and protects slow machines. Independent of jinja (see `sandbox.py`).
 """
 
 from __future__ import annotations

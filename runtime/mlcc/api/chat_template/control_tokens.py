@@ -1,13 +1,13 @@
-"""Whose words are whose: a control token counts where the template writes it, not in a message.
+"""Injection guard: a control token counts where the template writes it, never inside a message.
 
-In every string of a request, the characters that no control token can do without (the `|` of
-`<|im_end|>`) are exchanged for twins, one for one, so that lengths, positions and whatever else a
-template does to the string stay as they are. What is rendered then has a control token only where
-the template itself wrote those characters; `pieces` gives the text back and says where it is to be
-cut, so that a tokenizer finds no other. Twins are noncharacters of Unicode, which no text holds.
+In every string of a request, the characters that each control token needs (the `|` of `<|im_end|>`)
+are replaced by stand-ins, one for one, so that lengths, positions and whatever a template does to
+the string stay the same. The rendered text then has a control token only where the template itself
+wrote those characters. `pieces` restores the text and says where to cut it, so that a tokenizer
+finds no other control token. Stand-ins are Unicode noncharacters, which valid text never contains.
 
-What is left: a template that writes both ends of a token round a name of the request (`<` name `>`)
-makes that token, if the token's only such characters are its ends.
+Known limit: a template that writes both ends of a token around a name from the request
+(`<` name `>`) makes that token, if its ends are the token's only replaced characters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The filters and tests that a template may use, each with its price.
+"""The filters and tests that a template may use, each charged to the budget.
 
-jinja's own where what they do can be paid for beforehand, with their values made lists or texts
-first: a filter that would hand out values one by one has done its work when it returns.
+They are jinja's own where the work can be charged in advance; values are turned into lists or texts
+first, so that a filter has done its work when it returns and no lazy iterator escapes the bounds.
 """
 
 from __future__ import annotations

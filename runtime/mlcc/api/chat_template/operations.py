@@ -1,11 +1,8 @@
-"""What jinja's operators do, each paid for before it is done, and how values become text.
+"""Jinja's operators and the methods of strings, lists and dicts, each charged before it runs.
 
-Names here are those of `sandbox.py`'s rewriting: a template's `a[1:]`, `a in b`, `a ~ b` ... come
-here. Its methods of strings are in `methods.py`, its filters in `filters.py`.
-
-The methods of strings, lists and dicts that a template may call, each with its price.
-
-The list is what a template can reach; a method without a price is refused.
+`sandbox.py` rewrites a template's `a[1:]`, `a in b`, `a ~ b` ... to calls of these functions.
+`METHODS` is all that a template can call; a method without a price is refused. Filters and tests
+are in `filters.py`.
 """
 
 from __future__ import annotations

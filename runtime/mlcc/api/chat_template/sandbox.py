@@ -1,20 +1,17 @@
-"""Jinja for strangers' templates: no attributes of Python, no mutation, bounded work.
+"""The jinja sandbox for untrusted templates: no Python attributes, no mutation, bounded work.
 
-On top of jinja2's ImmutableSandboxedEnvironment. Everything is allowed by name or type, never by
-default: filters and tests (`filters.py`), methods (`methods.py`), syntax (`rewriting.py`), here
-attributes and calls; and each pays a `Budget` before it does its work. What a chat template means
-is in `template.py`.
+It extends jinja2's ImmutableSandboxedEnvironment with three parts:
 
-Chat templates compiled and run: the half of `template.py` that needs jinja2.
+- `BoundedEnvironment` allows filters, tests, methods, attributes and calls by name or type, never
+  by default, and charges each to a `Budget` before it runs.
+- `rewrite` changes the syntax tree before compilation: jinja compiles slices, comparisons, loops,
+  `~` and literals to plain Python, which no hook of its sandbox sees. Each becomes a call of a
+  function of `operations.py`, as a filter whose name no template can write. Unknown syntax is
+  refused.
+- `compiled` and `bounded` compile and run a template, and turn its failures into typed errors.
 
-It is imported with the first conversation, since jinja2 takes a sixth of the engine's whole import,
-and an encoder or a model that completes text never needs it.
-
-A template's syntax tree, rewritten so that nothing happens in it without its price being paid.
-
-jinja compiles slices, comparisons, loops, `~` and literals to plain Python, which no hook of its
-sandbox sees. Here each becomes a call of a function of `operations.py`, as a filter whose name no
-template can write. What is not known here is refused.
+This module is imported with the first conversation: jinja2 takes a sixth of the engine's import
+time, and encoders and raw completions never need it.
 """
 
 from __future__ import annotations

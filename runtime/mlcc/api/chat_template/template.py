@@ -1,9 +1,9 @@
-"""Chat templates: a conversation to the text that the model was trained on.
+"""Chat templates: render a conversation to the text that the model was trained on.
 
-Hugging Face's own jinja templates, rendered as transformers renders them, but in a bounded sandbox
-(`jinja.py`, `sandbox.py`): a template comes with a downloaded model and is a stranger's program. So
-is what a request says: a control token in it is text (`twins.py`). Not a tokenizer: `ChatText` says
-how the text is to be encoded.
+The templates are Hugging Face's jinja templates, rendered as transformers does, but in a bounded
+sandbox (`sandbox.py`): a template comes with a downloaded model and is untrusted code. Messages are
+untrusted too: a control token in a message is plain text (`control_tokens.py`). Not a tokenizer:
+`ChatText` says how the text is to be encoded.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What encoders are asked, and what they answer: OpenAI's embeddings, vLLM's scores, and the order
-of documents as Jina and Cohere ask for it. Tables and shapes; nothing is computed here.
+"""Request tables and responses of encoders: OpenAI's embeddings, vLLM's scores, and reranking as
+Jina and Cohere define it. Nothing is computed here.
 """
 
 from __future__ import annotations

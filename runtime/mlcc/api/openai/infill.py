@@ -1,6 +1,6 @@
-"""Filling in the middle: how a model that was trained for it is asked for what lies between two
-texts. Families are known by their control tokens, as their model cards and papers write them; which
-of them a model has is read from its tokenizer. Not a tokenizer: what comes out is a text.
+"""Fill-in-the-middle (FIM): prompts for models that were trained to complete a gap between two
+texts. Model families are recognized by their control tokens, which are read from the tokenizer. Not
+a tokenizer: the result is a text.
 
 Method: Bavarian et al., "Efficient Training of Language Models to Fill in the Middle" (2022).
 """

@@ -1,10 +1,10 @@
-"""A conversation as chat templates take it, from protocols that are freer about it.
+"""Merges messages of other protocols into the conversation that chat templates accept.
 
-Templates want one system message, first, and turns that alternate; many refuse anything else.
-Agents send several system texts, some between turns, and a turn in pieces. So neighbours of a role
-become one turn, and what the system says later becomes a part of the user's turn that is there, in
-the tags that Claude Code itself uses for that: a conversation that grows keeps its beginning, and
-with it what the prefix cache has of it.
+Templates want one system message, first, and alternating roles; many refuse anything else. Agents
+send several system messages, some in the middle, and one turn in several messages. So consecutive
+messages of one role are merged, and a later system message becomes a part of the user message at
+that place, in the tags that Claude Code uses for it. A growing conversation keeps its beginning,
+and with it its entries in the prefix cache.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What is known of a model beside what it answers: for addresses that describe it (Ollama's
-/api/show, llama.cpp's /props, the entries of /v1/models). Data alone; `mlcc.model` fills it.
+"""Metadata of a model, for routes that describe it (Ollama's /api/show, llama.cpp's /props, the
+entries of /v1/models). Data alone; `mlcc.model` fills it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Requests of the OpenAI surface as dataclasses, parsed from plain JSON objects.
+"""Requests of the OpenAI API as dataclasses, parsed from plain JSON objects.
 
-Not here: which fields exist (`fields.py`), and how an answer is sampled (`sampling.py`).
+Not here: the fields (`mlcc.api.schema.chat_fields`) and sampling (`sampling_params.py`).
 """
 
 from __future__ import annotations

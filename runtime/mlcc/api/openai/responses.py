@@ -1,12 +1,7 @@
-"""Answers in OpenAI's shapes (`shapes.py`), whole and in chunks, from plain values; those of chats
-are in `chat_answers.py`.
+"""Responses of /v1/completions and /v1/chat/completions in OpenAI's shapes (`shapes.py`), whole and
+in chunks, with reasoning, tool calls and log-probabilities.
 
 Ids and times come from the caller: nothing here reads a clock.
-
-Log-probabilities in OpenAI's two shapes, a chat's and a completion's.
-
-Answers of /v1/chat/completions in OpenAI's shapes, whole and in chunks: text, reasoning and
-calls of tools, each in its place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""How an answer is sampled: the request's wishes over the model's defaults over plain sampling.
+"""Sampling parameters of a request: its own fields, then the model's defaults, then plain sampling.
 
-Which wishes there are is said by the rows of `fields.py`; what they mean, by `SamplingParams`.
+The table `SAMPLING` (`mlcc.api.schema.chat_fields`) lists the fields; `SamplingParams` defines what
+they mean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an answer is made of, once it is read: text, reasoning, calls of tools."""
+"""The parts of a parsed answer (content, reasoning, tool calls) and the port of its parsers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reasoning that a client keeps and sends back without reading it: what OpenAI has encrypted and
-Anthropic signed.
+"""Reasoning that a client stores and sends back unread: OpenAI's encrypted and Anthropic's signed
+reasoning.
 
-Nothing here is a secret, and nobody checks who wrote it: base64 of the text behind a mark.
+Neither secret nor authenticated here: base64 of the text after a prefix.
 """
 
 from __future__ import annotations

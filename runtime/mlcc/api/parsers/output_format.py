@@ -1,5 +1,6 @@
-"""How a model writes calls of tools and reasoning: what its chat template shows, or who serves it
-says."""
+"""The output format of a model: how it writes tool calls and reasoning. Detected in the chat
+template, or set by `--tool-parser` and `--reasoning-parser`.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Reasoning that stands between two marks before the answer, apart from it; in pieces.
+"""Reasoning parser: separates reasoning between two tags from the answer after it, as a stream.
 
-Which marks a model has is a row of `MARKS`, found in its chat template. gpt-oss' answers are all
-channels, which are read by `mlcc.api.parsers.tools.harmony`.
-
-The marks that some models put round what they say behind their reasoning: HunYuan's `<answer>`
-and `</answer>`, with a line for each. They are no part of the answer; in pieces.
+A model's tags are a row of `REASONING_TAGS`, found in its chat template. gpt-oss answers in
+channels, which `mlcc.api.parsers.tools.harmony` parses. `AnswerFrame` removes the tags that HunYuan
+writes around the answer after its reasoning, `<answer>` and `</answer>`, each on a line of its own.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The OpenAI surface as tables: which fields exist, and which are honoured today.
+"""The fields of /v1/chat/completions and /v1/completions as tables, and which are supported.
 
-This is the one place to touch when a field is built; if the engine obeys it, `SamplingParams` has
-an attribute of the name that the row `sets`. What rows mean to each other is in `requests.py`.
+To add a field, add a row here; if it is a sampling parameter, `SamplingParams` has an attribute of
+the name that the row `sets`. Rules between fields are in `mlcc.api.openai.requests`.
 
-OpenAI's `prediction`: what much of an answer will be, as whoever asks foretells.
-
-It changes no answer. Where there is speculation (`mlcc serve --speculate lookup`) it is looked up
-in, so that what was foretold rightly comes faster.
+`prediction` (OpenAI's Predicted Outputs) never changes an answer: with a speculator
+(`mlcc serve --speculate lookup`) draft tokens are taken from it, so that a correct prediction makes
+the answer faster.
 """
 
 from __future__ import annotations

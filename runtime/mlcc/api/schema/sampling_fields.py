@@ -1,5 +1,5 @@
-"""The fields of sampling that others have beside OpenAI's, as llama.cpp names and bounds them; the
-two cutoffs as Hugging Face does. What each does, and their order: `mlcc.engine.batch.filters`.
+"""Sampling fields beyond OpenAI's, named and bounded as in llama.cpp; the two cutoffs as in Hugging
+Face transformers. `mlcc.engine.batch.filters` defines what each does, and their order.
 """
 
 from __future__ import annotations

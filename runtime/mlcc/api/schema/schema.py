@@ -1,21 +1,14 @@
-"""A request as a table of fields, and the one rule of what to do with each.
+"""Requests as tables of fields, checked by one rule.
 
-Honoured fields are checked and returned. Fields that are known but not built are accepted only with
-a value that changes nothing. Metadata is accepted and dropped. What nobody here knows is ignored,
-as every other server does, and named (`unknown.py`); in a `closed` object it is refused.
+- Honoured fields are checked and returned.
+- Known fields that are not built are accepted only with a value that changes nothing.
+- Metadata is accepted and dropped.
+- Unknown fields are ignored, as other servers do, but named in a response header and in the log
+  (`unknown`); a `closed` object refuses them.
 
-A JSON object whose `type` says which of several tables it follows: blocks, items and tools of
-the protocols that have them.
-
-`check` gives the fields that are honoured, and the type under its name. What is of no known type is
-refused by name, or, in a place that is `open`, kept as its type alone: such a place holds what a
-server of another make would do itself (a web search), and whoever reads it leaves that out.
-`mlcc.api.schema.schema` names it then.
-
-Fields of a request that nobody here knows: found, so that they can be named.
-
-Clients send fields of other servers (`chat_id`, `cache_control`), and other servers ignore them. So
-are they here, but not in silence: the answer names them, and so does the server's log.
+`Tagged` is a union of tables, chosen by the object's `type`. Unknown types are refused by name; an
+`open` union keeps them as the type alone, for things that another server would do itself (a web
+search), and `unknown` names them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The fields that say what an answer must look like: OpenAI's, vLLM's and llama.cpp's names.
+"""The fields of structured output, by OpenAI's, vLLM's and llama.cpp's names.
 
-Whether it can be held to is not known here: `mlcc.engine.sampling.grammar` is the port to who
-knows.
+Whether a structure is supported is decided behind the port `mlcc.engine.sampling.grammar`.
 """
 
 from __future__ import annotations

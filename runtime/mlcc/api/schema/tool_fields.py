@@ -1,9 +1,5 @@
-"""The fields of tools: which there are, whether one is to be called, and calls in messages.
-
-What they mean to each other is `tool_choice.py`'s; how a model writes a call,
-`mlcc.api.parsers.tools`'.
-
-Which tools a request offers and whether one must be called: what its fields say together.
+"""The fields of tools: definitions, `tool_choice`, and tool calls in messages; `tool_use` combines
+them. How a model writes a call is `mlcc.api.parsers.tools`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which address a request is for. Knows no handler and no protocol.
+"""Finds the route of a request, and the handler of a route.
 
-Who answers which address: a protocol's file is imported when one of its addresses is asked for,
-since most places are asked in one protocol alone.
+A protocol's module is imported when one of its routes is first requested: most services are used
+through one protocol.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ MODULES: dict[str, tuple[Route, ...]] = {
     "mlcc.service.protocols.lora": (at.LORA_LOAD, at.LORA_UNLOAD),
 }  # fmt: skip
 """Each has `HANDLERS`, of what is asked of one model: which one, is known when they are called; or
-`PLACE_HANDLERS`, of what is asked of the place that has the models; or both."""
+`SERVICE_HANDLERS`, of what is asked of the place that has the models; or both."""
 _OF = {route: module for module, routes in MODULES.items() for route in routes}
 
 

@@ -1,7 +1,6 @@
-"""The addresses of the API as a table: what each takes and gives, by name of `mlcc.api`'s tables.
+"""The routes of the API as a table: path, request body and response, by the names of `mlcc.api`.
 
-`endpoints.py` answers them; a transport that describes itself (the server's /openapi.json) reads
-them from here.
+`mlcc.service.service` answers them; the server's /openapi.json is generated from them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A streamed answer as server-sent events. What a chunk looks like is
-`mlcc.api.openai.responses`', what the events of other protocols do theirs."""
+"""Streamed answers as server-sent events. The chunks are made by `mlcc.api.openai.responses`, the
+events of other protocols by their own modules of `mlcc.api`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A request and a response as plain values: what HTTP says, without HTTP.
+"""HTTP requests and responses as plain values, and JSON bodies parsed within bounds.
 
-A request's body as JSON, within a bound. Who reads the bytes is the transport's concern.
+Reading bytes from a connection is the transport's task.
 """
 
 from __future__ import annotations

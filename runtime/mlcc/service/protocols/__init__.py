@@ -1,4 +1,3 @@
-"""A file per protocol: its addresses, answered by translating to what `mlcc.service.generate` asks
-of the engine and back. What a protocol's bodies and events look like is pure translation and lies
-in `mlcc.api`.
+"""One module for each protocol: its handlers translate requests to `mlcc.service.generate` and
+results back. The shapes of bodies and events are in `mlcc.api`.
 """

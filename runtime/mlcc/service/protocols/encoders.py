@@ -1,4 +1,4 @@
-"""What is asked of encoders in OpenAI's, vLLM's, Jina's and Cohere's words."""
+"""Embeddings, scores and reranking through OpenAI's, vLLM's, Jina's and Cohere's routes."""
 
 from __future__ import annotations
 

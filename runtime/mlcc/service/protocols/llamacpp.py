@@ -1,6 +1,5 @@
-"""The addresses of llama.cpp's own server that answer: /completion, /infill, and what it tells of
-itself. What bodies and events look like is `mlcc.api.llamacpp`'s; there are no slots, but places in
-the batch, which are told as such.
+"""The routes of llama.cpp's server: /completion, /infill, /embedding, /props and /slots. Shapes
+are in `mlcc.api.llamacpp`. There are no slots here: /slots describes the places of the batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adapters (LoRA) loaded and unloaded while serving, at vLLM's addresses and in its words."""
+"""LoRA adapters loaded and unloaded while serving, through vLLM's routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading and unloading by hand, at the addresses that llama.cpp's router has for it."""
+"""Models loaded and unloaded by request, through the routes of llama.cpp's router."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Anthropic's addresses: /v1/messages and its count of tokens. What bodies and events look like is
-`mlcc.api.anthropic`'s."""
+"""Anthropic's routes: /v1/messages and its token count. Shapes are in `mlcc.api.anthropic`."""
 
 from __future__ import annotations
 

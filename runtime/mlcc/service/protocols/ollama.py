@@ -1,5 +1,5 @@
-"""Ollama's addresses that answer: /api/chat and /api/generate. What bodies and lines look like is
-`mlcc.api.ollama`'s; what is told of models is in `ollama_models.py`.
+"""Ollama's routes that generate: /api/chat and /api/generate. Shapes are in `mlcc.api.ollama`;
+routes about models are in `ollama_models.py`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Ollama's addresses that tell of models, and what is refused there. What they tell is
-`mlcc.api.ollama.models`'."""
+"""Ollama's routes about models, embeddings included, and those that are refused. Shapes are in
+`mlcc.api.ollama.models`.
+"""
 
 from __future__ import annotations
 

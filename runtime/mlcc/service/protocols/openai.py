@@ -1,4 +1,4 @@
-"""OpenAI's addresses: the words that everything here is written in."""
+"""OpenAI's routes: completions, models, health. Other protocols are translated to these shapes."""
 
 from __future__ import annotations
 

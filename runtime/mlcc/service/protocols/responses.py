@@ -1,5 +1,6 @@
-"""OpenAI's addresses of /v1/responses: answers made, kept, fetched, cancelled and deleted. What
-bodies and events look like is `mlcc.api.openai_responses`'."""
+"""OpenAI's Responses API: answers generated, stored, fetched, cancelled and deleted. Shapes are in
+`mlcc.api.openai_responses`.
+"""
 
 from __future__ import annotations
 

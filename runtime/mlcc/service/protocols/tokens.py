@@ -1,5 +1,5 @@
-"""Texts to tokens and back, and conversations to prompts: llama.cpp's addresses and vLLM's, which
-have the same names. Which of the two asks is seen by its word for the text.
+"""Tokenization, detokenization and template rendering: llama.cpp's and vLLM's routes, which have
+the same paths. The name of the text field tells which of the two protocols is used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Conversations of /v1/responses: which answers are kept or being made, and what came before one.
+"""Conversations of the Responses API: stored answers, answers in progress, and their history.
 
-An entry has all of its conversation, so that none depends on another that may be gone.
+An entry holds its whole conversation, so that none depends on another that may be evicted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Answers of /v1/responses that are kept, each as one text, until there is no more room.
+"""Stores responses of /v1/responses, each as one text, and evicts the oldest when a quota is full.
 
-A tenant (an API key) has a share of its own: it sees and pushes out its own answers only. Here they
-are in memory; the server can have them in a file (`mlcc.server.response_store`).
+Each tenant (API key) has a quota of its own, and sees and evicts its own responses only. This is
+the store in memory; a server can store them in a file (`mlcc.server.response_store`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How models write calls of tools: a file for each way, and `registry.py` that picks one.
+"""Tool parsers: one file for each notation of tool calls, and `registry.py`, which selects one.
 
-Each reads text, which may be cut anywhere, and knows nothing of requests, tokens or engines.
+A parser reads text, which may be cut anywhere, and knows nothing of requests, tokens or engines.
 """

@@ -1,4 +1,4 @@
-"""What a way to write calls of tools is: `Format`, the port of every file beside this one."""
+"""`ToolFormat`, the interface of a tool parser: parses tool calls in text and constrains them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What an answer with tools may be, as a grammar: nothing but calls where one is required; else
-free text until the mark of a call (a structural tag), and from there on a call that validates."""
+"""The grammar of an answer with tools: only calls where one is required; otherwise free text up to
+the trigger of a call (a structural tag), and from there a call that validates.
+"""
 
 from __future__ import annotations
 

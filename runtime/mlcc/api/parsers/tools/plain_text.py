@@ -1,4 +1,4 @@
-"""Calls as a model writes them, as text: for templates that leave calls of earlier messages out."""
+"""Earlier tool calls written as the model writes them: for templates that drop them."""
 
 from __future__ import annotations
 

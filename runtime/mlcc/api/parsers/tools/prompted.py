@@ -1,5 +1,6 @@
-"""Tools for a model whose own chat template knows none: they are told in words, calls are asked for
-as plain JSON, and what was called and answered is told as text."""
+"""Tools for a model whose chat template does not support them: the system prompt describes them and
+asks for calls as plain JSON; earlier calls and results become text.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every way to write calls, by name, and the one that a chat template teaches.
+"""All tool parsers by name, and the selection of one by its signs in a chat template.
 
-A model writes in one of them, so each is imported when it is asked for.
+A model uses one of them, so each is imported on demand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An answer's text, apart from the calls in it: what comes in pieces goes out in pieces.
+"""Streaming tool call parser: separates tool calls from the text around them.
 
-However the text is cut, the same comes out: nothing is decided that more text could change.
+The result does not depend on how the text is cut: nothing is decided that more text could change.
 """
 
 from __future__ import annotations

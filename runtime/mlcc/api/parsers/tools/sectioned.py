@@ -1,5 +1,6 @@
-"""Calls between the two marks of a section, each a head with a name, an object of JSON and a tail:
-what DeepSeek and Kimi write, whose marks differ."""
+"""Tool calls in a section between two tags, each a head with the name, a JSON object and a tail:
+the notation of DeepSeek and Kimi, with different tags.
+"""
 
 from __future__ import annotations
 
