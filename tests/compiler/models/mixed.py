@@ -74,7 +74,7 @@ def native(plan: Plan, folder: Path, capacity: Capacity, handle: DeviceHandle = 
     vocab = plan.config.vocab_size
     bounds = Bounds(capacity.layout, capacity.context)
     lowered = lower(
-        plan.traced, kernels, plan.caches, bounds, vocab, plan.target, IrDump(None), writes=False
+        plan.traced, kernels, plan.caches, bounds, vocab, plan.target, IrDump(None), generates=False
     )
     library = folder / "model.so"
     build(lowered, plan.target, library)

@@ -57,7 +57,7 @@ class Always(Speculation):
 
     def speculator(self, capacity: Capacity, draft: DraftModel | None = None) -> Speculator:
         made = super().speculator(capacity, draft)
-        made.worth = lambda chances, most: most  # type: ignore[method-assign]
+        made.allocate = lambda acceptance, most: most  # type: ignore[method-assign]
         made.budget.allows = lambda decodes: True  # type: ignore[method-assign]
         return made
 

@@ -5,6 +5,7 @@ becomes of the tests that lack something. apt-get and sudo are scripts here that
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -213,15 +214,16 @@ def test_the_long_tail_runs_when_asked_for(project: Path) -> None:
     assert "2 passed, 1 skipped" in ran(project, "--long")
 
 
-def test_the_slowest_files_begin_first(project: Path, pytestconfig: pytest.Config) -> None:
-    conftest: Any = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
-    assert [name for name in conftest.SLOWEST if not (ROOT / "tests" / name).is_file()] == []
-    for name in ("api/test_quick.py", conftest.SLOWEST[1], conftest.SLOWEST[0]):
-        (file := project / "tests" / name).parent.mkdir()
+def test_the_longest_files_of_the_last_run_begin_first(project: Path) -> None:
+    names = ("api/test_quick.py", "engine/test_long.py", "engine/test_longest.py")
+    for name in names:
+        (file := project / "tests" / name).parent.mkdir(exist_ok=True)
         file.write_text("def test_it(): pass\n")
+    seconds = {names[0]: 0.1, names[1]: 30.5, names[2]: 70}
+    (project / "tests" / "durations.json").write_text(json.dumps(seconds))
     said = ran(project, str(project / "tests"), "--collect-only")
     order = [line.removeprefix("tests/").partition("::")[0] for line in said.splitlines()]
-    assert order[:2] == list(conftest.SLOWEST[:2]) and "api/test_quick.py" in order[2:]
+    assert order[:3] == [names[2], names[1], names[0]]
 
 
 def test_a_name_that_is_no_row_is_an_error(project: Path) -> None:
