@@ -87,8 +87,8 @@ have = mlcc.util.machine.cpu_features() - {"avx512f"}
 mlcc.util.machine.cpu_features = lambda: have
 import pytest
 from mlcc_compiler.kernels import host
-from mlcc_compiler.quantization import compiled
-assert host.LANES == 8 and compiled.takes(compiled.LEAST_GROUPS, 32)
+from mlcc_compiler.quantization import native_search
+assert host.LANES == 8 and native_search.takes(native_search.LEAST_GROUPS, 32)
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "bits", sys.argv[1]]))
 """
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 PROGRAM = """
 import sys
 sys.path[:0] = sys.argv[2:]
-from small_artifact import fill, make
+from tests.runtime.artifact.small_artifact import make
 print("ready", flush=True)
 while True:
     make(sys.argv[1])

@@ -44,8 +44,8 @@ def step(executor: Any) -> Any:
 
 def test_a_rank_that_was_killed_is_named(executor: Any) -> None:
     executor.logits(step(executor))
-    executor._others.children[0].kill()
-    executor._others.children[0].wait()
+    executor._ranks.children[0].kill()
+    executor._ranks.children[0].wait()
     with pytest.raises(DeviceLostError, match=r"rank 1 of 2 ended \(signal 9\); open the model"):
         executor.submit(step(executor))
     with pytest.raises(DeviceLostError, match="rank 1 of 2"):
@@ -62,7 +62,7 @@ def test_a_rank_that_is_killed_in_a_step(executor: Any) -> None:
         except DeviceLostError as error:
             found.append(error)
 
-    child = executor._others.children[0]
+    child = executor._ranks.children[0]
     os.kill(child.pid, signal.SIGSTOP)
     thread = threading.Thread(target=submit)
     thread.start()
@@ -75,7 +75,7 @@ def test_a_rank_that_is_killed_in_a_step(executor: Any) -> None:
 
 def test_closing_ends_the_others(artifact: Path) -> None:
     executor = opened(artifact)
-    child = executor._others.children[0]
+    child = executor._ranks.children[0]
     executor.close()
     assert child.returncode == 0
 

@@ -131,7 +131,7 @@ def test_a_rank_that_is_waited_for_and_killed(model: Model) -> None:
 def test_closing_ends_the_others(stand_in: None, folders: dict[str, Path]) -> None:
     opened = open_model(folders["cuda"])
     executor: Any = opened.executor
-    (child,) = executor._others.children
+    (child,) = executor._ranks.children
     opened.close()
     assert child.returncode == 0
 
