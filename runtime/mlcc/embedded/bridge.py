@@ -40,7 +40,7 @@ def to_bytes(value: Any) -> bytes:
 
 def failed(error: MlccError) -> str:
     """Return an mlcc error as JSON; JavaScript raises its own error from it (`parsed` in
-    web/src/tab.ts)."""
+    web/src/worker/tab.ts)."""
     plain = {
         "type": type(error).__name__,
         "message": error.message,

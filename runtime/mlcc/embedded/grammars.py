@@ -1,9 +1,9 @@
 """Grammar backend of a tab: llguidance as WebAssembly in the page's memory, behind
 `mlcc.model.structured_output.backend`.
 
-JavaScript's part is `web/src/grammar.ts`. The module is fetched, asynchronously, for the first
-request with a grammar; compiling grammars and computing masks are synchronous calls. An expensive
-grammar only costs the tab that asked for it; the module's memory is bounded.
+JavaScript's part is `web/src/worker/grammar.ts`. The module is fetched, asynchronously, for the
+first request with a grammar; compiling grammars and computing masks are synchronous calls. An
+expensive grammar only costs the tab that asked for it; the module's memory is bounded.
 """
 
 from __future__ import annotations

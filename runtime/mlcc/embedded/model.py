@@ -56,8 +56,8 @@ class EmbeddedModel:
     ) -> None:
         """`texts` are the plan's text files by path, without tokenizer.json. `parse_special`: as
         `ModelText.with_special`. `prefix_cache`: as in `Engine`. `grammars`: the grammar backend
-        (`GrammarPort` in web/src/python.ts); None = grammars are refused. `speculate`: as in `mlcc
-        serve`, without a draft model.
+        (`GrammarPort` in web/src/worker/python.ts); None = grammars are refused. `speculate`: as
+        in `mlcc serve`, without a draft model.
 
         Raises ArtifactError, which `entry.check` reports before weights are fetched, and what
         `Speculation.read` and `ModelText.new_engine` raise.

@@ -1,5 +1,5 @@
-"""Request migration (docs/transfer.md; experimental): exports requests after their first token, and
-resumes requests of other engines. Runs in the engine thread, between steps."""
+"""Request migration (docs/internals/kv_transfer.md; experimental): exports requests after their
+first token, and resumes requests of other engines. Runs in the engine thread, between steps."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 Every count in a header is checked against the remaining bytes, so no file can make the reader take
 more memory than its header has bytes. Reads no tensor; knows no key and no architecture.
-Format: ggml's docs/gguf.md. The `gguf` package's reader is not used: it makes two numpy arrays for
-each of a vocabulary's strings (11 s and 735 MB for a model of 250 MB) and checks no bound.
+Format: ggml's docs/checkpoints.md. The `gguf` package's reader is not used: it makes two numpy
+arrays for each of a vocabulary's strings (11 s and 735 MB for a model of 250 MB) and checks no
+bound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The thread that owns Python: one event loop that executes the host's commands, for all models.
 
-C++ (`mobile/c/src/python.cc`) calls `run` once, and it never returns. Commands arrive as a name and
-(engine, call, *bytes); an exception in one of them does not end the loop.
+C++ (`mobile/c/src/interpreter.cc`) calls `run` once, and it never returns. Commands arrive as a
+name and (engine, call, *bytes); an exception in one of them does not end the loop.
 """
 
 from __future__ import annotations

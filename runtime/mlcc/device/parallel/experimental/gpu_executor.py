@@ -1,6 +1,7 @@
 """The executor of a model that several GPUs compute together (tensor parallelism): rank 0 is in
 this process, where the engine is; the others are its children, each with a GPU. **No GPU has run
-it**: its tests have the emulated device and a stand-in for NCCL (tests/targets/cuda/test_ranks.py).
+it**: its tests have the emulated device and a stand-in for NCCL
+(tests/targets/cuda/test_gpu_ranks.py).
 
 Steps are sent to the other ranks by their stdin; results are exchanged by NCCL, queued with the
 kernels, so that ranks wait for each other only on their GPUs. Such a wait never ends if a rank is
