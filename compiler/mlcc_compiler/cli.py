@@ -12,8 +12,8 @@ from mlcc.artifact.schema import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, MOST_RAN
 from mlcc.errors import UnsupportedError
 from mlcc.model_argument import model_argument
 from mlcc.util.extras import advice, is_here
-from mlcc_compiler.driver.checks import missing
 from mlcc_compiler.driver.display import Display
+from mlcc_compiler.driver.toolchain import missing
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 
 if TYPE_CHECKING:

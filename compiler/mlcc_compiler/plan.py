@@ -21,9 +21,9 @@ from mlcc.artifact.schema import (
 from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.driver.checks import missing
 from mlcc_compiler.driver.encoder_plan import as_encoder, check_caches, encoder_info, step_pools
 from mlcc_compiler.driver.sizes import caches_for, context_of, limits_of
+from mlcc_compiler.driver.toolchain import missing
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.lora import check_lora_limits
 from mlcc_compiler.models.causal_lm import CausalLM

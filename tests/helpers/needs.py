@@ -30,7 +30,7 @@ def require(*names: str) -> None:
 
 def require_target(name: str) -> None:
     """The test compiles for a target, whose own check says what that lacks."""
-    from mlcc_compiler.driver.checks import missing
+    from mlcc_compiler.driver.toolchain import missing
     from mlcc_targets import get_target
 
     if reason := missing(get_target(name)):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcc_compiler.driver.checks import missing
+from mlcc_compiler.driver.toolchain import missing
 from mlcc_targets import TARGETS, get_target
 from mlcc_targets.elf import LINUX
 from mlcc_targets.linker import PACKAGE

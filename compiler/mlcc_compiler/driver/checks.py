@@ -1,34 +1,12 @@
-"""Early checks, so that minutes of work do not end in a refusal: whether this machine can compile
-for a target, and whether the checkpoint's small files are usable.
-"""
+"""Checks a checkpoint's small files before any work, so that minutes of it do not end in a refusal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from mlcc.errors import CheckpointError
-from mlcc.util.extras import lacking
 from mlcc_compiler.artifact.package import template_path
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.cuda import code as cuda_code
-from mlcc_targets import Target, TargetError
-from mlcc_targets.linker import zig
-
-
-def missing(target: Target) -> str:
-    """What the machine lacks for a target and the command that installs it; empty = nothing."""
-    if target.missing:
-        return target.missing
-    if extra := lacking("compile"):
-        return f'compiling needs more than is installed; type `pip install "mlcc[{extra}]"`'
-    try:
-        if target.kernels:  # else there is nothing to link
-            zig()
-    except TargetError as error:
-        return str(error)
-    if target.generator == "cuda":
-        return cuda_code.missing(target.archs)
-    return ""
 
 
 def check_ready(checkpoint: Checkpoint, vocab_size: int, tensors: Iterable[str]) -> None:

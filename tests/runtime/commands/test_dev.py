@@ -170,9 +170,10 @@ def test_long(): pass
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A checkout of these three tests."""
-    (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "feature_matrix.py", "needs.py"):
-        shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
+    (tmp_path / "tests" / "helpers").mkdir(parents=True)
+    needed = ("__init__.py", "conftest.py", "feature_matrix.py", "helpers/__init__.py")
+    for name in (*needed, "helpers/needs.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "tests" / "test_some.py").write_text(TESTS)
