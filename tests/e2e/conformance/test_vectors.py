@@ -21,6 +21,7 @@ OBJECTS = {
     "Message": (message_fields.MESSAGE, r"^messages\[\d+\]\.{}(\[|$)"),
     "TextPart": (message_fields.TEXT_PART, r"^messages\[\d+\]\.content\[\d+\]\.{}$"),
     "StreamOptions": (chat_fields.STREAM_OPTIONS, r"^stream_options\.{}$"),
+    "Prediction": (chat_fields.PREDICTION_CONTENT, r"^prediction\.{}(\[|$)"),
     "ResponseFormat": (structured_output.RESPONSE_FORMAT, r"^response_format\.{}$"),
     "JsonSchemaFormat": (
         structured_output.JSON_SCHEMA_FORMAT,
@@ -47,6 +48,7 @@ def uses(path: str, body: Json) -> Iterator[tuple[str, str, Json]]:
     chat = KINDS[path].chat
     yield from _members("ChatCompletionRequest" if chat else "CompletionRequest", body)
     yield from _members("StreamOptions", body.get("stream_options"))
+    yield from _members("Prediction", body.get("prediction"))
     kind = body.get("response_format")
     yield from _members("ResponseFormat", kind)
     yield from _members("JsonSchemaFormat", (kind or {}).get("json_schema"))
