@@ -1,4 +1,4 @@
-"""Checks a checkpoint's small files before any work, so that minutes of it do not end in a refusal."""
+"""Checks a checkpoint's small files before any work: a refusal comes first, not after minutes."""
 
 from __future__ import annotations
 

@@ -126,6 +126,33 @@ def test_named_tests_install_nothing(dev: Any, programs: Any, tmp_path: Path) ->
     assert not (tmp_path / "told").read_text()
 
 
+def test_an_area_is_a_folder_of_tests(dev: Any) -> None:
+    assert dev.test(["--area", "engine", "-k", "grammar"]) == 0
+    assert dev.ran[-1] == ("-m", "pytest", "tests/runtime/engine", "-k", "grammar")
+    with pytest.raises(SystemExit, match=r"there is no area 'engines'; there are: .*engine, "):
+        dev.test(["--area", "engines"])
+
+
+@pytest.mark.parametrize(
+    ("named", "wanted"),
+    [
+        (["tests/runtime/engine"], False),
+        (["tests/runtime/api/test_requests.py::test_it", "-x"], False),
+        (["tests/runtime/engine", "tests/e2e/web"], True),
+        (["-x"], True),
+    ],
+)
+def test_web_is_built_for_those_that_need_it(dev: Any, named: list[str], wanted: bool) -> None:
+    assert dev.needs_web(named) is wanted
+
+
+def test_the_fast_tests_take_what_the_project_takes(dev: Any) -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert [need for need in dev.FAST_NEEDS if f'"{need}"' not in project] == []
+    assert set(dev.FAST) <= dev.areas().keys() and set(dev.NO_WEB) <= dev.areas().keys()
+    assert all((ROOT / "tests" / name).is_file() for name in dev.FAST_IGNORES)
+
+
 def test_no_half_of_an_environment_is_left(
     dev: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
