@@ -16,7 +16,7 @@ from tests.helpers import needs
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "mobile" / "c"
-SITE = [sysconfig.get_path("purelib"), str(ROOT / "tests")]
+SITE = [sysconfig.get_path("purelib"), str(ROOT)]
 """Where the embedded Python finds tokenizers, and what tests open; the engine is in the zip."""
 
 
