@@ -105,13 +105,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # the next look finds that it left
 
 
+ROOT = Path(__file__).parents[2]
+
+
 @contextmanager
 def bridge(program: Sequence[str], model: Path, path: str = UNSAID) -> Iterator[str]:
     """The URL under which a model answers, with its tokenizer by callbacks if the program asks for
     them. path: more places of Python's modules. In a process of its own, or the client's threads
     would hold up the program's events."""
-    command = [sys.executable, __file__, str(model), path, *program]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "tests.helpers.c_bridge", str(model), path, *program]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdin and process.stdout
     try:
         url = process.stdout.readline().strip()
