@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mlcc_compiler.calibration.activation_stats import mean_squares
 from mlcc_compiler.calibration.forward import UNTIL_HEAD, make_forward
-from mlcc_compiler.calibration.weights import Weights, single_threaded_blas
+from mlcc_compiler.calibration.weights import Weights, row_products, single_threaded_blas
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.weights.convert import Pack, pack_weight
@@ -111,7 +111,7 @@ class _ProductThread:
         memory."""
         if self._futures:
             self._futures[-1].result()
-        self._futures.append(self._thread.submit(np.matmul, piece, self._transposed))
+        self._futures.append(self._thread.submit(row_products, piece, self._transposed))
 
     def rows(self) -> list[Floats]:
         """[rows of a piece, n] of each piece, in order."""

@@ -18,6 +18,12 @@ from mlcc_compiler.weights.convert import ROWS_AT_A_TIME, check_finite, prefetch
 
 Floats = npt.NDArray[np.float32]
 
+PRODUCT_ROWS = 32
+"""Rows of a weight in each BLAS call of a forward. BLAS chooses its kernels by a product's shape,
+and with them the last bits; with a fixed shape they do not depend on which weights a target packs
+together. So all targets get the same statistics, and from these the same codes.
+"""
+
 
 def single_threaded_blas() -> AbstractContextManager[object]:
     """Limits BLAS to one core while a forward runs beside other work. BLAS threads wait for each
@@ -39,6 +45,16 @@ def matmul(x: Floats, weight: Floats) -> Floats:
     with ThreadPoolExecutor(cores()) as pool:
         list(pool.map(some, range(0, len(x), step)))
     return found
+
+
+def row_products(weight: Floats, transposed: Floats) -> Floats:
+    """Rows [N, K] times inputs [K, n], PRODUCT_ROWS rows in each BLAS call."""
+    whole = len(weight) // PRODUCT_ROWS * PRODUCT_ROWS
+    blocks = weight[:whole].reshape(-1, PRODUCT_ROWS, weight.shape[1])
+    found = np.matmul(blocks, transposed).reshape(whole, transposed.shape[1])
+    if whole == len(weight):
+        return found
+    return np.concatenate([found, weight[whole:] @ transposed])
 
 
 class Weights:
@@ -64,11 +80,12 @@ class Weights:
     def matmul(self, name: str, x: Floats) -> Floats:
         """x [n, K] times a matrix [N, K] transposed; the next rows are read in a thread
         meanwhile."""
-        if not supports_rows(self.tensors):
-            return np.asarray(x @ self.read(name).T)
         source, transposed = self.sources[name], np.ascontiguousarray(x.T)
-        step = max(ROWS_AT_A_TIME // x.shape[1], 1)
-        parts = [part @ transposed for part in prefetched_rows(self.tensors, [source], step, "f32")]
+        if not supports_rows(self.tensors):
+            return row_products(self.read(name), transposed).T
+        step = max(ROWS_AT_A_TIME // x.shape[1] // PRODUCT_ROWS, 1) * PRODUCT_ROWS
+        pieces = prefetched_rows(self.tensors, [source], step, "f32")
+        parts = [row_products(piece, transposed) for piece in pieces]
         return np.concatenate(parts).T
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -131,7 +130,7 @@ def test_a_program_links_one_level(tmp_path: Path) -> None:
 
 def test_any_is_what_the_command_makes_unless_told_otherwise() -> None:
     (option,) = [p for p in compile_command.params if p.name == "cpu"]
-    assert re.search(r"\[any\]$", str(option.help))
+    assert option.show_default == "any"
 
 
 @pytest.mark.long  # four libraries
