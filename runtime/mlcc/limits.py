@@ -87,7 +87,7 @@ BOUNDS = {
         Bound("memory_bytes", "Weights, caches and workspace together.", unit="bytes"),
         Bound("kv_pages", "Pages for all requests together."),
         Bound(
-            "draft_tokens", "Tokens of an answer that are guessed ahead.", most=64, default=8,
+            "draft_tokens", "Draft tokens per step.", most=64, default=8,
             unit="tokens", flag="--speculate lookup:N",
         ),
         Bound("max_queue", "Requests that may wait.", least=0, default=64),
@@ -132,7 +132,7 @@ def table() -> str:
     """All of them as Markdown, as docs/options.md has it."""
     rows = ["| name | option | range | default | what it bounds |", "|---|---|---|---|---|"]
     for bound in BOUNDS.values():
-        option = f"`{bound.option}`" if bound.name not in ONLY_IN_APPS else "in apps alone"
+        option = f"`{bound.option}`" if bound.name not in ONLY_IN_APPS else "apps only"
         meaning, _, suits = bound.meaning.partition("  [")
         value = suits.rstrip("]") or "what fits" if bound.default is None else f"{bound.default}"
         unit = f" {bound.unit}" if bound.unit and bound.default is not None else ""
