@@ -11,17 +11,19 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mlcc.api.schema.schema import Field, Object, Use
-from mlcc.api.schema.types import (
+from mlcc.api.schema.schema import (
     Anything,
     ByToken,
     Custom,
     Either,
+    Field,
     Flag,
     Integer,
     Many,
     Number,
+    Object,
     Text,
+    Use,
 )
 from tools.api_types.schema import (
     BODIES,

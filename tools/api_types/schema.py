@@ -16,10 +16,16 @@ from typing import Any
 
 from mlcc.api.openai import shapes
 from mlcc.api.openai.embeddings import EMBEDDING, RERANK, RERANK_DOCUMENT, SCORE
-from mlcc.api.schema.chat_fields import CHAT, COMPLETION, PREDICTION_CONTENT, STREAM_OPTIONS
-from mlcc.api.schema.message_fields import MESSAGE, TEXT_PART
-from mlcc.api.schema.reasoning_fields import THINKING_SWITCH
-from mlcc.api.schema.schema import Field, Use
+from mlcc.api.schema.chat_fields import (
+    CHAT,
+    COMPLETION,
+    MESSAGE,
+    PREDICTION_CONTENT,
+    STREAM_OPTIONS,
+    TEXT_PART,
+    THINKING_SWITCH,
+)
+from mlcc.api.schema.schema import Field, Integer, Number, Use
 from mlcc.api.schema.structured_output import (
     JSON_SCHEMA_FORMAT,
     RESPONSE_FORMAT,
@@ -35,7 +41,6 @@ from mlcc.api.schema.tool_fields import (
     TOOL_CALL,
     TOOL_FUNCTION,
 )
-from mlcc.api.schema.types import Integer, Number
 
 ROOT = Path(__file__).parents[2]
 BODIES = (

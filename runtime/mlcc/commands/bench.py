@@ -115,7 +115,7 @@ def _of_model(
 ) -> Iterator[Measured]:
     from dataclasses import replace
 
-    from mlcc.api.openai.sampling_params import parse_sampling
+    from mlcc.api.openai.requests import parse_sampling
     from mlcc.api.schema.chat_fields import COMPLETION
     from mlcc.model.session import Session
 

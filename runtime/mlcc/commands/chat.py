@@ -34,7 +34,7 @@ from mlcc.errors import DeviceError, InvalidRequestError, MlccError, printable
 from mlcc.model_argument import HUB
 
 if TYPE_CHECKING:
-    from mlcc.api.openai.sampling_params import SamplingOptions
+    from mlcc.api.openai.requests import SamplingOptions
     from mlcc.model.conversation import Conversation
 
 HELP = """\

@@ -11,7 +11,7 @@ from mlcc.commands.server_registry import Server, checked_url, events, opened
 from mlcc.errors import InvalidRequestError, printable
 
 if TYPE_CHECKING:
-    from mlcc.api.openai.sampling_params import SamplingOptions
+    from mlcc.api.openai.requests import SamplingOptions
     from mlcc.model.conversation import Conversation
     from mlcc.model.session import Session, Timing
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from mlcc.api.openai.sampling_params import SamplingOptions
+    from mlcc.api.openai.requests import SamplingOptions
     from mlcc.model.conversation import Conversation
 
 _QUESTION = [{"role": "user", "content": "?"}]
@@ -21,7 +21,7 @@ _MOST = 64 << 20
 def with_setting(sampling: SamplingOptions, name: str, text: str) -> SamplingOptions:
     """The sampling parameters with one changed; an empty text removes it.
     Raises InvalidRequestError for another name, or a value that the parameter cannot have."""
-    from mlcc.api.openai.sampling_params import parse_sampling
+    from mlcc.api.openai.requests import parse_sampling
     from mlcc.api.schema.chat_fields import CHAT
 
     known = {field.name for field in CHAT.fields if field.sets} | {"max_tokens"}

@@ -230,7 +230,7 @@ def sampling_options(function: Command) -> Command:
 
     @wraps(function)
     def wrapped(**given: Any) -> None:
-        from mlcc.api.openai.sampling_params import parse_sampling
+        from mlcc.api.openai.requests import parse_sampling
         from mlcc.api.schema.chat_fields import CHAT
 
         names = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens")

@@ -22,7 +22,7 @@ from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from mlcc.api.openai.sampling_params import SamplingOptions
+    from mlcc.api.openai.requests import SamplingOptions
 
 
 @click.command("run")

@@ -15,8 +15,8 @@ from typing import Any
 
 from mlcc.api.chat_template.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.api.openai.infill import Infill, family_of
-from mlcc.api.openai.model_info import ModelInfo
-from mlcc.api.openai.sampling_params import SamplingOptions
+from mlcc.api.openai.requests import SamplingOptions
+from mlcc.api.openai.responses import ModelInfo
 from mlcc.api.parsers.output_format import (
     REASONING_PARSERS,
     TOOL_PARSERS,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc.api.openai.sampling_params import SamplingOptions, to_params
+from mlcc.api.openai.requests import SamplingOptions, to_params
 from mlcc.api.parsers.deltas import ContentDelta, Delta
 from mlcc.api.schema.tool_fields import NO_TOOLS
 from mlcc.engine.events import Event, Finished

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlcc.api.chat_template.template import ChatTemplate
-from mlcc.api.openai.model_info import ModelInfo
-from mlcc.api.openai.sampling_params import recommended
+from mlcc.api.openai.requests import recommended
+from mlcc.api.openai.responses import ModelInfo
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.text_files import Read, chat_templates, generation_config, text_files
 from mlcc.errors import ArtifactError

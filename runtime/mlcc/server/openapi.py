@@ -18,17 +18,20 @@ from mlcc.api.llamacpp import shapes as llamacpp_shapes
 from mlcc.api.ollama import shapes as ollama_shapes
 from mlcc.api.openai import shapes
 from mlcc.api.openai_responses import shapes as responses_shapes
-from mlcc.api.schema.schema import Field, Object, Tagged, Use
-from mlcc.api.schema.types import (
+from mlcc.api.schema.schema import (
     ByToken,
     Custom,
     Either,
+    Field,
     Flag,
     Integer,
     JsonType,
     Many,
     Number,
+    Object,
+    Tagged,
     Text,
+    Use,
 )
 from mlcc.errors import MlccError
 from mlcc.service.http.routes import Route

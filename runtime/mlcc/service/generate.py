@@ -15,7 +15,16 @@ from functools import partial
 from typing import Any
 
 from mlcc.api.openai.infill import no_infill
-from mlcc.api.openai.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
+from mlcc.api.openai.requests import (
+    COMPLETION_MAX_TOKENS,
+    ChatRequest,
+    CompletionRequest,
+    of_answer,
+    parse_chat,
+    parse_completion,
+    to_params,
+    with_word_ids,
+)
 from mlcc.api.openai.responses import (
     Answer,
     ChatChunks,
@@ -25,12 +34,6 @@ from mlcc.api.openai.responses import (
     Head,
     chat_completion,
     completion,
-)
-from mlcc.api.openai.sampling_params import (
-    COMPLETION_MAX_TOKENS,
-    of_answer,
-    to_params,
-    with_word_ids,
 )
 from mlcc.api.openai.shapes import ChatCompletion, Completion
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION

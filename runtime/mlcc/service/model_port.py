@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Protocol
 
-from mlcc.api.openai.model_info import ModelInfo
+from mlcc.api.openai.responses import ModelInfo
 from mlcc.api.openai.shapes import ModelState
 from mlcc.errors import UnsupportedError
 from mlcc.service.response_store.conversations import Conversations

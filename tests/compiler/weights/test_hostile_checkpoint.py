@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.api.openai.sampling_params import recommended
+from mlcc.api.openai.requests import recommended
 from mlcc.artifact.safetensors import SafetensorsError, read_header
 from mlcc.errors import CheckpointError, MlccError
 from mlcc_compiler.checkpoint.folder import Checkpoint

@@ -9,11 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcc.api.openai.requests import parse_chat, parse_completion
-from mlcc.api.openai.sampling_params import parse_sampling, recommended, to_params
+from mlcc.api.openai.requests import (
+    parse_chat,
+    parse_completion,
+    parse_sampling,
+    recommended,
+    to_params,
+)
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
-from mlcc.api.schema.schema import Use, header, unknown
-from mlcc.api.schema.types import Either, Integer, Many, Number, Text
+from mlcc.api.schema.schema import Either, Integer, Many, Number, Text, Use, header, unknown
 from mlcc.engine.request import SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 

@@ -8,9 +8,23 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc.api.schema.chat_fields import MAX_STOP, SAMPLING
-from mlcc.api.schema.schema import Object, Tagged, honoured, metadata, not_built
+from mlcc.api.schema.schema import (
+    ANYTHING,
+    Custom,
+    Either,
+    Flag,
+    Integer,
+    Json,
+    Many,
+    Object,
+    Tagged,
+    Text,
+    honoured,
+    metadata,
+    not_built,
+    refuse,
+)
 from mlcc.api.schema.structured_output import SCHEMA
-from mlcc.api.schema.types import ANYTHING, Custom, Either, Flag, Integer, Json, Many, Text, refuse
 
 NOT_EMPTY = Text(allow_empty=False)
 COUNT = Integer(1, 2**31 - 1)

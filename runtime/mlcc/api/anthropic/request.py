@@ -10,7 +10,7 @@ from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES
 from mlcc.api.openai.message_merging import MessageMerger, joined_parts
 from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import SAMPLING
-from mlcc.api.schema.types import Json
+from mlcc.api.schema.schema import Json
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
 

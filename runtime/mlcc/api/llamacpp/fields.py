@@ -9,12 +9,24 @@ from typing import Any
 
 from mlcc.api.openai.embeddings import INPUT
 from mlcc.api.schema.chat_fields import COMMON as OPENAI_COMMON
-from mlcc.api.schema.chat_fields import PROMPT, SAMPLING, TOKEN
-from mlcc.api.schema.message_fields import MESSAGE
-from mlcc.api.schema.schema import Object, honoured, metadata, not_built
+from mlcc.api.schema.chat_fields import MESSAGE, PROMPT, SAMPLING, TOKEN
+from mlcc.api.schema.schema import (
+    ANYTHING,
+    Custom,
+    Flag,
+    Integer,
+    Json,
+    Many,
+    Number,
+    Object,
+    Text,
+    honoured,
+    metadata,
+    not_built,
+    refuse,
+)
 from mlcc.api.schema.structured_output import STRUCTURE
 from mlcc.api.schema.tool_fields import TOOL
-from mlcc.api.schema.types import ANYTHING, Custom, Flag, Integer, Json, Many, Number, Text, refuse
 from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
 from mlcc.engine.request import MOST_TOKENS
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 from mlcc.api.openai.embeddings import MOST_TEXTS
 from mlcc.api.schema.chat_fields import SAMPLING
-from mlcc.api.schema.schema import Object, honoured, metadata, not_built
-from mlcc.api.schema.types import (
+from mlcc.api.schema.schema import (
     ANYTHING,
     Custom,
     Either,
@@ -21,7 +20,11 @@ from mlcc.api.schema.types import (
     Json,
     Many,
     Number,
+    Object,
     Text,
+    honoured,
+    metadata,
+    not_built,
     refuse,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcc.api.openai.model_info import ModelInfo
+from mlcc.api.openai.responses import ModelInfo
 
 VERSION = "0.12.11"
 """Of Ollama, whose API this is: clients look at it before they use tools, thinking or

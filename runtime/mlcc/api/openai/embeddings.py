@@ -9,8 +9,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlcc.api.schema.chat_fields import NOT_EMPTY, TOKEN
-from mlcc.api.schema.schema import Object, honoured, metadata
-from mlcc.api.schema.types import Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
+from mlcc.api.schema.schema import (
+    Custom,
+    Either,
+    Flag,
+    Integer,
+    Json,
+    Many,
+    Number,
+    Object,
+    Text,
+    honoured,
+    metadata,
+    refuse,
+)
 from mlcc.errors import UnsupportedError
 
 MOST_TEXTS = 2048

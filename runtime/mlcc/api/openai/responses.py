@@ -1,13 +1,14 @@
 """Responses of /v1/completions and /v1/chat/completions in OpenAI's shapes (`shapes.py`), whole and
-in chunks, with reasoning, tool calls and log-probabilities.
+in chunks, with reasoning, tool calls and log-probabilities; entries of /v1/models.
 
 Ids and times come from the caller: nothing here reads a clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Any, TypedDict
 
 from mlcc.api.openai.shapes import (
     AssistantMessage,
@@ -32,6 +33,32 @@ from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.request import FinishReason as EngineReason
 from mlcc.engine.text.logprobs import Candidate, TokenLogprob
 from mlcc.util.fast_dataclass import fast_dataclass
+
+
+@fast_dataclass(frozen=True)
+class ModelInfo:
+    """Of an artifact; the defaults are of a model that comes from none."""
+
+    architecture: str = "unknown"
+    """The checkpoint's `model_type`: llama, qwen2, ..."""
+    quantization: str = "unknown"
+    device: str = "cpu"
+    """What it was compiled for: cpu, cuda, metal, vulkan, webgpu."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers of the architecture, as the manifest has them."""
+    vocab_size: int = 0
+    weights_bytes: int = 0
+    """Of the weights as they lie in the artifact."""
+    device_bytes: int = 0
+    """What weights, caches and scratch take on the device, as planned."""
+    digest: str = ""
+    """sha256 in hex of what the artifact's files hash to: the same for the same artifact."""
+
+    @property
+    def fingerprint(self) -> str:
+        """OpenAI's `system_fingerprint`; "" without a digest."""
+        return self.digest and f"fp_{self.digest[:12]}"
+
 
 FINISH_REASONS: dict[EngineReason, FinishReason] = {"stop": "stop", "length": "length"}
 """The engine's reasons that OpenAI has; the others are errors, not answers."""

@@ -12,9 +12,22 @@ from collections.abc import Mapping
 from mlcc.api.openai_responses.item_fields import ITEM
 from mlcc.api.openai_responses.tools import CHOICE, MOST_TOOLS, TOOL
 from mlcc.api.schema.chat_fields import COUNT, LIKELIEST, SAMPLING
-from mlcc.api.schema.schema import Object, Tagged, honoured, metadata, not_built
+from mlcc.api.schema.schema import (
+    ANYTHING,
+    Custom,
+    Either,
+    Flag,
+    Json,
+    Many,
+    Object,
+    Tagged,
+    Text,
+    honoured,
+    metadata,
+    not_built,
+    refuse,
+)
 from mlcc.api.schema.structured_output import SCHEMA
-from mlcc.api.schema.types import ANYTHING, Custom, Either, Flag, Json, Many, Text, refuse
 
 NOT_EMPTY = Text(allow_empty=False)
 MOST_PAIRS, MOST_KEY, MOST_VALUE = 16, 64, 512

@@ -4,8 +4,7 @@ reasoning.
 
 from __future__ import annotations
 
-from mlcc.api.schema.schema import Object, Tagged, honoured, metadata
-from mlcc.api.schema.types import Either, Many, Text
+from mlcc.api.schema.schema import Either, Many, Object, Tagged, Text, honoured, metadata
 
 NOT_EMPTY = Text(allow_empty=False)
 IMAGES = "this model reads text only: leave images out, or say in words what they show"

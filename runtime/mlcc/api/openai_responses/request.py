@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,8 +18,8 @@ from mlcc.api.openai_responses.tools import (
 )
 from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import SAMPLING
-from mlcc.api.schema.types import Json, check_sendable
-from mlcc.errors import InvalidRequestError
+from mlcc.api.schema.schema import Json, Text
+from mlcc.errors import InvalidRequestError, printable
 from mlcc.util.fast_dataclass import fast_dataclass
 
 Item = dict[str, Any]
@@ -105,7 +106,7 @@ def parse_responses(body: Json, counted: bool = False) -> ResponsesRequest:
     """A request, or one for the count of its prompt's tokens. Raises InvalidRequestError or
     UnsupportedError naming the field."""
     fields = (COUNT_INPUT if counted else RESPONSES).check(body, "")
-    check_sendable(body)
+    _check_sendable(body)
     if fields.get("stream_options") is not None and not fields.get("stream"):
         raise InvalidRequestError(
             "'stream_options' is only allowed with 'stream': true",
@@ -164,3 +165,27 @@ def _format(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {"response_format": {"type": "json_object"}}
     schema = {"name": "answer", "schema": wanted["schema"]}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def _check_sendable(value: Json) -> None:
+    """Check that the body can be sent back as it came: what Python reads of JSON may be more than
+    UTF-8 and JSON can write. Raises InvalidRequestError, which names the place, for half of a
+    surrogate pair, in keys too, and for a number too large for JSON's readers (1e999)."""
+    left: list[tuple[Json, str]] = [(value, "")]
+    while left:
+        this, where = left.pop()
+        if isinstance(this, str):
+            Text().check(this, where)
+        elif isinstance(this, float) and not math.isfinite(this):
+            raise InvalidRequestError(
+                f"'{where}' is too large a number; send a smaller one",
+                param=where,
+                code="invalid_value",
+            )
+        elif isinstance(this, list):
+            left += [(entry, f"{where}[{i}]") for i, entry in enumerate(this)]
+        elif isinstance(this, dict):
+            for key, entry in this.items():
+                place = f"{where}.{printable(key[:40])}" if where else printable(key[:40])
+                Text().check(key, place)
+                left.append((entry, place))

@@ -12,8 +12,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
-from mlcc.api.schema.schema import Object, Tagged, honoured, metadata
-from mlcc.api.schema.types import ANYTHING, Custom, Flag, Json, Many, Text, refuse
+from mlcc.api.schema.schema import (
+    ANYTHING,
+    Custom,
+    Flag,
+    Json,
+    Many,
+    Object,
+    Tagged,
+    Text,
+    honoured,
+    metadata,
+    refuse,
+)
 from mlcc.errors import InvalidRequestError
 from mlcc.util.fast_dataclass import fast_dataclass
 

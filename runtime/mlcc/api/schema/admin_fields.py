@@ -6,8 +6,7 @@ What is said to load and unload models: a name.
 from __future__ import annotations
 
 from mlcc.api.schema.chat_fields import NOT_EMPTY
-from mlcc.api.schema.schema import Object, honoured
-from mlcc.api.schema.types import Flag
+from mlcc.api.schema.schema import Flag, Object, honoured
 
 LOAD_LORA = Object(
     "LoadLora",

@@ -1,4 +1,6 @@
-"""The fields of /v1/chat/completions and /v1/completions as tables, and which are supported.
+"""The fields of /v1/chat/completions and /v1/completions as tables, and which are supported:
+messages, reasoning, prediction, sampling. Tools are in `tool_fields.py`, constraints on the answer
+in `structured_output.py`, samplers beyond OpenAI's in `sampling_fields.py`.
 
 To add a field, add a row here; if it is a sampling parameter, `SamplingParams` has an attribute of
 the name that the row `sets`. Rules between fields are in `mlcc.api.openai.requests`.
@@ -11,15 +13,12 @@ the answer faster.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
-from mlcc.api.schema.message_fields import MESSAGE, TEXT_CONTENT
-from mlcc.api.schema.reasoning_fields import THINKING
 from mlcc.api.schema.sampling_fields import FILTERS, LAST_TOKENS
-from mlcc.api.schema.schema import Object, honoured, metadata, not_built, sampling
-from mlcc.api.schema.structured_output import STRUCTURE
-from mlcc.api.schema.tool_fields import TOOLS
-from mlcc.api.schema.types import (
+from mlcc.api.schema.schema import (
+    ANYTHING,
     ByToken,
     Custom,
     Either,
@@ -28,12 +27,211 @@ from mlcc.api.schema.types import (
     Json,
     Many,
     Number,
+    Object,
     Text,
+    honoured,
+    metadata,
+    not_built,
     refuse,
+    sampling,
 )
+from mlcc.api.schema.structured_output import STRUCTURE
+from mlcc.api.schema.tool_fields import MESSAGE_TOOLS, TOOLS
 from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
 from mlcc.engine.request import MOST_TOKENS
-from mlcc.errors import InvalidRequestError
+from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.util.fast_dataclass import fast_dataclass
+
+NOT_EMPTY = Text(allow_empty=False)
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def _content_part(value: Json, where: str) -> str:
+    """The text of one content part; a part that is not text is refused by name."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind not in ("text", ""):
+        raise UnsupportedError(
+            f"'{where}' is of type {kind[:40]!a}, and only 'text' is built; send text parts only",
+            param=f"{where}.type",
+            code="unsupported_content_part",
+        )
+    return str(TEXT_PART.check(value, where)["text"])
+
+
+TEXT_PART = Object(
+    "TextPart",
+    (honoured("type", Text(("text",)), required=True), honoured("text", Text(), required=True)),
+)
+TEXT_CONTENT = Either(Text(), Many(Custom("a text part", _content_part, (TEXT_PART,)), 1))
+MESSAGE = Object(
+    "Message",
+    (
+        honoured(
+            "role",
+            Text(ROLES),
+            "Who says it; developer is another name of system.",
+            required=True,
+        ),
+        honoured(
+            "content",
+            TEXT_CONTENT,
+            "What is said: a text, or texts that are joined. May be null beside `tool_calls`.",
+        ),
+        honoured("name", NOT_EMPTY, "Who of several speaks, for templates that know names."),
+        *MESSAGE_TOOLS,
+        honoured("reasoning_content", Text(), "What an assistant thought before it said this."),
+        honoured("reasoning", Text(), "Another name of `reasoning_content`."),
+        honoured(
+            "prefix",
+            Flag(),
+            "Of a last message of the assistant's: the answer begins with it, and goes on where it "
+            "ends.",
+        ),
+        not_built("audio"),
+        not_built("refusal", ""),
+        metadata("annotations"),
+    ),
+)
+
+
+def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
+    """A message as templates want it, of checked fields: text content; 'developer' is the newer
+    name of 'system'. Raises InvalidRequestError for what its role does not have."""
+    role, calls = fields["role"], fields.get("tool_calls")
+    if calls and role != "assistant":
+        raise _wrong(f"{where}.tool_calls", "belongs to messages of the role 'assistant'")
+    if role == "tool" and not fields.get("tool_call_id"):
+        raise InvalidRequestError(
+            f"'{where}.tool_call_id' is missing; it must name the call that is answered",
+            param=f"{where}.tool_call_id",
+            code="missing_required_parameter",
+        )
+    content = fields.get("content")
+    thought = fields.get("reasoning_content") or fields.get("reasoning")
+    if content is None and not (role == "assistant" and (calls or thought)):
+        raise InvalidRequestError(
+            f"'{where}.content' is missing; it must be {_CONTENT_WANTS}",
+            param=f"{where}.content",
+            code="missing_required_parameter",
+        )
+    text = content if isinstance(content, str) else "".join(content or ())
+    made: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": text}
+    if fields.get("prefix"):
+        if role != "assistant" or calls:
+            raise _wrong(f"{where}.prefix", "belongs to text of the role 'assistant'")
+        made["prefix"] = True
+    made |= {name: fields[name] for name in ("name", "tool_call_id") if name in fields}
+    if thought and role == "assistant":
+        made["reasoning_content"] = thought
+    if calls:
+        made["tool_calls"] = [{"type": "function", **call} for call in calls]
+    return made
+
+
+def _wrong(where: str, what: str) -> InvalidRequestError:
+    return InvalidRequestError(f"'{where}' {what}", param=where, code="invalid_value")
+
+
+_CONTENT_WANTS = next(field.type.wants for field in MESSAGE.fields if field.name == "content")
+
+MOST_BUDGET = 2**31 - 1
+OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "self"})
+"""Variables of a template that a request says elsewhere, or not at all; self is jinja's."""
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_KNOWN_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
+"""Templates know low, medium and high."""
+
+
+def _variables(value: Json, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise refuse(VARIABLES, value, where)
+    for name in value:
+        if name in OURS or str(name).endswith("_token"):
+            raise InvalidRequestError(
+                f"'{where}' sets '{str(name)[:40]}', which is not a request's to set; leave it out",
+                param=where,
+                code="invalid_value",
+            )
+    return dict(value)
+
+
+VARIABLES = Custom("an object", _variables, (ANYTHING,))
+BUDGET = Integer(0, MOST_BUDGET)
+SWITCHES = Text(("enabled", "disabled", "adaptive"))
+THINKING_SWITCH = Object(
+    "ThinkingSwitch",
+    (
+        honoured(
+            "type",
+            Custom(SWITCHES.wants, SWITCHES.check, (Text(),)),
+            "Whether the model thinks; adaptive = as it likes.",
+            required=True,
+        ),
+        honoured("budget_tokens", BUDGET, "Another name of `thinking_budget`."),
+        metadata("display"),
+    ),
+)
+THINKING = (
+    honoured(
+        "reasoning_effort",
+        Text(EFFORTS),
+        "How much the model thinks, where its template knows that; none = not at all.",
+    ),
+    honoured("enable_thinking", Flag(), "Whether it thinks, where its template knows that."),
+    honoured(
+        "thinking_budget",
+        BUDGET,
+        "Tokens after which its reasoning is ended, and the answer begins.",
+    ),
+    honoured("thinking", THINKING_SWITCH, "Both of these as Anthropic and others say it."),
+    honoured("chat_template_kwargs", VARIABLES, "Variables of the model's chat template."),
+)
+"""Rows of a chat's request."""
+
+
+@fast_dataclass(frozen=True)
+class ReasoningOptions:
+    """What a request says of reasoning."""
+
+    variables: dict[str, Any] = field(default_factory=dict)
+    """Of the chat template."""
+    budget: int | None = None
+    """Tokens of reasoning, at most; None = as many as the model likes."""
+
+
+def reasoning_options(fields: Mapping[str, Any]) -> ReasoningOptions:
+    """What checked fields say. Raises InvalidRequestError if two say different things."""
+    switch = fields.get("thinking") or {}
+    budget = _one("thinking_budget", fields.get("thinking_budget"),
+                  "thinking.budget_tokens", switch.get("budget_tokens"))  # fmt: skip
+    on = {"enabled": True, "disabled": False}.get(switch.get("type", ""))
+    on = _one("enable_thinking", fields.get("enable_thinking"), "thinking.type", on)
+    variables: dict[str, Any] = {}
+    if effort := fields.get("reasoning_effort"):
+        if effort == "none":
+            on = False if on is None else on
+        else:
+            variables["reasoning_effort"] = _KNOWN_EFFORTS.get(effort, effort)
+    if budget == 0 and on is None:
+        on = False
+    if on is not None:
+        variables |= {"enable_thinking": on, "thinking": on}
+    return ReasoningOptions({**variables, **fields.get("chat_template_kwargs", {})}, budget)
+
+
+def _one(name: str, value: Any, other: str, same: Any) -> Any:
+    """Of two fields that mean the same, what one says."""
+    if value is not None and same is not None and value != same:
+        raise InvalidRequestError(
+            f"'{name}' and '{other}' mean the same and differ; send one of them",
+            param="thinking",
+            code="invalid_value",
+        )
+    return same if value is None else value
+
+
+DEFAULT_REASONING = ReasoningOptions()
+
 
 PREDICTION_CONTENT = Object(
     "Prediction",
@@ -73,7 +271,6 @@ MAX_PROMPTS = 64
 MOST_ANSWERS = 128
 """To one prompt, as OpenAI has it."""
 
-NOT_EMPTY = Text(allow_empty=False)
 LEAST_TOP_P = 1e-6
 """OpenAI allows top_p 0, which keeps the one most likely token; the engine wants more than 0."""
 SEED = Integer(-(2**63), 2**63 - 1)
