@@ -1,6 +1,6 @@
 """A Chromium that pages are opened in, and what its processes use: memory, CPU time.
 
-Linux only: memory is read from /proc. What is measured is decided elsewhere (`visits.py`).
+Linux only: memory is read from /proc. What is measured is decided elsewhere (`scenarios.py`).
 """
 
 from __future__ import annotations

@@ -6,17 +6,14 @@ Both are measured here, all cores: reading memory as `linear.py` does, and numpy
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from linear import bandwidth
-from random_checkpoint import tensor_shapes
+from benchmarks.kernels.linear import bandwidth
+from benchmarks.models.random_checkpoint import tensor_shapes
 
 
 def floors(checkpoint: Path, weight_bytes: int, kv_bytes: int, prompt: int) -> dict[str, Any]:

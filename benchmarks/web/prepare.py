@@ -44,8 +44,8 @@ def checkpoint(folder: Path, shape: str) -> Path:
         return DEMO
     path = folder / "checkpoint" / shape
     if not path.exists():
-        script = HERE.parent / "random_checkpoint.py"
-        subprocess.run([sys.executable, str(script), str(path), "--shape", shape], check=True)
+        command = [sys.executable, "-m", "benchmarks.models.random_checkpoint", str(path)]
+        subprocess.run([*command, "--shape", shape], check=True)
     return path
 
 

@@ -1,6 +1,6 @@
 """mlcc in a browser tab beside transformers.js, in one run of the same Chromium.
 
-    python benchmarks/web/run.py --out build/web.json [--models build/web] [--shapes demo 135m]
+    python -m benchmarks.web.run --out build/web.json [--models build/web] [--shapes demo 135m]
 
 Prepares the models (once; they stay under --models), serves pages and models from this machine,
 and drives Chromium over them: starts with a fresh profile and with the same one again, prefill and
@@ -23,17 +23,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.web import scenarios
+from benchmarks.web.browser import SWIFTSHADER
+from benchmarks.web.floors import floors
+from benchmarks.web.prepare import SHAPES, checkpoint, prepare, versions
+from benchmarks.web.report import tables, transfers
+from benchmarks.web.site import Site
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE.parent))
-
-import visits  # noqa: E402
-from browser import SWIFTSHADER  # noqa: E402
-from floors import floors  # noqa: E402
-from hosting import Site  # noqa: E402
-from prepare import SHAPES, checkpoint, prepare, versions  # noqa: E402
-from report import tables, transfers  # noqa: E402
-
 LIBRARY = ROOT / "web" / "dist" / "lib"
 ENGINES = ("mlcc", "peer")
 
@@ -58,12 +56,12 @@ def machine(shown: str) -> dict[str, Any]:
 def measure(given: argparse.Namespace, site: Site) -> dict[str, Any]:
     """All figures of a run; what there is so far is written after each shape."""
     flags = tuple(given.flags) if given.flags is not None else SWIFTSHADER
-    bench = visits.Bench(site, given.chromium, flags, say)
+    bench = scenarios.Bench(site, given.chromium, flags, say)
     with bench.browser() as chosen:
         about = machine(chosen.version)
-    result: dict[str, Any] = {"machine": about, "empty": visits.empty(bench), "shapes": {}}
+    result: dict[str, Any] = {"machine": about, "empty": scenarios.empty(bench), "shapes": {}}
     for shape in given.shapes:
-        sizes = visits.Sizes() if given.full else visits.SOFTWARE[shape]
+        sizes = scenarios.Sizes() if given.full else scenarios.SOFTWARE[shape]
         found = of_shape(bench, shape, sizes, given.engines)
         if "mlcc" in given.engines:
             found["floors"] = floor(given.models, shape, found["starts"]["mlcc"]["cold"], sizes)
@@ -71,22 +69,22 @@ def measure(given: argparse.Namespace, site: Site) -> dict[str, Any]:
         result["shapes"][shape] = found
         write(given.out, result)
     if "mlcc" in given.engines and "demo" in given.shapes and given.chats:
-        result["chats"] = visits.many(bench, given.chats)
+        result["chats"] = scenarios.many(bench, given.chats)
     about["load_after"] = os.getloadavg()[0]
     write(given.out, result)
     return result
 
 
 def of_shape(
-    bench: visits.Bench, shape: str, sizes: visits.Sizes, engines: list[str]
+    bench: scenarios.Bench, shape: str, sizes: scenarios.Sizes, engines: list[str]
 ) -> dict[str, Any]:
     """The figures of one model."""
-    starts = {engine: visits.start(bench, engine, shape, sizes) for engine in engines}
+    starts = {engine: scenarios.start(bench, engine, shape, sizes) for engine in engines}
     sent = {engine: transfers(visit["cold"].pop("sent")) for engine, visit in starts.items()}
     found: dict[str, Any] = {"sizes": vars(sizes), "starts": starts, "transfers": sent}
-    found["speeds"] = visits.speed(bench, engines, shape, sizes)
+    found["speeds"] = scenarios.speed(bench, engines, shape, sizes)
     if "mlcc" in engines:
-        found["batches"] = visits.batches(bench, shape, sizes)
+        found["batches"] = scenarios.batches(bench, shape, sizes)
     return found
 
 
@@ -96,7 +94,7 @@ def write(path: Path | None, result: dict[str, Any]) -> None:
         path.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def floor(models: Path, shape: str, told: dict[str, Any], sizes: visits.Sizes) -> dict[str, Any]:
+def floor(models: Path, shape: str, told: dict[str, Any], sizes: scenarios.Sizes) -> dict[str, Any]:
     """Of the model that a page loaded, from the plan it tells."""
     manifest = json.loads((models / "mlcc" / shape / "mlcc.json").read_text())
     (cache,), (pages,) = manifest["caches"], told["capacity"]["pools"]  # no shape has windows

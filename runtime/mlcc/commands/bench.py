@@ -1,5 +1,5 @@
 """`mlcc bench`: how long the first token takes and how fast the rest come, of a model here or of a
-server. One answer at a time; `benchmarks/serve.py` of the sources has load.
+server. One answer at a time; `benchmarks/server/serve.py` of the sources has load.
 """
 
 from __future__ import annotations

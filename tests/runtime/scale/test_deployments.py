@@ -115,7 +115,8 @@ def test_metrics_have_each_replica(served: Served) -> None:
 
 def test_a_replica_is_killed_while_all_stream(served: Served) -> None:
     """Each of 72 streams is whole, once, or had begun and ends with an error that has a type; then
-    there are two replicas again. (benchmarks/kills.py has thousands, and compares their tokens.)"""
+    there are two replicas again. (benchmarks/scale/replica_kills.py has thousands, and compares
+    their tokens.)"""
     before = served.replicas()
     assert len(before) == REPLICAS
     with ThreadPoolExecutor(24) as pool:

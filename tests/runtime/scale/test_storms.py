@@ -1,5 +1,5 @@
-"""On a real Ray, for minutes (`--long`): what becomes of requests while replicas are killed, and
-while their number follows the load. The scripts are benchmarks; what must hold of them is here."""
+"""On a real Ray, for minutes (`--long`): requests while replicas are killed, and while the number
+of replicas follows the load. Runs scripts of `benchmarks/scale/` and asserts on their results."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ import pytest
 
 pytestmark = pytest.mark.long
 pytest.importorskip("ray")
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+ROOT = Path(__file__).parents[3]
 BAD = ("lost", "twice", "wrong")
 
 
-def found(script: str, *options: str) -> dict[str, Any]:
-    """What a benchmark says in its last line."""
-    command = [sys.executable, str(BENCHMARKS / script), *options]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600)
+def result_of(script: str, *options: str) -> dict[str, Any]:
+    """The JSON of a benchmark's last line."""
+    command = [sys.executable, "-m", f"benchmarks.scale.{script}", *options]
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, timeout=600, cwd=ROOT
+    )
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_no_request_is_lost_or_answered_twice_where_replicas_are_killed() -> None:
-    told = found("kills.py", "--requests", "600", "--kills", "3", "--kill-s", "4")
-    assert not any(told[bad] for bad in BAD), told
-    ends = told["whole"] + told["told"] + told["given_up"]
-    assert ends == told["requests"] >= 600 and told["given_up"] < 10, told
-    assert sum(told["kills"].values()) >= 3, told
+    result = result_of("replica_kills", "--requests", "600", "--kills", "3", "--kill-s", "4")
+    assert not any(result[bad] for bad in BAD), result
+    ends = result["whole"] + result["told"] + result["given_up"]
+    assert ends == result["requests"] >= 600 and result["given_up"] < 10, result
+    assert sum(result["kills"].values()) >= 3, result
 
 
 def test_as_many_as_the_load_wants_and_none_without() -> None:
-    told = found("autoscale.py")
-    assert told["whole"] == told["requests"] > 100, told
-    assert set(told["took_s"]) == {"one", "many", "one again", "none"}, told
-    assert all(took is not None for took in told["took_s"].values()), told
-    assert told["cold_ms"] > told["warm_ms"], told
+    result = result_of("autoscaling")
+    assert result["whole"] == result["requests"] > 100, result
+    assert set(result["took_s"]) == {"one", "many", "one again", "none"}, result
+    assert all(took is not None for took in result["took_s"].values()), result
+    assert result["cold_ms"] > result["warm_ms"], result

@@ -11,7 +11,7 @@ import java.lang.management.ManagementFactory
 import java.nio.file.Paths
 
 /**
- * What benchmarks/kotlin.py asks for, a line each on standard input: `whole` or `stream`, and how many
+ * What `benchmarks/peers/kotlin.py` asks for, a line each on standard input: `whole` or `stream`, and how many
  * tokens. Answers with the seconds, the tokens, and the microseconds that threads of Java's computed.
  */
 fun main(arguments: Array<String>) {

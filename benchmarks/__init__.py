@@ -1,0 +1,1 @@
+"""Measurements of mlcc beside floors and other engines; `python -m benchmarks.GROUP.NAME`."""

@@ -1,0 +1,1 @@
+"""One engine in this process: the parts of a step, long contexts, what features cost."""

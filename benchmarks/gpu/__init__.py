@@ -1,0 +1,1 @@
+"""Speeds of one GPU, from libraries compiled on another machine."""

@@ -1,0 +1,1 @@
+"""Single kernels beside their floors: bandwidth and arithmetic peaks."""

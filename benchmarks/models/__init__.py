@@ -1,0 +1,1 @@
+"""Checkpoints and GGUF files of published shapes with random weights."""

@@ -1,0 +1,1 @@
+"""Whole models beside llama.cpp, OpenVINO, transformers and onnxruntime."""

@@ -1,0 +1,91 @@
+"""The engines that `cpu.py` compares with, built or installed under build/peers once a machine.
+
+    python -m benchmarks.peers.install        # cpu.py --peers does it too
+
+llama.cpp is compiled from the sources in llama-cpp-python's sdist, for this CPU (10 minutes of two
+cores); OpenVINO GenAI and matplotlib are wheels, each in a virtual environment. gcc 12 compiles
+llama.cpp's AMX kernels wrongly (ggml-org/llama.cpp issue 20824), so they are off unless asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+PEERS = Path(__file__).resolve().parents[2] / "build" / "peers"
+LLAMA_SDIST = "llama-cpp-python==0.3.36"
+OPENVINO = ("openvino-genai==2026.4.1.0", "numpy")
+TOOLS = ("llama-bench", "llama-batched-bench")
+
+
+def run(*command: str | Path, **environment: str) -> None:
+    subprocess.run([*map(str, command)], check=True, env={**os.environ, **environment})
+
+
+def python_of(name: str, *packages: str) -> Path:
+    """The interpreter of an environment with these packages."""
+    folder = PEERS / name
+    python, ready = folder / "bin" / "python", folder / "ready"
+    if not ready.exists():
+        run(sys.executable, "-m", "venv", folder)
+        run(python, "-m", "pip", "install", "-q", *packages)
+        ready.touch()
+    return python
+
+
+def llama(amx: bool = False) -> Path:
+    """The folder of llama.cpp's programs."""
+    built = PEERS / "llama-build" / "bin"
+    if not all((built / tool).exists() for tool in TOOLS):
+        tools = python_of("build", "cmake", "ninja").parent
+        source = _sources(tools)
+        options = ["GGML_NATIVE=ON", "LLAMA_BUILD_TESTS=OFF", "LLAMA_BUILD_EXAMPLES=OFF"]
+        options += ["LLAMA_BUILD_SERVER=OFF", "LLAMA_CURL=OFF", "LLAMA_OPENSSL=OFF"]
+        options += ["GGML_CCACHE=OFF", "CMAKE_BUILD_TYPE=Release"]
+        if not amx:
+            options += [f"GGML_AMX_{kind}=OFF" for kind in ("TILE", "INT8", "BF16")]
+        defined = [f"-D{option}" for option in options]
+        path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+        run("cmake", "-S", source, "-B", built.parent, "-G", "Ninja", *defined, PATH=path)
+        run("cmake", "--build", built.parent, "-j", "2", "--target", *TOOLS, PATH=path)
+    return built
+
+
+def _sources(tools: Path) -> Path:
+    folder = PEERS / "llama-source"
+    if not folder.exists():
+        got = PEERS / "sdist"
+        words = ("download", "--no-deps", "--no-binary", ":all:", "--no-build-isolation")
+        run(tools / "python", "-m", "pip", "install", "-q", "scikit-build-core")
+        run(tools / "python", "-m", "pip", *words, "-d", got, LLAMA_SDIST)
+        (archive,) = got.glob("*.tar.gz")
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    (found,) = folder.glob("*/vendor/llama.cpp")
+    return found
+
+
+def openvino() -> Path:
+    """The interpreter that has OpenVINO GenAI."""
+    return python_of("openvino", *OPENVINO)
+
+
+def plotting() -> Path:
+    """The interpreter that has matplotlib."""
+    return python_of("plot", "matplotlib")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--amx", action="store_true", help="llama.cpp's kernels for AMX")
+    given = parser.parse_args()
+    PEERS.mkdir(parents=True, exist_ok=True)
+    print(llama(given.amx), openvino(), plotting(), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Tokens a second of Kotlin on the JVM beside Python's, the same engine in process, in turn.
+
+    python -m benchmarks.peers.kotlin MODEL [--rounds 8] [--tokens 128]
+
+MODEL is compiled for cpu. Build mlcc-jvm first: python mobile/android/package.py jar. Both programs
+stay loaded; each round asks each for a whole answer and a streamed one. Prints minima, medians with
+what other processes took of the cores, and one JSON line. What streaming costs is what threads of
+Java's compute a token (JNI's crossing, parsing, coroutines), beside the time of a decode step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.peers.cpu import other_load
+
+ANDROID = Path(__file__).resolve().parents[2] / "mobile" / "android"
+REPOSITORY = ANDROID.parents[1] / "build" / "mobile" / "repository"
+PYTHON = """
+import sys, time
+from mlcc import Engine
+with Engine(sys.argv[1]) as engine:
+    print("ready", flush=True)
+    for line in sys.stdin:
+        kind, tokens = line.split()
+        asked = dict(messages=[{"role": "user", "content": "Count up from one."}], temperature=0,
+                     max_tokens=int(tokens), ignore_eos=True, stream=kind == "stream")
+        began = time.perf_counter()
+        answer = engine.chat.completions.create(**asked)
+        if kind == "stream":
+            for chunk in answer:
+                pass
+        print(time.perf_counter() - began, tokens, 0, flush=True)
+"""
+Row = dict[str, float]
+
+
+def command_of_java(model: Path) -> list[str]:
+    """The program of mlcc-jvm's tests, over the JARs."""
+    module = ANDROID / "mlcc-jvm" / "target"
+    jars = map(str, REPOSITORY.rglob("*.jar"))
+    path = os.pathsep.join([str(module / "test-classes"), *jars, f"{module / 'lib'}/*"])
+    return ["java", "-cp", path, "dev.mlcc.jvm.SpeedKt", str(model)]
+
+
+class Program:
+    """One of the two, loaded."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._line() == "ready", f"{command[0]} did not load the model; see above"
+
+    def ask(self, kind: str, tokens: int) -> Row:
+        assert self._process.stdin
+        self._process.stdin.write(f"{kind} {tokens}\n")
+        self._process.stdin.flush()
+        seconds, count, computed = map(float, self._line().split())
+        return {"tokens_s": count / seconds, "java_us": computed / count}
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _line(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline().strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument(
+        "--warm", type=int, default=8000, help="tokens streamed for Java's compiler"
+    )
+    given = parser.parse_args()
+    commands = {
+        "Kotlin": command_of_java(given.model),
+        "Python": [sys.executable, "-c", PYTHON, str(given.model)],
+    }
+    programs = {name: Program(command) for name, command in commands.items()}
+    found: dict[str, list[Row]] = {}
+    for _ in range(given.warm // given.tokens):
+        programs["Kotlin"].ask("stream", given.tokens)
+    for number in range(given.rounds):
+        turn = list(programs.items())
+        for name, program in turn if number % 2 else reversed(turn):
+            for kind in ("whole", "stream"):
+                row = program.ask(kind, given.tokens) | {"others": other_load(0.3)}
+                found.setdefault(f"{name}, {kind}", []).append(row)
+    for program in programs.values():
+        program.close()
+    report(found)
+
+
+def report(found: dict[str, list[Row]]) -> None:
+    """The table and the JSON line."""
+    print(
+        "| | best tok/s | median tok/s | Java's us a token | other cores |\n|---|--:|--:|--:|--:|"
+    )
+    table = {}
+    for name, rows in found.items():
+        best = max(row["tokens_s"] for row in rows)
+        middle = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+        table[name] = {"best": best, **middle}
+        print(f"| {name} | {best:.1f} | {middle['tokens_s']:.1f} | ", end="")
+        print(f"{middle['java_us']:.0f} | {middle['others']:.2f} |")
+    for kind in ("whole", "stream"):
+        java, python = (table[f"{name}, {kind}"] for name in ("Kotlin", "Python"))
+        ratios = {key: java[key] / python[key] for key in ("best", "tokens_s")}
+        table[f"Kotlin / Python, {kind}"] = ratios
+        print(f"{kind}: {ratios['best']:.3f} of Python's best, {ratios['tokens_s']:.3f} of medians")
+    print(json.dumps(table))
+
+
+if __name__ == "__main__":
+    main()

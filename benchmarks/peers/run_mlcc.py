@@ -1,0 +1,89 @@
+"""A prefill and decodes of a compiled model, as JSON: tokens a second.
+
+    python -m benchmarks.peers.run_mlcc ARTIFACT THREADS [PREFILL]
+        [--contexts 0 512 8192] [--batches 4]
+
+Drives the executor directly: a warm-up, then a prompt of 512 tokens in steps as large as they may
+be, and 128 single steps behind each context, from an empty one as llama-bench does it: `decode`.
+`decode_after` is the same behind the prompt. What lies in pages of other contexts was not computed:
+the time is the same. A batch decodes so many sequences, 128 tokens behind as many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from mlcc.artifact.folder import Artifact
+from mlcc.engine.batch.executor import Executor
+from mlcc.engine.scheduler.manual_steps import ManualSteps
+from mlcc.engine_args import EngineArgs
+from mlcc.loader import open_executor
+
+PREFILL, DECODE = 512, 128
+
+
+def prefill(executor: Executor, steps: ManualSteps, count: int) -> float:
+    """Seconds of a prompt."""
+    capacity = executor.capacity
+    prompt = [(7919 * i) % capacity.vocab_size for i in range(count)]
+    start = time.perf_counter()
+    for at in range(0, count, capacity.max_step_tokens):
+        tokens = prompt[at : at + capacity.max_step_tokens]
+        executor.collect(executor.submit(steps.step({0: tokens})))
+    return time.perf_counter() - start
+
+
+def decode(executor: Executor, steps: ManualSteps, batch: int = 1) -> float:
+    """Tokens a second of DECODE steps; -1 - i is what row i of the step before was given."""
+    start = time.perf_counter()
+    for _ in range(DECODE):
+        executor.collect(executor.submit(steps.step({s: [-1 - s] for s in range(batch)})))
+    return batch * DECODE / (time.perf_counter() - start)
+
+
+def behind(executor: Executor, context: int, batch: int = 1) -> ManualSteps:
+    """Sequences that have so many tokens, each step's last tokens known."""
+    steps = ManualSteps(executor.capacity, batch)
+    steps.skip(context)
+    executor.collect(executor.submit(steps.step({s: [s] for s in range(batch)})))
+    return steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("artifact", type=Path)
+    parser.add_argument("threads", type=int)
+    parser.add_argument("prefill", type=int, nargs="?", default=PREFILL)
+    parser.add_argument("--contexts", type=int, nargs="*", default=[])
+    parser.add_argument("--batches", type=int, nargs="*", default=[])
+    given = parser.parse_args()
+    artifact = Artifact.open(given.artifact)
+    longest = max(given.prefill, *given.contexts, 0) + 4 * DECODE
+    executor = open_executor(
+        artifact, EngineArgs(threads=given.threads, max_batch=1, context=longest)
+    )
+    speeds = {}
+    for _ in range(2):  # the first is the warm-up
+        steps = ManualSteps(executor.capacity)
+        speeds["prefill"] = given.prefill / prefill(executor, steps, given.prefill)
+        speeds["decode_after"] = decode(executor, steps)
+        speeds["decode"] = decode(executor, behind(executor, 0))
+    for context in given.contexts:
+        speeds[f"decode@{context}"] = decode(executor, behind(executor, context))
+    executor.close()
+    if given.batches:
+        most = max(given.batches)
+        executor = open_executor(
+            artifact, EngineArgs(threads=given.threads, max_batch=most, context=4 * DECODE)
+        )
+        for batch in given.batches:
+            speeds[f"batch {batch}"] = decode(executor, behind(executor, DECODE, batch), batch)
+        executor.close()
+    print(json.dumps(speeds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""One prefill and decodes by OpenVINO: `run_openvino.py GGUF THREADS PREFILL CONTEXT...`.
+
+Runs in the environment of `install.openvino`; reads the GGUF that llama.cpp reads, beside which
+the model in OpenVINO's form is kept. OpenVINO GenAI makes that, and then fails to compile it
+(2026.4.1: "ReadValue contains dead weak ptr"), so the model's steps are asked of OpenVINO itself.
+The head is computed for the last token alone, as GenAI has it. Prints JSON: prefill, and decode
+behind each context, tokens a second.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import openvino_genai as genai
+from openvino import opset13 as ops
+
+DECODE = 128
+
+
+def converted(gguf: Path) -> Path:
+    """The model of a GGUF in OpenVINO's form, made once in a folder of its own."""
+    model = gguf.with_suffix(".openvino") / "openvino_model.xml"
+    if not model.exists():
+        model.parent.mkdir(exist_ok=True)
+        inside = model.with_name(gguf.name)
+        inside.hardlink_to(gguf)
+        with suppress(RuntimeError):  # it has been written before it is compiled
+            genai.LLMPipeline(str(inside), "CPU", enable_save_ov_model=True)
+    return model
+
+
+def last_row_only(model: Any) -> None:
+    """Cut what the head multiplies, [batch, tokens, width], to its last token."""
+    head = model.get_results()[0].input_value(0).get_node()
+    while head.get_type_name() != "MatMul":
+        head = head.input_value(0).get_node()
+    begin, end, step, axis = (ops.constant(np.array([at])) for at in (-1, 2**62, 1, 1))
+    cut = ops.slice(head.input_value(0), begin, end, step, axis)
+    head.input(0).replace_source_output(cut.output(0))
+    model.validate_nodes_and_infer_types()
+
+
+class Sequence:
+    """One sequence of a compiled model."""
+
+    def __init__(self, compiled: Any) -> None:
+        self.request = compiled.create_infer_request()
+        self.length = 0
+
+    def step(self, ids: np.ndarray) -> int:
+        """Append tokens; the likeliest next one."""
+        end = self.length + len(ids)
+        logits = self.request.infer(
+            {
+                "input_ids": ids[None],
+                "attention_mask": np.ones((1, end), np.int64),
+                "position_ids": np.arange(self.length, end)[None],
+                "beam_idx": np.zeros(1, np.int32),
+            }
+        )[0]
+        self.length = end
+        return int(logits[0, -1].argmax())
+
+
+def main() -> None:
+    gguf, threads, prefill, *contexts = Path(sys.argv[1]), *map(int, sys.argv[2:])
+    core = ov.Core()
+    model = core.read_model(converted(gguf))
+    last_row_only(model)
+    options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    compiled = core.compile_model(model, "CPU", options)
+
+    def measure(prompt: int, tokens: int) -> tuple[float, float]:
+        """(tokens a second of the prompt, of `tokens` behind it)."""
+        sequence, marks = Sequence(compiled), [time.perf_counter()]
+        token = sequence.step(np.arange(3, 3 + prompt) % 1000)
+        marks.append(time.perf_counter())
+        for _ in range(tokens):
+            token = sequence.step(np.array([token]))
+        marks.append(time.perf_counter())
+        return prompt / (marks[1] - marks[0]), tokens / (marks[2] - marks[1])
+
+    measure(prefill, 4)  # warm-up
+    speeds = {"prefill": measure(prefill, 1)[0]}
+    for context in contexts:
+        speeds[f"decode@{context}"] = measure(max(context, 1), DECODE)[1]
+    print(json.dumps(speeds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Several engines: routing and disaggregation simulated, replicas on a real Ray."""

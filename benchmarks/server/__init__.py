@@ -1,0 +1,1 @@
+"""A server process under load."""

@@ -1,0 +1,1 @@
+"""A Chromium tab beside transformers.js."""
