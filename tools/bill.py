@@ -96,8 +96,8 @@ def _is_licence(name: str) -> bool:
 
 def _terms(of: metadata.PackageMetadata) -> str:
     """SPDX's expression where a package has one, else that of its classifier."""
-    said = [*(of.get_all("License-Expression") or ()), *(of.get_all("Classifier") or ())]
-    known = (line for line in said if "::" not in line or line.startswith("License :: "))
+    licences = [*(of.get_all("License-Expression") or ()), *(of.get_all("Classifier") or ())]
+    known = (line for line in licences if "::" not in line or line.startswith("License :: "))
     words = str(next(known, "")).rpartition(" :: ")[2]
     return _CLASSIFIERS.get(words, words)
 

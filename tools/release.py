@@ -43,10 +43,10 @@ class ReleaseError(Exception):
 
 def versions() -> dict[str, str]:
     """The version, as each file says it."""
-    said = {name: _first(pattern, ROOT / name) for name, pattern in VERSIONS.items()}
+    found = {name: _first(pattern, ROOT / name) for name, pattern in VERSIONS.items()}
     poms = (ROOT / "mobile" / "android").glob("mlcc-*/pom.xml")  # each names its parent's
-    said |= {str(pom.relative_to(ROOT)): _first(POM, pom) for pom in sorted(poms)}
-    return said
+    found |= {str(pom.relative_to(ROOT)): _first(POM, pom) for pom in sorted(poms)}
+    return found
 
 
 def notes(version: str) -> str:
@@ -61,11 +61,11 @@ def notes(version: str) -> str:
 
 def check() -> str:
     """The version that may be released. Raises ReleaseError."""
-    said = versions()
-    if len(set(said.values())) > 1:
-        lines = ", ".join(f"{name} {version}" for name, version in said.items())
+    by_file = versions()
+    if len(set(by_file.values())) > 1:
+        lines = ", ".join(f"{name} {version}" for name, version in by_file.items())
         raise ReleaseError(f"versions differ: {lines}")
-    version = said["pyproject.toml"]
+    version = by_file["pyproject.toml"]
     notes(version)
     if changed := _git("status", "--porcelain", "--untracked-files=no"):
         raise ReleaseError(f"a release is made of a commit; commit or stash first:\n{changed}")

@@ -84,13 +84,13 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command of the first word. Raises UsageError, with the one that may be meant."""
-        told = args[0] if args and not args[0].startswith("-") else ""
-        if told and told not in _COMMANDS and told not in (known := _all_commands()):
+        name = args[0] if args and not args[0].startswith("-") else ""
+        if name and name not in _COMMANDS and name not in (known := _all_commands()):
             from difflib import get_close_matches
 
-            near = get_close_matches(told, [*known, *_ELSEWHERE], n=1, cutoff=0.5)
+            near = get_close_matches(name, [*known, *_ELSEWHERE], n=1, cutoff=0.5)
             hint = f"; did you mean `mlcc {_ELSEWHERE.get(near[0], near[0])}`?" if near else ""
-            raise click.UsageError(f"there is no command {told[:80]!r}{hint}", ctx)
+            raise click.UsageError(f"there is no command {name[:80]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -14,7 +14,7 @@ export interface TextPart {
 
 /** What a message's call calls. */
 export interface CalledFunction {
-  /** Which tool. */
+  /** The tool's name. */
   name: string;
   /** As JSON's text. */
   arguments?: string | null;
@@ -22,10 +22,10 @@ export interface CalledFunction {
 
 /** A call of a tool that an assistant's message made. */
 export interface MessageToolCall {
-  /** What the tool's message names it by. */
+  /** The id that the tool's message refers to. */
   id?: string | null;
   type?: 'function' | null;
-  /** What was called. */
+  /** The called function. */
   function: CalledFunction;
   /** Accepted; never changes an answer. */
   index?: unknown;
@@ -33,20 +33,20 @@ export interface MessageToolCall {
 
 /** A function that the model may call. */
 export interface ToolFunction {
-  /** What the model calls it by. */
+  /** The tool's name. */
   name: string;
-  /** What it does, for the model. */
+  /** The tool's purpose, for the model. */
   description?: string | null;
   /** The schema of its arguments; without, it takes none. */
   parameters?: unknown;
-  /** Refuse a schema that arguments cannot be held to, instead of holding them to a part. */
+  /** Refuse a schema that cannot be enforced in full, instead of enforcing a part of it. */
   strict?: boolean | null;
 }
 
 /** A tool that the model may call. */
 export interface Tool {
   type: 'function';
-  /** What may be called. */
+  /** The function. */
   function: ToolFunction;
 }
 
@@ -58,28 +58,28 @@ export interface NamedFunction {
 /** The tool to call. */
 export interface NamedTool {
   type: 'function';
-  /** The one to call. */
+  /** The function to call. */
   function: NamedFunction;
 }
 
 /** Which of `tools` may be called. */
 export interface AllowedToolsList {
-  /** Whether one must be called. */
+  /** Whether a tool must be called. */
   mode: 'auto' | 'required';
-  /** Those of `tools`. */
+  /** The allowed tools, from `tools`. */
   tools: readonly NamedTool[];
 }
 
 /** A choice among some of `tools`. */
 export interface AllowedTools {
   type: 'allowed_tools';
-  /** Which may be called. */
+  /** The tools that may be called. */
   allowed_tools: AllowedToolsList;
 }
 
 /** Whether and how long the model thinks. */
 export interface ThinkingSwitch {
-  /** Whether the model thinks; adaptive = as it likes. */
+  /** Whether the model reasons; adaptive = the model decides. */
   type: string;
   /** Another name of `thinking_budget`. */
   budget_tokens?: number | null;
@@ -89,26 +89,23 @@ export interface ThinkingSwitch {
 
 /** One message of a conversation. */
 export interface Message {
-  /** Who says it; developer is another name of system. */
+  /** Author; developer is another name of system. */
   role: 'system' | 'developer' | 'user' | 'assistant' | 'tool';
-  /** What is said: a text, or texts that are joined. May be null beside `tool_calls`. */
+  /** A text, or text parts that are joined. May be null beside `tool_calls`. */
   content?: string | readonly TextPart[] | null;
-  /** Who of several speaks, for templates that know names. */
+  /** Name of the author, for templates that support names. */
   name?: string | null;
-  /** An assistant's: tools it called. */
+  /** An assistant's tool calls. */
   tool_calls?: readonly MessageToolCall[] | null;
-  /** A tool's: the call that it answers. */
+  /** The call that a tool's message answers. */
   tool_call_id?: string | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   function_call?: null;
-  /** What an assistant thought before it said this. */
+  /** The assistant's reasoning before this text. */
   reasoning_content?: string | null;
   /** Another name of `reasoning_content`. */
   reasoning?: string | null;
-  /**
-   * Of a last message of the assistant's: the answer begins with it, and goes on where it
-   * ends.
-   */
+  /** Of an assistant's last message: the answer continues this text and begins with it. */
   prefix?: boolean | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   audio?: null;
@@ -120,7 +117,7 @@ export interface Message {
 
 /** How a stream is sent. */
 export interface StreamOptions {
-  /** End the stream with a chunk that counts the tokens. */
+  /** End the stream with a chunk of token counts. */
   include_usage?: boolean | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   include_obfuscation?: false | null;
@@ -148,7 +145,7 @@ export interface JsonSchemaFormat {
 
 /** What kind of text an answer is. */
 export interface ResponseFormat {
-  /** What the answer is. */
+  /** Type of the answer. */
   type: 'text' | 'json_object' | 'json_schema';
   /** Only with the type `json_schema`. */
   json_schema?: JsonSchemaFormat | null;
@@ -158,7 +155,7 @@ export interface ResponseFormat {
 export interface StructuredOutputs {
   /** A JSON Schema. */
   json?: unknown;
-  /** Any object of JSON. */
+  /** Any JSON object. */
   json_object?: boolean | null;
   /** A regular expression for the whole answer. */
   regex?: string | null;
@@ -182,25 +179,25 @@ export interface StructuredOutputs {
 export interface ChatCompletionRequest {
   /** The conversation so far. */
   messages: readonly Message[];
-  /** Which model; where there is one, it may be left out. */
+  /** The model's name; optional if there is only one. */
   model?: string | null;
   /** Send the answer as it is made, as server-sent events. */
   stream?: boolean | null;
   /** Only with `stream`. */
   stream_options?: StreamOptions | null;
   /**
-   * Answers to each prompt, which is computed once; with a `seed` each gets its own from it.
-   * From 1 to 128.
+   * Answers to each prompt, which is computed once; each gets a seed derived from `seed`. From
+   * 1 to 128.
    */
   n?: number | null;
-  /** What was computed for a prompt is used again only for requests of the same salt. */
+  /** Requests share the prefix cache only with requests of the same salt. */
   cache_salt?: string | null;
   /**
-   * Lower is answered first among the requests of an API key; it counts less and less while
-   * others wait. From -100 to 100.
+   * Lower is answered first among the requests of an API key; waiting requests gain priority
+   * with time. From -100 to 100.
    */
   priority?: number | null;
-  /** Seconds in which the whole answer must be there, if that is less than the server allows. */
+  /** Time limit of the answer in seconds, within the server's own. */
   timeout?: number | null;
   /** Accepted; never changes an answer. */
   user?: unknown;
@@ -210,7 +207,7 @@ export interface ChatCompletionRequest {
   store?: false | null;
   /** The answer is JSON. */
   response_format?: ResponseFormat | null;
-  /** One kind of thing that the answer is. */
+  /** One constraint on the answer. */
   structured_outputs?: StructuredOutputs | null;
   /** vLLM's older name of a JSON Schema. */
   guided_json?: unknown;
@@ -228,9 +225,12 @@ export interface ChatCompletionRequest {
   grammar?: string | null;
   /** llama.cpp's name of a JSON Schema. */
   json_schema?: unknown;
-  /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+  /** Divides the logits; 0 always samples the likeliest token. From 0 to 2. */
   temperature?: number | null;
-  /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+  /**
+   * Keep the smallest set of the likeliest tokens with at least this mass; 1 keeps all. From 0
+   * to 1.
+   */
   top_p?: number | null;
   /** Keep this many of the likeliest tokens; 0 and -1 keep all. */
   top_k?: number | null;
@@ -242,87 +242,84 @@ export interface ChatCompletionRequest {
   stop?: string | readonly string[] | null;
   /** Longest answer in tokens; -1 = as long as the context allows. */
   max_tokens?: number | null;
-  /** Go on where the model would end, as benchmarks want. */
+  /** Ignore end-of-sequence tokens, for benchmarks. */
   ignore_eos?: boolean | null;
-  /** No end of the model's before so many tokens. */
+  /** Suppress end-of-sequence tokens before this many tokens. */
   min_tokens?: number | null;
-  /** Tokens that end the answer, beside the model's own. */
+  /** Tokens that end the answer, in addition to the model's own. */
   stop_token_ids?: readonly number[] | null;
   /**
-   * Makes a token less likely each time that the answer has had it; below 0, more. From -2 to
+   * Lowers a token's logit for each time it is in the answer; below 0, raises it. From -2 to
    * 2.
    */
   frequency_penalty?: number | null;
-  /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+  /** Lowers the logits of tokens in the answer; below 0, raises them. From -2 to 2. */
   presence_penalty?: number | null;
-  /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+  /** Above 1, makes tokens of prompt and answer less likely. From 0.01 to 10. */
   repetition_penalty?: number | null;
   /** llama.cpp's name of `repetition_penalty`. From 0.01 to 10. */
   repeat_penalty?: number | null;
-  /** Last tokens that these three penalties look at; -1 = all. */
+  /** Window of these three penalties in tokens; -1 = all. */
   repeat_last_n?: number | null;
-  /** What is added to the logit of a token, by its id. */
+  /** Added to the logits of tokens, by id. */
   logit_bias?: Readonly<Record<number, number>> | null;
-  /** Words that the answer must not have, each as its tokens are, alone or behind a space. */
+  /** Words that the answer must not contain, as token sequences, with and without a space. */
   bad_words?: readonly string[] | null;
-  /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+  /** Keep logits within this many standard deviations of the largest; 0 and below keep all. */
   top_n_sigma?: number | null;
   /**
-   * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all. From 0 to
-   * 1.
+   * Keep this mass of the tokens whose surprise is nearest to the entropy; 1 keeps all. From 0
+   * to 1.
    */
   typical_p?: number | null;
-  /** Drop tokens of a probability less than this. From 0 to 1. */
+  /** Drop tokens below this probability. From 0 to 1. */
   epsilon_cutoff?: number | null;
-  /**
-   * Drop tokens of a probability less than this, or less yet where many are likely. From 0 to
-   * 1.
-   */
+  /** Drop tokens below this probability; the threshold falls with the entropy. From 0 to 1. */
   eta_cutoff?: number | null;
   /**
    * How often all tokens from `xtc_threshold` on are excluded but the least likely of them.
    * From 0 to 1.
    */
   xtc_probability?: number | null;
-  /** The probability from which on a token is a top choice. From 0 to 1. */
+  /** The least probability of a top choice. From 0 to 1. */
   xtc_threshold?: number | null;
-  /**
-   * The temperature is so much lower where one token is likely, and higher where many are.
-   * From 0 to 100.
-   */
+  /** Range of the temperature: lower at low entropy, higher at high entropy. From 0 to 100. */
   dynatemp_range?: number | null;
-  /** How the entropy maps to that range. From 0 to 100. */
+  /** Exponent of the map from entropy to that range. From 0 to 100. */
   dynatemp_exponent?: number | null;
-  /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+  /** 2 keeps the surprise of the answer near `mirostat_tau`, instead of other filters. */
   mirostat?: number | null;
-  /** The surprise of a token, in bits. From 0 to 100. */
+  /** Target surprise of a token, in bits. From 0 to 100. */
   mirostat_tau?: number | null;
-  /** How fast mirostat learns. From 0 to 1. */
+  /** Learning rate of mirostat. From 0 to 1. */
   mirostat_eta?: number | null;
   /**
-   * Above 0, a token that would go on with a repetition loses this and more the longer it is.
-   * From 0 to 100.
+   * Above 0, penalizes a token that would extend a repetition, more for a longer one. From 0
+   * to 100.
    */
   dry_multiplier?: number | null;
-  /** How fast that grows with its length. From 1 to 100. */
+  /** Growth of the penalty with the repetition's length. From 1 to 100. */
   dry_base?: number | null;
-  /** The longest repetition that is free. */
+  /** Longest repetition without a penalty. */
   dry_allowed_length?: number | null;
-  /** Last tokens that are looked at; -1 = all. */
+  /** Window of the penalty in tokens; -1 = all. */
   dry_penalty_last_n?: number | null;
-  /** No repetition reaches over a token that has one of these. */
+  /** A repetition does not extend over a token that contains one of these. */
   dry_sequence_breakers?: readonly string[] | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
   /** The newer name of `max_tokens`. */
   max_completion_tokens?: number | null;
-  /** Tell the log-probability of each token of the answer. */
+  /** Report the log-probability of each token of the answer. */
   logprobs?: boolean | null;
-  /** With `logprobs`: tell this many of the likeliest tokens in each place, too. From 0 to 20. */
+  /**
+   * With `logprobs`: report this many of the likeliest tokens at each position, too. From 0 to
+   * 20.
+   */
   top_logprobs?: number | null;
   /** Functions that the model may call. */
   tools?: readonly Tool[] | null;
-  /** Whether a tool is called: as the model likes, none, at least one, or this one. */
+  /** auto = the model decides; none; required = at least one call; or a named function. */
   tool_choice?: 'auto' | 'none' | 'required' | NamedTool | AllowedTools | null;
   /** false: one call at most in an answer. */
   parallel_tool_calls?: boolean | null;
@@ -330,13 +327,13 @@ export interface ChatCompletionRequest {
   functions?: readonly [] | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   function_call?: 'none' | 'auto' | null;
-  /** How much the model thinks, where its template knows that; none = not at all. */
+  /** Reasoning effort, if the chat template supports it; none = no reasoning. */
   reasoning_effort?: 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 'max' | null;
-  /** Whether it thinks, where its template knows that. */
+  /** Whether the model reasons, if its template supports it. */
   enable_thinking?: boolean | null;
-  /** Tokens after which its reasoning is ended, and the answer begins. */
+  /** Most tokens of reasoning; the answer begins after them. */
   thinking_budget?: number | null;
-  /** Both of these as Anthropic and others say it. */
+  /** Switch and budget in the form of Anthropic and others. */
   thinking?: ThinkingSwitch | null;
   /** Variables of the model's chat template. */
   chat_template_kwargs?: unknown;
@@ -350,10 +347,7 @@ export interface ChatCompletionRequest {
   web_search_options?: null;
   /** Not built yet: accepted only with a value that changes nothing. */
   moderation?: null;
-  /**
-   * What much of the answer will be, as of a file that is edited: it may come faster, and is
-   * the same.
-   */
+  /** Predicted text of the answer, such as the file being edited: faster, with the same answer. */
   prediction?: Prediction | null;
   /** Accepted; never changes an answer. */
   prompt_cache_key?: unknown;
@@ -379,25 +373,25 @@ export interface ChatCompletionRequestNonStreaming extends ChatCompletionRequest
 export interface CompletionRequest {
   /** One prompt or several; each gets an answer. */
   prompt: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
-  /** Which model; where there is one, it may be left out. */
+  /** The model's name; optional if there is only one. */
   model?: string | null;
   /** Send the answer as it is made, as server-sent events. */
   stream?: boolean | null;
   /** Only with `stream`. */
   stream_options?: StreamOptions | null;
   /**
-   * Answers to each prompt, which is computed once; with a `seed` each gets its own from it.
-   * From 1 to 128.
+   * Answers to each prompt, which is computed once; each gets a seed derived from `seed`. From
+   * 1 to 128.
    */
   n?: number | null;
-  /** What was computed for a prompt is used again only for requests of the same salt. */
+  /** Requests share the prefix cache only with requests of the same salt. */
   cache_salt?: string | null;
   /**
-   * Lower is answered first among the requests of an API key; it counts less and less while
-   * others wait. From -100 to 100.
+   * Lower is answered first among the requests of an API key; waiting requests gain priority
+   * with time. From -100 to 100.
    */
   priority?: number | null;
-  /** Seconds in which the whole answer must be there, if that is less than the server allows. */
+  /** Time limit of the answer in seconds, within the server's own. */
   timeout?: number | null;
   /** Accepted; never changes an answer. */
   user?: unknown;
@@ -407,7 +401,7 @@ export interface CompletionRequest {
   store?: false | null;
   /** The answer is JSON. */
   response_format?: ResponseFormat | null;
-  /** One kind of thing that the answer is. */
+  /** One constraint on the answer. */
   structured_outputs?: StructuredOutputs | null;
   /** vLLM's older name of a JSON Schema. */
   guided_json?: unknown;
@@ -425,9 +419,12 @@ export interface CompletionRequest {
   grammar?: string | null;
   /** llama.cpp's name of a JSON Schema. */
   json_schema?: unknown;
-  /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+  /** Divides the logits; 0 always samples the likeliest token. From 0 to 2. */
   temperature?: number | null;
-  /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+  /**
+   * Keep the smallest set of the likeliest tokens with at least this mass; 1 keeps all. From 0
+   * to 1.
+   */
   top_p?: number | null;
   /** Keep this many of the likeliest tokens; 0 and -1 keep all. */
   top_k?: number | null;
@@ -439,90 +436,84 @@ export interface CompletionRequest {
   stop?: string | readonly string[] | null;
   /** Longest answer in tokens; -1 = as long as the context allows. */
   max_tokens?: number | null;
-  /** Go on where the model would end, as benchmarks want. */
+  /** Ignore end-of-sequence tokens, for benchmarks. */
   ignore_eos?: boolean | null;
-  /** No end of the model's before so many tokens. */
+  /** Suppress end-of-sequence tokens before this many tokens. */
   min_tokens?: number | null;
-  /** Tokens that end the answer, beside the model's own. */
+  /** Tokens that end the answer, in addition to the model's own. */
   stop_token_ids?: readonly number[] | null;
   /**
-   * Makes a token less likely each time that the answer has had it; below 0, more. From -2 to
+   * Lowers a token's logit for each time it is in the answer; below 0, raises it. From -2 to
    * 2.
    */
   frequency_penalty?: number | null;
-  /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+  /** Lowers the logits of tokens in the answer; below 0, raises them. From -2 to 2. */
   presence_penalty?: number | null;
-  /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+  /** Above 1, makes tokens of prompt and answer less likely. From 0.01 to 10. */
   repetition_penalty?: number | null;
   /** llama.cpp's name of `repetition_penalty`. From 0.01 to 10. */
   repeat_penalty?: number | null;
-  /** Last tokens that these three penalties look at; -1 = all. */
+  /** Window of these three penalties in tokens; -1 = all. */
   repeat_last_n?: number | null;
-  /** What is added to the logit of a token, by its id. */
+  /** Added to the logits of tokens, by id. */
   logit_bias?: Readonly<Record<number, number>> | null;
-  /** Words that the answer must not have, each as its tokens are, alone or behind a space. */
+  /** Words that the answer must not contain, as token sequences, with and without a space. */
   bad_words?: readonly string[] | null;
-  /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+  /** Keep logits within this many standard deviations of the largest; 0 and below keep all. */
   top_n_sigma?: number | null;
   /**
-   * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all. From 0 to
-   * 1.
+   * Keep this mass of the tokens whose surprise is nearest to the entropy; 1 keeps all. From 0
+   * to 1.
    */
   typical_p?: number | null;
-  /** Drop tokens of a probability less than this. From 0 to 1. */
+  /** Drop tokens below this probability. From 0 to 1. */
   epsilon_cutoff?: number | null;
-  /**
-   * Drop tokens of a probability less than this, or less yet where many are likely. From 0 to
-   * 1.
-   */
+  /** Drop tokens below this probability; the threshold falls with the entropy. From 0 to 1. */
   eta_cutoff?: number | null;
   /**
    * How often all tokens from `xtc_threshold` on are excluded but the least likely of them.
    * From 0 to 1.
    */
   xtc_probability?: number | null;
-  /** The probability from which on a token is a top choice. From 0 to 1. */
+  /** The least probability of a top choice. From 0 to 1. */
   xtc_threshold?: number | null;
-  /**
-   * The temperature is so much lower where one token is likely, and higher where many are.
-   * From 0 to 100.
-   */
+  /** Range of the temperature: lower at low entropy, higher at high entropy. From 0 to 100. */
   dynatemp_range?: number | null;
-  /** How the entropy maps to that range. From 0 to 100. */
+  /** Exponent of the map from entropy to that range. From 0 to 100. */
   dynatemp_exponent?: number | null;
-  /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+  /** 2 keeps the surprise of the answer near `mirostat_tau`, instead of other filters. */
   mirostat?: number | null;
-  /** The surprise of a token, in bits. From 0 to 100. */
+  /** Target surprise of a token, in bits. From 0 to 100. */
   mirostat_tau?: number | null;
-  /** How fast mirostat learns. From 0 to 1. */
+  /** Learning rate of mirostat. From 0 to 1. */
   mirostat_eta?: number | null;
   /**
-   * Above 0, a token that would go on with a repetition loses this and more the longer it is.
-   * From 0 to 100.
+   * Above 0, penalizes a token that would extend a repetition, more for a longer one. From 0
+   * to 100.
    */
   dry_multiplier?: number | null;
-  /** How fast that grows with its length. From 1 to 100. */
+  /** Growth of the penalty with the repetition's length. From 1 to 100. */
   dry_base?: number | null;
-  /** The longest repetition that is free. */
+  /** Longest repetition without a penalty. */
   dry_allowed_length?: number | null;
-  /** Last tokens that are looked at; -1 = all. */
+  /** Window of the penalty in tokens; -1 = all. */
   dry_penalty_last_n?: number | null;
-  /** No repetition reaches over a token that has one of these. */
+  /** A repetition does not extend over a token that contains one of these. */
   dry_sequence_breakers?: readonly string[] | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
   /** Send the prompt before the answer, and its `logprobs`. */
   echo?: boolean | null;
   /**
-   * Make so many answers and send the `n` likeliest, by their mean token; not with `stream` if
-   * that is fewer. From 1 to 128.
+   * Generate this many answers and send the `n` likeliest, by mean log-probability; with
+   * `stream` it must equal `n`. From 1 to 128.
    */
   best_of?: number | null;
-  /** What follows the gap that is to be filled; for models that were trained for it. */
+  /** Text after the gap to fill; for models that were trained for it. */
   suffix?: string | null;
   /**
-   * Tell the log-probability of each token of the answer, and of this many of the likeliest in
-   * its place. From 0 to 20.
+   * Report the log-probability of each token of the answer, and of this many of the likeliest
+   * at its position. From 0 to 20.
    */
   logprobs?: number | null;
 }
@@ -537,25 +528,25 @@ export interface CompletionRequestNonStreaming extends CompletionRequest {
 
 /** The body of POST /v1/embeddings. */
 export interface EmbeddingRequest {
-  /** One text or several; each becomes a row. */
+  /** One text or several; each becomes an embedding. */
   input: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
-  /** How numbers are written. */
+  /** Format of the numbers. */
   encoding_format?: 'float' | 'base64' | null;
   /**
-   * Keep so many numbers of each row, from the first, and make it of length 1 again: of use
-   * with models that were trained for it (Matryoshka).
+   * Keep the first numbers of each embedding, normalized to length 1 again; useful for models
+   * that were trained for it (Matryoshka).
    */
   dimensions?: number | null;
-  /** Which of the model's prompts goes before each text; the names are the model's own. */
+  /** Name of the model's prompt that is put before each text. */
   prompt_name?: string | null;
   /** The model's name. */
   model?: string | null;
   /**
-   * Cut longer texts at so many tokens, -1 = at the most that the model takes. Without it a
+   * Cut longer texts to this many tokens, -1 = the most that the model takes. Otherwise a
    * longer text is an error.
    */
   truncate_prompt_tokens?: number | null;
-  /** Seconds that the whole request may take. */
+  /** Time limit of the whole request in seconds. */
   timeout?: number | null;
   /** Lower is served first. From -100 to 100. */
   priority?: number | null;
@@ -565,18 +556,18 @@ export interface EmbeddingRequest {
 
 /** The body of POST /v1/score. */
 export interface ScoreRequest {
-  /** The first of each pair. */
+  /** First texts of the pairs. */
   text_1?: string | readonly string[] | null;
-  /** The second. */
+  /** Second texts of the pairs. */
   text_2?: string | readonly string[] | null;
   /** The model's name. */
   model?: string | null;
   /**
-   * Cut longer texts at so many tokens, -1 = at the most that the model takes. Without it a
+   * Cut longer texts to this many tokens, -1 = the most that the model takes. Otherwise a
    * longer text is an error.
    */
   truncate_prompt_tokens?: number | null;
-  /** Seconds that the whole request may take. */
+  /** Time limit of the whole request in seconds. */
   timeout?: number | null;
   /** Lower is served first. From -100 to 100. */
   priority?: number | null;
@@ -586,28 +577,28 @@ export interface ScoreRequest {
 
 /** A document that is ranked. */
 export interface RerankDocument {
-  /** What is ranked. */
+  /** The document's text. */
   text: string;
 }
 
 /** The body of POST /v1/rerank. */
 export interface RerankRequest {
-  /** What the documents are ranked by. */
+  /** The query that documents are ranked by. */
   query: string;
-  /** What is ranked. */
+  /** The documents. */
   documents: readonly (string | RerankDocument)[];
-  /** Answer so many, the best; all unless said. */
+  /** Return the best ones only; all by default. */
   top_n?: number | null;
-  /** Say the documents again; true unless said. */
+  /** Repeat the documents; true by default. */
   return_documents?: boolean | null;
   /** The model's name. */
   model?: string | null;
   /**
-   * Cut longer texts at so many tokens, -1 = at the most that the model takes. Without it a
+   * Cut longer texts to this many tokens, -1 = the most that the model takes. Otherwise a
    * longer text is an error.
    */
   truncate_prompt_tokens?: number | null;
-  /** Seconds that the whole request may take. */
+  /** Time limit of the whole request in seconds. */
   timeout?: number | null;
   /** Lower is served first. From -100 to 100. */
   priority?: number | null;
@@ -616,31 +607,31 @@ export interface RerankRequest {
 }
 
 /**
- * stop = the model ended its answer, or a stop string came; length = no more tokens were
- * allowed, or fit; tool_calls = it ended, and calls tools.
+ * stop = the model ended its answer, or a stop string matched; length = the token limit or the
+ * context was reached; tool_calls = it ended with tool calls.
  */
 export type FinishReason = 'stop' | 'length' | 'tool_calls';
 
-/** What the tokens of the prompts were. */
+/** Breakdown of the prompts' tokens. */
 export interface PromptTokensDetails {
-  /** Those that were not computed again: an earlier request began alike. */
+  /** Tokens that the prefix cache had. */
   cached_tokens: number;
 }
 
-/** What became of tokens that were guessed ahead of the model (`--speculate`, `prediction`). */
+/** Draft tokens (`--speculate`, `prediction`), accepted and rejected. */
 export interface CompletionTokensDetails {
-  /** Those that are in the answers. */
+  /** Draft tokens that became a part of the answers. */
   accepted_prediction_tokens: number;
-  /** Those that were computed in vain; they are not in `completion_tokens`. */
+  /** Rejected draft tokens; they are not in `completion_tokens`. */
   rejected_prediction_tokens: number;
 }
 
 interface Guessed {
-  /** Where something was guessed. */
+  /** Present if tokens were drafted. */
   completion_tokens_details?: CompletionTokensDetails;
 }
 
-/** Tokens of all answers of a request together. */
+/** Token counts of all answers of a request together. */
 export interface Usage extends Guessed {
   prompt_tokens: number;
   completion_tokens: number;
@@ -648,56 +639,56 @@ export interface Usage extends Guessed {
   prompt_tokens_details: PromptTokensDetails;
 }
 
-/** What is called. */
+/** Name and arguments of a call. */
 export interface FunctionCall {
   name: string;
-  /** JSON's text, of an object. */
+  /** JSON text of an object. */
   arguments: string;
 }
 
-/** A tool that the model calls. */
+/** A tool call by the model. */
 export interface ToolCall {
-  /** What the message that answers it names. */
+  /** The id that the tool's message refers to. */
   id: string;
   type: 'function';
   function: FunctionCall;
 }
 
 interface Apart {
-  /** What the model thought before it answered, where it thinks. */
+  /** The model's reasoning, if it was separated from the answer. */
   reasoning_content?: string;
-  /** Tools that it calls, if it does. */
+  /** Tool calls, if there are any. */
   tool_calls?: ToolCall[];
 }
 
 /** The answer of a chat. */
 export interface AssistantMessage extends Apart {
   role: 'assistant';
-  /** null beside `tool_calls`, if nothing else is said. */
+  /** null beside `tool_calls` if there is no text. */
   content: string | null;
   refusal: null;
 }
 
 /**
- * A token and its log-probability: with logits after penalties and biases, before temperature
- * and filters.
+ * A token and its log-probability, from the logits after penalties and biases, before
+ * temperature and filters.
  */
 export interface ChatToken {
-  /** Its text, with U+FFFD where it is a part of a character. */
+  /** Its text, with U+FFFD for a part of a character. */
   token: string;
-  /** Natural; -9999 is the least. */
+  /** Natural logarithm; -9999 is the minimum. */
   logprob: number;
-  /** Of its text in UTF-8; of a part of a character those, or null where they are not known. */
+  /** UTF-8 bytes of its text, or of its part of a character; null if they are not known. */
   bytes: number[] | null;
 }
 
 /** A token of an answer. */
 export interface ChatTokenLogprob extends ChatToken {
-  /** The likeliest in its place, the likeliest first; those that steer the model are left out. */
+  /** The likeliest tokens at its position, likeliest first, without control tokens. */
   top_logprobs: ChatToken[];
 }
 
-/** Of the tokens that the text beside it is made of; what stop strings cut off is left out. */
+/** Log-probabilities of the tokens of the text beside it, without what stop strings cut off. */
 export interface ChatLogprobs {
   content: ChatTokenLogprob[];
   refusal: null;
@@ -707,13 +698,13 @@ export interface ChatLogprobs {
 export interface ChatChoice {
   index: number;
   message: AssistantMessage;
-  /** With `logprobs` in the request. */
+  /** If the request has `logprobs`. */
   logprobs: ChatLogprobs | null;
   finish_reason: FinishReason;
 }
 
 interface Fingerprint {
-  /** Of the artifact that answers: the same as long as its files are. */
+  /** Identifies the artifact: it changes only if its files change. */
   system_fingerprint?: string;
 }
 
@@ -728,7 +719,7 @@ export interface ChatCompletion extends Fingerprint {
   usage: Usage;
 }
 
-/** What a chunk adds to what is called. */
+/** Parts of a name and of arguments that a chunk adds. */
 export interface FunctionDelta {
   name?: string;
   arguments?: string;
@@ -741,7 +732,7 @@ interface NamesCall {
 
 /** What a chunk adds to a call: first its id and name, then its arguments. */
 export interface ToolCallDelta extends NamesCall {
-  /** Of the call in the answer. */
+  /** Number of the call in the answer. */
   index: number;
   function: FunctionDelta;
 }
@@ -758,14 +749,14 @@ export interface ChatDelta {
 export interface ChatChunkChoice {
   index: number;
   delta: ChatDelta;
-  /** With `logprobs` in the request, beside text. */
+  /** If the request has `logprobs`, beside text. */
   logprobs: ChatLogprobs | null;
   /** Why the answer ended, in its last chunk. */
   finish_reason: FinishReason | null;
 }
 
 interface UsageAtEnd {
-  /** Of the artifact that answers: the same as long as its files are. */
+  /** Identifies the artifact: it changes only if its files change. */
   system_fingerprint?: string;
   /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
   usage?: Usage | null;
@@ -781,20 +772,20 @@ export interface ChatCompletionChunk extends UsageAtEnd {
 }
 
 /**
- * Of the tokens that the text beside it is made of, an entry each, with `echo` those of the
- * prompt before them; what stop strings cut off is left out.
+ * Log-probabilities of the tokens of the text beside it, with `echo` those of the prompt
+ * before them; what stop strings cut off is left out.
  */
 export interface CompletionLogprobs {
-  /** Their texts; a part of a character is written `bytes:\xe2`. */
+  /** Texts of the tokens; a part of a character is written `bytes:\xe2`. */
   tokens: string[];
   /**
-   * Natural; with logits after penalties and biases, before temperature and filters. -9999 is
-   * the least; null for a prompt's first token, which follows nothing.
+   * Natural logarithms, from the logits after penalties and biases, before temperature and
+   * filters. -9999 is the minimum; null for a prompt's first token.
    */
   token_logprobs: (number | null)[];
-  /** The likeliest in each place by their texts, and the token itself. */
+  /** The likeliest tokens at each position by their texts, and the token itself. */
   top_logprobs: (Record<string, number> | null)[];
-  /** Where each begins: characters (Unicode's code points) of the text before it. */
+  /** Where each token begins: number of code points of text before it. */
   text_offset: number[];
 }
 
@@ -802,7 +793,7 @@ export interface CompletionLogprobs {
 export interface CompletionChoice {
   index: number;
   text: string;
-  /** With `logprobs` in the request. */
+  /** If the request has `logprobs`. */
   logprobs: CompletionLogprobs | null;
   finish_reason: FinishReason;
 }
@@ -822,13 +813,13 @@ export interface Completion extends Fingerprint {
 export interface CompletionChunkChoice {
   index: number;
   text: string;
-  /** With `logprobs` in the request. */
+  /** If the request has `logprobs`. */
   logprobs: CompletionLogprobs | null;
   /** Why the answer ended, in its last chunk. */
   finish_reason: FinishReason | null;
 }
 
-/** A server-sent event of /v1/completions; those of several prompts are mixed. */
+/** A server-sent event of /v1/completions; those of several prompts are interleaved. */
 export interface CompletionChunk extends UsageAtEnd {
   id: string;
   object: 'text_completion';
@@ -837,10 +828,7 @@ export interface CompletionChunk extends UsageAtEnd {
   choices: CompletionChunkChoice[];
 }
 
-/**
- * loaded = it answers at once; loading = who asks for it waits; unloaded = it is loaded for
- * whoever asks first.
- */
+/** loaded = ready; loading = requests wait for it; unloaded = the next request loads it. */
 export type ModelState = 'loaded' | 'loading' | 'unloaded';
 
 /** One entry of /v1/models. */
@@ -849,19 +837,19 @@ export interface Model {
   object: 'model';
   created: number;
   owned_by: 'mlcc';
-  /** What is not loaded is when it is asked for. */
+  /** A model that is not loaded is loaded on demand. */
   state: ModelState;
-  /** Tokens of a prompt and its answer together. */
+  /** Longest prompt and answer together, in tokens. */
   context_length: number;
-  /** The same, as vLLM calls it. */
+  /** The same number under vLLM's name. */
   max_model_len: number;
-  /** Other names that it answers to. */
+  /** Other names of the model. */
   aliases: string[];
-  /** Planned for it while it is loaded, where somebody planned. */
+  /** Planned memory while it is loaded; null if there is no plan. */
   memory_bytes: number | null;
-  /** Those that wait or are being answered. */
+  /** Requests waiting or being answered. */
   requests: number;
-  /** Of an adapter (LoRA): the model that it adapts. */
+  /** The base model of an adapter (LoRA). */
   parent: string | null;
 }
 
@@ -871,17 +859,17 @@ export interface ModelList {
   data: Model[];
 }
 
-/** Tokens of all texts of a request together. */
+/** Token counts of all texts of a request together. */
 export interface EncoderUsage {
   prompt_tokens: number;
   total_tokens: number;
 }
 
-/** What one text became. */
+/** The embedding of one text. */
 export interface Embedding {
   object: 'embedding';
   index: number;
-  /** Numbers, or base64 of little-endian float32, as `encoding_format` said. */
+  /** Numbers, or base64 of little-endian float32, by `encoding_format`. */
   embedding: number[] | string;
 }
 
@@ -893,7 +881,7 @@ export interface EmbeddingList {
   usage: EncoderUsage;
 }
 
-/** How well the texts of one pair go together. */
+/** The score of one pair of texts. */
 export interface Score {
   index: number;
   object: 'score';
@@ -920,9 +908,9 @@ interface WithDocument {
   document?: RankedText;
 }
 
-/** One document's place. */
+/** Rank of one document. */
 export interface Ranked extends WithDocument {
-  /** Among the documents of the request. */
+  /** Index among the documents of the request. */
   index: number;
   relevance_score: number;
 }
@@ -935,19 +923,19 @@ export interface Ranking {
   results: Ranked[];
 }
 
-/** What went wrong. */
+/** Message, type, field and code of an error. */
 export interface ErrorObject {
   /** What happened, why, and what to do next. */
   message: string;
   /** invalid_request_error, or server_error. */
   type: string;
-  /** The field of the request that is at fault. */
+  /** The field of the request that is wrong. */
   param: string | null;
   /** Stable, for programs: context_length_exceeded, queue_full, device_lost, ... */
   code: string | null;
 }
 
-/** The body of every answer that is no success, and the last event of a stream that broke. */
+/** The body of an error response, and the last event of a stream that failed. */
 export interface ErrorBody {
   error: ErrorObject;
 }

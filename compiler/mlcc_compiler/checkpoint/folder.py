@@ -72,9 +72,9 @@ class Checkpoint:
             return folder.parents[1].name.removeprefix("models--").replace("--", "/")
         if not _ANYBODYS.fullmatch(folder.name):
             return folder.name
-        said = self.outer_config.get("_name_or_path")
-        if isinstance(said, str) and _HUB_NAME.fullmatch(said):
-            return said
+        hub_name = self.outer_config.get("_name_or_path")
+        if isinstance(hub_name, str) and _HUB_NAME.fullmatch(hub_name):
+            return hub_name
         return folder.parent.name or folder.name
 
     @cached_property

@@ -98,7 +98,9 @@ def add_interface(module: ir.IRModule, interface: str) -> ir.IRModule:
 
     For a module ready for code generation: its weights are known only then.
     """
-    said = relax.Function([], relax.SeqExpr([], ir.StringImm(interface)), relax.ObjectType())
+    returns_text = relax.Function(
+        [], relax.SeqExpr([], ir.StringImm(interface)), relax.ObjectType()
+    )
     extended = ir.IRModule(module.functions, attrs=module.attrs)
-    extended["interface"] = said.with_attr("global_symbol", "interface")
+    extended["interface"] = returns_text.with_attr("global_symbol", "interface")
     return extended

@@ -1,5 +1,5 @@
-"""The OpenAI surface as data and plain functions: requests, answers, errors, chat templates.
+"""The API as data and plain functions: requests, responses, errors and chat templates.
 
-Standard library and jinja2 only, no file and no socket, so that the server, the browser worker and
-the phone library share it.
+Standard library and jinja2 only, no files and no sockets, so that the server, the browser worker
+and the phone library share it.
 """

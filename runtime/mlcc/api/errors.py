@@ -1,7 +1,7 @@
-"""Errors as OpenAI's clients expect them, and the ones that only a server can raise.
+"""Errors in OpenAI's shape, and error types that only a server raises.
 
-Every failure becomes `{"error": {"message", "type", "param", "code"}}`; what is not an `MlccError`
-is a bug, and its text stays in the log.
+Every failure becomes `{"error": {"message", "type", "param", "code"}}`. An exception that is not an
+`MlccError` is a bug, and its text is only logged.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ class AuthenticationError(InvalidRequestError):
 
 
 class ForbiddenError(InvalidRequestError):
-    """Asked by a name, or from a page, that the server does not answer to."""
+    """The host name or origin of the request is not allowed."""
 
     http_status = 403
 
 
 class NotFoundError(InvalidRequestError):
-    """No such model or no such address."""
+    """The model or path does not exist."""
 
     http_status = 404
 
 
 class MethodError(InvalidRequestError):
-    """An address that is there, but not for this method; `allowed` is the one it is for."""
+    """The path exists, but not for this method; `allowed` names the method."""
 
     http_status = 405
 
@@ -41,7 +41,7 @@ class MethodError(InvalidRequestError):
 
 
 class BodyTooLargeError(InvalidRequestError):
-    """More bytes than the server reads."""
+    """The body has more bytes than the server reads."""
 
     http_status = 413
 
@@ -53,11 +53,11 @@ class MediaTypeError(InvalidRequestError):
 
 
 class EncodingError(MediaTypeError):
-    """A body that is compressed in a way that nobody here reads."""
+    """The body's compression is not supported."""
 
 
 class RateLimitError(CapacityError):
-    """More than a key may ask for in a minute. `retry_after` is in seconds."""
+    """More requests than a key may send in a minute. `retry_after` is in seconds."""
 
     http_status = 429
     kind = "rate_limit_error"
@@ -74,14 +74,14 @@ class BusyError(CapacityError):
 
 
 class RequestTimeoutError(MlccError):
-    """The answer took longer than the server allows."""
+    """The answer took longer than allowed."""
 
     http_status = 504
 
 
 class EngineDiedError(MlccError):
-    """The engine's process is gone, and with it every answer it was making. `cause` is why: of
-    that only the class is for everybody, as `reason`."""
+    """The engine's process is gone, with all its unfinished answers. `cause` is the reason; only
+    the name of its class is public, as `reason`."""
 
     def __init__(
         self, message: str, *, code: str | None = None, cause: MlccError | None = None
@@ -91,7 +91,7 @@ class EngineDiedError(MlccError):
 
     @property
     def reason(self) -> str:
-        """The name of a class of errors."""
+        """Class name of the cause."""
         return type(self.cause or self).__name__
 
 
@@ -102,7 +102,7 @@ class CancelledError(MlccError):
 
 
 def error_body(error: MlccError) -> ErrorBody:
-    """OpenAI's shape of an error."""
+    """An error in OpenAI's shape."""
     return {
         "error": {
             "message": error.message,
@@ -114,7 +114,7 @@ def error_body(error: MlccError) -> ErrorBody:
 
 
 def error_headers(error: MlccError) -> dict[str, str]:
-    """When, whether and how to try again: for clients that retry by themselves."""
+    """Headers that say whether and when a client may retry."""
     if isinstance(error, MethodError):
         return {"Allow": error.allowed}
     if isinstance(error, EncodingError):
@@ -125,5 +125,5 @@ def error_headers(error: MlccError) -> dict[str, str]:
 
 
 def internal_error() -> MlccError:
-    """What a caller sees of a bug."""
+    """The public error for a bug."""
     return MlccError(INTERNAL, code="internal_error")

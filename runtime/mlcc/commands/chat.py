@@ -259,7 +259,9 @@ class Chat:
         elif name:
             self.sampling = with_setting(self.sampling, name.replace("-", "_"), value.strip())
         shown = {"system": self.conversation.system, **self.sampling}
-        words = ", ".join(f"{key} {said}" for key, said in shown.items() if said is not None)
+        words = ", ".join(
+            f"{key} {setting}" for key, setting in shown.items() if setting is not None
+        )
         self.screen.note(printable(words) or "nothing is set: the model's own defaults hold")
 
     def _save(self, name: str) -> None:

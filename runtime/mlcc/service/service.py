@@ -79,8 +79,8 @@ class Service:
 
 def _model_of(body: Any) -> str | None:
     """As every protocol says it. Raises InvalidRequestError for what is no text."""
-    said = body if isinstance(body, dict) else {}
-    name = said.get("model") or said.get("name")  # Ollama's older clients
+    fields = body if isinstance(body, dict) else {}
+    name = fields.get("model") or fields.get("name")  # Ollama's older clients
     return Text().check(name, "model") if isinstance(name, str) and name else None
 
 

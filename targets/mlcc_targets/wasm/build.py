@@ -192,8 +192,8 @@ def _c_library(folder: Path, cache: Path) -> None:
     source = cache / "nothing.c"
     source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
     command = ["build-exe", *TARGET, "-OReleaseSmall", "-lc", "--verbose-link", str(source)]
-    said = run_zig([*command, f"-femit-bin={cache / 'nothing.wasm'}"], source, cache)
-    packed = [line.split()[2:] for line in said.splitlines() if line.startswith("ar rcs ")]
+    commands = run_zig([*command, f"-femit-bin={cache / 'nothing.wasm'}"], source, cache)
+    packed = [line.split()[2:] for line in commands.splitlines() if line.startswith("ar rcs ")]
     for name in ARCHIVES:
         members = [rest for archive, *rest in packed if Path(archive).name == name]
         if len(members) != 1:

@@ -105,15 +105,15 @@ def _bytes(proto: Any, dtype: str) -> bytes:
 
 def _external(proto: Any, name: str, folder: Path, model: Path, size: int) -> tuple[Path, int]:
     """File and offset of the first byte."""
-    said = {entry.key: entry.value for entry in proto.external_data}
-    location, parts = said.get("location", ""), said.get("location", "").split("/")
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    location, parts = entries.get("location", ""), entries.get("location", "").split("/")
     if {"", ".", ".."} & set(parts) or any(c in location for c in "\\:\0") or len(location) > 255:
         raise damaged(model, name, f"is in {location!r:.80}, which is outside of the folder")
     beside = model.parent.relative_to(folder).as_posix()
     path = find(folder, f"{beside}/{location}")
     if path is None:
         raise damaged(model, name, f"is in {location!r:.80}, which is missing")
-    start, length = _number(said.get("offset", "0")), _number(said.get("length", str(size)))
+    start, length = _number(entries.get("offset", "0")), _number(entries.get("length", str(size)))
     if start is None or length != size:
         raise damaged(model, name, f"has an offset and length that do not fit its {size} bytes")
     if start + size > path.stat().st_size:

@@ -59,8 +59,8 @@ class GgufCheckpoint(Checkpoint):
     @property
     def name(self) -> str:
         """`general.name`, or the file name."""
-        said = self.metadata.get("general.name")
-        text = said if isinstance(said, str) and said.isprintable() else ""
+        given_name = self.metadata.get("general.name")
+        text = given_name if isinstance(given_name, str) and given_name.isprintable() else ""
         text = "-".join(text.replace("/", " ").split())[:100]
         return text or self.folder.stem
 

@@ -1,3 +1,3 @@
-"""Anthropic's Messages API in the words of chat.completions: a request's body there, its answer and
-its events back. Pure translation of plain values; `mlcc.service.protocols.messages` asks.
+"""Anthropic's Messages API, translated to chat.completions and back: request bodies one way,
+answers and events the other. Plain values only; `mlcc.service.protocols.messages` calls it.
 """

@@ -1,6 +1,6 @@
-"""Chunks of chat.completions as events of /v1/messages, and the answer that they add up to.
+"""Translates chunks of chat.completions into events of /v1/messages, and into a whole answer.
 
-A whole answer is made by the same steps as a stream, so that they cannot differ.
+A whole answer is assembled by the same steps as a stream, so the two cannot differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mlcc.errors import MlccError
 
 Event = dict[str, Any]
 SIGNATURE = "mlcc"
-"""Of reasoning whose text is there: nobody checks it."""
+"""Signature of reasoning that is sent as text. It is never verified."""
 _STOP_REASONS: dict[str, StopReason] = {"length": "max_tokens", "tool_calls": "tool_use"}
 _EMPTY: dict[str, dict[str, Any]] = {
     "text": {"text": "", "citations": None},
@@ -27,9 +27,9 @@ _TEXT_DELTAS = {"text": "text_delta", "thinking": "thinking_delta"}
 
 
 class MessageEvents:
-    """The events of one answer. `start`, then `chunk` for each chunk, then `end` or `fail`.
+    """The events of one answer: `start`, then `chunk` for each chunk, then `end` or `fail`.
 
-    prompt_tokens are those of the prompt, before it is known which the cache had.
+    prompt_tokens: all tokens of the prompt; how many were cached is known only at the end.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class MessageEvents:
         self._asked = asked
         self._reason: str | None = None
         self._call: int | None = None
-        """Which of the chunk's calls is the open block."""
+        """Index of the tool call in the open block."""
         self._open = False
         self._spaces = ""
-        """Text that is only sent if more comes: what lies between reasoning and a call."""
+        """White space that is sent only if more text follows, as between reasoning and a call."""
         self.message: AnthropicAnswer = {
             "id": f"msg_{made_id}",
             "type": "message",
@@ -54,13 +54,13 @@ class MessageEvents:
         }
 
     def start(self) -> Iterator[Event]:
-        """What is sent as soon as the engine has taken it."""
+        """The first event, sent as soon as the engine has accepted the request."""
         message = {**self.message, "content": [], "usage": {**self.message["usage"]}}
         yield {"type": "message_start", "message": message}
         yield {"type": "ping"}
 
     def chunk(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
-        """What a chunk says."""
+        """Translate one chunk into events."""
         if chunk.get("usage"):
             self.message["usage"] = _usage(chunk["usage"])
         for choice in chunk["choices"]:
@@ -74,7 +74,7 @@ class MessageEvents:
             self._reason = choice.get("finish_reason") or self._reason
 
     def end(self, matched: str | None = None) -> Iterator[Event]:
-        """The end of a complete answer; matched is the stop sequence that came."""
+        """The end of a complete answer; matched: the stop sequence that ended it."""
         yield from self._close()
         reason: StopReason = _STOP_REASONS.get(self._reason or "", "end_turn")
         if reason == "end_turn" and matched is not None:
@@ -84,12 +84,12 @@ class MessageEvents:
             reason = "model_context_window_exceeded"
         self.message["stop_reason"] = reason
         self.message["stop_sequence"] = matched if reason == "stop_sequence" else None
-        said = {"stop_reason": reason, "stop_sequence": self.message["stop_sequence"]}
-        yield {"type": "message_delta", "delta": said, "usage": {**usage}}
+        delta = {"stop_reason": reason, "stop_sequence": self.message["stop_sequence"]}
+        yield {"type": "message_delta", "delta": delta, "usage": {**usage}}
         yield {"type": "message_stop"}
 
     def fail(self, error: MlccError) -> Iterator[Event]:
-        """The end of an answer that will never be complete."""
+        """The end of an answer that failed."""
         yield dict(anthropic_error(error))
 
     def _text(self, text: str) -> Iterator[Event]:
@@ -101,7 +101,7 @@ class MessageEvents:
         yield from self._add("text", text)
 
     def _add(self, kind: str, text: str) -> Iterator[Event]:
-        """More of a text, or of reasoning."""
+        """Append to a text block or a reasoning block."""
         block = self._block(kind)
         if block is None:
             block = yield from self._begin({"type": kind, **_EMPTY[kind]})
@@ -169,7 +169,7 @@ def _usage(usage: Mapping[str, Any]) -> AnthropicUsage:
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    """Of a call that may have been cut off."""
+    """Parsed arguments of a call, which may have been cut off."""
     try:
         found = json.loads(text or "{}")
     except (ValueError, RecursionError):

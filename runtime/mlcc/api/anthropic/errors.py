@@ -1,4 +1,4 @@
-"""Errors as Anthropic's clients expect them: which kind is which status."""
+"""Errors in Anthropic's shape: the type for each HTTP status."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ KINDS = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-"""Of a status; others below 500 are invalid_request_error, the rest api_error."""
+"""Error type by status; other statuses below 500 are invalid_request_error, the rest api_error."""
 
 
 def anthropic_error(error: MlccError) -> AnthropicError:
-    """Anthropic's shape of an error."""
+    """An error in Anthropic's shape."""
     status = error.http_status
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": error.message}}

@@ -1,6 +1,6 @@
 """The fields of POST /v1/messages, as Anthropic's SDKs and Claude Code send them.
 
-Beside Anthropic's own there are the sampling fields of chat.completions, by their names there.
+In addition to Anthropic's own fields there are the sampling fields of chat.completions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_TOOLS = 512
 NO_IMAGES = "this model reads text only: leave images out, or say in words what they show"
 AS_TEXT = "send the document's text: 'source': {'type': 'text', 'data': TEXT}"
 CACHED = metadata("cache_control")
-"""What was computed for a prompt is found again without it."""
+"""Accepted and dropped: the prefix cache works without it."""
 
 
 def _mapping(value: Json, where: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ DOCUMENT = Object(
     (
         honoured("source", SOURCE, "Its text.", required=True),
         honoured("title", Text()),
-        honoured("context", Text(), "What to know of it."),
+        honoured("context", Text(), "Context for the document."),
         CACHED,
         metadata("citations"),
     ),
@@ -69,8 +69,8 @@ DOCUMENT = Object(
 THINKING_BLOCK = Object(
     "AnthropicThinkingBlock",
     (
-        honoured("thinking", Text(), "What the model thought.", required=True),
-        honoured("signature", Text(), "As it came: it may hold the text."),
+        honoured("thinking", Text(), "The model's reasoning.", required=True),
+        honoured("signature", Text(), "Send it back unchanged: it may hold the text."),
         CACHED,
     ),
 )
@@ -78,8 +78,8 @@ REDACTED = Object("AnthropicRedactedThinking", (metadata("data"), CACHED))
 TOOL_USE = Object(
     "AnthropicToolUse",
     (
-        honoured("id", NOT_EMPTY, "What the result names it by.", required=True),
-        honoured("name", NOT_EMPTY, "Which tool.", required=True),
+        honoured("id", NOT_EMPTY, "The id that the result refers to.", required=True),
+        honoured("name", NOT_EMPTY, "The tool's name.", required=True),
         honoured("input", MAPPING, "Its arguments.", required=True),
         CACHED,
         metadata("caller"),
@@ -90,9 +90,9 @@ RESULT_BLOCK = Tagged("a text block", TEXTS, refused={"image": NO_IMAGES})
 TOOL_RESULT = Object(
     "AnthropicToolResult",
     (
-        honoured("tool_use_id", NOT_EMPTY, "The call that it answers.", required=True),
-        honoured("content", Either(Text(), Many(RESULT_BLOCK)), "What the tool gave."),
-        honoured("is_error", Flag(), "Whether it failed: the model is told."),
+        honoured("tool_use_id", NOT_EMPTY, "The id of the call.", required=True),
+        honoured("content", Either(Text(), Many(RESULT_BLOCK)), "The tool's output."),
+        honoured("is_error", Flag(), "Whether the call failed; the model sees this."),
         CACHED,
     ),
 )
@@ -113,19 +113,19 @@ MESSAGE = Object(
         honoured(
             "role",
             Text(("user", "assistant", "system")),
-            "Who says it; what the system says between turns is put into the user's.",
+            "Author; later system messages become a part of the user's turn.",
             required=True,
         ),
-        honoured("content", Either(Text(), Many(BLOCK)), "What is said.", required=True),
+        honoured("content", Either(Text(), Many(BLOCK)), "The message.", required=True),
     ),
 )
 TOOL = Object(
     "AnthropicTool",
     (
-        honoured("name", NOT_EMPTY, "What the model calls it by.", required=True),
-        honoured("description", Text(), "What it does, for the model."),
+        honoured("name", NOT_EMPTY, "The tool's name.", required=True),
+        honoured("description", Text(), "The tool's purpose, for the model."),
         honoured("input_schema", MAPPING, "The schema of its input.", required=True),
-        honoured("strict", Flag(), "Refuse a schema that the input cannot be held to."),
+        honoured("strict", Flag(), "Refuse a schema that cannot be enforced."),
         CACHED,
         metadata("eager_input_streaming"),
         metadata("input_examples"),
@@ -134,7 +134,7 @@ TOOL = Object(
     ),
 )
 ANY_TOOL = Tagged("a tool", {"custom": TOOL}, default="custom", open=True)
-"""Tools of other types are Anthropic's own (web_search_20250305): left out and named."""
+"""Other types of tools are run by Anthropic (web_search_20250305): left out, and named."""
 PARALLEL = honoured("disable_parallel_tool_use", Flag(), "One call at most in an answer.")
 TOOL_CHOICE = Tagged(
     "an object that says which tools are called",
@@ -148,7 +148,7 @@ TOOL_CHOICE = Tagged(
 SHOWN = honoured(
     "display",
     Text(("summarized", "omitted")),
-    "Whether the text of the reasoning is sent; it is not summarized.",
+    "Whether reasoning is sent as text; it is not summarized.",
 )
 THINKING = Tagged(
     "an object that says whether the model thinks",
@@ -178,7 +178,7 @@ OUTPUT_CONFIG = Object(
         honoured(
             "effort",
             Text(("low", "medium", "high", "xhigh", "max")),
-            "How much the model thinks, if it thinks and its template knows that.",
+            "Reasoning effort, if the chat template supports it.",
         ),
         honoured("format", FORMAT, "The answer is JSON."),
         metadata("task_budget"),
@@ -188,12 +188,14 @@ INPUT = (
     honoured("model", NOT_EMPTY, "Must be the model that is loaded.", required=True),
     honoured("messages", Many(MESSAGE, 1), "The conversation so far.", required=True),
     honoured(
-        "system", Either(Text(), Many(Tagged("a text block", {"text": TEXT_BLOCK}))), "Before it."
+        "system",
+        Either(Text(), Many(Tagged("a text block", {"text": TEXT_BLOCK}))),
+        "The system prompt.",
     ),
     honoured("tools", Many(ANY_TOOL, 0, MOST_TOOLS), "Functions that the model may call."),
-    honoured("tool_choice", TOOL_CHOICE, "Whether a tool is called."),
-    honoured("thinking", THINKING, "Whether the model thinks; not, unless this says so."),
-    honoured("output_config", OUTPUT_CONFIG, "What the answer is like."),
+    honoured("tool_choice", TOOL_CHOICE, "Which tool must be called, if any."),
+    honoured("thinking", THINKING, "Whether the model reasons first; off by default."),
+    honoured("output_config", OUTPUT_CONFIG, "Format and effort of the answer."),
     honoured("output_format", FORMAT, "The older name of `output_config.format`."),
     CACHED,
     metadata("metadata"),
@@ -207,9 +209,9 @@ INPUT = (
     not_built("container"),
     not_built("mcp_servers", []),
 )
-"""What a prompt is made of, and what says nothing of the answer."""
+"""Fields of the prompt, and those that do not affect the answer."""
 OWN_NAMES = {"max_tokens", "stop"}
-"""Fields of sampling that Anthropic has names or rules of its own for."""
+"""Sampling fields for which Anthropic has its own names or rules."""
 MESSAGES = Object(
     "AnthropicRequest",
     (

@@ -1,4 +1,4 @@
-"""A body of /v1/messages, or of its count_tokens, as a body of /v1/chat/completions."""
+"""Translates a body of /v1/messages, or of its count_tokens, to one of /v1/chat/completions."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
 
 BILLING = "x-anthropic-billing-header:"
-"""Claude Code puts this line for its maker before the system's text. It differs from request to
-request, and no prompt that begins with it would be found in the prefix cache."""
+"""Claude Code begins the system text with this billing line. It differs from request to request, so
+that no prompt would be found in the prefix cache."""
 _FORMAT_NAME = "answer"
 
 
 @fast_dataclass(frozen=True)
 class MessagesRequest:
-    """What there is to ask, and what to know when the answer comes."""
+    """A translated request, and how to present its answer."""
 
     chat: dict[str, Any]
-    """The body for /v1/chat/completions; always with a stream's usage."""
+    """The body for /v1/chat/completions; always streamed, with usage."""
     stream: bool = False
     thinks: bool = False
-    """Whether the answer tells its reasoning."""
+    """Whether the answer includes its reasoning."""
     shows: bool = True
-    """Whether it does in plain words."""
+    """Whether reasoning is sent as text."""
 
 
 def parse_messages(body: Json) -> MessagesRequest:
-    """A request for an answer. Raises InvalidRequestError or UnsupportedError naming the field."""
+    """Translate a request. Raises InvalidRequestError or UnsupportedError naming the field."""
     fields = MESSAGES.check(body, "")
     if fields["messages"][-1]["role"] == "assistant":
         raise UnsupportedError(
@@ -127,7 +127,7 @@ def _result(block: Mapping[str, Any]) -> str:
 
 
 def _tools(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Tools that the model may call, and which it must."""
+    """The tools that the model may call, and the choice among them."""
     tools = [
         {
             "type": "function",
@@ -160,7 +160,7 @@ def _tools(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _thinking(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Anthropic's models think only where a request says so."""
+    """Reasoning is off unless the request turns it on, as with Anthropic's models."""
     thinking = fields.get("thinking") or {"type": "disabled"}
     effort = (fields.get("output_config") or {}).get("effort")
     if thinking["type"] == "disabled":

@@ -1,4 +1,4 @@
-"""Answers in Anthropic's shapes, as types. `answer.py` makes them; nothing here is code."""
+"""Response types of Anthropic's API. `answer.py` fills them; there is no code here."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ StopReason: TypeAlias = Literal[
 
 
 class AnthropicUsage(TypedDict):
-    """Tokens of a request. At the beginning of a stream all of the prompt is `input_tokens`."""
+    """Token counts. At the start of a stream all tokens of the prompt are `input_tokens`."""
 
     input_tokens: int
-    """Those of the prompt that were computed."""
+    """Tokens of the prompt that were computed."""
     cache_read_input_tokens: int
-    """Those that were not: an earlier request began alike."""
+    """Tokens of the prompt that the prefix cache had."""
     cache_creation_input_tokens: int
-    """Always 0: what is computed for a prompt is kept without being asked, and costs nothing."""
+    """Always 0: the prefix cache needs no request to keep a prompt, and costs nothing."""
     output_tokens: int
 
 
 class AnthropicText(TypedDict):
-    """What the model said."""
+    """Text of the answer."""
 
     type: Literal["text"]
     text: str
@@ -30,7 +30,7 @@ class AnthropicText(TypedDict):
 
 
 class AnthropicThinkingText(TypedDict):
-    """What the model thought, if the request asked for that."""
+    """Reasoning, if the request asked for it."""
 
     type: Literal["thinking"]
     thinking: str
@@ -39,7 +39,7 @@ class AnthropicThinkingText(TypedDict):
 
 
 class AnthropicToolCall(TypedDict):
-    """A tool that the model calls."""
+    """A tool call by the model."""
 
     type: Literal["tool_use"]
     id: str
@@ -60,7 +60,7 @@ class AnthropicAnswer(TypedDict):
     content: list[AnthropicContent]
     stop_reason: StopReason | None
     stop_sequence: str | None
-    """The one that ended the answer."""
+    """The stop sequence that ended the answer."""
     usage: AnthropicUsage
 
 
@@ -87,7 +87,7 @@ class AnthropicTokenCount(TypedDict):
 
 
 class AnthropicErrorObject(TypedDict):
-    """What went wrong."""
+    """Type and message of an error."""
 
     type: str
     """invalid_request_error, not_found_error, overloaded_error, api_error, ..."""
@@ -96,7 +96,7 @@ class AnthropicErrorObject(TypedDict):
 
 
 class AnthropicError(TypedDict):
-    """The body of every answer that is no success, and the last event of a stream that broke."""
+    """The body of an error response, and the last event of a stream that failed."""
 
     type: Literal["error"]
     error: AnthropicErrorObject

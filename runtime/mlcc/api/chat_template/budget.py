@@ -1,4 +1,4 @@
-"""Bounds on what a chat template may do: work, counted in bytes made or read, and a time limit.
+"""Bounds on the work of a chat template, counted in bytes made or read, and on its time.
 
 The work bound limits memory and time: an operation is charged for the size of its result before
 the result is made, and every operation costs something. The clock counts the thread's processor
@@ -36,7 +36,7 @@ class OverBudget(Exception):
 
 
 class Budget:
-    """What one rendering may still spend."""
+    """The work that one rendering may still do."""
 
     def __init__(self, work: int | None = None) -> None:
         self._left = MAX_WORK if work is None else work
@@ -45,7 +45,7 @@ class Budget:
 
     @property
     def left(self) -> int:
-        """What is not spent yet."""
+        """The remaining work."""
         return self._left
 
     def spend(self, amount: int) -> None:
@@ -57,13 +57,13 @@ class Budget:
             self._look()
 
     def text(self, length: int, width: int = 4) -> None:
-        """Charge a text of that many characters, of `width` bytes each, before it is made."""
+        """Charge for a text of `length` characters of `width` bytes each, before it is made."""
         if length > MAX_TEXT:
             raise OverBudget(f"it makes a text of more than {MAX_TEXT} characters")
         self.spend(STEP + max(0, length) * width)
 
     def measure(self, value: Any) -> int:
-        """Charge a walk through a value and all that is in it; the bytes of what was seen."""
+        """Charge for walking through a value and all its parts; returns their bytes."""
         before, level, depth = self._left, [value], 0
         while level:
             depth += 1
@@ -92,7 +92,7 @@ class Budget:
         return value
 
     def listed(self, values: Iterable[Any], each: int = 0) -> list[Any]:
-        """The values as a new list; `each` is charged for every one besides the list itself."""
+        """The values as a new list; `each` is charged for every entry in addition to the list."""
         if isinstance(values, str):
             each += 0 if values.isascii() else STEP + 16
         elif isinstance(values, (range, ItemsView)):
@@ -119,4 +119,4 @@ class Budget:
 
 
 BUDGET: ContextVar[Budget] = ContextVar("mlcc_template_budget")
-"""What the rendering of the current thread may spend."""
+"""The budget of the rendering in this thread."""

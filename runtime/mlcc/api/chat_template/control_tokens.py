@@ -29,7 +29,8 @@ class ControlTokenGuard:
     """The exchange for one set of control tokens. Immutable."""
 
     def __init__(self, control: Iterable[str] = ()) -> None:
-        # A single character cannot be cut; nobody has such tokens, or ones of more than a line.
+        # A single character cannot be cut. No tokenizer has such tokens, or ones longer than a
+        # line.
         self._tokens = sorted({token for token in control if 1 < len(token) <= 100})
         pairs = list(zip(_covering(self._tokens), _NONCHARACTERS, strict=False))
         self._there = pairs
@@ -49,13 +50,13 @@ class ControlTokenGuard:
         return value
 
     def plain(self, value: Any) -> Any:
-        """The same text without marks; what is no marked text comes back as it is."""
+        """The text without marks; a value without marks is returned unchanged."""
         if not isinstance(value, str) or not self._marked(value):
             return value
         return self._exchanged(value, [(twin, char) for char, twin in self._there])
 
     def concerns(self, text: str, other: str) -> bool:
-        """Whether one is looked for in the other and only one of them is marked."""
+        """Whether one text is searched for in the other and only one of them is marked."""
         if text.isascii() and other.isascii():
             return False
         return (self._marked(text) and self._unmarked(other)) or (
@@ -63,7 +64,7 @@ class ControlTokenGuard:
         )
 
     def unescaped(self, text: str) -> str:
-        """What Python's repr or JSON wrote of marked strings: their marks as they were."""
+        """Restore marks that Python's repr or JSON escaped."""
         if not self._there or "\\ufd" not in text:
             return text
         return _ESCAPED.sub(lambda m: m[0] if m[0] == "\\\\" else chr(int(m[0][2:], 16)), text)
@@ -99,9 +100,9 @@ class ControlTokenGuard:
 
 
 def aligned(operation: Callable[..., Any], text: str, other: Any, *more: Any) -> Any:
-    """`operation(text, other, *more)`, where `other` is looked for in `text`.
+    """`operation(text, other, *more)`, where `other` is searched for in `text`.
 
-    A template's own `|` finds a message's. What comes of it counts as the message's.
+    A template's own `|` matches a message's. The result counts as the message's.
     """
     guard = GUARD.get()
     others = other if isinstance(other, tuple) else (other,)
@@ -131,13 +132,14 @@ def _covering(tokens: Sequence[str]) -> list[str]:
 
 
 def _inside(text: str, first: int, last: int) -> int:
-    """Where a token's text is cut: before its first letter, where most tokenizers would, too."""
+    """Where to cut a token's text: before its first letter, as most tokenizers do."""
     inner = range(first + 1, last)
     return next((at for at in inner if text[at].isalnum() > text[at - 1].isalnum()), first + 1)
 
 
 def _trie(tokens: Sequence[str]) -> str:
-    """A pattern of the longest token at a place; its time does not grow with their number."""
+    """A regular expression for the longest token at a position, in time independent of their
+    number."""
     heads: dict[str, list[str]] = {}
     for token in tokens:
         heads.setdefault(token[:1], []).append(token[1:])
@@ -147,4 +149,4 @@ def _trie(tokens: Sequence[str]) -> str:
 
 
 GUARD: ContextVar[ControlTokenGuard] = ContextVar("mlcc_template_twins")
-"""Those of the rendering in the current thread."""
+"""The guard of the rendering in this thread."""

@@ -39,7 +39,7 @@ _MAX_DIGITS = 4300
 
 
 def _text(value: Any) -> str:
-    """The text of a value, which stays what jinja's `safe` made of it."""
+    """The text of a value; text marked by jinja's `safe` stays marked."""
     if isinstance(value, Markup):
         BUDGET.get().spend(STEP + getsizeof(value))
         return value
@@ -113,7 +113,7 @@ def tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """As transformers has it: not escaped for HTML, which jinja's own would do."""
+    """JSON as transformers renders it: not escaped for HTML, unlike jinja's own filter."""
     budget = BUDGET.get()
     size = budget.measure(value)
     wide = check_indent(indent or 0) + check_indent(max(map(len, separators or ("",))))
@@ -169,7 +169,7 @@ def _float(value: Any, default: Any = 0.0) -> Any:
 
 
 def _path_steps(attribute: Any) -> int:
-    """How many look-ups an `attribute="a.b,c"` asks for."""
+    """Number of attribute look-ups in `attribute="a.b,c"`."""
     if not isinstance(attribute, str):
         return 1
     if len(attribute) > _MAX_PATH:
@@ -178,7 +178,7 @@ def _path_steps(attribute: Any) -> int:
 
 
 def _one_by_one(name: str, attribute_at: int | None = None) -> Filter:
-    """jinja's filter that does something with each value; `attribute_at`: which argument is one."""
+    """A jinja filter that handles one value at a time; `attribute_at`: position of `attribute`."""
     function = DEFAULT_FILTERS[name]
 
     @wraps(function)  # with its mark: it is given the context
@@ -192,7 +192,7 @@ def _one_by_one(name: str, attribute_at: int | None = None) -> Filter:
 
 
 def _ordering(name: str) -> Filter:
-    """jinja's filter that compares all values with each other."""
+    """A jinja filter that compares all values with each other."""
     function = DEFAULT_FILTERS[name]
 
     @wraps(function)
@@ -214,7 +214,7 @@ def _dictsort(value: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _jinjas(table: Mapping[str, Any], names: str) -> dict[str, Filter]:
-    """Those that cost next to nothing."""
+    """Filters that cost almost nothing."""
     return {name: table[name] for name in names.split()}
 
 
@@ -274,7 +274,7 @@ TESTS: Mapping[str, Filter] = {
 
 
 def listed_pairs(*args: Any, **kwargs: Any) -> dict[str, Any]:
-    """`dict(...)` of a template, and what `namespace(...)` begins with."""
+    """`dict(...)` of a template, and the arguments of `namespace(...)`."""
     budget = BUDGET.get()
     for given in args:
         budget.measure(given)

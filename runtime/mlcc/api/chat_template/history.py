@@ -29,7 +29,7 @@ Messages = Sequence[Mapping[str, Any]]
 _USUAL, _BLOCK = "reasoning_content", "block"
 _REASONING, _CONTENT = "zq thought", "zq said"
 _NAME, _KEY, _VALUE = "zq_name", "zq_key", "zq value"
-"""Texts of the conversations that are rendered to detect a style: nothing a template writes."""
+"""Texts of the conversations rendered to detect a style. No template writes them itself."""
 _ID = "abcdef123"
 """Nine characters, which Mistral's templates insist on."""
 
@@ -42,11 +42,11 @@ class Quirk:
     applies: Callable[[str], bool]
     adapt: Callable[[Messages], list[dict[str, Any]]]
     exclusive: bool = False
-    """Whether no later row is looked at."""
+    """Whether later rows are skipped."""
 
 
 def adapt_history(messages: Messages, template: str) -> list[dict[str, Any]]:
-    """The messages with earlier tool calls in the shape that the template's source calls for."""
+    """The messages, with earlier tool calls in the shape that the template's source needs."""
     for quirk in QUIRKS:
         if quirk.applies(template):
             messages = quirk.adapt(messages)

@@ -22,11 +22,11 @@ from mlcc.api.chat_template.budget import BUDGET, SLOT, STEP, Budget, OverBudget
 from mlcc.api.chat_template.control_tokens import GUARD, aligned
 
 Markup: type[str] = type(do_mark_safe(""))
-"""Text that jinja's `safe` marked: what it meets is escaped."""
+"""Text that jinja's `safe` marked; text joined to it is escaped."""
 _REPR = 10
-"""A character may become `\\U0001f600`."""
+"""Factor for repr: a character may become `\\U0001f600`."""
 _ESCAPED = 6
-"""A character may become `&#34;` when it meets jinja's Markup."""
+"""Factor for escaping: a character may become `&#34;`."""
 _LONG_KEY = 1000
 _KEY = re.compile(r"%\([^()]*\)")
 _WIDTH = re.compile(r"%[#0\- +]*(\d*)(?:\.(\d*))?")
@@ -59,11 +59,11 @@ def made(value: Any) -> Any:
 
 
 def key(value: Any) -> Any:
-    """What a template writes as the key of a dict, or indexes with: its hash has a price."""
+    """A key of a dict or an index: its hash is charged for."""
     if not isinstance(value, (str, int, float)):
         BUDGET.get().measure(value)
     elif isinstance(value, str) and len(value) > _LONG_KEY:
-        BUDGET.get().text(len(value), 3 * _REPR)  # for the words that it is not there
+        BUDGET.get().text(len(value), 3 * _REPR)  # for the text of a KeyError
     return value
 
 
@@ -77,13 +77,13 @@ def spread(values: Any) -> Any:
 
 
 def entered(weight: int) -> str:
-    """The body of a macro or loop begins; `weight` = its length."""
+    """Charge for entering the body of a macro or loop; `weight` = its length."""
     BUDGET.get().spend(weight)
     return ""
 
 
 def looped(values: Any, weight: int) -> Any:
-    """What a loop runs over, paid for at once where its length is known."""
+    """The values of a loop, charged in advance where their number is known."""
     budget = BUDGET.get()
     if isinstance(values, Undefined):
         return values
@@ -106,7 +106,7 @@ def sliced(value: Any, start: Any, stop: Any, step: Any) -> Any:
 
 
 def search_price(text: str, sought: Any) -> int:
-    """Of looking for something in a text: in the worst case each place is compared in full."""
+    """Price of a search in a text; in the worst case every position is compared in full."""
     return STEP + len(text) * (1 + (len(sought) // 4 if isinstance(sought, str) else 0))
 
 
@@ -162,7 +162,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "in": contains,
     "notin": lambda left, right: not contains(left, right),
 }
-"""By jinja's names of them."""
+"""Comparisons by jinja's names."""
 
 
 def compared(first: Any, *rest: Any) -> Any:
@@ -226,7 +226,7 @@ def percent(left: Any, right: Any) -> Any:
 
 
 def width(budget: Budget, digits: str) -> None:
-    """Charge a width or precision that a format asks for."""
+    """Charge for the width or precision in a format."""
     for number in _DIGITS.findall(digits):
         budget.text(int(number[:9]))
 
@@ -244,7 +244,7 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "**": _power,
     "%": percent,
 }
-"""The operators that can make much from little. Division makes a number smaller."""
+"""Operators whose result can be much larger than their operands. Division's cannot."""
 
 
 def joined(separator: str, values: Iterable[Any]) -> str:
@@ -260,7 +260,7 @@ def joined(separator: str, values: Iterable[Any]) -> str:
 
 _BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 _CASE = 12
-"""Bytes a character: case mapping makes up to three of one, in four bytes each."""
+"""Bytes per character: case mapping makes up to three characters of one, of four bytes each."""
 _PIECE = STEP + SLOT
 
 Price = Callable[..., int]
@@ -369,7 +369,7 @@ def call_text(text: str, name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def line_breaks(text: str) -> int:
-    """How many there may be for `splitlines`."""
+    """Upper bound of the number of line breaks, for `splitlines`."""
     BUDGET.get().spend(len(text))
     return sum(text.count(mark) for mark in (_BREAKS[:7] if text.isascii() else _BREAKS))
 
@@ -412,7 +412,7 @@ class _EscapingFormatter(_Formatter, SandboxedEscapeFormatter):
 
 
 def _readable(budget: Budget, value: Any) -> Any:
-    """Numbers keep their type, for their format; the rest is text."""
+    """Numbers keep their type for formatting; other values become text."""
     budget.spend(STEP)
     if isinstance(value, (int, float)):
         return value

@@ -66,11 +66,11 @@ INTERNAL: Mapping[str, Callable[..., Any]] = {
     "=spread": operations.spread,
     **{f"={name}": function for name, function in operations.COMPARISONS.items()},
 }
-"""Filters that only this rewriting can name."""
+"""Filters that only the rewritten tree can name."""
 
 
 def rewrite(tree: nodes.Template) -> nodes.Template:
-    """The tree with prices. Raises TemplateSyntaxError for what no chat template needs."""
+    """The tree with charges. Raises TemplateSyntaxError for syntax that no chat template needs."""
     _check_size(tree)
     return cast(nodes.Template, _Rewriting().visit(tree))
 
@@ -165,14 +165,14 @@ class _Rewriting(NodeTransformer):
 
 
 def _is_plain(node: nodes.Expr) -> bool:
-    """A constant that compares with anything at once, and that no twin can hide in."""
+    """A constant that is cheap to compare and cannot hold a marked character."""
     if not isinstance(node, nodes.Const):
         return False
     return not isinstance(node.value, str) or not node.value or node.value.isalnum()
 
 
 def _weight(body: Sequence[nodes.Node]) -> int:
-    """The price of going through these statements once."""
+    """The charge for executing these statements once."""
     return _PER_NODE * sum(1 for node in body for _ in node.find_all(nodes.Node))
 
 
@@ -198,9 +198,9 @@ _ATTRIBUTES: Mapping[type, frozenset[str]] = {
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """An environment whose templates can neither reach Python nor run away.
+    """An environment whose templates cannot reach Python and run within bounds.
 
-    `functions` are what templates may call besides jinja's own.
+    `functions`: what templates may call in addition to jinja's own functions.
     """
 
     intercepted_binops = frozenset(OPERATORS)
@@ -225,12 +225,12 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self._functions = frozenset(self.globals.values())
 
     def build(self, text: str) -> Template:
-        """Compile a template with prices."""
+        """Compile a template with charges."""
         tree = rewrite(self.parse(text))
         return Template.from_code(self, self.compile(tree), self.make_globals(None))
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """What is listed for its type; of a namespace what the template put there."""
+        """Attributes listed for the type, and those of a namespace that the template set."""
         if isinstance(obj, (Namespace, TemplateReference)):
             return not attr.startswith("_")
         names = [names for kind, names in _ATTRIBUTES.items() if isinstance(obj, kind)]
@@ -249,20 +249,20 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return super().getitem(obj, key(argument))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """`text.format`, paid for field by field."""
+        """`text.format`, charged field by field."""
         name, owner = getattr(value, "__name__", ""), getattr(value, "__self__", None)
         if name not in ("format", "format_map") or not isinstance(owner, str):
             return None
         return BoundFormat(self, owner, name == "format_map")
 
     def call_filter(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """What `map` calls by name."""
+        """A filter called by name, as `map` does."""
         if name not in FILTERS:
             raise SecurityError(f"there is no filter {str(name)[:50]!r}")
         return super().call_filter(name, *args, **kwargs)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call what may be called."""
+        """Call a permitted function."""
         budget = BUDGET.get()
         budget.spend(2 * STEP * (1 + len(args) + len(kwargs)))
         owner = getattr(__obj, "__self__", None)
@@ -279,7 +279,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return super().call(__context, __obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """An operator that can make much from little."""
+        """An operator whose result can be much larger than its operands."""
         return OPERATORS[operator](left, right)
 
     def _may_call(self, obj: Any) -> bool:
@@ -289,7 +289,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 class SafeNamespace(Namespace):
-    """jinja's namespace without private names, which Python itself would look at."""
+    """jinja's namespace without private names, which Python would interpret."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:  # `namespace(self=...)` is allowed
         self, *rest = args
@@ -307,7 +307,7 @@ class SafeNamespace(Namespace):
 
 
 class GenerationTag(Extension):
-    """`{% generation %}` marks text to train on; for an engine it is only its body."""
+    """`{% generation %}` marks training text; the engine renders only its body."""
 
     def __init__(self, environment: Any) -> None:
         super().__init__(environment)
@@ -333,13 +333,13 @@ class TemplateRefused(TemplateError):
 
 
 def compiled(source: str) -> Template:
-    """Inside `bounded`, as all that a template does."""
+    """Compile a template. Call it inside `bounded`."""
     return BoundedEnvironment(_FUNCTIONS).build(source)
 
 
 @contextmanager
 def bounded(guard: ControlTokenGuard) -> Iterator[None]:
-    """A fresh budget, and every failure as a typed error."""
+    """A fresh budget; every failure is raised as a typed error."""
     token = BUDGET.set(Budget())
     marks = GUARD.set(guard)
     try:

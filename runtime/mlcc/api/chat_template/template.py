@@ -38,37 +38,37 @@ PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] | capitalize }}: {{ message['content'] }}\n"
     "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
-"""For models that bring no template. They were not trained on it: a base model may ramble."""
+"""For models without a template. They were not trained on it: a base model may ramble."""
 
 
 CONTINUATION_MARK = "\ue0b7 goes on here \ue0b8"
-"""Marks the end of a message whose rest is the answer: what the template writes behind it is cut
-off. At the end of a text, so that a template that trims the text keeps it whole."""
+"""Marks the end of a message that the answer continues: everything the template writes after it is
+cut off. It stands at the end of a text, so that a template that trims the text keeps it."""
 
 
 @fast_dataclass(frozen=True)
 class ChatText:
-    """A rendered conversation, and whether the tokenizer shall add its start token to it."""
+    """A rendered conversation, and whether the tokenizer adds its start token."""
 
     text: str
     add_special_tokens: bool
     pieces: tuple[str, ...]
-    """The text, cut inside every control token that is not the template's own: one by one encoded,
-    they hold the template's control tokens and no others."""
+    """The text, cut inside every control token that is not the template's own. Encoded one by one,
+    the pieces contain the template's control tokens and no others."""
 
 
 @fast_dataclass
 class ChatTemplate:
     """A template of one model, compiled at the first use. Thread-safe.
 
-    `source` None = the model has no template and the plain one is used; `is_plain` says so.
+    `source` None: the model has no template, and the plain one is used (`is_plain`).
     """
 
     source: str | None
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     """`bos_token`, `eos_token` ... as the template spells them."""
     control_tokens: tuple[str, ...] = ()
-    """What counts only where the template writes it. Without them, all that is written counts."""
+    """Tokens that count only where the template writes them. If empty, all written tokens count."""
 
     def __post_init__(self) -> None:
         self._template: Template | None = None
@@ -86,16 +86,17 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **variables: Any,
     ) -> ChatText:
-        """The text of a conversation; with `prefix` in its last message, up to that one's end.
+        """The text of a conversation; with `prefix` in its last message, up to the end of that
+        message.
 
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
-        said = self._adapted(messages)
-        continues = bool(said) and bool(said[-1].pop("prefix", False))
+        adapted = self._adapted(messages)
+        continues = bool(adapted) and bool(adapted[-1].pop("prefix", False))
         if continues:
-            said[-1]["content"] += CONTINUATION_MARK
-        given: dict[str, Any] = {"messages": said}
+            adapted[-1]["content"] += CONTINUATION_MARK
+        given: dict[str, Any] = {"messages": adapted}
         given |= {"tools": None, "documents": None, **variables}
         if given["tools"] and "xml_tools" in (self.source or ""):  # SmolLM3's name of them
             given.setdefault("xml_tools", given["tools"])
@@ -114,7 +115,7 @@ class ChatTemplate:
         return ChatText("".join(pieces), self.is_plain, pieces)
 
     def _adapted(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Earlier calls and thoughts as the template wants them."""
+        """Earlier calls and reasoning in the template's style."""
         if any(message.get("tool_calls") for message in messages):
             messages = adapt_history(messages, self.source or "")
         if any(message.get("reasoning_content") for message in messages):
@@ -139,7 +140,7 @@ class ChatTemplate:
         )
 
     def _text(self, given: dict[str, Any]) -> str:
-        """What the template writes, as it is."""
+        """The template's output, unchanged."""
         with self._bounded():
             pieces = self._compiled().generate(
                 **given, add_generation_prompt=False, **self.special_tokens

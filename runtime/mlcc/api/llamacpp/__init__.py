@@ -1,1 +1,1 @@
-"""What llama.cpp's own server speaks, in OpenAI's words and back. Pure translation."""
+"""llama.cpp's server API, translated to OpenAI's and back. Plain values only."""

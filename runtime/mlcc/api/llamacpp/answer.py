@@ -1,5 +1,5 @@
-"""llama.cpp's answers, from the chunks in which completions tell theirs. Pure translation: times
-come from the caller.
+"""Translates chunks of completions into llama.cpp's answers and events. Times come from the
+caller.
 """
 
 from __future__ import annotations
@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-Said = dict[str, Any]
+Payload = dict[str, Any]
 
 
 class Pieces:
     """The events of one answer to /completion or /infill, chunk by chunk, and the whole of it.
 
-    `settings` are the fields of sampling that the request had. There is no slot: id_slot is 0.
+    `settings`: the sampling fields of the request. There are no slots: id_slot is 0.
     """
 
     def __init__(self, model: str, prompt: Any, settings: Mapping[str, Any]) -> None:
@@ -22,35 +22,37 @@ class Pieces:
         self._prompt = prompt
         self._settings = dict(settings)
         self._content: list[str] = []
-        self._told: list[Said] = []
+        self._logprobs: list[Payload] = []
         self._reason = "stop"
         self._usage: Mapping[str, Any] = {}
 
-    def take(self, chunk: Mapping[str, Any]) -> Iterable[Said]:
-        """What a chunk adds."""
+    def take(self, chunk: Mapping[str, Any]) -> Iterable[Payload]:
+        """Translate one chunk."""
         self._usage = chunk.get("usage") or self._usage
         for choice in chunk["choices"]:
             if reason := choice["finish_reason"]:
                 self._reason = reason
-            told = _probabilities(choice["logprobs"])
-            if choice["text"] or told:
+            logprobs = _probabilities(choice["logprobs"])
+            if choice["text"] or logprobs:
                 self._content.append(choice["text"])
-                self._told += told
+                self._logprobs += logprobs
                 yield {
                     **self._head,
                     "content": choice["text"],
                     "tokens": [],
                     "stop": False,
-                    **({"completion_probabilities": told} if told else {}),
+                    **({"completion_probabilities": logprobs} if logprobs else {}),
                 }
 
-    def end(self, matched: str | None, prompt_ns: int, answer_ns: int, streamed: bool) -> Said:
+    def end(self, matched: str | None, prompt_ns: int, answer_ns: int, streamed: bool) -> Payload:
         """The last event, or the whole answer. matched: the stop string that ended it."""
         usage = self._usage
         prompt, made = usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)
         cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
         kind = "limit" if self._reason == "length" else "word" if matched else "eos"
-        told = {} if streamed or not self._told else {"completion_probabilities": self._told}
+        logprobs = (
+            {} if streamed or not self._logprobs else {"completion_probabilities": self._logprobs}
+        )
         return {
             **self._head,
             "content": "" if streamed else "".join(self._content),
@@ -67,12 +69,12 @@ class Pieces:
             "stop_type": kind,
             "stopping_word": matched or "",
             "timings": timings(prompt - cached, cached, prompt_ns, made, answer_ns),
-            **told,
+            **logprobs,
         }
 
 
-def timings(prompt: int, cached: int, prompt_ns: int, made: int, answer_ns: int) -> Said:
-    """As llama.cpp tells them, in milliseconds; the time in the queue is the prompt's."""
+def timings(prompt: int, cached: int, prompt_ns: int, made: int, answer_ns: int) -> Payload:
+    """llama.cpp's `timings`, in milliseconds; time in the queue counts as the prompt's."""
     prompt_ms, answer_ms = prompt_ns / 1e6, answer_ns / 1e6
     return {
         "cache_n": cached,
@@ -87,9 +89,9 @@ def timings(prompt: int, cached: int, prompt_ns: int, made: int, answer_ns: int)
     }
 
 
-def only(answer: Said, fields: Iterable[str]) -> Said:
-    """Those of `response_fields`, of which a path (`timings/prompt_n`) names one inside another."""
-    wanted: Said = {}
+def only(answer: Payload, fields: Iterable[str]) -> Payload:
+    """The fields in `response_fields`; a path (`timings/prompt_n`) names a nested field."""
+    wanted: Payload = {}
     for path in fields:
         value: Any = answer
         for name in path.split("/"):
@@ -99,11 +101,13 @@ def only(answer: Said, fields: Iterable[str]) -> Said:
     return wanted or answer
 
 
-def _probabilities(told: Mapping[str, Any] | None) -> list[Said]:
-    """Token by token. Ids are not known of texts, and are left out."""
-    if not told:
+def _probabilities(logprobs: Mapping[str, Any] | None) -> list[Payload]:
+    """Log-probabilities, token by token. Token ids are not known here, and are left out."""
+    if not logprobs:
         return []
-    rows = zip(told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True)
+    rows = zip(
+        logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True
+    )
     return [
         {
             **_token(token, logprob),
@@ -113,5 +117,5 @@ def _probabilities(told: Mapping[str, Any] | None) -> list[Said]:
     ]
 
 
-def _token(text: str, logprob: float) -> Said:
+def _token(text: str, logprob: float) -> Payload:
     return {"token": text, "bytes": [*text.encode()], "logprob": logprob}

@@ -1,5 +1,5 @@
-"""The requests of llama.cpp's own server as tables of fields, with those of vLLM that have the same
-addresses (/tokenize, /detokenize). What they become in OpenAI's words is `request.py`.
+"""Requests of llama.cpp's server as tables of fields, with vLLM's requests of the same paths
+(/tokenize, /detokenize). `request.py` translates them to OpenAI's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OTHER_NAMES = {
     "n_predict": "max_tokens",
     "max_tokens": "max_tokens",
 }
-"""llama.cpp's word for a field, and OpenAI's or ours."""
+"""llama.cpp's name for a field, and OpenAI's or ours."""
 
 
 def _bias(value: Json, where: str) -> dict[str, float]:
@@ -77,13 +77,15 @@ COMMON = (
     *(row for row in SAMPLING if row.name not in _OURS),
     honoured("typ_p", Number(0, 1), "Another name of `typical_p`."),
     honoured("n_predict", LONGEST, "Longest answer in tokens; below 0, as the context allows."),
-    honoured("max_tokens", LONGEST, "The same."),
-    honoured("logit_bias", BIAS, "What is added to the logit of a token, by its id."),
+    honoured("max_tokens", LONGEST, "Another name of `n_predict`."),
+    honoured("logit_bias", BIAS, "Added to the logits of tokens, by id."),
     honoured(
-        "n_probs", Integer(0, MOST_TOP_LOGPROBS), "Tell so many of the likeliest in each place."
+        "n_probs",
+        Integer(0, MOST_TOP_LOGPROBS),
+        "Report this many of the likeliest tokens at each position.",
     ),
     honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
-    honoured("cache_prompt", Flag(), "What was computed is used again where it can be, always."),
+    honoured("cache_prompt", Flag(), "The prefix cache is always on; has no effect."),
     honoured("response_fields", Many(NOT_EMPTY), "Send these fields of the answer only."),
     *(row for row in STRUCTURE if row.name in ("grammar", "json_schema")),
     *(row for row in OPENAI_COMMON if row.name in ("model", "cache_salt", "priority", "timeout")),
@@ -121,16 +123,16 @@ EXTRA = Object(
     "LlamaInfillFile",
     (
         honoured("filename", Text(), "Its path."),
-        honoured("text", Text(), "What is in it.", required=True),
+        honoured("text", Text(), "The file's text.", required=True),
     ),
 )
 INFILL = Object(
     "LlamaInfillRequest",
     (
-        honoured("input_prefix", Text(), "What leads to the gap.", required=True),
-        honoured("input_suffix", Text(), "What follows it.", required=True),
+        honoured("input_prefix", Text(), "Text before the gap.", required=True),
+        honoured("input_suffix", Text(), "Text after the gap.", required=True),
         honoured("input_extra", Many(EXTRA), "Other files of the same repository."),
-        honoured("prompt", Text(), "What follows the prefix, as the beginning of the answer."),
+        honoured("prompt", Text(), "Text after the prefix, as the beginning of the answer."),
         *COMMON,
     ),
 )
@@ -149,13 +151,13 @@ TOKENIZE = Object(
         honoured("content", CONTENT, "llama.cpp's: a text."),
         honoured("prompt", CONTENT, "vLLM's: a text."),
         honoured("messages", Many(MESSAGE, 1), "vLLM's: a conversation."),
-        honoured("tools", Many(TOOL), "Those that the conversation's template is told of."),
+        honoured("tools", Many(TOOL), "Tools for the chat template."),
         honoured("chat_template_kwargs", ANYTHING, "Variables of the template."),
         honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
-        honoured("add_special", Flag(), "With the start token; false unless said."),
-        honoured("add_special_tokens", Flag(), "The same for `prompt`; true unless said."),
-        honoured("with_pieces", Flag(), "Tell the text of each token, too."),
-        honoured("return_token_strs", Flag(), "vLLM's word for it."),
+        honoured("add_special", Flag(), "Add the start token; false by default."),
+        honoured("add_special_tokens", Flag(), "As `add_special`, for `prompt`; true by default."),
+        honoured("with_pieces", Flag(), "Return the text of each token, too."),
+        honoured("return_token_strs", Flag(), "vLLM's name of `with_pieces`."),
         not_built("parse_special", True),
         not_built("add_generation_prompt", True),
         not_built("continue_final_message", False),

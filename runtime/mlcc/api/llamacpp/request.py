@@ -1,5 +1,5 @@
-"""What llama.cpp's requests ask, in OpenAI's words: bodies as `mlcc.service.generate` takes them,
-from fields that `fields.py` has checked. Pure translation.
+"""Translates llama.cpp's requests, checked by `fields.py`, to bodies in OpenAI's shape for
+`mlcc.service.generate`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ NOT_OURS = ("stream", "cache_prompt", "response_fields", "n_probs", "prompt", "i
 def completion_body(
     fields: Mapping[str, Any], prompt: Any, ends: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """Of /completion and /infill. Raises InvalidRequestError for two values of one thing."""
-    said: dict[str, str] = {}
+    """Body for /completion and /infill. Raises InvalidRequestError for conflicting values."""
+    sources: dict[str, str] = {}
     body: dict[str, Any] = {}
     for name, value in fields.items():
         if name in NOT_OURS:
@@ -30,11 +30,11 @@ def completion_body(
             value = longest(value, name)
         if ours in body and body[ours] != value:
             raise InvalidRequestError(
-                f"'{said[ours]}' and '{name}' mean the same and differ; send one of them",
+                f"'{sources[ours]}' and '{name}' mean the same and differ; send one of them",
                 param=name,
                 code="invalid_value",
             )
-        said[ours], body[ours] = name, value
+        sources[ours], body[ours] = name, value
     body.setdefault("max_tokens", -1)
     if probabilities := fields.get("n_probs"):
         body["logprobs"] = probabilities
@@ -44,7 +44,7 @@ def completion_body(
 
 
 def longest(value: int, name: str) -> int:
-    """OpenAI's `max_tokens`. Raises InvalidRequestError for none at all."""
+    """OpenAI's `max_tokens`. Raises InvalidRequestError for 0."""
     if value == 0:
         raise InvalidRequestError(
             f"'{name}' is 0, and an answer has at least one token; send 1, or -1 for no limit",
@@ -69,7 +69,7 @@ def one_prompt(prompt: Any) -> Any:
 
 
 def infill_texts(fields: Mapping[str, Any], family: Infill) -> tuple[str, str, str]:
-    """What comes first of all, what leads to the gap, and what follows it."""
+    """The text before everything, the text before the gap and the text after it."""
     files = fields.get("input_extra", ())
     mark = family.file if files else ""
     parts = []

@@ -1,5 +1,5 @@
-"""The answers of llama.cpp's addresses, as types for the description of the API. `answer.py` makes
-them; what a field means is said in the reference of llama.cpp's server."""
+"""Response types of llama.cpp's routes, for the description of the API. `answer.py` fills them;
+llama.cpp's server reference documents the fields."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 
 
 class LlamaPiece(TypedDict, total=False):
-    """What the last event, or a whole answer, has beside the text."""
+    """Fields of the last event, or of a whole answer, in addition to the text."""
 
     model: str
     prompt: Any
@@ -24,7 +24,7 @@ class LlamaPiece(TypedDict, total=False):
 
 
 class LlamaCompletion(LlamaPiece):
-    """An event of /completion and /infill, or the whole answer, which has all of it."""
+    """An event of /completion and /infill, or the whole answer, which has all fields."""
 
     index: int
     id_slot: int
@@ -54,7 +54,7 @@ class _Counted(TypedDict, total=False):
 
 
 class Tokens(_Counted):
-    """The answer of /tokenize; the rest is for requests in vLLM's words."""
+    """The answer of /tokenize; further fields are for requests in vLLM's shape."""
 
     tokens: list[Any]
     """Ids; with `with_pieces`, objects of `id` and `piece`."""

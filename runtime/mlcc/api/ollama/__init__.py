@@ -1,1 +1,2 @@
-"""Ollama's API in OpenAI's words and back. Pure translation: no engine, clock or transport."""
+"""Ollama's API, translated to OpenAI's and back. Plain values only: no engine, clock or
+transport."""

@@ -1,5 +1,5 @@
-"""Ollama's answers, from the chunks in which OpenAI's chat and completions tell theirs. Pure
-translation: times come from the caller.
+"""Translates chunks of OpenAI's chat and completions into Ollama's answers. Times come from the
+caller.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Line = dict[str, Any]
 
 @fast_dataclass(frozen=True)
 class Durations:
-    """Of one answer, in nanoseconds."""
+    """Times of one answer, in nanoseconds."""
 
     total: int
     prompt: int
-    """Until its first piece came: the time in the queue is in it."""
+    """Until the first piece of the answer; includes the time in the queue."""
 
-    def told(self) -> Line:
-        """As the last line has them; a model that is loaded takes no time to load."""
+    def fields(self) -> Line:
+        """The fields of the last line; loading takes no time, as the model is loaded already."""
         return {
             "total_duration": self.total,
             "load_duration": 0,
@@ -33,7 +33,7 @@ class Durations:
 
 
 class Lines:
-    """The lines of one answer, chunk by chunk. `chat` = of /api/chat, else of /api/generate."""
+    """The lines of one answer. `chat`: for /api/chat, else for /api/generate."""
 
     def __init__(self, model: str, created: str, chat: bool) -> None:
         self._head = {"model": model, "created_at": created}
@@ -43,7 +43,7 @@ class Lines:
         self._usage: Mapping[str, Any] = {}
 
     def take(self, chunk: Mapping[str, Any]) -> Iterator[Line]:
-        """What a chunk adds, if it adds something that is shown at once."""
+        """Translate one chunk; tool calls are held back until `end`."""
         self._usage = chunk.get("usage") or self._usage
         for choice in chunk["choices"]:
             delta = choice.get("delta", {})
@@ -54,34 +54,34 @@ class Lines:
             logprobs = _logprobs(choice.get("logprobs"))
             if text or thinking or logprobs:
                 more = {"logprobs": logprobs} if logprobs else {}
-                yield {**self._head, **self._said(text, thinking), "done": False, **more}
+                yield {**self._head, **self._message(text, thinking), "done": False, **more}
             if reason := choice.get("finish_reason"):
                 self._reason = "length" if reason == "length" else "stop"
 
     def end(self, durations: Durations) -> Iterator[Line]:
-        """The calls of tools, which come whole, and the last line."""
+        """The tool calls, which are sent whole, and the last line."""
         if self._calls:
-            said = self._said("", "")
-            said["message"]["tool_calls"] = [
+            line = self._message("", "")
+            line["message"]["tool_calls"] = [
                 {"function": {"index": index, "name": call["name"], "arguments": _arguments(call)}}
                 for index, call in sorted(self._calls.items())
             ]
-            yield {**self._head, **said, "done": False}
+            yield {**self._head, **line, "done": False}
         yield {
             **self._head,
-            **self._said("", ""),
+            **self._message("", ""),
             "done": True,
             "done_reason": self._reason,
-            **durations.told(),
+            **durations.fields(),
             "prompt_eval_count": self._usage.get("prompt_tokens", 0),
             "eval_count": self._usage.get("completion_tokens", 0),
         }
 
     def nothing(self, reason: str) -> Line:
-        """Of a request that asks for no answer."""
-        return {**self._head, **self._said("", ""), "done": True, "done_reason": reason}
+        """The line for a request without a prompt."""
+        return {**self._head, **self._message("", ""), "done": True, "done_reason": reason}
 
-    def _said(self, text: str, thinking: str) -> Line:
+    def _message(self, text: str, thinking: str) -> Line:
         more = {"thinking": thinking} if thinking else {}
         if self._chat:
             return {"message": {"role": "assistant", "content": text, **more}}
@@ -95,17 +95,17 @@ class Lines:
 
 
 def whole(lines: Iterable[Line]) -> Line:
-    """All lines of an answer as one."""
+    """All lines of an answer merged into one."""
     lines = list(lines)
     last = dict(lines[-1])
-    said = [line.get("message", line) for line in lines]
+    messages = [line.get("message", line) for line in lines]
     key = "content" if "message" in last else "response"
-    joined: Line = {key: "".join(one[key] for one in said)}
-    if thinking := "".join(one.get("thinking", "") for one in said):
+    joined: Line = {key: "".join(one[key] for one in messages)}
+    if thinking := "".join(one.get("thinking", "") for one in messages):
         joined["thinking"] = thinking
-    if calls := [call for one in said for call in one.get("tool_calls", ())]:
+    if calls := [call for one in messages for call in one.get("tool_calls", ())]:
         joined["tool_calls"] = calls
-    if logprobs := [told for line in lines for told in line.get("logprobs", ())]:
+    if logprobs := [entry for line in lines for entry in line.get("logprobs", ())]:
         last["logprobs"] = logprobs
     if "message" in last:
         return {**last, "message": {"role": "assistant", **joined}}
@@ -118,7 +118,7 @@ def error_line(error: MlccError) -> Line:
 
 
 def _arguments(call: Mapping[str, str]) -> Any:
-    """As the object that they are; what is none, under a name of its own."""
+    """Arguments as an object; text that is no JSON object goes under a key of its own."""
     try:
         arguments = json.loads(call["arguments"] or "{}")
     except (ValueError, RecursionError):
@@ -126,13 +126,13 @@ def _arguments(call: Mapping[str, str]) -> Any:
     return arguments if isinstance(arguments, dict) else {"arguments": arguments}
 
 
-def _logprobs(told: Mapping[str, Any] | None) -> list[Line]:
-    """Of either endpoint's, token by token."""
-    if not told:
+def _logprobs(logprobs: Mapping[str, Any] | None) -> list[Line]:
+    """Log-probabilities of chat or completions, token by token."""
+    if not logprobs:
         return []
-    if "content" in told:
-        return list(told["content"] or ())
-    columns = (told["tokens"], told["token_logprobs"], told["top_logprobs"])
+    if "content" in logprobs:
+        return list(logprobs["content"] or ())
+    columns = (logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"])
     return [
         {
             "token": token,

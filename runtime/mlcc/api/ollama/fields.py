@@ -1,8 +1,7 @@
-"""Ollama's requests as tables of fields. What they become in OpenAI's words is `request.py`.
+"""Ollama's requests as tables of fields. `request.py` translates them to OpenAI's.
 
-Fields of `options` that say how a model is loaded are accepted and change nothing: the model is
-loaded already, with the context that it was given, and what does not fit into that is refused in
-plain words, never cut.
+Fields of `options` that configure loading are accepted without effect: the model is loaded already,
+with its context. A prompt that does not fit is refused, never cut.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ OPTIONS = Object(
         honoured(
             "num_predict",
             Integer(-2, 2**31 - 1),
-            "Longest answer in tokens; 0 and below = as long as the context allows.",
+            "Longest answer in tokens; 0 and below = no limit but the context.",
         ),
         *(
             metadata(name)
@@ -79,8 +78,8 @@ OPTIONS = Object(
 FUNCTION_CALL = Object(
     "OllamaFunctionCall",
     (
-        honoured("name", NOT_EMPTY, "The function.", required=True),
-        honoured("arguments", ANY_OBJECT, "By name."),
+        honoured("name", NOT_EMPTY, "The function's name.", required=True),
+        honoured("arguments", ANY_OBJECT, "The arguments, by name."),
         metadata("index"),
         metadata("description"),
     ),
@@ -88,8 +87,8 @@ FUNCTION_CALL = Object(
 TOOL_CALL = Object(
     "OllamaToolCall",
     (
-        honoured("function", FUNCTION_CALL, "What is called, and with what.", required=True),
-        honoured("id", NOT_EMPTY, "Names the call in the message of its result."),
+        honoured("function", FUNCTION_CALL, "The function and its arguments.", required=True),
+        honoured("id", NOT_EMPTY, "The id that the result's message names."),
         metadata("type"),
     ),
 )
@@ -99,26 +98,28 @@ MESSAGE = Object(
         honoured(
             "role",
             Text(("system", "user", "assistant", "tool")),
-            "Who says it.",
+            "Author of the message.",
             required=True,
         ),
-        honoured("content", Text(), "What is said."),
-        honoured("thinking", Text(), "What was thought before it was said."),
-        honoured("tool_calls", Many(TOOL_CALL), "Of an assistant."),
-        honoured("tool_name", NOT_EMPTY, "The function whose result a tool's message is."),
-        honoured("tool_call_id", NOT_EMPTY, "The call whose result a tool's message is."),
+        honoured("content", Text(), "The message's text."),
+        honoured("thinking", Text(), "Reasoning that came before the text."),
+        honoured("tool_calls", Many(TOOL_CALL), "An assistant's tool calls."),
+        honoured("tool_name", NOT_EMPTY, "The function that a tool's message answers."),
+        honoured("tool_call_id", NOT_EMPTY, "The call that a tool's message answers."),
         not_built("images", [], advice="send text only"),
     ),
 )
 
 COMMON = (
-    honoured("model", Text(), "The loaded one, with or without ':latest'."),
-    honoured("stream", Flag(), "Lines of JSON as the answer is made; true unless false is said."),
+    honoured("model", Text(), "The loaded model's name, with or without ':latest'."),
+    honoured("stream", Flag(), "Stream lines of JSON; true by default."),
     honoured("format", FORMAT, "The answer is JSON, or fits a schema."),
     honoured("options", OPTIONS, "How the answer is sampled."),
-    honoured("think", THINK, "Whether, or how long, the model thinks first."),
-    honoured("logprobs", Flag(), "Tell the log-probability of each token of the answer."),
-    honoured("top_logprobs", Integer(0, 20), "Tell those of the likeliest in each place, too."),
+    honoured("think", THINK, "Whether the model reasons first, or how much."),
+    honoured("logprobs", Flag(), "Report the log-probability of each token of the answer."),
+    honoured(
+        "top_logprobs", Integer(0, 20), "Report this many of the likeliest tokens at each position."
+    ),
     honoured(
         "keep_alive",
         Either(Custom("a time", lambda value, where: value, (Text(), Number())), Many(ANYTHING)),
@@ -130,8 +131,10 @@ CHAT = Object(
     "OllamaChatRequest",
     (
         *COMMON,
-        honoured("messages", Many(MESSAGE), "The conversation; none = is the model loaded?"),
-        honoured("tools", Many(ANY_OBJECT), "Functions that may be called, in OpenAI's shape."),
+        honoured("messages", Many(MESSAGE), "The conversation; empty = only load the model."),
+        honoured(
+            "tools", Many(ANY_OBJECT), "Functions that the model may call, in OpenAI's shape."
+        ),
     ),
 )
 
@@ -139,10 +142,10 @@ GENERATE = Object(
     "OllamaGenerateRequest",
     (
         *COMMON,
-        honoured("prompt", Text(), "What the user says; with `raw`, what is to be continued."),
-        honoured("suffix", Text(), "What follows the gap that the answer fills."),
-        honoured("system", Text(), "What the system says before it."),
-        honoured("raw", Flag(), "Continue the prompt as it is, without the chat template."),
+        honoured("prompt", Text(), "The user's message; with `raw`, the text to continue."),
+        honoured("suffix", Text(), "Text after the gap that the answer fills."),
+        honoured("system", Text(), "The system prompt."),
+        honoured("raw", Flag(), "Continue the prompt without the chat template."),
         not_built("images", [], advice="send text only"),
         not_built("template", ""),
         not_built("context", [], advice="send the conversation to /api/chat"),
@@ -156,8 +159,8 @@ NAMED = Object(
     "OllamaModelRequest",
     (
         honoured("model", Text(), "The model's name."),
-        honoured("name", Text(), "The older word for it."),
-        honoured("stream", Flag(), "Lines of JSON as it goes on; true unless false is said."),
+        honoured("name", Text(), "The older name of `model`."),
+        honoured("stream", Flag(), "Stream lines of JSON; true by default."),
         metadata("verbose"),
         metadata("insecure"),
     ),
@@ -167,9 +170,9 @@ EMBED = Object(
     (
         honoured("model", Text(), "The model's name."),
         honoured("input", Either(Text(), Many(Text(), 0, MOST_TEXTS)), "Texts."),
-        honoured("prompt", Text(), "The older word for one."),
-        honoured("truncate", Flag(), "Cut texts that are too long; true unless said."),
-        honoured("dimensions", Integer(0, 2**31 - 1), "Keep so many numbers of each row."),
+        honoured("prompt", Text(), "The older name of `input`, for one text."),
+        honoured("truncate", Flag(), "Cut texts that are too long; true by default."),
+        honoured("dimensions", Integer(0, 2**31 - 1), "Keep this many numbers of each embedding."),
         metadata("options"),
         metadata("keep_alive"),
     ),

@@ -1,4 +1,4 @@
-"""What Ollama's addresses tell of models: /api/tags, /api/show, /api/ps. From plain values."""
+"""Ollama's descriptions of models (/api/tags, /api/show, /api/ps), built from plain values."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from mlcc.api.openai.responses import ModelInfo
 
 VERSION = "0.12.11"
-"""Of Ollama, whose API this is: clients look at it before they use tools, thinking or
-log-probabilities."""
+"""The version of Ollama's API that is implemented. Clients check it before they use tools, thinking
+or log-probabilities."""
 FOREVER = "9999-12-31T23:59:59Z"
-"""When a model is unloaded that stays."""
+"""`expires_at` of a model that stays loaded."""
 
 _NUMBERS = {
     "embedding_length": "hidden_size",
@@ -21,11 +21,11 @@ _NUMBERS = {
     "attention.head_count_kv": "num_key_value_heads",
     "attention.key_length": "head_dim",
 }
-"""GGUF's names of what a config.json says."""
+"""GGUF's names for numbers of a config.json."""
 
 
 def entry(name: str, since: str, about: ModelInfo) -> dict[str, Any]:
-    """A model of /api/tags, and of /api/ps but for what only a loaded one has."""
+    """A model of /api/tags; /api/ps adds the fields of a loaded one."""
     return {
         "name": f"{name}:latest",
         "model": f"{name}:latest",
@@ -38,10 +38,10 @@ def entry(name: str, since: str, about: ModelInfo) -> dict[str, Any]:
 
 def loaded(name: str, since: str, about: ModelInfo, context: int) -> dict[str, Any]:
     """A model of /api/ps."""
-    told = entry(name, since, about)
-    del told["modified_at"]
+    model = entry(name, since, about)
+    del model["modified_at"]
     return {
-        **told,
+        **model,
         "size": about.device_bytes,
         "size_vram": about.device_bytes if about.device != "cpu" else 0,
         "expires_at": FOREVER,
@@ -50,7 +50,7 @@ def loaded(name: str, since: str, about: ModelInfo, context: int) -> dict[str, A
 
 
 def details(about: ModelInfo) -> dict[str, Any]:
-    """In short. How many parameters there were before packing is not known."""
+    """Family, format and quantization. The number of parameters before packing is not known."""
     return {
         "parent_model": "",
         "format": "mlcc",
@@ -70,7 +70,7 @@ def show(
     sampling: Mapping[str, Any],
     capabilities: Sequence[str],
 ) -> dict[str, Any]:
-    """The answer of /api/show. `context` is what the model is loaded with, not what it could be."""
+    """The answer of /api/show. `context`: the context the model is loaded with, not its maximum."""
     family = about.architecture
     numbers = {
         f"{family}.{ours}": about.config[theirs]
@@ -97,6 +97,6 @@ def show(
 
 
 def capabilities(tools: bool, infill: bool, thinking: bool) -> list[str]:
-    """What the model was made for, in Ollama's words."""
-    said = {"completion": True, "tools": tools, "insert": infill, "thinking": thinking}
-    return [name for name, can in said.items() if can]
+    """The abilities of a model, in Ollama's words."""
+    abilities = {"completion": True, "tools": tools, "insert": infill, "thinking": thinking}
+    return [name for name, can in abilities.items() if can]

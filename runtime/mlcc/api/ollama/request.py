@@ -1,5 +1,5 @@
-"""What Ollama's requests ask, in OpenAI's words: bodies as `mlcc.service.generate` takes them, from
-fields that `fields.py` has checked. Pure translation.
+"""Translates Ollama's requests, checked by `fields.py`, to bodies in OpenAI's shape for
+`mlcc.service.generate`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 from mlcc.errors import InvalidRequestError
 
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
-"""How the engine is always asked: a whole answer is its pieces, which say when the first came."""
+"""Every request is streamed, as Ollama's answers report when the first piece came."""
 LATEST = ":latest"
 
 
 def model_name(asked: str, loaded: str) -> str:
-    """The name of the model that is meant: `name:latest` is `name`, and nothing is the one here."""
+    """The requested model: `name:latest` is `name`, and an empty name is the loaded model."""
     if not asked or asked == loaded:
         return loaded
     return asked.removesuffix(LATEST)
 
 
 def chat_body(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Of /api/chat, without the model."""
+    """Body for /api/chat, without the model."""
     body = {"messages": messages(fields["messages"]), **_common(fields), **_thinking(fields)}
     if tools := fields.get("tools"):
         body["tools"] = tools
@@ -47,7 +47,7 @@ def is_chat(fields: Mapping[str, Any]) -> bool:
 
 
 def generate_chat_body(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Of /api/generate through the chat template."""
+    """Body for /api/generate through the chat template."""
     system = [{"role": "system", "content": text}] if (text := fields.get("system")) else []
     return chat_body(
         {**fields, "messages": [*system, {"role": "user", "content": fields["prompt"]}]}
@@ -55,7 +55,7 @@ def generate_chat_body(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def generate_body(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Of /api/generate with the prompt as it is, perhaps with a gap before a suffix."""
+    """Body for /api/generate without the template, optionally with a gap before a suffix."""
     body: dict[str, Any] = {"prompt": fields["prompt"], "max_tokens": -1, **_common(fields)}
     if suffix := fields.get("suffix"):
         body["suffix"] = suffix
@@ -65,8 +65,8 @@ def generate_body(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Ollama names results by the function, OpenAI by the call: each goes to the oldest call of
-    its name that has none."""
+    """Ollama names results by function, OpenAI by call id: each result gets the id of the oldest
+    unanswered call of its function."""
     made: list[dict[str, Any]] = []
     waiting: list[tuple[str, str]] = []
     for message in given:
@@ -98,7 +98,7 @@ def _call(call: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _answered(message: Mapping[str, Any], waiting: list[tuple[str, str]]) -> str:
-    """The call whose result it is, which waits no more."""
+    """The id of the call that this result answers; the call is removed from `waiting`."""
     wanted, name = message.get("tool_call_id"), message.get("tool_name")
     for call in waiting:
         if wanted == call[0] or (wanted is None and name in (None, call[1])):
@@ -119,7 +119,7 @@ def _common(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_sampling(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Checked fields of sampling as JSON has them; a seed of -1 is none (llama.cpp, Ollama)."""
+    """Checked sampling fields as JSON; a seed of -1 means none (llama.cpp, Ollama)."""
     found = dict(options)
     if found.get("seed") in (-1, 2**32 - 1):
         del found["seed"]

@@ -1,6 +1,6 @@
-"""Ollama's answers, as types for the description of the API. `answer.py` and `models.py` make them.
+"""Response types of Ollama's API. `answer.py` and `models.py` fill them.
 
-What a field means is said in Ollama's own reference; times are nanoseconds.
+Ollama's reference documents the fields; times are nanoseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Says(TypedDict, total=False):
 
 
 class OllamaAnswerMessage(_Says):
-    """What the model says in one line, or in all."""
+    """The message of one line, or of the whole answer."""
 
     role: Literal["assistant"]
     content: str
@@ -51,7 +51,7 @@ class OllamaGenerateLine(_Ends, total=False):
 
 
 class OllamaDetails(TypedDict):
-    """A model in short."""
+    """Family, format and quantization of a model."""
 
     parent_model: str
     format: str
@@ -111,7 +111,7 @@ class OllamaProgress(TypedDict):
 
 
 class OllamaError(TypedDict):
-    """What went wrong."""
+    """The text of an error."""
 
     error: str
 
@@ -121,7 +121,7 @@ class OllamaEmbeddings(TypedDict):
 
     model: str
     embeddings: list[list[float]]
-    """A row of each text, of length 1."""
+    """One embedding for each text, of length 1."""
     total_duration: int
     """Nanoseconds."""
     load_duration: int

@@ -26,7 +26,7 @@ from mlcc.api.schema.schema import (
 from mlcc.errors import UnsupportedError
 
 MOST_TEXTS = 2048
-"""Of one request, as OpenAI has it."""
+"""Most texts of one request, OpenAI's limit."""
 TIMEOUT = Number(0.001, 1e6)
 TOKEN_IDS = Many(TOKEN, 1)
 CUT = Integer(-1, 2**31 - 1)
@@ -52,7 +52,7 @@ INPUT = Either(
     ),
 )
 RERANK_DOCUMENT = Object(
-    "RerankDocument", (honoured("text", Text(), "What is ranked.", required=True),)
+    "RerankDocument", (honoured("text", Text(), "The document's text.", required=True),)
 )
 DOCUMENT = Custom(
     "a text, or an object with a 'text'",
@@ -66,28 +66,28 @@ _SHARED = (
     honoured(
         "truncate_prompt_tokens",
         CUT,
-        "Cut longer texts at so many tokens, -1 = at the most that the model takes. Without it a "
+        "Cut longer texts to this many tokens, -1 = the most that the model takes. Otherwise a "
         "longer text is an error.",
     ),
-    honoured("timeout", TIMEOUT, "Seconds that the whole request may take."),
+    honoured("timeout", TIMEOUT, "Time limit of the whole request in seconds."),
     honoured("priority", Integer(-100, 100), "Lower is served first."),
     metadata("user"),
 )
 EMBEDDING = Object(
     "EmbeddingRequest",
     (
-        honoured("input", INPUT, "One text or several; each becomes a row.", required=True),
-        honoured("encoding_format", Text(("float", "base64")), "How numbers are written."),
+        honoured("input", INPUT, "One text or several; each becomes an embedding.", required=True),
+        honoured("encoding_format", Text(("float", "base64")), "Format of the numbers."),
         honoured(
             "dimensions",
             Integer(1, 2**31 - 1),
-            "Keep so many numbers of each row, from the first, and make it of length 1 again: of "
-            "use with models that were trained for it (Matryoshka).",
+            "Keep the first numbers of each embedding, normalized to length 1 again; useful for "
+            "models that were trained for it (Matryoshka).",
         ),
         honoured(
             "prompt_name",
             Text(),
-            "Which of the model's prompts goes before each text; the names are the model's own.",
+            "Name of the model's prompt that is put before each text.",
         ),
         *_SHARED,
     ),
@@ -95,18 +95,22 @@ EMBEDDING = Object(
 SCORE = Object(
     "ScoreRequest",
     (
-        honoured("text_1", Either(Text(), Many(Text(), 1, MOST_TEXTS)), "The first of each pair."),
-        honoured("text_2", Either(Text(), Many(Text(), 1, MOST_TEXTS)), "The second."),
+        honoured(
+            "text_1", Either(Text(), Many(Text(), 1, MOST_TEXTS)), "First texts of the pairs."
+        ),
+        honoured(
+            "text_2", Either(Text(), Many(Text(), 1, MOST_TEXTS)), "Second texts of the pairs."
+        ),
         *_SHARED,
     ),
 )
 RERANK = Object(
     "RerankRequest",
     (
-        honoured("query", NOT_EMPTY, "What the documents are ranked by.", required=True),
-        honoured("documents", Many(DOCUMENT, 1, MOST_TEXTS), "What is ranked.", required=True),
-        honoured("top_n", Integer(1, 2**31 - 1), "Answer so many, the best; all unless said."),
-        honoured("return_documents", Flag(), "Say the documents again; true unless said."),
+        honoured("query", NOT_EMPTY, "The query that documents are ranked by.", required=True),
+        honoured("documents", Many(DOCUMENT, 1, MOST_TEXTS), "The documents.", required=True),
+        honoured("top_n", Integer(1, 2**31 - 1), "Return the best ones only; all by default."),
+        honoured("return_documents", Flag(), "Repeat the documents; true by default."),
         *_SHARED,
     ),
 )
@@ -114,7 +118,7 @@ OF_TASK = {"embeddings": "embed", "scores": "score", "ranking": "score"}
 
 
 def no_encoder(model: str, what: str) -> UnsupportedError:
-    """`what` is wanted of a model that writes."""
+    """The error if a model that generates text is asked for `what`."""
     kind = "a reranker" if OF_TASK.get(what) == "score" else "an embedding model"
     return UnsupportedError(
         f"'{model}' makes no {what}: it writes, and is no encoder model; compile {kind} with "
@@ -125,7 +129,7 @@ def no_encoder(model: str, what: str) -> UnsupportedError:
 
 
 def no_embeddings(model: str) -> UnsupportedError:
-    """Embeddings are wanted of a reranker."""
+    """The error if a reranker is asked for embeddings."""
     return UnsupportedError(
         f"'{model}' scores pairs of texts and makes no embeddings; ask it at /v1/rerank or "
         "/v1/score, or serve an embedding model",
@@ -135,7 +139,7 @@ def no_embeddings(model: str) -> UnsupportedError:
 
 
 def writes_nothing(model: str) -> UnsupportedError:
-    """An answer is wanted of an encoder."""
+    """The error if an encoder is asked to generate."""
     return UnsupportedError(
         f"'{model}' is an encoder and writes nothing; ask it at /v1/embeddings or /v1/rerank, or "
         "serve a chat model",
@@ -147,7 +151,7 @@ def writes_nothing(model: str) -> UnsupportedError:
 def embeddings(
     model: str, rows: Sequence[Sequence[float]], tokens: int, written: str
 ) -> dict[str, Any]:
-    """As OpenAI answers, rows as numbers or as base64 of little-endian float32."""
+    """OpenAI's response, with numbers or base64 of little-endian float32."""
     return {
         "object": "list",
         "data": [
@@ -160,7 +164,7 @@ def embeddings(
 
 
 def scores(name: str, created: int, model: str, found: Sequence[float], tokens: int) -> Any:
-    """As vLLM answers /v1/score."""
+    """vLLM's response of /v1/score."""
     return {
         "id": name,
         "object": "list",
@@ -178,9 +182,10 @@ def ranking(
     found: Sequence[float],
     tokens: int,
     top: int | None,
-    said: bool,
+    with_documents: bool,
 ) -> dict[str, Any]:
-    """As vLLM, Jina and Cohere answer: the best first, of equals the first."""
+    """The response of vLLM, Jina and Cohere: best document first, ties in the order of the
+    request."""
     order = sorted(range(len(found)), key=lambda i: -found[i])[:top]
     return {
         "id": name,
@@ -189,7 +194,7 @@ def ranking(
         "results": [
             {
                 "index": i,
-                **({"document": {"text": documents[i]}} if said else {}),
+                **({"document": {"text": documents[i]}} if with_documents else {}),
                 "relevance_score": found[i],
             }
             for i in order

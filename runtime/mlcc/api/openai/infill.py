@@ -15,25 +15,25 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class Infill:
-    """One family's way to write it."""
+    """The control tokens of one model family."""
 
     prefix: str
     suffix: str
     middle: str = ""
     suffix_first: bool = False
-    """Whether the text behind the gap comes before the text that leads to it."""
+    """Whether the text after the gap is written before the text in front of it."""
     ends: tuple[str, ...] = ()
-    """Tokens that end such an answer, beside the model's own."""
+    """Tokens that end such an answer, in addition to the model's own."""
     file: str = ""
-    """Stands before each further file of the same repository, if the model knows such."""
+    """Token before each further file of the same repository, if the model has one."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """What a tokenizer must have."""
+        """Tokens that the tokenizer must have."""
         return tuple(token for token in (self.prefix, self.suffix, self.middle) if token)
 
     def text(self, before: str, after: str) -> str:
-        """The prompt whose answer belongs between the two."""
+        """The prompt for the text between the two."""
         if self.suffix_first:
             return f"{self.suffix}{after}{self.prefix}{before}{self.middle}"
         return f"{self.prefix}{before}{self.suffix}{after}{self.middle}"
@@ -48,17 +48,17 @@ FAMILIES = (
         ends=("<|fim_pad|>", "<|file_sep|>", "<|repo_name|>", "<|file_separator|>"),
         file="<|file_sep|>",
     ),
-    # StarCoder and its second, Granite Code, SmolLM
+    # StarCoder and StarCoder2, Granite Code, SmolLM
     Infill(
         "<fim_prefix>", "<fim_suffix>", "<fim_middle>", ends=("<file_sep>",), file="<file_sep>"
     ),
-    # The first SantaCoder
+    # SantaCoder
     Infill("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
-    # DeepSeek-Coder: the gap is a hole, and the token for the middle is the end of it all
+    # DeepSeek-Coder: the gap is a "hole", and the token for the middle is the last one
     Infill(
         "<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>", "<\uff5cfim\u2581end\uff5c>"
     ),
-    # CodeLlama, whose tokens begin with SentencePiece's space
+    # CodeLlama: its tokens begin with SentencePiece's space
     Infill("\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>", ends=("\u2581<EOT>",)),
     # Codestral
     Infill("[PREFIX]", "[SUFFIX]", suffix_first=True),
@@ -66,17 +66,17 @@ FAMILIES = (
 
 
 def family_of(token_of: Callable[[str], int | None]) -> Infill | None:
-    """The family of a tokenizer; None = its model was not trained for it. `token_of` gives the id
-    of a text that is one token, None for others."""
+    """The family of a tokenizer; None = its model was not trained for infill. `token_of` returns
+    the id of a text that is one token, None for others."""
     for family in FAMILIES:
         ids = [token_of(token) for token in family.tokens]
-        if None not in ids and len(set(ids)) == len(ids):  # one id for all is that of the unknown
+        if None not in ids and len(set(ids)) == len(ids):  # equal ids are the unknown token's
             return family
     return None
 
 
 def no_infill(model: str, field: str) -> UnsupportedError:
-    """Of a request that wants it of another model."""
+    """The error for a model that was not trained for infill."""
     return UnsupportedError(
         f"'{field}' needs a model that fills in the middle, and the tokenizer of '{model}' has "
         "none of the control tokens for it that are known (Qwen-Coder, StarCoder, CodeLlama, "

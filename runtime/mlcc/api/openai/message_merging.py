@@ -15,13 +15,13 @@ OPENING, CLOSING = "<system-reminder>", "</system-reminder>"
 
 
 class MessageMerger:
-    """Messages of /v1/chat/completions, made in order."""
+    """Builds the messages of /v1/chat/completions in order."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
 
     def system(self, text: str) -> None:
-        """What the system says; before all others, or in the user's turn."""
+        """A system message; after the first turn it becomes a part of the user's."""
         if not text:
             return
         if all(message["role"] == "system" for message in self.messages):
@@ -30,27 +30,27 @@ class MessageMerger:
             self.user(f"{OPENING}\n{text}\n{CLOSING}")
 
     def user(self, text: str) -> None:
-        """What the user says."""
+        """A user message."""
         self._say("user", text)
 
     def assistant(self, text: str) -> None:
-        """What the model said."""
+        """Text of the model."""
         self._say("assistant", text)
 
     def reasoning(self, text: str) -> None:
-        """What it thought before it said, or called, what follows."""
+        """Reasoning before the text or call that follows."""
         if text:
             turn = self._turn("assistant")
             turn["reasoning_content"] = joined(turn.get("reasoning_content", ""), text)
 
     def call(self, call_id: str, name: str, arguments: str) -> None:
-        """A tool that it called; arguments is JSON's text."""
+        """A tool call by the model; arguments: JSON text."""
         calls = self._turn("assistant").setdefault("tool_calls", [])
         function = {"name": name, "arguments": arguments}
         calls.append({"id": call_id, "type": "function", "function": function})
 
     def result(self, call_id: str, text: str) -> None:
-        """What a tool gave back."""
+        """A tool's output."""
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
 
     def _say(self, role: str, text: str) -> None:
@@ -58,20 +58,20 @@ class MessageMerger:
         turn["content"] = joined(turn["content"] or "", text)
 
     def _turn(self, role: str) -> dict[str, Any]:
-        """The last message, if it is of this role, or a new one."""
+        """The last message if it has this role, or a new one."""
         if not self.messages or self.messages[-1]["role"] != role:
             self.messages.append({"role": role, "content": None})
         return self.messages[-1]
 
 
 def joined(before: str, text: str, between: str = "\n\n") -> str:
-    """Two texts as one, apart where they are not yet."""
+    """Two texts as one, with `between` where no white space separates them."""
     apart = not before or not text or before.endswith("\n")
     return before + ("" if apart else between) + text
 
 
 def joined_parts(parts: list[str]) -> str:
-    """The parts of one message: agents send texts that belong apart as parts of one."""
+    """The text parts of one message, separated: agents send separate texts as parts."""
     text = ""
     for part in parts:
         text = joined(text, part, "\n")

@@ -34,40 +34,40 @@ COMPLETION_MAX_TOKENS = 16
 """OpenAI's default for /v1/completions."""
 
 MOST_LETTERS = 100
-"""Of a bad word."""
+"""Longest bad word in characters."""
 
 INSTEAD = {
     "top_k": 0, "top_p": 1, "min_p": 0, "top_n_sigma": 0, "typical_p": 1,
     "epsilon_cutoff": 0, "eta_cutoff": 0, "xtc_probability": 0,
 }  # fmt: skip
-"""The filters that mirostat takes the place of, and the values that do nothing."""
+"""Filters that mirostat replaces, and the values that turn them off."""
 
 SamplingOptions: TypeAlias = Mapping[str, Any]
-"""Some of `SamplingParams`, by name: what a request or a model's makers say of sampling."""
+"""Some attributes of `SamplingParams`, by name, from a request or a model's recommendation."""
 
 
 def parse_sampling(table: Object, fields: Mapping[str, Any]) -> SamplingOptions:
-    """What checked fields wish. Raises InvalidRequestError if two wish differently for one."""
-    said: dict[str, str] = {}
+    """The sampling options of checked fields. Raises InvalidRequestError for conflicting values."""
+    sources: dict[str, str] = {}
     found: dict[str, Any] = {}
     for row in table.fields:
         if not row.sets or row.name not in fields:
             continue
         value = row.made(fields[row.name])
-        if row.sets in said and value != found[row.sets]:
-            first = said[row.sets]
+        if row.sets in sources and value != found[row.sets]:
+            first = sources[row.sets]
             raise InvalidRequestError(
                 f"'{first}' is {fields[first]} and '{row.name}' is {fields[row.name]}, and they "
                 "mean the same; send one of them",
                 param=first,
                 code="invalid_value",
             )
-        said[row.sets], found[row.sets] = row.name, value
+        sources[row.sets], found[row.sets] = row.name, value
     return found
 
 
 def recommended(config: Mapping[str, Any]) -> SamplingOptions:
-    """What a model's makers recommend, from its generation_config.json: what is sane of it.
+    """The recommended sampling from a model's generation_config.json, as far as it is valid.
 
     transformers' own default of top_k = 50 is not a recommendation and is not taken over.
     """
@@ -79,15 +79,15 @@ def recommended(config: Mapping[str, Any]) -> SamplingOptions:
             try:
                 found[row.sets] = row.made(row.type.check(value, row.name))
             except InvalidRequestError:
-                continue  # NaN, 400 digits, a text: as if it were not there
+                continue  # NaN, 400 digits, a text: ignored
     return found
 
 
 def with_word_ids(
     fields: SamplingOptions, encode: Callable[[str], Sequence[int]]
 ) -> SamplingOptions:
-    """`bad_words` by their tokens, at the beginning of a text and behind a space. Raises
-    InvalidRequestError if one is too long for a word."""
+    """`bad_words` as token ids, at the start of a text and after a space. Raises
+    InvalidRequestError for a word that is too long."""
     if not (words := fields.get("bad_words")):
         return fields
     if long := next((f"bad_words[{i}]" for i, w in enumerate(words) if len(w) > MOST_LETTERS), ""):
@@ -103,7 +103,7 @@ def with_word_ids(
 def to_params(
     fields: SamplingOptions, defaults: SamplingOptions, *, max_tokens: int | None = None
 ) -> SamplingParams:
-    """The engine's parameters; `max_tokens` is the default of the endpoint."""
+    """The engine's parameters; `max_tokens`: the endpoint's default."""
     if fields.get("mirostat"):
         defaults = {name: value for name, value in defaults.items() if name not in INSTEAD}
         for name, none in INSTEAD.items():
@@ -117,7 +117,7 @@ def to_params(
 
 
 def of_answer(params: SamplingParams, number: int) -> SamplingParams:
-    """Of several answers with one seed, each draws for itself."""
+    """Parameters of answer `number`: of several answers with one seed, each gets its own."""
     if params.seed is None or not number:
         return params
     return replace(params, seed=derive_seed(params.seed, number))
@@ -125,20 +125,19 @@ def of_answer(params: SamplingParams, number: int) -> SamplingParams:
 
 @fast_dataclass(frozen=True)
 class Delivery:
-    """Which model is meant, how many answers are to be sent, how and by when, and who is served
-    first."""
+    """How a request is answered: model, number of answers, streaming, deadline and priority."""
 
     model: str | None = None
     stream: bool = False
     include_usage: bool = False
     n: int = 1
-    """Answers to each prompt that are sent: the likeliest of those made."""
+    """Answers sent for each prompt: the likeliest of those generated."""
     made: int = 1
-    """Answers to each prompt that are made."""
+    """Answers generated for each prompt."""
     cache_salt: str = ""
     priority: int = 0
     timeout: float | None = None
-    """In seconds; None = as long as the place that answers allows."""
+    """In seconds; None = the service's limit."""
 
 
 @fast_dataclass(frozen=True)
@@ -146,15 +145,15 @@ class ChatRequest:
     """POST /v1/chat/completions."""
 
     messages: tuple[dict[str, Any], ...]
-    """What a chat template reads: role, content, calls of tools ..."""
+    """Input of the chat template: role, content, tool calls ..."""
     sampling: SamplingOptions
     delivery: Delivery
     structure: Structure | None = None
-    """What the answer must be."""
+    """Constraint on the answer."""
     use: ToolUse = NO_TOOLS
     reasoning: ReasoningOptions = DEFAULT_REASONING
     prediction: str = ""
-    """What much of the answer will be."""
+    """Predicted text of the answer."""
 
 
 @fast_dataclass(frozen=True)
@@ -165,11 +164,11 @@ class CompletionRequest:
     sampling: SamplingOptions
     delivery: Delivery
     structure: Structure | None = None
-    """What the answer must be."""
+    """Constraint on the answer."""
     echo: bool = False
     """Send the prompt before the answer."""
     suffix: str = ""
-    """What comes behind the gap that the answer fills; "" = it has no end."""
+    """Text after the gap that the answer fills; "" = there is none."""
 
 
 def parse_chat(body: Json) -> ChatRequest:
@@ -224,7 +223,7 @@ def parse_completion(body: Json) -> CompletionRequest:
 
 
 def _top_logprobs(fields: dict[str, Any]) -> SamplingOptions:
-    """A chat says in two fields what a completion says in one."""
+    """Merge a chat's two fields into the one of a completion."""
     if not (top := fields.get("top_logprobs")):
         return {}
     if not fields.get("logprobs"):
@@ -237,7 +236,7 @@ def _top_logprobs(fields: dict[str, Any]) -> SamplingOptions:
 
 
 def _counts(fields: dict[str, Any]) -> tuple[int, int]:
-    """How many answers to each prompt are sent, and how many are made."""
+    """The number of answers sent, and generated, for each prompt."""
     n = fields.get("n", 1)
     made = fields.get("best_of", n)
     if made < n:

@@ -37,22 +37,22 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class ModelInfo:
-    """Of an artifact; the defaults are of a model that comes from none."""
+    """Metadata of an artifact; the defaults describe a model without one."""
 
     architecture: str = "unknown"
     """The checkpoint's `model_type`: llama, qwen2, ..."""
     quantization: str = "unknown"
     device: str = "cpu"
-    """What it was compiled for: cpu, cuda, metal, vulkan, webgpu."""
+    """The device it was compiled for: cpu, cuda, metal, vulkan, webgpu."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """The numbers of the architecture, as the manifest has them."""
+    """The numbers of the architecture, from the manifest."""
     vocab_size: int = 0
     weights_bytes: int = 0
-    """Of the weights as they lie in the artifact."""
+    """Bytes of the weights in the artifact."""
     device_bytes: int = 0
-    """What weights, caches and scratch take on the device, as planned."""
+    """Planned bytes of weights, caches and scratch memory on the device."""
     digest: str = ""
-    """sha256 in hex of what the artifact's files hash to: the same for the same artifact."""
+    """sha256 in hex over the hashes of the artifact's files."""
 
     @property
     def fingerprint(self) -> str:
@@ -61,7 +61,7 @@ class ModelInfo:
 
 
 FINISH_REASONS: dict[EngineReason, FinishReason] = {"stop": "stop", "length": "length"}
-"""The engine's reasons that OpenAI has; the others are errors, not answers."""
+"""Finish reasons in OpenAI's API; the engine's others are errors."""
 
 
 class _Model(TypedDict):
@@ -69,31 +69,31 @@ class _Model(TypedDict):
 
 
 class ByModel(_Model, total=False):
-    """What every answer says of who made it."""
+    """The fields that name the model in every response."""
 
     system_fingerprint: str
 
 
 @fast_dataclass(frozen=True)
 class Head:
-    """What is the same in every message about one request."""
+    """The fields common to all messages about one request."""
 
     id: str
     created: int
     """Seconds since 1970."""
     model: str
     logprobs: bool = False
-    """Whether answers tell them."""
+    """Whether answers report log-probabilities."""
     per_prompt: int = 1
-    """Answers that are made to each prompt."""
+    """Answers generated for each prompt."""
     echoes: Sequence[str] = ()
-    """What is sent before each answer; nothing = nothing."""
+    """Text sent before each answer; empty = none."""
     fingerprint: str = ""
-    """Of what answers: the artifact's; "" = it has none."""
+    """Fingerprint of the artifact; "" = it has none."""
 
     @property
     def model_fields(self) -> ByModel:
-        """Which model answers."""
+        """The model's name and fingerprint."""
         if not self.fingerprint:
             return {"model": self.model}
         return {"model": self.model, "system_fingerprint": self.fingerprint}
@@ -105,12 +105,12 @@ class Answer:
 
     text: str
     finished: Finished
-    told: Sequence[TokenLogprob] = ()
+    logprobs: Sequence[TokenLogprob] = ()
     """Log-probabilities of its tokens."""
     prompt: Sequence[TokenLogprob] = ()
-    """Those of the prompt, if they are told."""
+    """Log-probabilities of the prompt, if they were requested."""
     likelihood: float = 0.0
-    """The mean of those."""
+    """Mean log-probability of the answer's tokens."""
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -118,11 +118,11 @@ class Answer:
 
 
 def usage(answers: Sequence[Finished], per_prompt: int) -> Usage:
-    """Tokens of all answers that were made together; a prompt counts once."""
+    """Token counts of all answers generated together; a prompt counts once."""
     prompts = answers[::per_prompt]
     prompt = sum(answer.prompt_tokens for answer in prompts)
     completion = sum(answer.completion_tokens for answer in answers)
-    told: Usage = {
+    counts: Usage = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
@@ -130,15 +130,15 @@ def usage(answers: Sequence[Finished], per_prompt: int) -> Usage:
     }
     if drafted := sum(answer.drafted_tokens for answer in answers):
         accepted = sum(answer.accepted_tokens for answer in answers)
-        told["completion_tokens_details"] = {
+        counts["completion_tokens_details"] = {
             "accepted_prediction_tokens": accepted,
             "rejected_prediction_tokens": drafted - accepted,
         }
-    return told
+    return counts
 
 
 def best(answers: Sequence[Answer], n: int, per_prompt: int) -> Iterator[Answer]:
-    """The n likeliest answers to each prompt, the likeliest first; all of them as they came."""
+    """The n likeliest answers to each prompt, likeliest first; if all are sent, in order."""
     for start in range(0, len(answers), per_prompt):
         made = answers[start : start + per_prompt]
         if n < per_prompt:
@@ -147,7 +147,7 @@ def best(answers: Sequence[Answer], n: int, per_prompt: int) -> Iterator[Answer]
 
 
 def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
-    """A whole answer of /v1/completions: n choices per prompt, the best of those that were made."""
+    """A whole answer of /v1/completions: n choices per prompt, the best of those generated."""
     per_prompt = head.per_prompt
     answers = [*best(made, n, per_prompt)]
     echoes = [head.echoes[index // n] if head.echoes else "" for index in range(len(answers))]
@@ -160,7 +160,7 @@ def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
             {
                 "index": index,
                 "text": echo + answer.text,
-                "logprobs": completion_logprobs(answer.told, answer.prompt, echo)
+                "logprobs": completion_logprobs(answer.logprobs, answer.prompt, echo)
                 if head.logprobs
                 else None,
                 "finish_reason": answer.finish_reason,
@@ -175,7 +175,7 @@ Chunk = ChatCompletionChunk | CompletionChunk
 
 
 class Chunks:
-    """The chunks of a streamed answer. `index` is the choice: all of a prompt follow each other."""
+    """The chunks of a streamed answer. `index`: the choice; a prompt's choices are consecutive."""
 
     def __init__(self, head: Head, include_usage: bool) -> None:
         self._head = head
@@ -190,11 +190,11 @@ class Chunks:
         raise NotImplementedError
 
     def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:
-        """The rest, and the chunk that says why the answer ended."""
+        """The remaining text, and the chunk with the finish reason."""
         raise NotImplementedError
 
     def usage(self, answers: Sequence[Finished]) -> Chunk | None:
-        """The last chunk, if usage was asked for."""
+        """The last chunk, if usage was requested."""
         if not self._include_usage:
             return None
         chunk = self._empty()
@@ -206,10 +206,10 @@ class Chunks:
 
 
 class CompletionChunks(Chunks):
-    """Chunks of /v1/completions; those of several prompts are mixed."""
+    """Chunks of /v1/completions; chunks of several prompts are interleaved."""
 
     def start(self, index: int) -> Chunk | None:
-        """The prompt, if it was asked for without log-probabilities: those are not known yet."""
+        """The prompt, if echoed without log-probabilities: those are not known yet."""
         if not self._head.echoes or self._head.logprobs:
             return None
         return self._chunk(index, self._echo(index), None)
@@ -219,8 +219,8 @@ class CompletionChunks(Chunks):
         echo = self._echo(index)
         if delta.prompt_logprobs:
             return [self._chunk(index, echo, None, completion_logprobs((), delta.prompt_logprobs))]
-        told = self._head.logprobs
-        logprobs = completion_logprobs(delta.token_logprobs, echo=echo) if told else None
+        with_logprobs = self._head.logprobs
+        logprobs = completion_logprobs(delta.token_logprobs, echo=echo) if with_logprobs else None
         return [self._chunk(index, delta.text, None, logprobs)]
 
     def _echo(self, index: int) -> str:
@@ -228,7 +228,7 @@ class CompletionChunks(Chunks):
         return head.echoes[index // head.per_prompt] if head.echoes else ""
 
     def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:
-        """The chunk that says why the answer ended."""
+        """The chunk with the finish reason."""
         return [self._chunk(index, "", FINISH_REASONS[reason])]
 
     def _chunk(
@@ -287,11 +287,11 @@ def model(
 
 
 LEAST = -9999.0
-"""What OpenAI tells of less likely tokens, too: JSON has no infinity."""
+"""OpenAI's value for less likely tokens: JSON has no infinity."""
 
 
 def chat_logprobs(tokens: Sequence[TokenLogprob]) -> ChatLogprobs:
-    """Of the tokens of a chat's answer, or of a piece of it."""
+    """Log-probabilities of a chat's answer, or of a piece of it."""
     content: list[ChatTokenLogprob] = [
         {**_chat_token(token.chosen), "top_logprobs": [*map(_chat_token, token.top)]}
         for token in tokens
@@ -310,13 +310,13 @@ def _chat_token(token: Candidate) -> ChatToken:
 def completion_logprobs(
     tokens: Sequence[TokenLogprob], prompt: Sequence[TokenLogprob] = (), echo: str = ""
 ) -> CompletionLogprobs:
-    """Of the tokens of a completion, or of a piece of it. prompt: the tokens before it that are
-    told as well; echo: the text before it."""
-    told = [*prompt, *tokens]
+    """Log-probabilities of a completion, or of a piece of it. prompt: the tokens before it that are
+    reported as well; echo: the text before it."""
+    reported = [*prompt, *tokens]
     first = [None] if prompt else []
-    rest = told[len(first) :]
+    rest = reported[len(first) :]
     return {
-        "tokens": [_written(token.chosen) for token in told],
+        "tokens": [_written(token.chosen) for token in reported],
         "token_logprobs": [*first, *(max(token.chosen.logprob, LEAST) for token in rest)],
         "top_logprobs": [*first, *map(_by_text, rest)],
         "text_offset": [
@@ -327,7 +327,7 @@ def completion_logprobs(
 
 
 def _by_text(token: TokenLogprob) -> dict[str, float]:
-    """The likeliest, and the chosen token if it is none of them; of equal texts the likeliest."""
+    """The likeliest tokens and the chosen one by their texts; the likeliest of equal texts."""
     found: dict[str, float] = {}
     for candidate in (*token.top, token.chosen):
         found.setdefault(_written(candidate), max(candidate.logprob, LEAST))
@@ -335,14 +335,14 @@ def _by_text(token: TokenLogprob) -> dict[str, float]:
 
 
 def _written(token: Candidate) -> str:
-    """A text; of a part of a character its bytes, as OpenAI writes them: `bytes:\\xe2\\x82`."""
+    """A token's text; for a part of a character its bytes in OpenAI's form: `bytes:\\xe2\\x82`."""
     if token.bytes is None or token.text.encode() == token.bytes:
         return token.text
     return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.bytes)
 
 
 NewParser = Callable[[], OutputParser | None]
-"""Makes what reads one answer; None = it is text and nothing else."""
+"""Makes a parser for one answer; None = the answer is plain text."""
 
 
 def chat_completion(
@@ -359,7 +359,7 @@ def chat_completion(
             {
                 "index": index,
                 "message": message,
-                "logprobs": chat_logprobs(answer.told) if head.logprobs else None,
+                "logprobs": chat_logprobs(answer.logprobs) if head.logprobs else None,
                 "finish_reason": _reason(answer.finished.reason, "tool_calls" in message),
             }
             for index, (answer, message) in enumerate(zip(answers, messages, strict=True))
@@ -369,14 +369,14 @@ def chat_completion(
 
 
 def message_of(text: str, parser: OutputParser | None) -> AssistantMessage:
-    """The message that an answer's text is."""
+    """The message for an answer's text."""
     if parser is None:
         return {"role": "assistant", "content": text, "refusal": None}
     deltas = [*parser.push(text), *parser.flush()]
     calls = _calls(deltas)
     content = "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
-    said = content or (None if calls else "")
-    message: AssistantMessage = {"role": "assistant", "content": said, "refusal": None}
+    content_or_null = content or (None if calls else "")
+    message: AssistantMessage = {"role": "assistant", "content": content_or_null, "refusal": None}
     if thought := "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)):
         message["reasoning_content"] = thought
     if calls:
@@ -402,8 +402,8 @@ def _reason(reason: EngineReason, called: bool) -> FinishReason:
 
 
 class ChatChunks(Chunks):
-    """Chunks of a streamed chat: the first names the role. Log-probabilities go with the next chunk
-    that there is: of what is read, some tokens make none."""
+    """Chunks of a streamed chat; the first names the role. Log-probabilities are sent with the next
+    chunk: some tokens yield none."""
 
     def __init__(
         self, head: Head, include_usage: bool, new_parser: NewParser = lambda: None
@@ -411,12 +411,12 @@ class ChatChunks(Chunks):
         super().__init__(head, include_usage)
         self._new_parser = new_parser
         self._parsers: dict[int, OutputParser | None] = {}
-        self._told: dict[int, list[TokenLogprob]] = {}
+        self._pending: dict[int, list[TokenLogprob]] = {}
         self._called: set[int] = set()
 
     def start(self, index: int) -> Chunk:
         """The chunk that names the role."""
-        self._parsers[index], self._told[index] = self._new_parser(), []
+        self._parsers[index], self._pending[index] = self._new_parser(), []
         return self._chunk(index, {"role": "assistant", "content": ""}, None)
 
     def text(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
@@ -428,28 +428,28 @@ class ChatChunks(Chunks):
                     index, {"content": delta.text}, None, self._logprobs(delta.token_logprobs)
                 )
             ]
-        self._told[index].extend(delta.token_logprobs)
+        self._pending[index].extend(delta.token_logprobs)
         return self._deltas(index, parser.push(delta.text))
 
     def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:
-        """The rest, and the chunk that says why the answer ended."""
+        """The remaining text, and the chunk with the finish reason."""
         parser = self._parsers[index]
         chunks = self._deltas(index, parser.flush()) if parser is not None else []
-        said = _reason(reason, index in self._called)
-        rest = self._logprobs(self._told[index]) if self._told[index] else None
-        return [*chunks, self._chunk(index, {}, said, rest)]
+        finish_reason = _reason(reason, index in self._called)
+        rest = self._logprobs(self._pending[index]) if self._pending[index] else None
+        return [*chunks, self._chunk(index, {}, finish_reason, rest)]
 
     def _deltas(self, index: int, deltas: Iterable[Delta]) -> list[Chunk]:
         chunks = []
         for delta in deltas:
             if isinstance(delta, CallDelta):
                 self._called.add(index)
-            told, self._told[index] = self._told[index], []
-            chunks.append(self._chunk(index, _delta(delta), None, self._logprobs(told)))
+            pending, self._pending[index] = self._pending[index], []
+            chunks.append(self._chunk(index, _delta(delta), None, self._logprobs(pending)))
         return chunks
 
-    def _logprobs(self, told: Sequence[TokenLogprob]) -> ChatLogprobs | None:
-        return chat_logprobs(told) if self._head.logprobs else None
+    def _logprobs(self, tokens: Sequence[TokenLogprob]) -> ChatLogprobs | None:
+        return chat_logprobs(tokens) if self._head.logprobs else None
 
     def _chunk(
         self,

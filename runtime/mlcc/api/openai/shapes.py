@@ -1,4 +1,4 @@
-"""Answers in OpenAI's shapes, as types. `responses.py` makes them; nothing here is code.
+"""Response types of OpenAI's API. `responses.py` fills them; there is no code here.
 
 `tools/api_types` prints these classes as TypeScript and Kotlin, their comments included.
 """
@@ -8,33 +8,33 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, TypedDict
 
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
-"""stop = the model ended its answer, or a stop string came; length = no more tokens were allowed,
-or fit; tool_calls = it ended, and calls tools."""
+"""stop = the model ended its answer, or a stop string matched; length = the token limit or the
+context was reached; tool_calls = it ended with tool calls."""
 
 
 class PromptTokensDetails(TypedDict):
-    """What the tokens of the prompts were."""
+    """Breakdown of the prompts' tokens."""
 
     cached_tokens: int
-    """Those that were not computed again: an earlier request began alike."""
+    """Tokens that the prefix cache had."""
 
 
 class CompletionTokensDetails(TypedDict):
-    """What became of tokens that were guessed ahead of the model (`--speculate`, `prediction`)."""
+    """Draft tokens (`--speculate`, `prediction`), accepted and rejected."""
 
     accepted_prediction_tokens: int
-    """Those that are in the answers."""
+    """Draft tokens that became a part of the answers."""
     rejected_prediction_tokens: int
-    """Those that were computed in vain; they are not in `completion_tokens`."""
+    """Rejected draft tokens; they are not in `completion_tokens`."""
 
 
 class _Guessed(TypedDict, total=False):
     completion_tokens_details: CompletionTokensDetails
-    """Where something was guessed."""
+    """Present if tokens were drafted."""
 
 
 class Usage(_Guessed):
-    """Tokens of all answers of a request together."""
+    """Token counts of all answers of a request together."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -43,27 +43,27 @@ class Usage(_Guessed):
 
 
 class FunctionCall(TypedDict):
-    """What is called."""
+    """Name and arguments of a call."""
 
     name: str
     arguments: str
-    """JSON's text, of an object."""
+    """JSON text of an object."""
 
 
 class ToolCall(TypedDict):
-    """A tool that the model calls."""
+    """A tool call by the model."""
 
     id: str
-    """What the message that answers it names."""
+    """The id that the tool's message refers to."""
     type: Literal["function"]
     function: FunctionCall
 
 
 class _Apart(TypedDict, total=False):
     reasoning_content: str
-    """What the model thought before it answered, where it thinks."""
+    """The model's reasoning, if it was separated from the answer."""
     tool_calls: list[ToolCall]
-    """Tools that it calls, if it does."""
+    """Tool calls, if there are any."""
 
 
 class AssistantMessage(_Apart):
@@ -71,31 +71,31 @@ class AssistantMessage(_Apart):
 
     role: Literal["assistant"]
     content: str | None
-    """null beside `tool_calls`, if nothing else is said."""
+    """null beside `tool_calls` if there is no text."""
     refusal: None
 
 
 class ChatToken(TypedDict):
-    """A token and its log-probability: with logits after penalties and biases, before temperature
-    and filters."""
+    """A token and its log-probability, from the logits after penalties and biases, before
+    temperature and filters."""
 
     token: str
-    """Its text, with U+FFFD where it is a part of a character."""
+    """Its text, with U+FFFD for a part of a character."""
     logprob: float
-    """Natural; -9999 is the least."""
+    """Natural logarithm; -9999 is the minimum."""
     bytes: list[int] | None
-    """Of its text in UTF-8; of a part of a character those, or null where they are not known."""
+    """UTF-8 bytes of its text, or of its part of a character; null if they are not known."""
 
 
 class ChatTokenLogprob(ChatToken):
     """A token of an answer."""
 
     top_logprobs: list[ChatToken]
-    """The likeliest in its place, the likeliest first; those that steer the model are left out."""
+    """The likeliest tokens at its position, likeliest first, without control tokens."""
 
 
 class ChatLogprobs(TypedDict):
-    """Of the tokens that the text beside it is made of; what stop strings cut off is left out."""
+    """Log-probabilities of the tokens of the text beside it, without what stop strings cut off."""
 
     content: list[ChatTokenLogprob]
     refusal: None
@@ -107,13 +107,13 @@ class ChatChoice(TypedDict):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
-    """With `logprobs` in the request."""
+    """If the request has `logprobs`."""
     finish_reason: FinishReason
 
 
 class _Fingerprint(TypedDict, total=False):
     system_fingerprint: str
-    """Of the artifact that answers: the same as long as its files are."""
+    """Identifies the artifact: it changes only if its files change."""
 
 
 class ChatCompletion(_Fingerprint):
@@ -129,7 +129,7 @@ class ChatCompletion(_Fingerprint):
 
 
 class FunctionDelta(TypedDict, total=False):
-    """What a chunk adds to what is called."""
+    """Parts of a name and of arguments that a chunk adds."""
 
     name: str
     arguments: str
@@ -144,7 +144,7 @@ class ToolCallDelta(_NamesCall):
     """What a chunk adds to a call: first its id and name, then its arguments."""
 
     index: int
-    """Of the call in the answer."""
+    """Number of the call in the answer."""
     function: FunctionDelta
 
 
@@ -163,14 +163,14 @@ class ChatChunkChoice(TypedDict):
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None
-    """With `logprobs` in the request, beside text."""
+    """If the request has `logprobs`, beside text."""
     finish_reason: FinishReason | None
     """Why the answer ended, in its last chunk."""
 
 
 class _UsageAtEnd(TypedDict, total=False):
     system_fingerprint: str
-    """Of the artifact that answers: the same as long as its files are."""
+    """Identifies the artifact: it changes only if its files change."""
     usage: Usage | None
     """With `stream_options.include_usage`: in a last chunk without choices, null before."""
 
@@ -186,18 +186,18 @@ class ChatCompletionChunk(_UsageAtEnd):
 
 
 class CompletionLogprobs(TypedDict):
-    """Of the tokens that the text beside it is made of, an entry each, with `echo` those of the
-    prompt before them; what stop strings cut off is left out."""
+    """Log-probabilities of the tokens of the text beside it, with `echo` those of the prompt before
+    them; what stop strings cut off is left out."""
 
     tokens: list[str]
-    """Their texts; a part of a character is written `bytes:\\xe2`."""
+    """Texts of the tokens; a part of a character is written `bytes:\\xe2`."""
     token_logprobs: list[float | None]
-    """Natural; with logits after penalties and biases, before temperature and filters. -9999 is the
-    least; null for a prompt's first token, which follows nothing."""
+    """Natural logarithms, from the logits after penalties and biases, before temperature and
+    filters. -9999 is the minimum; null for a prompt's first token."""
     top_logprobs: list[dict[str, float] | None]
-    """The likeliest in each place by their texts, and the token itself."""
+    """The likeliest tokens at each position by their texts, and the token itself."""
     text_offset: list[int]
-    """Where each begins: characters (Unicode's code points) of the text before it."""
+    """Where each token begins: number of code points of text before it."""
 
 
 class CompletionChoice(TypedDict):
@@ -206,7 +206,7 @@ class CompletionChoice(TypedDict):
     index: int
     text: str
     logprobs: CompletionLogprobs | None
-    """With `logprobs` in the request."""
+    """If the request has `logprobs`."""
     finish_reason: FinishReason
 
 
@@ -228,13 +228,13 @@ class CompletionChunkChoice(TypedDict):
     index: int
     text: str
     logprobs: CompletionLogprobs | None
-    """With `logprobs` in the request."""
+    """If the request has `logprobs`."""
     finish_reason: FinishReason | None
     """Why the answer ended, in its last chunk."""
 
 
 class CompletionChunk(_UsageAtEnd):
-    """A server-sent event of /v1/completions; those of several prompts are mixed."""
+    """A server-sent event of /v1/completions; those of several prompts are interleaved."""
 
     id: str
     object: Literal["text_completion"]
@@ -244,8 +244,7 @@ class CompletionChunk(_UsageAtEnd):
 
 
 ModelState: TypeAlias = Literal["loaded", "loading", "unloaded"]
-"""loaded = it answers at once; loading = who asks for it waits; unloaded = it is loaded for whoever
-asks first."""
+"""loaded = ready; loading = requests wait for it; unloaded = the next request loads it."""
 
 
 class Model(TypedDict):
@@ -256,19 +255,19 @@ class Model(TypedDict):
     created: int
     owned_by: Literal["mlcc"]
     state: ModelState
-    """What is not loaded is when it is asked for."""
+    """A model that is not loaded is loaded on demand."""
     context_length: int
-    """Tokens of a prompt and its answer together."""
+    """Longest prompt and answer together, in tokens."""
     max_model_len: int
-    """The same, as vLLM calls it."""
+    """The same number under vLLM's name."""
     aliases: list[str]
-    """Other names that it answers to."""
+    """Other names of the model."""
     memory_bytes: int | None
-    """Planned for it while it is loaded, where somebody planned."""
+    """Planned memory while it is loaded; null if there is no plan."""
     requests: int
-    """Those that wait or are being answered."""
+    """Requests waiting or being answered."""
     parent: str | None
-    """Of an adapter (LoRA): the model that it adapts."""
+    """The base model of an adapter (LoRA)."""
 
 
 class ModelList(TypedDict):
@@ -279,19 +278,19 @@ class ModelList(TypedDict):
 
 
 class EncoderUsage(TypedDict):
-    """Tokens of all texts of a request together."""
+    """Token counts of all texts of a request together."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class Embedding(TypedDict):
-    """What one text became."""
+    """The embedding of one text."""
 
     object: Literal["embedding"]
     index: int
     embedding: list[float] | str
-    """Numbers, or base64 of little-endian float32, as `encoding_format` said."""
+    """Numbers, or base64 of little-endian float32, by `encoding_format`."""
 
 
 class EmbeddingList(TypedDict):
@@ -304,7 +303,7 @@ class EmbeddingList(TypedDict):
 
 
 class Score(TypedDict):
-    """How well the texts of one pair go together."""
+    """The score of one pair of texts."""
 
     index: int
     object: Literal["score"]
@@ -334,10 +333,10 @@ class _WithDocument(TypedDict, total=False):
 
 
 class Ranked(_WithDocument):
-    """One document's place."""
+    """Rank of one document."""
 
     index: int
-    """Among the documents of the request."""
+    """Index among the documents of the request."""
     relevance_score: float
 
 
@@ -351,19 +350,19 @@ class Ranking(TypedDict):
 
 
 class ErrorObject(TypedDict):
-    """What went wrong."""
+    """Message, type, field and code of an error."""
 
     message: str
     """What happened, why, and what to do next."""
     type: str
     """invalid_request_error, or server_error."""
     param: str | None
-    """The field of the request that is at fault."""
+    """The field of the request that is wrong."""
     code: str | None
     """Stable, for programs: context_length_exceeded, queue_full, device_lost, ..."""
 
 
 class ErrorBody(TypedDict):
-    """The body of every answer that is no success, and the last event of a stream that broke."""
+    """The body of an error response, and the last event of a stream that failed."""
 
     error: ErrorObject

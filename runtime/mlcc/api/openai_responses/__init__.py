@@ -1,3 +1,3 @@
-"""OpenAI's Responses API in the words of chat.completions: a request's body there, its answer and
-its events back. Pure translation of plain values; `mlcc.service.protocols.responses` asks.
+"""OpenAI's Responses API, translated to chat.completions and back: request bodies one way, answers
+and events the other. Plain values only; `mlcc.service.protocols.responses` calls it.
 """

@@ -1,6 +1,6 @@
-"""Chunks of chat.completions as events of /v1/responses, and the answer that they add up to.
+"""Translates chunks of chat.completions into events of /v1/responses, and into a whole answer.
 
-A whole answer is made by the same steps as a stream, so that they cannot differ.
+A whole answer is assembled by the same steps as a stream, so the two cannot differ.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from mlcc.api.openai_responses.shapes import ResponsesAnswer, ResponsesUsage
 from mlcc.errors import MlccError
 
 KNOWN_CODES = ("rate_limit_exceeded", "invalid_prompt")
-"""Of errors, that OpenAI's clients know beside server_error."""
+"""Error codes that OpenAI's clients know, besides server_error."""
 
 
 class ResponseEvents:
-    """The events of one answer. `start`, then `chunk` for each chunk, then `end` or `fail`.
+    """The events of one answer: `start`, then `chunk` for each chunk, then `end` or `fail`.
 
-    defaults are the model's own for sampling; clock gives seconds since 1970.
+    defaults: the model's sampling defaults; clock: returns seconds since 1970.
     """
 
     def __init__(
@@ -55,21 +55,21 @@ class ResponseEvents:
         self._number = 0
 
     def start(self) -> Iterator[Event]:
-        """What is sent as soon as the engine has taken it."""
-        yield from self._numbered(self._told("created"))
-        yield from self._numbered(self._told("in_progress"))
+        """The first events, sent as soon as the engine has accepted the request."""
+        yield from self._numbered(self._status_event("created"))
+        yield from self._numbered(self._status_event("in_progress"))
 
     def chunk(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
-        """What a chunk says."""
+        """Translate one chunk into events."""
         if chunk.get("usage"):
             self.answer["usage"] = _usage(chunk["usage"])
         for choice in chunk["choices"]:
             delta = choice["delta"]
             if thought := delta.get("reasoning_content"):
                 yield from self._numbered(self._output.reasoning(thought))
-            told = _logprobs(choice) if self._logprobs else []
-            if (text := delta.get("content")) or told:
-                yield from self._numbered(self._output.text(text or "", told))
+            logprobs = _logprobs(choice) if self._logprobs else []
+            if (text := delta.get("content")) or logprobs:
+                yield from self._numbered(self._output.text(text or "", logprobs))
             for call in delta.get("tool_calls") or ():
                 yield from self._numbered(self._output.call(call))
             self._reason = choice.get("finish_reason") or self._reason
@@ -83,10 +83,10 @@ class ResponseEvents:
         answer["status"] = "incomplete" if cut else "completed"
         answer["incomplete_details"] = {"reason": "max_output_tokens"} if cut else None
         answer["completed_at"] = None if cut else self._clock()
-        yield from self._numbered(self._told(status))
+        yield from self._numbered(self._status_event(status))
 
     def fail(self, error: MlccError) -> Iterator[Event]:
-        """The end of an answer that will never be complete."""
+        """The end of an answer that failed."""
         code = error.code if error.code in KNOWN_CODES else "server_error"
         yield from self._numbered(self._output.close("incomplete"))
         if isinstance(error, CancelledError):
@@ -94,16 +94,16 @@ class ResponseEvents:
         else:
             self.answer["status"] = "failed"
             self.answer["error"] = {"code": str(code), "message": error.message}
-            said = {"code": error.code, "message": error.message, "param": error.param}
-            yield from self._numbered([{"type": "error", **said}])
-        yield from self._numbered(self._told("failed"))
+            details = {"code": error.code, "message": error.message, "param": error.param}
+            yield from self._numbered([{"type": "error", **details}])
+        yield from self._numbered(self._status_event("failed"))
 
     def snapshot(self) -> ResponsesAnswer:
         """The answer as it is now."""
         made: Any = {**self.answer, "output": [*self._output.items]}
         return cast(ResponsesAnswer, made)
 
-    def _told(self, what: str) -> list[Event]:
+    def _status_event(self, what: str) -> list[Event]:
         self.answer = self.snapshot()
         return [{"type": f"response.{what}", "response": self.snapshot()}]
 
@@ -114,7 +114,7 @@ class ResponseEvents:
 
 
 def _repeated(asked: ResponsesRequest, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What an answer says of its request."""
+    """The fields of the request that an answer repeats."""
     fields, body = asked.fields, asked.body
     reasoning = fields.get("reasoning") or {}
     text = body.get("text") or {}
@@ -145,7 +145,7 @@ def _repeated(asked: ResponsesRequest, defaults: Mapping[str, Any]) -> dict[str,
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A function says what it left out, as OpenAI's types want."""
+    """A function with null for absent fields, as OpenAI's types require."""
     if tool.get("type") != "function":
         return dict(tool)
     return {"description": None, "parameters": None, "strict": False, **tool}
@@ -164,10 +164,10 @@ def _usage(usage: Mapping[str, Any]) -> ResponsesUsage:
 
 
 def _logprobs(choice: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """As a chat tells them, but where a token's bytes are not known."""
-    told = (choice.get("logprobs") or {}).get("content") or []
+    """Log-probabilities of a chat, without bytes where they are not known."""
+    tokens = (choice.get("logprobs") or {}).get("content") or []
     return [
-        {**_known(token), "top_logprobs": [*map(_known, token["top_logprobs"])]} for token in told
+        {**_known(token), "top_logprobs": [*map(_known, token["top_logprobs"])]} for token in tokens
     ]
 
 

@@ -1,8 +1,8 @@
 """The fields of POST /v1/responses, as OpenAI's SDKs and Codex send them.
 
-Beside OpenAI's own there are the sampling fields of chat.completions, by their names there.
-`text.verbosity` is left out on purpose: no model here knows it, and Codex sends it for some names
-of models, so it is ignored and named instead of refused.
+In addition to OpenAI's own fields there are the sampling fields of chat.completions.
+`text.verbosity` is left out on purpose: no model here supports it, and Codex sends it for some
+model names, so it is ignored and named instead of refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mlcc.api.schema.structured_output import SCHEMA
 
 NOT_EMPTY = Text(allow_empty=False)
 MOST_PAIRS, MOST_KEY, MOST_VALUE = 16, 64, 512
-"""Of metadata, as OpenAI has it."""
+"""OpenAI's limits of metadata."""
 INCLUDABLE = (
     "reasoning.encrypted_content",
     "message.output_text.logprobs",
@@ -42,7 +42,7 @@ INCLUDABLE = (
     "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
 )
-"""The first two are there; the others are of tools that nobody runs here."""
+"""The first two are supported; the others belong to tools that OpenAI runs."""
 
 
 def _pairs(value: Json, where: str) -> dict[str, str]:
@@ -67,12 +67,12 @@ REASONING = Object(
         honoured(
             "effort",
             Text(("none", "minimal", "low", "medium", "high", "xhigh", "max")),
-            "How much the model thinks, where its template knows that; none = not at all.",
+            "Reasoning effort, if the chat template supports it; none = no reasoning.",
         ),
         honoured(
             "summary",
             Text(("auto", "concise", "detailed")),
-            "Tell the reasoning as its summary; it is not summarized.",
+            "Send reasoning as its summary; it is not summarized.",
         ),
         metadata("generate_summary"),
         metadata("context"),
@@ -96,30 +96,30 @@ FORMAT = Tagged(
         "json_schema": JSON_SCHEMA,
     },
 )
-TEXT_CONFIG = Object("ResponsesTextConfig", (honoured("format", FORMAT, "What the answer is."),))
+TEXT_CONFIG = Object("ResponsesTextConfig", (honoured("format", FORMAT, "Format of the answer."),))
 STREAM_OPTIONS = Object("ResponsesStreamOptions", (not_built("include_obfuscation", False),))
 INPUT = (
     honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
-    honoured("input", Either(Text(), Many(ITEM)), "What is said: a text of the user's, or items."),
-    honoured("instructions", Text(), "What the system says, before all else."),
+    honoured("input", Either(Text(), Many(ITEM)), "The user's text, or a list of items."),
+    honoured("instructions", Text(), "The system prompt."),
     honoured(
         "previous_response_id",
         NOT_EMPTY,
-        "The conversation of an answer that is kept goes before the input.",
+        "The stored answer whose conversation goes before the input.",
     ),
     honoured("tools", Many(TOOL, 0, MOST_TOOLS), "Functions that the model may call."),
-    honoured("tool_choice", CHOICE, "Whether a tool is called."),
+    honoured("tool_choice", CHOICE, "Which tool must be called, if any."),
     honoured("parallel_tool_calls", Flag(), "false: one call at most in an answer."),
-    honoured("reasoning", REASONING, "Whether and how much the model thinks."),
-    honoured("text", TEXT_CONFIG, "What the answer is like."),
+    honoured("reasoning", REASONING, "Whether and how much the model reasons."),
+    honoured("text", TEXT_CONFIG, "Format of the answer."),
     not_built("truncation", "disabled", advice="send fewer items, or start anew with a summary"),
     not_built("conversation", advice="send 'previous_response_id'"),
     not_built("context_management", []),
     not_built("prompt", advice="send 'instructions' and 'input'"),
 )
-"""What a prompt is made of."""
+"""Fields of the prompt."""
 OWN_NAMES = {"max_tokens"}
-"""Fields of sampling that this API has other names for."""
+"""Sampling fields that have other names in this API."""
 RESPONSES = Object(
     "ResponsesRequest",
     (
@@ -130,14 +130,14 @@ RESPONSES = Object(
         honoured(
             "store",
             Flag(),
-            "Keep the answer, for `previous_response_id` and to be fetched; true unless given.",
+            "Store the answer for `previous_response_id` and retrieval; true by default.",
         ),
-        honoured("metadata", PAIRS, "Kept with the answer."),
-        honoured("include", Many(Text(INCLUDABLE)), "What the answer also has."),
+        honoured("metadata", PAIRS, "Stored with the answer."),
+        honoured("include", Many(Text(INCLUDABLE)), "Additional fields of the answer."),
         honoured(
             "top_logprobs",
             LIKELIEST,
-            "Tell this many of the likeliest tokens in each place, and log-probabilities.",
+            "Report this many of the likeliest tokens at each position, with log-probabilities.",
         ),
         *(row for row in SAMPLING if row.name not in OWN_NAMES),
         not_built("background", False, advice="stream the answer, or wait for it"),

@@ -1,6 +1,4 @@
-"""The items of a conversation of /v1/responses: messages, calls of tools, what those gave back, and
-reasoning.
-"""
+"""Items of a conversation of /v1/responses: messages, tool calls, their outputs, and reasoning."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ NOT_EMPTY = Text(allow_empty=False)
 IMAGES = "this model reads text only: leave images out, or say in words what they show"
 FILES = "send the file's text as a part of the type 'input_text'"
 MARKS = (metadata("id"), metadata("status"))
-"""What an item that was an answer's keeps of that."""
+"""Fields of an answer's item that are accepted and dropped."""
 
 PLAIN = Object("ResponsesText", (honoured("text", Text(), required=True), metadata("annotations"),
                                  metadata("logprobs")))  # fmt: skip
@@ -30,21 +28,21 @@ MESSAGE = Object(
         honoured(
             "role",
             Text(("user", "assistant", "system", "developer")),
-            "Who says it; what the system says between turns is put into the user's.",
+            "Author; later system messages become a part of the user's turn.",
             required=True,
         ),
-        honoured("content", TEXTS, "What is said.", required=True),
+        honoured("content", TEXTS, "The message.", required=True),
         *MARKS,
         metadata("phase"),
     ),
 )
-CALL_ID = honoured("call_id", NOT_EMPTY, "What a call and its output share.", required=True)
-NAMESPACE = honoured("namespace", Text(), "That of the tool, if it is in one.")
+CALL_ID = honoured("call_id", NOT_EMPTY, "The id that a call and its output share.", required=True)
+NAMESPACE = honoured("namespace", Text(), "The tool's namespace, if it has one.")
 FUNCTION_CALL = Object(
     "ResponsesFunctionCall",
     (
         CALL_ID,
-        honoured("name", NOT_EMPTY, "Which tool.", required=True),
+        honoured("name", NOT_EMPTY, "The tool's name.", required=True),
         honoured("arguments", Text(), "As JSON's text.", required=True),
         NAMESPACE,
         *MARKS,
@@ -55,8 +53,8 @@ CUSTOM_CALL = Object(
     "ResponsesCustomCall",
     (
         CALL_ID,
-        honoured("name", NOT_EMPTY, "Which tool.", required=True),
-        honoured("input", Text(), "What it was given.", required=True),
+        honoured("name", NOT_EMPTY, "The tool's name.", required=True),
+        honoured("input", Text(), "The tool's input.", required=True),
         NAMESPACE,
         *MARKS,
         metadata("caller"),
@@ -64,20 +62,20 @@ CUSTOM_CALL = Object(
 )
 OUTPUT = Object(
     "ResponsesCallOutput",
-    (CALL_ID, honoured("output", TEXTS, "What the tool gave.", required=True), *MARKS,
+    (CALL_ID, honoured("output", TEXTS, "The tool's output.", required=True), *MARKS,
      metadata("name"), metadata("caller")),
 )  # fmt: skip
 REASONING = Object(
     "ResponsesReasoningItem",
     (
-        honoured("summary", Many(SUMMARY_PART), "What the model thought, as it was told."),
-        honoured("content", Many(REASONING_PART), "The same in full."),
-        honoured("encrypted_content", Text(), "As it came: it holds the text."),
+        honoured("summary", Many(SUMMARY_PART), "Summary of the reasoning."),
+        honoured("content", Many(REASONING_PART), "The reasoning in full."),
+        honoured("encrypted_content", Text(), "Send it back unchanged: it holds the text."),
         *MARKS,
     ),
 )
 REFERENCE = Object(
-    "ResponsesItemReference", (honoured("id", NOT_EMPTY, "An item that is kept.", required=True),)
+    "ResponsesItemReference", (honoured("id", NOT_EMPTY, "A stored item.", required=True),)
 )
 ITEM = Tagged(
     "an item of a conversation",

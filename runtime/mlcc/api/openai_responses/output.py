@@ -1,6 +1,6 @@
 """The items of an answer's output, and the events that each makes while it grows.
 
-Only one item is open at a time. Events lack their number, which is `answer.py`'s.
+Only one item is open at a time. `answer.py` numbers the events.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ Event = dict[str, Any]
 
 @fast_dataclass(frozen=True)
 class ItemOptions:
-    """What a request wants of its items."""
+    """The request's options for output items."""
 
     names: ToolNames
     summary: bool = False
-    """Reasoning as a summary."""
+    """Send reasoning as a summary."""
     encrypted: bool = False
-    """Reasoning as an opaque word, too."""
+    """Send reasoning as opaque text, too."""
 
 
 class Output:
-    """`text`, `reasoning` and `call` as they come, and `close` at the end."""
+    """Collects `text`, `reasoning` and `call`, and ends with `close`."""
 
     def __init__(self, made_id: str, options: ItemOptions) -> None:
         self.items: list[dict[str, Any]] = []
         self._id = made_id
         self._options = options
         self._kind = ""
-        """Of the open item; "" = none."""
+        """Type of the open item; "" = none."""
         self._call = -1
-        """Which of the answer's calls is open."""
+        """Index of the open call in the answer."""
         self._arguments = ""
-        """Of a custom tool's call, so far."""
+        """Arguments so far of a custom tool's call."""
         self._spaces = ""
-        """Text that is only sent if more comes: what lies between reasoning and a call."""
+        """White space that is sent only if more text follows, as between reasoning and a call."""
 
     def text(self, text: str, logprobs: list[dict[str, Any]]) -> Iterator[Event]:
-        """More of a message."""
+        """Append to a message."""
         if self._kind != "message":
             text = self._spaces + text
             self._spaces = "" if text.strip() else text
@@ -56,7 +56,7 @@ class Output:
         yield self._part("output_text.delta", delta=text, logprobs=logprobs)
 
     def reasoning(self, text: str) -> Iterator[Event]:
-        """More of the reasoning."""
+        """Append to the reasoning."""
         if self._kind != "reasoning":
             item = {"type": "reasoning", "id": self._new_id("rs"), "summary": [], "content": []}
             yield from self._begin("reasoning", item)
@@ -67,7 +67,7 @@ class Output:
         yield self._part(f"{self._reasoning_text}.delta", delta=text)
 
     def call(self, call: Mapping[str, Any]) -> Iterator[Event]:
-        """More of a call, as a chunk of a chat has it."""
+        """Append to a call, from a chunk of a chat."""
         function = call.get("function") or {}
         if self._kind != "call" or call["index"] != self._call:
             yield from self._begin_call(call["id"], function["name"])
@@ -100,14 +100,14 @@ class Output:
             yield self._event("custom_tool_call_input.delta", delta=item["input"])
             yield self._event("custom_tool_call_input.done", input=item["input"])
         else:
-            said = {"name": item["name"], "arguments": item["arguments"]}
-            yield self._event("function_call_arguments.done", **said)
+            fields = {"name": item["name"], "arguments": item["arguments"]}
+            yield self._event("function_call_arguments.done", **fields)
         item["status"] = status
         self._kind = ""
         yield {"type": "response.output_item.done", "output_index": self._at, "item": _copied(item)}
 
     def close_all(self, status: str = "completed") -> Iterator[Event]:
-        """The same at the end of an answer: one that says nothing is an empty message."""
+        """End the open item at the end of an answer; an empty answer becomes an empty message."""
         if not self.items:
             yield from self._begin_message()
             if self._spaces:
@@ -176,7 +176,7 @@ class Output:
 
 
 def _copied(item: dict[str, Any]) -> dict[str, Any]:
-    """As it is now: an item goes on growing after its event was made."""
+    """A copy: an item grows after its event was made."""
     return {
         name: [dict(part) if isinstance(part, dict) else part for part in value]
         if isinstance(value, list)

@@ -1,4 +1,4 @@
-"""A body of /v1/responses as a body of /v1/chat/completions."""
+"""Translates a body of /v1/responses to one of /v1/chat/completions."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logpro
 
 @fast_dataclass(frozen=True)
 class ResponsesRequest:
-    """What is asked; `chat` makes the body once the earlier items are known."""
+    """A parsed request; `chat` makes the body once the earlier items are known."""
 
     fields: Mapping[str, Any]
-    """As they were checked."""
+    """The checked fields."""
     body: Mapping[str, Any]
-    """As they came: what an answer repeats."""
+    """The fields as sent, which the answer repeats."""
     names: ToolNames
 
     @property
@@ -50,11 +50,11 @@ class ResponsesRequest:
 
     @property
     def summarizes(self) -> bool:
-        """Whether reasoning is told as a summary."""
+        """Whether reasoning is sent as a summary."""
         return bool((self.fields.get("reasoning") or {}).get("summary"))
 
     def includes(self, what: str) -> bool:
-        """Whether the answer shall have it."""
+        """Whether `include` names `what`."""
         return what in self.fields.get("include", ())
 
     @property
@@ -62,7 +62,7 @@ class ResponsesRequest:
         return self.includes(LOGPROBS) or bool(self.fields.get("top_logprobs"))
 
     def items(self) -> list[Item]:
-        """The input as items that can be kept: each with its type."""
+        """The input as items that can be stored, each with its type."""
         given = self.body.get("input") or []
         if isinstance(given, str):
             given = [{"role": "user", "content": [{"type": "input_text", "text": given}]}]
@@ -103,7 +103,7 @@ class ResponsesRequest:
 
 
 def parse_responses(body: Json, counted: bool = False) -> ResponsesRequest:
-    """A request, or one for the count of its prompt's tokens. Raises InvalidRequestError or
+    """Parse a request, or one to count its tokens (`counted`). Raises InvalidRequestError or
     UnsupportedError naming the field."""
     fields = (COUNT_INPUT if counted else RESPONSES).check(body, "")
     _check_sendable(body)
@@ -151,7 +151,7 @@ def _text(content: str | list[dict[str, Any]], join: Any) -> str:
 
 
 def _reasoning(item: Mapping[str, Any]) -> str:
-    """What the model thought: in full where that is there."""
+    """The text of a reasoning item, in full if it is there."""
     full = "".join(part["text"] for part in item.get("content", ()))
     carried = unpacked(item.get("encrypted_content", ""))
     return full or carried or "\n\n".join(part["text"] for part in item.get("summary", ()))

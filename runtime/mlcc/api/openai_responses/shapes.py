@@ -1,4 +1,4 @@
-"""Answers of /v1/responses in OpenAI's shapes, as types. Nothing here is code."""
+"""Response types of /v1/responses. There is no code here."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ Status: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed", 
 
 
 class ResponsesOutputText(TypedDict):
-    """What the model said."""
+    """Text of the answer."""
 
     type: Literal["output_text"]
     text: str
     annotations: list[Any]
-    """Always empty: nobody cites here."""
+    """Always empty: there are no citations."""
     logprobs: list[dict[str, Any]]
-    """If the request includes `message.output_text.logprobs`."""
+    """If `include` has `message.output_text.logprobs`."""
 
 
 class ResponsesOutputMessage(TypedDict):
-    """A message of the model's."""
+    """A message of the model."""
 
     type: Literal["message"]
     id: str
@@ -31,11 +31,11 @@ class ResponsesOutputMessage(TypedDict):
 
 class _InNamespace(TypedDict, total=False):
     namespace: str
-    """That of the tool, if it is in one."""
+    """The tool's namespace, if it has one."""
 
 
 class ResponsesOutputCall(_InNamespace):
-    """A function that the model calls."""
+    """A function call by the model."""
 
     type: Literal["function_call"]
     id: str
@@ -46,7 +46,7 @@ class ResponsesOutputCall(_InNamespace):
 
 
 class ResponsesOutputCustomCall(_InNamespace):
-    """A custom tool that the model calls."""
+    """A call of a custom tool by the model."""
 
     type: Literal["custom_tool_call"]
     id: str
@@ -57,7 +57,7 @@ class ResponsesOutputCustomCall(_InNamespace):
 
 
 class ResponsesReasoningText(TypedDict):
-    """What the model thought."""
+    """Reasoning of the model."""
 
     type: Literal["reasoning_text", "summary_text"]
     text: str
@@ -65,7 +65,7 @@ class ResponsesReasoningText(TypedDict):
 
 class _Carried(TypedDict, total=False):
     encrypted_content: str
-    """The text as an opaque word, if the request includes it: to be sent back. It is no secret."""
+    """The text as opaque base64, if `include` has it, to be sent back. It is not secret."""
 
 
 class ResponsesOutputReasoning(_Carried):
@@ -87,22 +87,22 @@ OutputItem: TypeAlias = (
 
 
 class ResponsesCachedTokens(TypedDict):
-    """What the tokens of the prompt were."""
+    """Breakdown of the prompt's tokens."""
 
     cached_tokens: int
-    """Those that were not computed again: an earlier request began alike."""
+    """Tokens that the prefix cache had."""
     cache_write_tokens: int
-    """Always 0: nothing is kept that was not computed for this answer."""
+    """Always 0: the prefix cache needs no request to keep a prompt."""
 
 
 class ResponsesReasoningTokens(TypedDict):
-    """What the tokens of the answer were."""
+    """Breakdown of the answer's tokens."""
 
     reasoning_tokens: int
 
 
 class ResponsesUsage(TypedDict):
-    """Tokens of a request."""
+    """Token counts of a request."""
 
     input_tokens: int
     input_tokens_details: ResponsesCachedTokens
@@ -119,13 +119,13 @@ class ResponsesErrorObject(TypedDict):
 
 
 class ResponsesIncomplete(TypedDict):
-    """Why an answer is shorter than the model would have made it."""
+    """Why an answer was cut short."""
 
     reason: Literal["max_output_tokens"]
 
 
 class ResponsesAnswer(TypedDict):
-    """An answer of /v1/responses. What the request said is repeated."""
+    """An answer of /v1/responses. It repeats the fields of its request."""
 
     id: str
     object: Literal["response"]
@@ -163,15 +163,15 @@ class ResponsesAnswer(TypedDict):
 
 
 class ResponsesEvent(TypedDict):
-    """A server-sent event of /v1/responses, named by its type. Beside these it has, by type:
-    `response`; `item` with `output_index`; or what was added to, or is the whole of, a part."""
+    """A server-sent event of /v1/responses, named by its type. By type it also has `response`;
+    `item` with `output_index`; or a part that was added or completed."""
 
     type: str
     sequence_number: int
 
 
 class ResponsesItemList(TypedDict):
-    """The input of an answer that is kept."""
+    """The input items of a stored answer."""
 
     object: Literal["list"]
     data: list[Any]
@@ -181,7 +181,7 @@ class ResponsesItemList(TypedDict):
 
 
 class ResponsesDeleted(TypedDict):
-    """An answer that is no longer kept."""
+    """A deleted answer."""
 
     id: str
     object: Literal["response"]

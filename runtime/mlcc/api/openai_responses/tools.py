@@ -1,8 +1,8 @@
-"""The tools of a request of /v1/responses as functions, the only ones that the engine knows.
+"""Translates the tools of /v1/responses to functions, the only tools of the engine, and calls back.
 
-A tool in a namespace (Codex has its MCP servers' so) becomes a function whose name says both; a
-custom tool, which takes free text, one with a single string. Calls come back as what they were.
-Tools that OpenAI runs itself (web_search) nobody runs here: they are left out, and named.
+A tool in a namespace (as Codex sends its MCP servers' tools) becomes a function named
+`namespace__tool`; a custom tool, which takes free text, becomes a function with one string. Tools
+that OpenAI runs itself (web_search) are left out, and named.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 MOST_TOOLS = 512
 BETWEEN = "__"
-"""A namespace and a name."""
+"""Separates a namespace from a name."""
 NOT_EMPTY = Text(allow_empty=False)
 LATER = (metadata("defer_loading"), metadata("allowed_callers"), metadata("async"))
 
@@ -45,10 +45,10 @@ SCHEMA = Custom("a JSON Schema of an object", _schema, (ANYTHING,))
 FUNCTION = Object(
     "ResponsesFunction",
     (
-        honoured("name", NOT_EMPTY, "What the model calls it by.", required=True),
-        honoured("description", Text(), "What it does, for the model."),
+        honoured("name", NOT_EMPTY, "The tool's name.", required=True),
+        honoured("description", Text(), "The tool's purpose, for the model."),
         honoured("parameters", SCHEMA, "The schema of its arguments."),
-        honoured("strict", Flag(), "Refuse a schema that arguments cannot be held to."),
+        honoured("strict", Flag(), "Refuse a schema that cannot be enforced."),
         metadata("output_schema"),
         *LATER,
     ),
@@ -57,18 +57,18 @@ GRAMMAR = Object(
     "ResponsesGrammar",
     (
         honoured("syntax", Text(("lark", "regex")), required=True),
-        honoured("definition", Text(), "Told to the model; its text is not held to it."),
+        honoured("definition", Text(), "Shown to the model; not enforced."),
     ),
 )
 CUSTOM = Object(
     "ResponsesCustomTool",
     (
-        honoured("name", NOT_EMPTY, "What the model calls it by.", required=True),
-        honoured("description", Text(), "What it does, for the model."),
+        honoured("name", NOT_EMPTY, "The tool's name.", required=True),
+        honoured("description", Text(), "The tool's purpose, for the model."),
         honoured(
             "format",
             Tagged("a format", {"text": Object("ResponsesFreeText", ()), "grammar": GRAMMAR}),
-            "What its input is.",
+            "Format of its input.",
         ),
         *LATER,
     ),
@@ -81,7 +81,7 @@ NAMESPACE = Object(
         honoured(
             "tools",
             Many(Tagged("a tool", {"function": FUNCTION, "custom": CUSTOM}, open=True)),
-            "Its tools; the model calls them by both names.",
+            "Its tools; the model calls them `NAMESPACE__NAME`.",
             required=True,
         ),
     ),
@@ -89,15 +89,22 @@ NAMESPACE = Object(
 TOOL = Tagged("a tool", {"function": FUNCTION, "custom": CUSTOM, "namespace": NAMESPACE}, open=True)
 NAMED = Object(
     "ResponsesNamedTool",
-    (honoured("name", NOT_EMPTY, "The one to call.", required=True),
+    (honoured("name", NOT_EMPTY, "The tool to call.", required=True),
      honoured("namespace", Text(), "Its namespace.")),
 )  # fmt: skip
 THIS_TOOL = Tagged("a tool's name", {"function": NAMED, "custom": NAMED}, open=True)
 ALLOWED = Object(
     "ResponsesAllowedTools",
     (
-        honoured("mode", Text(("auto", "required")), "Whether one must be called.", required=True),
-        honoured("tools", Many(THIS_TOOL, 1, MOST_TOOLS), "Those of `tools`.", required=True),
+        honoured(
+            "mode", Text(("auto", "required")), "Whether a tool must be called.", required=True
+        ),
+        honoured(
+            "tools",
+            Many(THIS_TOOL, 1, MOST_TOOLS),
+            "The allowed tools, from `tools`.",
+            required=True,
+        ),
     ),
 )
 MODES = Text(("auto", "none", "required"))
@@ -122,7 +129,7 @@ _FREE_TEXT = {
 
 @fast_dataclass(frozen=True)
 class Origin:
-    """What a function was in the request."""
+    """The tool that a function stands for."""
 
     name: str
     namespace: str = ""
@@ -131,13 +138,13 @@ class Origin:
 
 @fast_dataclass
 class ToolNames:
-    """The functions of a request, and what each was."""
+    """The functions of a request, with their tools."""
 
     functions: list[dict[str, Any]] = field(default_factory=list)
     origins: dict[str, Origin] = field(default_factory=dict)
 
     def origin(self, flat: str) -> Origin:
-        """What a function that the model called was."""
+        """The tool that a called function stands for."""
         return self.origins.get(flat, Origin(flat))
 
 
@@ -147,7 +154,7 @@ def flat_name(name: str, namespace: str = "") -> str:
 
 
 def tool_names(tools: Iterable[Mapping[str, Any]]) -> ToolNames:
-    """Of checked tools. Raises InvalidRequestError for two of one name."""
+    """The names of checked tools. Raises InvalidRequestError for duplicates."""
     names = ToolNames()
     for number, tool in enumerate(tools):
         if tool["type"] == "namespace":
@@ -159,7 +166,8 @@ def tool_names(tools: Iterable[Mapping[str, Any]]) -> ToolNames:
 
 
 def chat_tools(names: ToolNames, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What a chat's request says of tools. Raises InvalidRequestError for a choice of none."""
+    """The `tools` and `tool_choice` of a chat. Raises InvalidRequestError if there is nothing to
+    choose."""
     choice = fields.get("tool_choice")
     if not names.functions:
         if choice in (None, "auto", "none"):
@@ -178,12 +186,13 @@ def chat_tools(names: ToolNames, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def custom_arguments(text: str) -> str:
-    """What a custom tool was given, as the arguments of its function."""
+    """A custom tool's input as the arguments of its function."""
     return json.dumps({"input": text}, ensure_ascii=False)
 
 
 def custom_input(arguments: str) -> str:
-    """What a custom tool is given, of its function's arguments; of what is none, that itself."""
+    """A custom tool's input from its function's arguments; arguments that are no JSON,
+    unchanged."""
     try:
         found = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -213,7 +222,7 @@ def _add(names: ToolNames, tool: Mapping[str, Any], namespace: str, where: str) 
 
 
 def _custom_description(tool: Mapping[str, Any]) -> str:
-    """A custom tool's grammar is only told."""
+    """A custom tool's description; its grammar is only described, not enforced."""
     about: str = tool.get("description", "")
     if grammar := (tool.get("format") or {}).get("definition"):
         return f"{about}\n\nThe input follows this grammar:\n{grammar}".strip()

@@ -15,34 +15,34 @@ class ContentDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """Reasoning, which is shown apart."""
+    """Reasoning, which is sent separately from content."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """A call of a tool, or more of its arguments."""
+    """The start of a tool call, or more of its arguments."""
 
     index: int
     """Its number in the answer."""
     id: str
-    """"" = it was told before, and so was the name."""
+    """"" = id and name were sent before."""
     name: str
     arguments: str
-    """Of JSON's text, what follows."""
+    """The next part of the arguments' JSON text."""
 
 
 Delta: TypeAlias = "ContentDelta | ReasoningDelta | CallDelta"
 
 
 class OutputParser(Protocol):
-    """Of one answer."""
+    """Parses the text of one answer as it is generated."""
 
     def push(self, text: str) -> list[Delta]:
-        """More of it."""
+        """Parse more text."""
         ...
 
     def flush(self) -> list[Delta]:
-        """The rest, once no more will come."""
+        """The remaining parts, at the end of the text."""
         ...

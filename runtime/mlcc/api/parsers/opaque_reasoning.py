@@ -12,12 +12,12 @@ MARK = "mlcc."
 
 
 def packed(text: str) -> str:
-    """The text as an opaque word."""
+    """The text in its opaque form."""
     return MARK + base64.b64encode(text.encode()).decode()
 
 
 def unpacked(word: str) -> str:
-    """The text; of a word that is not ours, nothing."""
+    """The text; "" for a value that `packed` did not make."""
     if not word.startswith(MARK):
         return ""
     try:

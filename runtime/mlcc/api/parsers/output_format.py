@@ -32,16 +32,16 @@ REASONING_PARSERS = (*(row.name for row in REASONING_TAGS), NONE)
 
 @fast_dataclass(frozen=True)
 class OutputFormat:
-    """Of one model."""
+    """The output format of one model."""
 
     format: ToolFormat = PLAIN_JSON
     tags: ReasoningTags | None = None
-    """None = reasoning, if there is any, stays in the text."""
+    """None = reasoning, if any, is not separated from the text."""
     native: bool = False
-    """Whether the chat template itself tells the model of tools."""
+    """Whether the chat template describes tools to the model."""
 
     def named(self, tools: str | None = None, reasoning: str | None = None) -> OutputFormat:
-        """The same with other parsers, by their names; None = as the template says."""
+        """A copy with other parsers, by name; None = as detected in the template."""
         format = FORMATS[tools] if tools else self.format
         tags = self.tags
         if reasoning:
@@ -50,26 +50,26 @@ class OutputFormat:
 
     @property
     def control(self) -> tuple[str, ...]:
-        """What must be seen of control tokens in an answer, as the vocabulary writes them."""
+        """Control tokens that the parser must see in an answer."""
         tags = (self.tags.open, self.tags.close) if self.tags else ()
         frame = (self.tags and self.tags.answer) or ()
         return (*self.format.control, *tags, *frame)
 
     @property
     def channels(self) -> bool:
-        """Whether answers are gpt-oss' channels."""
+        """Whether answers are in gpt-oss' channels."""
         return self.format.name == HARMONY or (self.tags is not None and self.tags.name == HARMONY)
 
     def opened(self, prompt_end: str) -> bool:
-        """Whether a prompt that ends so leaves the model in its reasoning."""
+        """Whether a prompt with this end opens the reasoning block."""
         return self.tags is not None and prompt_end.rstrip().endswith(self.tags.open)
 
     def closed(self, prompt_end: str) -> bool:
-        """Whether it tells the model that reasoning is over."""
+        """Whether a prompt with this end closes the reasoning block."""
         return self.tags is not None and prompt_end.rstrip().endswith(self.tags.close)
 
     def parser(self, use: ToolUse, opened: bool, new_id: Callable[[], str]) -> OutputParser | None:
-        """Of one answer; None = it is text and nothing else."""
+        """The parser of one answer; None = the answer is plain text."""
         if self.channels:
             return HarmonyParser(self.tags is not None, bool(use.tools), new_id)
         then: OutputParser | None = None
@@ -84,7 +84,7 @@ class OutputFormat:
 
 
 def output_format_of(template: str | None, tools: str | None = None) -> OutputFormat:
-    """What a chat template shows, and the one that the same model has for tools."""
+    """The output format that a chat template implies; `tools`: name of the model's tool parser."""
     whole = "\n".join(filter(None, (template, tools)))
     native = knows_tools(whole)
     return OutputFormat(pick(whole) if native else PLAIN_JSON, reasoning_tags_of(whole), native)

@@ -13,14 +13,14 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class ReasoningTags:
-    """Around reasoning."""
+    """Tags around reasoning."""
 
     name: str
-    """As `--reasoning-parser` has it."""
+    """Name for `--reasoning-parser`."""
     open: str
     close: str
     answer: tuple[str, str] | None = None
-    """Round what is said behind it; None = nothing is."""
+    """Tags around the answer after the reasoning; None = there are none."""
 
 
 HARMONY = "harmony"
@@ -38,20 +38,20 @@ REASONING_TAGS = (
 
 
 def reasoning_tags_of(template: str) -> ReasoningTags | None:
-    """Those that a chat template writes; None = it writes none."""
+    """The tags that a chat template writes; None = it writes none."""
     return next((row for row in REASONING_TAGS if _writes(template, row)), None)
 
 
 def _writes(template: str, tags: ReasoningTags) -> bool:
     if tags.answer and not all(mark in template for mark in tags.answer):
         return False
-    # Phi's turns end in harmony's last mark, so that it tells nothing.
+    # Phi's turns end in harmony's last mark, which proves nothing.
     return tags.open in template or (tags.name != HARMONY and tags.close in template)
 
 
 class ReasoningParser:
-    """Of one answer. opened: its prompt ends in the first mark. Text behind the reasoning goes to
-    `then`; None = it is content."""
+    """Parses one answer. opened: the prompt ends in the opening tag. Text after the reasoning goes
+    to `then`; None = it is content."""
 
     def __init__(self, tags: ReasoningTags, opened: bool, then: OutputParser | None) -> None:
         self._tags, self._then = tags, then
@@ -61,14 +61,14 @@ class ReasoningParser:
         """Whether there was reasoning."""
 
     def push(self, text: str) -> list[Delta]:
-        """More of the answer."""
+        """Parse more text."""
         if self._place == "behind":
             return self._pass(text)
         self._held += text
         return self._read(ended=False)
 
     def flush(self) -> list[Delta]:
-        """The rest, once no more will come."""
+        """The remaining parts, at the end of the text."""
         deltas = self._read(ended=True) if self._held else []
         return [*deltas, *(self._then.flush() if self._then else [])]
 
@@ -103,7 +103,7 @@ class ReasoningParser:
             self._place = "trim"
             return self._thoughts(text.rstrip())
         cut = len(self._held) if ended else len(self._held) - self._begun()
-        text = self._held[:cut].rstrip()  # the space before the last mark is no reasoning
+        text = self._held[:cut].rstrip()  # white space before the closing tag is not reasoning
         self._held = "" if ended else self._held[len(text) :]
         return self._thoughts(text)
 
@@ -114,7 +114,7 @@ class ReasoningParser:
         return [ReasoningDelta(text)] if text else []
 
     def _begun(self) -> int:
-        """Length of the longest end that the last mark may begin with."""
+        """Length of the longest suffix that may begin the closing tag."""
         close, held = self._tags.close, self._held
         lengths = range(min(len(close) - 1, len(held)), 0, -1)
         return next((n for n in lengths if close.startswith(held[-n:])), 0)
@@ -126,8 +126,9 @@ class ReasoningParser:
 
 
 class AnswerFrame:
-    """Of one answer, behind its reasoning: takes the first mark at the beginning, and the last one
-    at the end if the first was there. What is between goes to `then`; None = it is content."""
+    """Parses one answer after its reasoning: removes the opening tag at the start, and the closing
+    tag at the end if the opening one was there. The text between goes to `then`; None = it is
+    content."""
 
     def __init__(self, marks: tuple[str, str], then: OutputParser | None) -> None:
         self._open, self._close = marks
@@ -136,12 +137,12 @@ class AnswerFrame:
         self._place = "before"
 
     def push(self, text: str) -> list[Delta]:
-        """More of the answer."""
+        """Parse more text."""
         self._held += text
         return self._read(ended=False)
 
     def flush(self) -> list[Delta]:
-        """The rest, once no more will come."""
+        """The remaining parts, at the end of the text."""
         deltas = self._read(ended=True)
         return [*deltas, *(self._then.flush() if self._then else [])]
 
@@ -165,7 +166,7 @@ class AnswerFrame:
             self._place = "plain"
 
     def _inside(self, ended: bool) -> list[Delta]:
-        """All but what may be the end of the frame."""
+        """All text but a suffix that may be the closing tag."""
         at = len(self._held.rstrip())
         bare = self._held[:at]
         if bare.endswith(self._close):

@@ -1,7 +1,4 @@
-"""What is said to load and unload adapters (LoRA), in vLLM's words.
-
-What is said to load and unload models: a name.
-"""
+"""The fields that load and unload LoRA adapters (vLLM's) and models (llama.cpp's)."""
 
 from __future__ import annotations
 
@@ -11,18 +8,23 @@ from mlcc.api.schema.schema import Flag, Object, honoured
 LOAD_LORA = Object(
     "LoadLora",
     (
-        honoured("lora_name", NOT_EMPTY, "What requests say as their model.", required=True),
-        honoured("lora_path", NOT_EMPTY, "A folder of PEFT in that of --lora-dir.", required=True),
-        honoured("load_inplace", Flag(), "Take the name of one that is loaded."),
+        honoured(
+            "lora_name",
+            NOT_EMPTY,
+            "The adapter's name, which requests use as their model.",
+            required=True,
+        ),
+        honoured("lora_path", NOT_EMPTY, "A PEFT folder inside --lora-dir.", required=True),
+        honoured("load_inplace", Flag(), "Replace a loaded adapter of this name."),
     ),
 )
 UNLOAD_LORA = Object(
     "UnloadLora",
-    (honoured("lora_name", NOT_EMPTY, "An adapter that is loaded.", required=True),),
+    (honoured("lora_name", NOT_EMPTY, "A loaded adapter.", required=True),),
 )
 
 
 NAMED_MODEL = Object(
-    "NamedModel", (honoured("model", NOT_EMPTY, "One of its names.", required=True),)
+    "NamedModel", (honoured("model", NOT_EMPTY, "One of the model's names.", required=True),)
 )
 """The body of /models/load and /models/unload."""

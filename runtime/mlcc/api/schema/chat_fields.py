@@ -69,23 +69,22 @@ MESSAGE = Object(
         honoured(
             "role",
             Text(ROLES),
-            "Who says it; developer is another name of system.",
+            "Author; developer is another name of system.",
             required=True,
         ),
         honoured(
             "content",
             TEXT_CONTENT,
-            "What is said: a text, or texts that are joined. May be null beside `tool_calls`.",
+            "A text, or text parts that are joined. May be null beside `tool_calls`.",
         ),
-        honoured("name", NOT_EMPTY, "Who of several speaks, for templates that know names."),
+        honoured("name", NOT_EMPTY, "Name of the author, for templates that support names."),
         *MESSAGE_TOOLS,
-        honoured("reasoning_content", Text(), "What an assistant thought before it said this."),
+        honoured("reasoning_content", Text(), "The assistant's reasoning before this text."),
         honoured("reasoning", Text(), "Another name of `reasoning_content`."),
         honoured(
             "prefix",
             Flag(),
-            "Of a last message of the assistant's: the answer begins with it, and goes on where it "
-            "ends.",
+            "Of an assistant's last message: the answer continues this text and begins with it.",
         ),
         not_built("audio"),
         not_built("refusal", ""),
@@ -95,8 +94,8 @@ MESSAGE = Object(
 
 
 def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
-    """A message as templates want it, of checked fields: text content; 'developer' is the newer
-    name of 'system'. Raises InvalidRequestError for what its role does not have."""
+    """A message for templates, from checked fields: text content; 'developer' is the newer name of
+    'system'. Raises InvalidRequestError for fields that its role does not have."""
     role, calls = fields["role"], fields.get("tool_calls")
     if calls and role != "assistant":
         raise _wrong(f"{where}.tool_calls", "belongs to messages of the role 'assistant'")
@@ -136,10 +135,10 @@ _CONTENT_WANTS = next(field.type.wants for field in MESSAGE.fields if field.name
 
 MOST_BUDGET = 2**31 - 1
 OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "self"})
-"""Variables of a template that a request says elsewhere, or not at all; self is jinja's."""
+"""Template variables that a request cannot set here; self is jinja's."""
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _KNOWN_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
-"""Templates know low, medium and high."""
+"""Templates support low, medium and high."""
 
 
 def _variables(value: Json, where: str) -> dict[str, Any]:
@@ -164,7 +163,7 @@ THINKING_SWITCH = Object(
         honoured(
             "type",
             Custom(SWITCHES.wants, SWITCHES.check, (Text(),)),
-            "Whether the model thinks; adaptive = as it likes.",
+            "Whether the model reasons; adaptive = the model decides.",
             required=True,
         ),
         honoured("budget_tokens", BUDGET, "Another name of `thinking_budget`."),
@@ -175,32 +174,32 @@ THINKING = (
     honoured(
         "reasoning_effort",
         Text(EFFORTS),
-        "How much the model thinks, where its template knows that; none = not at all.",
+        "Reasoning effort, if the chat template supports it; none = no reasoning.",
     ),
-    honoured("enable_thinking", Flag(), "Whether it thinks, where its template knows that."),
+    honoured("enable_thinking", Flag(), "Whether the model reasons, if its template supports it."),
     honoured(
         "thinking_budget",
         BUDGET,
-        "Tokens after which its reasoning is ended, and the answer begins.",
+        "Most tokens of reasoning; the answer begins after them.",
     ),
-    honoured("thinking", THINKING_SWITCH, "Both of these as Anthropic and others say it."),
+    honoured("thinking", THINKING_SWITCH, "Switch and budget in the form of Anthropic and others."),
     honoured("chat_template_kwargs", VARIABLES, "Variables of the model's chat template."),
 )
-"""Rows of a chat's request."""
+"""Rows of a chat request."""
 
 
 @fast_dataclass(frozen=True)
 class ReasoningOptions:
-    """What a request says of reasoning."""
+    """The reasoning options of a request."""
 
     variables: dict[str, Any] = field(default_factory=dict)
-    """Of the chat template."""
+    """Variables of the chat template."""
     budget: int | None = None
-    """Tokens of reasoning, at most; None = as many as the model likes."""
+    """Most tokens of reasoning; None = no limit."""
 
 
 def reasoning_options(fields: Mapping[str, Any]) -> ReasoningOptions:
-    """What checked fields say. Raises InvalidRequestError if two say different things."""
+    """The options of checked fields. Raises InvalidRequestError for conflicting values."""
     switch = fields.get("thinking") or {}
     budget = _one("thinking_budget", fields.get("thinking_budget"),
                   "thinking.budget_tokens", switch.get("budget_tokens"))  # fmt: skip
@@ -220,7 +219,7 @@ def reasoning_options(fields: Mapping[str, Any]) -> ReasoningOptions:
 
 
 def _one(name: str, value: Any, other: str, same: Any) -> Any:
-    """Of two fields that mean the same, what one says."""
+    """The value of two fields that mean the same."""
     if value is not None and same is not None and value != same:
         raise InvalidRequestError(
             f"'{name}' and '{other}' mean the same and differ; send one of them",
@@ -252,13 +251,12 @@ CHECKED = Custom("an object with a type and a content", _prediction, (PREDICTION
 PREDICTION = honoured(
     "prediction",
     CHECKED,
-    "What much of the answer will be, as of a file that is edited: it may come faster, and is the "
-    "same.",
+    "Predicted text of the answer, such as the file being edited: faster, with the same answer.",
 )
 
 
 def prediction_of(fields: dict[str, object]) -> str:
-    """The text of a checked field; "" = there is none."""
+    """The text of a checked prediction; "" = there is none."""
     found = fields.get("prediction")
     if not isinstance(found, dict):
         return ""
@@ -269,10 +267,10 @@ def prediction_of(fields: dict[str, object]) -> str:
 MAX_STOP = 16
 MAX_PROMPTS = 64
 MOST_ANSWERS = 128
-"""To one prompt, as OpenAI has it."""
+"""Most answers to one prompt, OpenAI's limit."""
 
 LEAST_TOP_P = 1e-6
-"""OpenAI allows top_p 0, which keeps the one most likely token; the engine wants more than 0."""
+"""OpenAI allows top_p 0, which keeps only the likeliest token; the engine needs more than 0."""
 SEED = Integer(-(2**63), 2**63 - 1)
 COUNT = Integer(1, 2**31 - 1)
 
@@ -287,20 +285,20 @@ def _longest(value: Json, where: str) -> int:
 
 
 LONGEST = Custom(f"{COUNT.wants}, or -1 for no limit", _longest, (Integer(-1, 2**31 - 1),))
-"""llama.cpp's clients say -1."""
+"""llama.cpp's clients send -1."""
 MOST_WORDS = 64
 LIKELIEST = Integer(0, MOST_TOP_LOGPROBS)
 TOKEN = Integer(0, 2**31 - 1)
 LEAST_REPETITION = 0.01
 MOST_PRIORITY = 100
-"""Either way: a level is worth much (`mlcc.engine.scheduler.waiting_queue`), and who asks for more
-means nothing."""
+"""Both ways. One level has much weight (`mlcc.engine.scheduler.waiting_queue`); larger values have
+no use."""
 LEAST_TIMEOUT, MOST_TIMEOUT = 0.001, 1e6
 
 STREAM_OPTIONS = Object(
     "StreamOptions",
     (
-        honoured("include_usage", Flag(), "End the stream with a chunk that counts the tokens."),
+        honoured("include_usage", Flag(), "End the stream with a chunk of token counts."),
         not_built("include_obfuscation", False),
     ),
 )
@@ -309,13 +307,13 @@ SAMPLING = (
     sampling(
         "temperature",
         Number(0, 2),
-        "Divides the logits; 0 always takes the likeliest token.",
+        "Divides the logits; 0 always samples the likeliest token.",
         recommended=True,
     ),
     sampling(
         "top_p",
         Number(0, 1),
-        "Keep the fewest likeliest tokens of at least this mass; 1 keeps all.",
+        "Keep the smallest set of the likeliest tokens with at least this mass; 1 keeps all.",
         made=lambda mass: max(mass, LEAST_TOP_P),
         recommended=True,
     ),
@@ -345,28 +343,32 @@ SAMPLING = (
         "Longest answer in tokens; -1 = as long as the context allows.",
         made=lambda count: None if count < 0 else count,
     ),
-    sampling("ignore_eos", Flag(), "Go on where the model would end, as benchmarks want."),
-    sampling("min_tokens", Integer(0, 2**31 - 1), "No end of the model's before so many tokens."),
+    sampling("ignore_eos", Flag(), "Ignore end-of-sequence tokens, for benchmarks."),
+    sampling(
+        "min_tokens",
+        Integer(0, 2**31 - 1),
+        "Suppress end-of-sequence tokens before this many tokens.",
+    ),
     sampling(
         "stop_token_ids",
         Many(TOKEN, 0, MOST_TOKENS),
-        "Tokens that end the answer, beside the model's own.",
+        "Tokens that end the answer, in addition to the model's own.",
         made=tuple,
     ),
     sampling(
         "frequency_penalty",
         Number(-2, 2),
-        "Makes a token less likely each time that the answer has had it; below 0, more.",
+        "Lowers a token's logit for each time it is in the answer; below 0, raises it.",
     ),
     sampling(
         "presence_penalty",
         Number(-2, 2),
-        "Makes tokens less likely that the answer has had; below 0, more.",
+        "Lowers the logits of tokens in the answer; below 0, raises them.",
     ),
     sampling(
         "repetition_penalty",
         Number(LEAST_REPETITION, 10),
-        "Above 1, makes tokens less likely that prompt or answer have had.",
+        "Above 1, makes tokens of prompt and answer less likely.",
         recommended=True,
     ),
     sampling(
@@ -378,47 +380,47 @@ SAMPLING = (
     sampling(
         "repeat_last_n",
         LAST_TOKENS,
-        "Last tokens that these three penalties look at; -1 = all.",
+        "Window of these three penalties in tokens; -1 = all.",
     ),
     sampling(
         "logit_bias",
         ByToken(Number(-100, 100), MOST_TOKENS),
-        "What is added to the logit of a token, by its id.",
+        "Added to the logits of tokens, by id.",
         made=lambda bias: tuple(bias.items()),
     ),
     sampling(
         "bad_words",
         Many(NOT_EMPTY, 0, MOST_WORDS),
-        "Words that the answer must not have, each as its tokens are, alone or behind a space.",
+        "Words that the answer must not contain, as token sequences, with and without a space.",
         made=tuple,
     ),
     *FILTERS,
 )
 
 COMMON = (
-    honoured("model", NOT_EMPTY, "Which model; where there is one, it may be left out."),
+    honoured("model", NOT_EMPTY, "The model's name; optional if there is only one."),
     honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
     honoured("stream_options", STREAM_OPTIONS, "Only with `stream`."),
     honoured(
         "n",
         Integer(1, MOST_ANSWERS),
-        "Answers to each prompt, which is computed once; with a `seed` each gets its own from it.",
+        "Answers to each prompt, which is computed once; each gets a seed derived from `seed`.",
     ),
     honoured(
         "cache_salt",
         NOT_EMPTY,
-        "What was computed for a prompt is used again only for requests of the same salt.",
+        "Requests share the prefix cache only with requests of the same salt.",
     ),
     honoured(
         "priority",
         Integer(-MOST_PRIORITY, MOST_PRIORITY),
-        "Lower is answered first among the requests of an API key; it counts less and less while "
-        "others wait.",
+        "Lower is answered first among the requests of an API key; waiting requests gain "
+        "priority with time.",
     ),
     honoured(
         "timeout",
         Number(LEAST_TIMEOUT, MOST_TIMEOUT),
-        "Seconds in which the whole answer must be there, if that is less than the server allows.",
+        "Time limit of the answer in seconds, within the server's own.",
     ),
     metadata("user"),
     metadata("metadata"),
@@ -443,13 +445,13 @@ CHAT = Object(
         sampling(
             "logprobs",
             Flag(),
-            "Tell the log-probability of each token of the answer.",
+            "Report the log-probability of each token of the answer.",
             made=lambda wanted: 0 if wanted else None,
         ),
         honoured(
             "top_logprobs",
             LIKELIEST,
-            "With `logprobs`: tell this many of the likeliest tokens in each place, too.",
+            "With `logprobs`: report this many of the likeliest tokens at each position, too.",
         ),
         *TOOLS,
         *THINKING,
@@ -497,19 +499,19 @@ COMPLETION = Object(
         honoured(
             "best_of",
             Integer(1, MOST_ANSWERS),
-            "Make so many answers and send the `n` likeliest, by their mean token; not with "
-            "`stream` if that is fewer.",
+            "Generate this many answers and send the `n` likeliest, by mean log-probability; with "
+            "`stream` it must equal `n`.",
         ),
         honoured(
             "suffix",
             Text(),
-            "What follows the gap that is to be filled; for models that were trained for it.",
+            "Text after the gap to fill; for models that were trained for it.",
         ),
         sampling(
             "logprobs",
             LIKELIEST,
-            "Tell the log-probability of each token of the answer, and of this many of the "
-            "likeliest in its place.",
+            "Report the log-probability of each token of the answer, and of this many of the "
+            "likeliest at its position.",
         ),
     ),
 )

@@ -21,7 +21,7 @@ from mlcc.errors import UnsupportedError
 ORDER = (
     "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature",
 )  # fmt: skip
-"""llama.cpp's default of `samplers`, and the only order here."""
+"""llama.cpp's default of `samplers`, the only order supported here."""
 LAST_TOKENS = Integer(-1, 2**31 - 1)
 MOST_BREAKERS = 64
 _SHARE = Number(0, 1)
@@ -45,23 +45,21 @@ FILTERS = (
     sampling(
         "top_n_sigma",
         Number(-1, 1e6),
-        "Keep logits within so many standard deviations of the largest; 0 and below keep all.",
+        "Keep logits within this many standard deviations of the largest; 0 and below keep all.",
         made=lambda sigmas: max(sigmas, 0.0),
     ),
     sampling(
         "typical_p",
         _SHARE,
-        "Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all.",
+        "Keep this mass of the tokens whose surprise is nearest to the entropy; 1 keeps all.",
         made=lambda mass: max(mass, LEAST),
         recommended=True,
     ),
-    sampling(
-        "epsilon_cutoff", _SHARE, "Drop tokens of a probability less than this.", recommended=True
-    ),
+    sampling("epsilon_cutoff", _SHARE, "Drop tokens below this probability.", recommended=True),
     sampling(
         "eta_cutoff",
         _SHARE,
-        "Drop tokens of a probability less than this, or less yet where many are likely.",
+        "Drop tokens below this probability; the threshold falls with the entropy.",
         recommended=True,
     ),
     sampling(
@@ -72,34 +70,36 @@ FILTERS = (
     sampling(
         "xtc_threshold",
         _SHARE,
-        "The probability from which on a token is a top choice.",
+        "The least probability of a top choice.",
         made=lambda share: max(share, LEAST),
     ),
     sampling(
         "dynatemp_range",
         Number(0, 100),
-        "The temperature is so much lower where one token is likely, and higher where many are.",
+        "Range of the temperature: lower at low entropy, higher at high entropy.",
     ),
-    sampling("dynatemp_exponent", Number(0, 100), "How the entropy maps to that range."),
+    sampling(
+        "dynatemp_exponent", Number(0, 100), "Exponent of the map from entropy to that range."
+    ),
     sampling(
         "mirostat",
         MIROSTAT,
-        "2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters.",
+        "2 keeps the surprise of the answer near `mirostat_tau`, instead of other filters.",
     ),
-    sampling("mirostat_tau", Number(0, 100), "The surprise of a token, in bits."),
-    sampling("mirostat_eta", _SHARE, "How fast mirostat learns."),
+    sampling("mirostat_tau", Number(0, 100), "Target surprise of a token, in bits."),
+    sampling("mirostat_eta", _SHARE, "Learning rate of mirostat."),
     sampling(
         "dry_multiplier",
         Number(0, 100),
-        "Above 0, a token that would go on with a repetition loses this and more the longer it is.",
+        "Above 0, penalizes a token that would extend a repetition, more for a longer one.",
     ),
-    sampling("dry_base", Number(1, 100), "How fast that grows with its length."),
-    sampling("dry_allowed_length", Integer(0, 2**31 - 1), "The longest repetition that is free."),
-    sampling("dry_penalty_last_n", LAST_TOKENS, "Last tokens that are looked at; -1 = all."),
+    sampling("dry_base", Number(1, 100), "Growth of the penalty with the repetition's length."),
+    sampling("dry_allowed_length", Integer(0, 2**31 - 1), "Longest repetition without a penalty."),
+    sampling("dry_penalty_last_n", LAST_TOKENS, "Window of the penalty in tokens; -1 = all."),
     sampling(
         "dry_sequence_breakers",
         Many(Text(allow_empty=False), 0, MOST_BREAKERS),
-        "No repetition reaches over a token that has one of these.",
+        "A repetition does not extend over a token that contains one of these.",
         made=tuple,
     ),
     not_built("samplers", [*ORDER], advice="leave it out: the order is llama.cpp's default"),

@@ -5,14 +5,14 @@ language: it has the types that the OpenAI API needs, runs in Pyodide without py
 printed as TypeScript and Kotlin (`tools/api_types`).
 
 - Honoured fields are checked and returned.
-- Known fields that are not built are accepted only with a value that changes nothing.
+- Fields that are known but not built are accepted only with a value that has no effect.
 - Metadata is accepted and dropped.
-- Unknown fields are ignored, as other servers do, but named in a response header and in the log
+- Unknown fields are ignored, as in other servers, but named in a response header and in the log
   (`unknown`); a `closed` object refuses them.
 
-`Tagged` is a union of tables, chosen by the object's `type`. Unknown types are refused by name; an
-`open` union keeps them as the type alone, for things that another server would do itself (a web
-search), and `unknown` names them.
+`Tagged` is a union of tables, selected by the object's `type`. Unknown types are refused by name;
+an `open` union keeps only their type, for tools that other servers run themselves (a web search),
+and `unknown` names them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Json: TypeAlias = Any
 
 
 class JsonType(Protocol):
-    """Something that a JSON value can be checked against."""
+    """A type that JSON values are checked against."""
 
     @property
     def wants(self) -> str:
@@ -45,14 +45,14 @@ class JsonType(Protocol):
 
 
 def refuse(wanted: JsonType, value: Json, where: str) -> InvalidRequestError:
-    """The error that says what was wanted at `where` and what came instead."""
+    """The error that names the accepted type and the actual value."""
     return InvalidRequestError(
         f"'{where}' must be {wanted.wants}, not {_brief(value)}", param=where, code="invalid_value"
     )
 
 
 def _brief(value: Json) -> str:
-    """A short picture of a value, safe to put into an error message."""
+    """A short, printable description of a value, for error messages."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list):
@@ -142,7 +142,7 @@ class Text:
 
 @fast_dataclass(frozen=True)
 class Many:
-    """An array of one type with least and most entries."""
+    """An array of one type with bounds on its length."""
 
     item: JsonType
     least: int = 0
@@ -180,7 +180,7 @@ class Either:
 
 @fast_dataclass(frozen=True)
 class Custom:
-    """A shape with a checker of its own; `shapes` say the same less exactly, as types."""
+    """A type with its own checker; `shapes` describe it approximately, as types."""
 
     wants: str
     checker: Callable[[Json, str], Json]
@@ -192,7 +192,7 @@ class Custom:
 
 @fast_dataclass(frozen=True)
 class ByToken:
-    """An object from ids of tokens, written as JSON's keys are, to a value of one type."""
+    """An object that maps token ids, as JSON keys, to values of one type."""
 
     item: JsonType
     most: int
@@ -215,7 +215,7 @@ class ByToken:
 
 @fast_dataclass(frozen=True)
 class Anything:
-    """Any JSON value: for fields that change nothing."""
+    """Any JSON value: for fields without an effect."""
 
     wants: str = "any value"
 
@@ -260,9 +260,9 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "system": ("messages",),
     "functions": ("tools",),
 }
-"""What others call a field: by spelling, `n_predict` would be `prediction`."""
+"""Other servers' names of a field; by spelling alone, `n_predict` would match `prediction`."""
 LEAST_ALIKE = 0.7
-"""Of two spellings (difflib's ratio): `temp` and `stream` are 0.6 alike."""
+"""Least ratio (difflib's) of similar spellings: `temp` and `stream` have 0.6."""
 
 
 class Use(Enum):
@@ -275,23 +275,23 @@ class Use(Enum):
 
 @fast_dataclass(frozen=True)
 class Field:
-    """One row: a name, what it may hold, and what is done with it. `null` always means absent."""
+    """One row: name, type and use of a field. `null` always means absent."""
 
     name: str
     type: JsonType = ANYTHING
     use: Use = Use.HONOURED
     required: bool = False
     neutral: tuple[Json, ...] = ()
-    """Values that change nothing: accepted although the field is not built."""
+    """Values without an effect: accepted although the field is not built."""
     advice: str = "leave it out"
     about: str = ""
-    """What it means, in a sentence for users."""
+    """Description for users, one sentence."""
     sets: str = ""
-    """The engine's parameter of sampling that it sets (`SamplingParams`), if it does."""
+    """The attribute of `SamplingParams` that it sets, if any."""
     made: Callable[[Any], Any] = lambda value: value
-    """The engine's value of the checked one."""
+    """Converts the checked value to the engine's."""
     recommended: bool = False
-    """Whether a model's generation_config.json may bring a default for it."""
+    """Whether a model's generation_config.json may set a default."""
 
 
 def honoured(name: str, type: JsonType, about: str = "", *, required: bool = False) -> Field:
@@ -308,18 +308,18 @@ def sampling(
     made: Callable[[Any], Any] = lambda value: value,
     recommended: bool = False,
 ) -> Field:
-    """A field that says how an answer is sampled; `sets` is its own name unless given."""
+    """A sampling field; `sets` defaults to its own name."""
     sets = sets or name
     return Field(name, type, about=about, sets=sets, made=made, recommended=recommended)
 
 
 def not_built(name: str, *neutral: Json, advice: str = "leave it out") -> Field:
-    """A field that is refused unless its value changes nothing."""
+    """A field that is refused unless its value has no effect."""
     return Field(name, use=Use.NOT_BUILT, neutral=neutral, advice=advice)
 
 
 def metadata(name: str) -> Field:
-    """A field that never changes an answer."""
+    """A field that never affects the answer."""
     return Field(name, use=Use.METADATA)
 
 
@@ -330,11 +330,11 @@ class Object:
     name: str
     fields: tuple[Field, ...]
     closed: bool = False
-    """Whether it holds an answer to something, so that nothing of it may be overlooked."""
+    """Whether unknown fields are errors, as every field matters."""
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Of the fields that are known."""
+        """Names of the known fields."""
         return frozenset(row.name for row in self.fields)
 
     @property
@@ -378,12 +378,12 @@ def _take(field: Field, value: Json, where: str, found: dict[str, Any]) -> None:
 
 
 def _is_neutral(value: Json, neutral: Sequence[Json]) -> bool:
-    """Equal to one of them, where true is not 1."""
+    """Whether the value equals one of them; true is not 1."""
     return any(value == entry and (value is True) == (entry is True) for entry in neutral)
 
 
 def refusal(table: Object, name: Any, where: str) -> InvalidRequestError:
-    """Of a field that a table does not have, with the one that may be meant."""
+    """The error for an unknown field, with the name that was probably meant."""
     from difflib import get_close_matches  # costs start-up time in a tab, and only errors need it
 
     name = str(name).encode(errors="backslashreplace").decode()  # half a surrogate cannot be sent
@@ -400,18 +400,18 @@ def refusal(table: Object, name: Any, where: str) -> InvalidRequestError:
 
 @fast_dataclass(frozen=True)
 class Tagged:
-    """One of `kinds`, by the value of `key`."""
+    """One of `kinds`, selected by the value of `key`."""
 
     what: str
-    """In words that follow 'must be': "a content block"."""
+    """Name for error messages, after 'must be': "a content block"."""
     kinds: Mapping[str, Object]
     key: str = "type"
     default: str = ""
-    """What an object without the key is; "" = it must say."""
+    """The type of an object without the key; "" = the key is required."""
     open: bool = False
-    """Whether other types are kept, as their names alone."""
+    """Whether other types are kept, by their names only."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Types that are known and not built, each with what to do instead."""
+    """Types that are known but not built, each with advice."""
 
     @property
     def wants(self) -> str:
@@ -443,29 +443,29 @@ class Tagged:
         )
 
     def kind(self, value: Mapping[str, Any]) -> Any:
-        """What it says it is; None = nothing."""
-        said = value.get(self.key)
-        return self.default or None if said is None else said
+        """The value of the key; None = there is none."""
+        found = value.get(self.key)
+        return self.default or None if found is None else found
 
 
 HEADER = "x-mlcc-ignored"
 MOST = 16
-"""Fields that are named."""
+"""Most unknown fields that are named."""
 
 
 def unknown(table: Object, body: Json) -> list[InvalidRequestError]:
-    """What a strict server would say of each, `param` naming it; the first ones."""
+    """An error for each unknown field, as a strict server would raise it; at most `MOST`."""
     return list(islice(_in_object(table, body, ""), MOST))
 
 
 def header(found: list[InvalidRequestError]) -> dict[str, str]:
-    """The header that names them; nothing for none."""
+    """The response header that names them; empty if there are none."""
     names = ", ".join(_printable(error.param or "") for error in found)
     return {HEADER: names} if found else {}
 
 
 def _printable(name: str) -> str:
-    """Nothing that ends a header, a line or a list, and no space where a header may have none."""
+    """The name without characters that end a header, a line or a list, or a header may not have."""
     printed = ascii(name)[1:-1].replace(",", "\\x2c")
     return printed if printed and printed == printed.strip(" ") else f"'{printed}'"
 
@@ -497,19 +497,19 @@ def _in_value(kind: Any, value: Json, where: str) -> Iterator[InvalidRequestErro
             one for one in kind.shapes if isinstance(one, Object) == isinstance(value, Mapping)
         ]
         found = (list(_in_value(shape, value, where)) for shape in shapes)
-        yield from min(found, key=len, default=[])  # of several, the one that is meant
+        yield from min(found, key=len, default=[])  # the variant that fits best
 
 
 def _in_tagged(kind: Tagged, value: Json, where: str) -> Iterator[InvalidRequestError]:
     if not isinstance(value, Mapping):
         return
-    said = kind.kind(value)
-    if table := kind.kinds.get(said):
+    type_name = kind.kind(value)
+    if table := kind.kinds.get(type_name):
         extra = {name: entry for name, entry in value.items() if name != kind.key}
         yield from _in_object(table, extra, where)
     elif kind.open:
         yield InvalidRequestError(
-            f"'{where}' is of type {str(said)[:40]!a}, which nobody here runs; leave it out",
+            f"'{where}' is of type {str(type_name)[:40]!a}, which nobody here runs; leave it out",
             param=where,
             code="unknown_parameter",
         )

@@ -29,7 +29,7 @@ MOST_CHOICES = 4096
 
 
 def _schema(value: Json, where: str) -> str:
-    """As JSON's text, which it may come as (vLLM)."""
+    """A schema as JSON text; vLLM's clients also send text."""
     if isinstance(value, str):
         return value
     if not isinstance(value, (Mapping, bool)):
@@ -38,7 +38,7 @@ def _schema(value: Json, where: str) -> str:
 
 
 def _only_true(value: Json, where: str) -> str:
-    """An object of any kind, as a schema; false says nothing."""
+    """A schema for any object; false means no constraint."""
     return json.dumps({"type": "object"}) if Flag().check(value, where) else ""
 
 
@@ -63,7 +63,7 @@ RESPONSE_FORMAT = Object(
         honoured(
             "type",
             Text(("text", "json_object", "json_schema")),
-            "What the answer is.",
+            "Type of the answer.",
             required=True,
         ),
         honoured("json_schema", JSON_SCHEMA_FORMAT, "Only with the type `json_schema`."),
@@ -74,7 +74,7 @@ STRUCTURED_OUTPUTS = Object(
     "StructuredOutputs",
     (
         honoured("json", SCHEMA, "A JSON Schema."),
-        honoured("json_object", ANY_OBJECT, "Any object of JSON."),
+        honoured("json_object", ANY_OBJECT, "Any JSON object."),
         honoured("regex", TEXT, "A regular expression for the whole answer."),
         honoured("choice", CHOICES, "The answer is one of these."),
         honoured("grammar", TEXT, "A grammar, in GBNF or Lark."),
@@ -88,7 +88,7 @@ STRUCTURED_OUTPUTS = Object(
 )
 STRUCTURE = (
     honoured("response_format", RESPONSE_FORMAT, "The answer is JSON."),
-    honoured("structured_outputs", STRUCTURED_OUTPUTS, "One kind of thing that the answer is."),
+    honoured("structured_outputs", STRUCTURED_OUTPUTS, "One constraint on the answer."),
     honoured("guided_json", SCHEMA, "vLLM's older name of a JSON Schema."),
     honoured("guided_regex", TEXT, "vLLM's older name of a regular expression."),
     honoured("guided_choice", CHOICES, "vLLM's older name of a list of answers."),
@@ -98,7 +98,7 @@ STRUCTURE = (
     honoured("grammar", TEXT, "llama.cpp's name of a grammar in GBNF."),
     honoured("json_schema", SCHEMA, "llama.cpp's name of a JSON Schema."),
 )
-"""Rows of every table of requests."""
+"""Rows of every generating request."""
 
 _KINDS: dict[str, Kind] = {
     "structured_outputs.json": "json_schema",
@@ -116,8 +116,8 @@ _KINDS: dict[str, Kind] = {
 
 
 def structure_of(fields: Mapping[str, Any]) -> Structure | None:
-    """What the answer must be, of checked fields; None = anything. Raises InvalidRequestError if
-    that is said twice."""
+    """The constraint in checked fields; None = there is none. Raises InvalidRequestError for more
+    than one."""
     inner = fields.get("structured_outputs") or {}
     given = {**fields, **{f"structured_outputs.{name}": inner[name] for name in inner}}
     found = [

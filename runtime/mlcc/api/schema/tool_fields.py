@@ -1,5 +1,5 @@
 """The fields of tools: definitions, `tool_choice`, and tool calls in messages; `tool_use` combines
-them. How a model writes a call is `mlcc.api.parsers.tools`.
+them. `mlcc.api.parsers.tools` has each model's notation of calls.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 MOST_TOOLS = 512
 MOST_CALLS = 256
-"""Of one message."""
+"""Most calls of one message."""
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 INSTEAD = "send 'tools' and 'tool_choice', which took its place"
 
 
 def _name(value: Json, where: str) -> str:
-    """As OpenAI has names, with the dots, colons and slashes that other servers' tools have."""
+    """A name by OpenAI's rules, plus the dots, colons and slashes of other servers' tools."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise refuse(NAME, value, where)
     return value
 
 
 def _arguments(value: Json, where: str) -> Any:
-    """Of a call that was made: JSON's text, as an object where it is one; a model may have written
-    what is none, which the template is given as it is."""
+    """Arguments of an earlier call: JSON text, parsed if it is an object. Other text, which a model
+    may have written, is passed to the template unchanged."""
     if isinstance(value, Mapping):
         return dict(value)
     text = str(Text().check(value, where))
@@ -89,13 +89,13 @@ FUNCTION_TYPE = Custom("'function'", _function_type, (Text(("function",)),))
 TOOL_FUNCTION = Object(
     "ToolFunction",
     (
-        honoured("name", NAME, "What the model calls it by.", required=True),
-        honoured("description", Text(), "What it does, for the model."),
+        honoured("name", NAME, "The tool's name.", required=True),
+        honoured("description", Text(), "The tool's purpose, for the model."),
         honoured("parameters", PARAMETERS, "The schema of its arguments; without, it takes none."),
         honoured(
             "strict",
             Flag(),
-            "Refuse a schema that arguments cannot be held to, instead of holding them to a part.",
+            "Refuse a schema that cannot be enforced in full, instead of enforcing a part of it.",
         ),
     ),
 )
@@ -103,13 +103,13 @@ TOOL = Object(
     "Tool",
     (
         honoured("type", FUNCTION_TYPE, required=True),
-        honoured("function", TOOL_FUNCTION, "What may be called.", required=True),
+        honoured("function", TOOL_FUNCTION, "The function.", required=True),
     ),
 )
 CALLED_FUNCTION = Object(
     "CalledFunction",
     (
-        honoured("name", Text(allow_empty=False), "Which tool.", required=True),
+        honoured("name", Text(allow_empty=False), "The tool's name.", required=True),
         honoured(
             "arguments",
             Custom("JSON as a string", _arguments, (Text(),)),
@@ -120,15 +120,15 @@ CALLED_FUNCTION = Object(
 TOOL_CALL = Object(
     "MessageToolCall",
     (
-        honoured("id", Text(), "What the tool's message names it by."),
+        honoured("id", Text(), "The id that the tool's message refers to."),
         honoured("type", FUNCTION_TYPE),
-        honoured("function", CALLED_FUNCTION, "What was called.", required=True),
+        honoured("function", CALLED_FUNCTION, "The called function.", required=True),
         metadata("index"),
     ),
 )
 MESSAGE_TOOLS = (
-    honoured("tool_calls", Many(TOOL_CALL, 0, MOST_CALLS), "An assistant's: tools it called."),
-    honoured("tool_call_id", Text(), "A tool's: the call that it answers."),
+    honoured("tool_calls", Many(TOOL_CALL, 0, MOST_CALLS), "An assistant's tool calls."),
+    honoured("tool_call_id", Text(), "The call that a tool's message answers."),
     not_built("function_call", advice="send 'tool_calls', which took its place"),
 )
 """Rows of a message."""
@@ -138,21 +138,28 @@ NAMED_TOOL = Object(
     "NamedTool",
     (
         honoured("type", FUNCTION_TYPE, required=True),
-        honoured("function", NAMED_FUNCTION, "The one to call.", required=True),
+        honoured("function", NAMED_FUNCTION, "The function to call.", required=True),
     ),
 )
 ALLOWED = Object(
     "AllowedToolsList",
     (
-        honoured("mode", Text(("auto", "required")), "Whether one must be called.", required=True),
-        honoured("tools", Many(NAMED_TOOL, 1, MOST_TOOLS), "Those of `tools`.", required=True),
+        honoured(
+            "mode", Text(("auto", "required")), "Whether a tool must be called.", required=True
+        ),
+        honoured(
+            "tools",
+            Many(NAMED_TOOL, 1, MOST_TOOLS),
+            "The allowed tools, from `tools`.",
+            required=True,
+        ),
     ),
 )
 ALLOWED_TOOLS = Object(
     "AllowedTools",
     (
         honoured("type", Text(("allowed_tools",)), required=True),
-        honoured("allowed_tools", ALLOWED, "Which may be called.", required=True),
+        honoured("allowed_tools", ALLOWED, "The tools that may be called.", required=True),
     ),
 )
 MODES = Text(("auto", "none", "required"))
@@ -184,13 +191,13 @@ TOOLS = (
     honoured(
         "tool_choice",
         CHOICE,
-        "Whether a tool is called: as the model likes, none, at least one, or this one.",
+        "auto = the model decides; none; required = at least one call; or a named function.",
     ),
     honoured("parallel_tool_calls", Flag(), "false: one call at most in an answer."),
     not_built("functions", [], advice=INSTEAD),
     not_built("function_call", "none", "auto", advice=INSTEAD),
 )
-"""Rows of a chat's request."""
+"""Rows of a chat request."""
 
 
 Mode = Literal["auto", "required"]
@@ -202,31 +209,31 @@ class Tool:
 
     name: str
     parameters: Mapping[str, Any]
-    """The schema of its arguments."""
+    """JSON Schema of its arguments."""
     strict: bool = False
-    """Whether all of the schema must be held to."""
+    """Whether the schema must be enforced in full."""
     field: str = ""
-    """Where the request says so: errors name it."""
+    """Path of the tool in the request, for errors."""
 
 
 @fast_dataclass(frozen=True)
 class ToolUse:
-    """What a request says of tools. Nothing may be called if `tools` is empty."""
+    """The tools of a request. If `tools` is empty, nothing may be called."""
 
     tools: tuple[Tool, ...] = ()
-    """Those that may be called."""
+    """Tools that may be called."""
     mode: Mode = "auto"
-    """required = at least one is called."""
+    """required = at least one call."""
     parallel: bool = True
     """Whether an answer may have several calls."""
     shown: tuple[Mapping[str, Any], ...] = ()
-    """All that the request has, as templates want them."""
+    """All tools of the request, for the template."""
     field: str = "tools"
-    """Of the request, that wants arguments held to something."""
+    """The field that demands enforced arguments, for errors."""
 
     @property
     def must_hold(self) -> bool:
-        """Whether an answer that is not held to a grammar is refused."""
+        """Whether the request is refused if no grammar can be enforced."""
         return self.mode == "required" or any(tool.strict for tool in self.tools)
 
 
@@ -235,7 +242,7 @@ _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 def tool_use(fields: Mapping[str, Any]) -> ToolUse:
-    """What checked fields say. Raises InvalidRequestError for tools that are not there."""
+    """The tools of checked fields. Raises InvalidRequestError for unknown names."""
     given, choice = fields.get("tools") or [], fields.get("tool_choice")
     tools = {
         entry["function"]["name"]: _tool(entry["function"], f"tools[{i}]")
@@ -272,7 +279,7 @@ def _tool(function: Mapping[str, Any], where: str) -> Tool:
 
 
 def _shown(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """As templates write it out, without what is no matter of the model's."""
+    """A tool for the template, without fields that do not concern the model."""
     function = {name: value for name, value in entry["function"].items() if name != "strict"}
     return {**entry, "function": function}
 

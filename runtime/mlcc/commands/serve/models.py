@@ -103,9 +103,9 @@ def chosen(models: tuple[str, ...], folder: Path | None) -> tuple[tuple[str, ...
 
 def names_of_one(name: str, model: str, aliases: Sequence[Alias]) -> tuple[str, ...]:
     """The aliases of a model that is served alone. Raises InvalidRequestError for another's."""
-    for alias, whose in aliases:
-        if whose not in (None, name, model):
-            raise InvalidRequestError(f"--alias {alias}={whose}: the model here is {name}")
+    for alias, owner in aliases:
+        if owner not in (None, name, model):
+            raise InvalidRequestError(f"--alias {alias}={owner}: the model here is {name}")
     return tuple(alias for alias, _ in aliases)
 
 

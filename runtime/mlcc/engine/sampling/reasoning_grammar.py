@@ -46,7 +46,7 @@ class ReasoningGrammar:
         self._reasoning, self._then, self._decode = reasoning, then, decode
         self._inside = reasoning.open < 0
         self._before = not self._inside
-        self._said = 0
+        self._count = 0
         self._tail: list[int] = []
         self._any = array("i", [-1]) * mask_words
         for token in ends:
@@ -85,7 +85,7 @@ class ReasoningGrammar:
             if self._then is not None:
                 self._then.accept(token)
             return
-        self._said += 1
+        self._count += 1
         self._tail = [*self._tail[-_TAIL:], token]
         if token == self._reasoning.close_id or self._reasoning.close in self._decode(self._tail):
             self._inside = False
@@ -111,7 +111,7 @@ class ReasoningGrammar:
         """The end of the reasoning if its budget is spent, or what the next grammar forces."""
         if self._inside:
             budget = self._reasoning.budget
-            return self._reasoning.forced if budget is not None and self._said >= budget else ()
+            return self._reasoning.forced if budget is not None and self._count >= budget else ()
         return () if self._before or self._then is None else self._then.forced()
 
 

@@ -41,11 +41,11 @@ def fit_or_offload(
     has, needs = apart(
         memory.free_bytes, needed_bytes(plan.capacity, manifest) + memory.reserve_bytes
     )
-    told = (
+    note = (
         f"{needs} are needed to hold all experts and {has} can be had: they stay in their file, "
         "and are read as tokens choose them, which is slower"
     )
-    return Fit(plan.capacity, f"{told}; {plan.note}" if plan.note else told, streamed=True)
+    return Fit(plan.capacity, f"{note}; {plan.note}" if plan.note else note, streamed=True)
 
 
 def _with_room_for_experts(

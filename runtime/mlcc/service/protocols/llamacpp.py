@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from mlcc.api.errors import error_body
-from mlcc.api.llamacpp.answer import Pieces, Said, only
+from mlcc.api.llamacpp.answer import Payload, Pieces, only
 from mlcc.api.llamacpp.fields import COMPLETION, EMBEDDING, INFILL
 from mlcc.api.llamacpp.request import NOT_OURS, completion_body, infill_texts, one_prompt
 from mlcc.api.openai.infill import no_infill
@@ -68,8 +68,8 @@ async def embedding(served: ServedModel, request: ApiRequest) -> ApiResponse:
     generation = Encoding(served, request, {}, "embeddings", "content")
     texts = given if isinstance(given, list) else [given]
     rows = await generation.embed(texts, None, None, norm == 2)
-    told = [{"index": i, "embedding": [list(row)]} for i, row in enumerate(rows.values)]
-    return json_response(told, headers=ignored)
+    rows_of_texts = [{"index": i, "embedding": [list(row)]} for i, row in enumerate(rows.values)]
+    return json_response(rows_of_texts, headers=ignored)
 
 
 async def props(served: ServedModel, request: ApiRequest) -> ApiResponse:
@@ -129,7 +129,7 @@ async def _generation(
 
 async def _events(
     generation: Generation, pieces: Pieces, started: int, streamed: bool
-) -> AsyncIterator[Said]:
+) -> AsyncIterator[Payload]:
     first = 0
     async for chunk in generation.stream():
         for event in pieces.take(chunk):
@@ -140,7 +140,7 @@ async def _events(
     yield pieces.end(generation.matched, first - started, ended - first, streamed)
 
 
-async def _lines(generation: Generation, events: AsyncIterator[Said]) -> AsyncIterator[str]:
+async def _lines(generation: Generation, events: AsyncIterator[Payload]) -> AsyncIterator[str]:
     """Each as a server-sent event; a failure is the last one, and no [DONE] follows."""
     try:
         async for event in events:

@@ -26,10 +26,12 @@ async def load(models: Models, request: ApiRequest) -> ApiResponse:
     try:
         await served.engine.load_adapter(AdapterEntry(name, folder), bool(body.get("load_inplace")))
     except (ArtifactError, UnsupportedError) as error:
-        said = error.message.replace(str(folder), body["lora_path"])  # not where the server has it
+        message = error.message.replace(
+            str(folder), body["lora_path"]
+        )  # not where the server has it
         code = error.code or "bad_adapter"
-        raise InvalidRequestError(said, param="lora_path", code=code) from None
-    return _said(f"Success: LoRA adapter '{name}' added successfully.")
+        raise InvalidRequestError(message, param="lora_path", code=code) from None
+    return _text_response(f"Success: LoRA adapter '{name}' added successfully.")
 
 
 async def unload(models: Models, request: ApiRequest) -> ApiResponse:
@@ -38,7 +40,7 @@ async def unload(models: Models, request: ApiRequest) -> ApiResponse:
     body: dict[str, Any] = UNLOAD_LORA.check(await read_json(request, _MOST), "")
     name: str = body["lora_name"]
     await served.engine.unload_adapter(name)
-    return _said(f"Success: LoRA adapter '{name}' removed successfully.")
+    return _text_response(f"Success: LoRA adapter '{name}' removed successfully.")
 
 
 def _core(models: Models) -> ServedModel:
@@ -50,7 +52,7 @@ def _core(models: Models) -> ServedModel:
     return served
 
 
-def _said(text: str) -> ApiResponse:
+def _text_response(text: str) -> ApiResponse:
     return ApiResponse(200, {"content-type": "text/plain; charset=utf-8"}, text)
 
 

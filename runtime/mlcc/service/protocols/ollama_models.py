@@ -74,7 +74,7 @@ async def show_model(served: ServedModel, request: ApiRequest) -> ApiResponse:
     ignored = served.unknown(NAMED, body)
     served.check_model(_named(served, body))
     text = served.text
-    told = show(
+    model = show(
         text.name,
         since(served.created),
         text.info,
@@ -83,7 +83,7 @@ async def show_model(served: ServedModel, request: ApiRequest) -> ApiResponse:
         text.sampling,
         abilities(served.text),
     )
-    return json_response(told, headers=ignored)
+    return json_response(model, headers=ignored)
 
 
 async def pull(served: ServedModel, request: ApiRequest) -> ApiResponse:
@@ -107,14 +107,14 @@ async def embed(served: ServedModel, request: ApiRequest) -> ApiResponse:
     began = time.monotonic()
     rows, ignored = await _embedded(served, request)
     seconds = time.monotonic() - began
-    told = {
+    answer = {
         "model": served.text.name,
         "embeddings": rows.values,
         "total_duration": round(seconds * 1e9),
         "load_duration": 0,
         "prompt_eval_count": rows.tokens,
     }
-    return json_response(told, headers=ignored)
+    return json_response(answer, headers=ignored)
 
 
 async def embed_one(served: ServedModel, request: ApiRequest) -> ApiResponse:

@@ -82,8 +82,8 @@ async def _ids(served: ServedModel, fields: Mapping[str, Any], word: str, body: 
         chat = {k: body[k] for k in ("messages", "tools", "chat_template_kwargs") if k in body}
         plan = ChatPlan(parse_chat(chat), served.text)
         return await served.prompts.chat(plan.messages, MOST_COUNTED, None, plan.variables)
-    said, default = ("add_special", False) if word == "content" else ("add_special_tokens", True)
-    special = fields.get(said, default)
+    name, default = ("add_special", False) if word == "content" else ("add_special_tokens", True)
+    special = fields.get(name, default)
     return await served.prompts.text(fields[word], MOST_COUNTED, None, special)
 
 

@@ -32,8 +32,8 @@ def _deepseek2(keys: Keys, config: Config) -> None:
         "q_lora_rank": keys.largest("attention.q_lora_rank") or None,
     }
     config.pop("partial_rotary_factor", None)
-    if config["rope_scaling"] is not None and (said := log_multiplier(keys)):
-        config["rope_scaling"] |= {"mscale": 10 * said, "mscale_all_dim": 10 * said}
+    if config["rope_scaling"] is not None and (multiplier := log_multiplier(keys)):
+        config["rope_scaling"] |= {"mscale": 10 * multiplier, "mscale_all_dim": 10 * multiplier}
     _routing(keys, config)
 
 

@@ -9,76 +9,76 @@ from typing import Any, Protocol, TypeAlias
 from mlcc.api.parsers.tools.syntax.lark import Lark
 
 Tools: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""The schema of the arguments of each tool that may be called, by its name."""
+"""JSON Schema of the arguments of each callable tool, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool that the model calls."""
+    """A tool call by the model."""
 
     name: str
     arguments: str
-    """JSON's text, of an object."""
+    """JSON text of an object."""
     id: str = ""
-    """As the model itself calls it; "" = it does not."""
+    """The model's own id of the call; "" = none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Text that has been read: calls, or what turned out to be none."""
+    """Parsed text: calls, or text that is no call."""
 
     length: int
-    """Its characters."""
+    """Length in characters."""
     calls: tuple[Call, ...] = ()
-    """None = it is text for the user."""
+    """Empty = it is text for the user."""
 
 
 class ToolFormat(Protocol):
-    """A way to write calls."""
+    """A notation of tool calls."""
 
     @property
     def name(self) -> str:
-        """As `--tool-parser` has it."""
+        """Name for `--tool-parser`."""
         ...
 
     @property
     def opens(self) -> tuple[str, ...]:
-        """What a block begins with."""
+        """Texts that a block may begin with."""
         ...
 
     @property
     def control(self) -> tuple[str, ...]:
-        """What may be control tokens in a vocabulary, and must be seen as text here."""
+        """Marks that may be control tokens in a vocabulary, and must be visible as text here."""
         ...
 
     @property
     def first(self) -> bool:
-        """Whether blocks are found at the start of an answer only, and behind each other."""
+        """Whether blocks occur only at the start of an answer, one after another."""
         ...
 
     @property
     def trigger(self) -> str:
-        """What the model was trained to write before the first call: begins with one of `opens`."""
+        """What the model writes before the first call: begins with one of `opens`."""
         ...
 
     @property
     def between(self) -> str:
-        """What it writes from one call to the next."""
+        """What the model writes between two calls."""
         ...
 
     @property
     def after(self) -> str:
-        """What it writes behind the last call."""
+        """What the model writes after the last call."""
         ...
 
     def body(self, name: str, parameters: Mapping[str, Any], lark: Lark) -> str:
-        """A grammar's expression of one call, without these three."""
+        """A Lark expression for one call, without these three."""
         ...
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """Read what begins with one of `opens`; None = more is needed to know.
+        """Parse text that begins with one of `opens`; None = more text is needed.
 
-        What is said of a text is said of all that begin with it, so that it does not matter how an
-        answer is cut. ended: no more will come; then never None.
+        The result for a text holds for all its continuations, so that it does not depend on how an
+        answer is cut. ended: no more text follows; then never None.
         """
         ...

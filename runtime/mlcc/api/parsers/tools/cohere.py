@@ -1,4 +1,4 @@
-"""Cohere's way since Command R7B: `<|START_ACTION|>`, an array of `{"tool_call_id": "0",
+"""Cohere's notation since Command R7B: `<|START_ACTION|>`, an array of `{"tool_call_id": "0",
 "tool_name": ..., "parameters": {...}}`, `<|END_ACTION|>`.
 
 Source: Cohere's model cards of Command R7B and Command A.
@@ -16,7 +16,7 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class Cohere(TaggedJson):
-    """JSON between marks, whose calls are numbered."""
+    """JSON between marks, with numbered calls."""
 
     def body(self, name: str, parameters: Mapping[str, Any], lark: Lark) -> str:
         number = lark.rule("/[0-9]{1,3}/")

@@ -1,5 +1,5 @@
-"""DeepSeek's way, in marks with letters of full width: V3 and R1 write a type, the name and JSON in
-a fence of Markdown, V3.1 the name and JSON."""
+"""DeepSeek's notation, in marks with full-width letters: V3 and R1 write a type, the name and JSON
+in a Markdown fence, V3.1 the name and JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECTION = Section(BEGIN, _HEAD, _TAIL, re.compile(rf"\s*{END}"))
 
 @fast_dataclass(frozen=True)
 class DeepSeek:
-    """Reads both; `fenced` says which is asked for."""
+    """Parses both; `fenced` selects the notation of the grammar."""
 
     name: str
     fenced: bool
@@ -47,7 +47,7 @@ class DeepSeek:
         return f"{lark.text(head)} {lark.json(parameters)}"
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """All calls, to the last mark or to the end of the answer."""
+        """All calls, up to the closing mark or the end of the answer."""
         return _SECTION.block(text, ended)
 
 

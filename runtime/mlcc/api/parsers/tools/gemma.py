@@ -1,5 +1,5 @@
-"""Gemma's ways. Gemma 3 was shown a fence of Markdown, with Python (`tool_code`) or JSON in it; its
-successors have marks: `call:name{key:value,...}`, where a mark stands for the quotes of texts.
+"""Gemma's notations. Gemma 3 was trained on a Markdown fence with Python (`tool_code`) or JSON; its
+successors use marks: `call:name{key:value,...}`, with a mark in place of quotes.
 
 Source: Google's pages on function calling with Gemma 3, FunctionGemma and Gemma 4.
 """
@@ -25,7 +25,7 @@ _BARE_KEY = re.compile(r"([{,]\s*)([A-Za-z_][\w-]*)\s*:")
 
 @fast_dataclass(frozen=True)
 class GemmaFence:
-    """Gemma 3's: Python, or JSON of a tool that there is."""
+    """Gemma 3: Python, or JSON that names a known tool."""
 
     name: str = "gemma-fence"
     opens: tuple[str, ...] = (_CODE, _JSON)
@@ -49,7 +49,7 @@ class GemmaFence:
         behind = end + 1 + len(_FENCE) if end >= 0 else len(text)
         if code:
             calls = python_calls(inside, tools)
-            if not calls:  # a call a line
+            if not calls:  # one call per line
                 lines = [python_calls(line, tools) for line in inside.splitlines() if line.strip()]
                 calls = tuple(call for made in lines for call in made) if all(lines) else ()
         else:
@@ -60,7 +60,7 @@ class GemmaFence:
 
 @fast_dataclass(frozen=True)
 class GemmaCall:
-    """Those with marks."""
+    """FunctionGemma and Gemma 4: calls between marks."""
 
     name: str
     open: str
@@ -104,7 +104,7 @@ class GemmaCall:
         return f"{literal(f'call:{name}{{')} {lark.chain(items, ',')} {literal('}')}"
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """One call, to its last mark or the end of the answer."""
+        """One call, up to its closing mark or the end of the answer."""
         end = text.find(self.close, len(self.open))
         if end < 0 and not ended:
             return None
@@ -115,7 +115,7 @@ class GemmaCall:
         return Block(behind, (Call(head[1], written(given)),) if head and given is not None else ())
 
     def _arguments(self, text: str) -> dict[str, Any] | None:
-        """As JSON: texts get quotes, and so do keys outside of them."""
+        """The arguments as JSON: quotes are added to texts, and to keys outside of them."""
         parts = text.split(self.quote)
         if len(parts) % 2 == 0:
             return None

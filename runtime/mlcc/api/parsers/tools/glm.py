@@ -1,5 +1,5 @@
-"""GLM 4.5's way: `<tool_call>name`, then `<arg_key>key</arg_key><arg_value>value</arg_value>` for
-each argument, `</tool_call>`; texts stand as they are, other values as JSON."""
+"""GLM 4.5's notation: `<tool_call>name`, then `<arg_key>key</arg_key><arg_value>value</arg_value>`
+for each argument, `</tool_call>`; texts are unquoted, other values are JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ARGUMENT = re.compile(rf"\s*{_KEY}\s*(.*?)\s*{_KEY_END}\s*{_VALUE}(.*?){_VALUE_
 
 @fast_dataclass(frozen=True)
 class Glm:
-    """This one."""
+    """GLM 4.5 and later."""
 
     name: str = "glm"
     opens: tuple[str, ...] = (_OPEN,)
@@ -39,7 +39,7 @@ class Glm:
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
         """One call."""
         at = len(_OPEN)
-        # Arguments first: a text may have the last mark in it.
+        # Arguments first: a text may contain the closing mark.
         while (key := text.find(_KEY, at)) >= 0:
             value_end = text.find(_VALUE_END, key)
             if value_end < 0 or 0 <= text.find(_CLOSE, at, key) < key:
@@ -47,7 +47,7 @@ class Glm:
             at = value_end + len(_VALUE_END)
         end = text.find(_CLOSE, at)
         begun = text.find(_KEY, at)
-        if end < 0 or 0 <= begun < end:  # an argument that is not complete
+        if end < 0 or 0 <= begun < end:  # an incomplete argument
             return Block(len(text)) if ended else None
         behind = end + len(_CLOSE)
         inside = text[len(_OPEN) : end]

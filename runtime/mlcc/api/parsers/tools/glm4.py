@@ -1,7 +1,7 @@
-"""GLM-4-0414's way: the name of a tool, a line end and an object of JSON, and nothing else; one
-call an answer. There is no mark: what tells a call from an answer is that a tool has that name.
+"""GLM-4-0414's notation: a tool's name, a line end and a JSON object, nothing else; one call per
+answer. There is no mark: an answer is a call if its first line is a tool's name.
 
-Source: Zhipu AI's model cards of GLM-4-0414 and GLM-Z1. GLM-4.5 and later write another (`glm.py`).
+Source: Zhipu AI's model cards of GLM-4-0414 and GLM-Z1. GLM-4.5 and later differ (`glm.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class Glm4:
-    """This one."""
+    """GLM-4-0414 and GLM-Z1."""
 
     name: str = "glm4"
     opens: tuple[str, ...] = ("",)
@@ -33,12 +33,12 @@ class Glm4:
         return f"{head} {lark.json(parameters)}"
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """One call, or the answer as soon as its first line is no tool's name."""
-        said = text.lstrip()
-        line, line_end, rest = said.partition("\n")
+        """One call, or the answer as soon as its first line is not a tool's name."""
+        stripped = text.lstrip()
+        line, line_end, rest = stripped.partition("\n")
         name, rest = line.strip(), rest.lstrip()
         if not line_end:
-            may_be = name in tools or any(known.startswith(said) for known in tools)
+            may_be = name in tools or any(known.startswith(stripped) for known in tools)
             return None if may_be and not ended else Block(len(text))
         if name not in tools or (rest and rest[0] != "{"):
             return Block(len(text))

@@ -13,7 +13,7 @@ from mlcc.api.parsers.tools.syntax.lark import Lark
 from mlcc.api.schema.tool_fields import Tool, ToolUse
 
 MOST_CALLS = 16
-"""One after another: a model that may go on forever sometimes does."""
+"""Most calls of an answer: a model that may continue forever sometimes does."""
 
 
 def calls_grammar(
@@ -22,8 +22,8 @@ def calls_grammar(
     control: Mapping[str, int],
     answer: Mapping[str, Any] | None = None,
 ) -> str:
-    """In Lark's notation. control: tokens that are no text, by how they are written. answer: the
-    schema of what is said instead of a call; None = anything."""
+    """A Lark grammar. control: control tokens, by their texts. answer: JSON Schema of an answer
+    without calls; None = any text."""
     lark = Lark(control)
     body = lark.rule(" | ".join(_bodies(format, use.tools, lark)))
     more = (
@@ -54,7 +54,7 @@ def _bodies(format: ToolFormat, tools: Sequence[Tool], lark: Lark) -> list[str]:
 
 
 def _channels(lark: Lark, call: str, use: ToolUse, answer: Mapping[str, Any] | None) -> str:
-    """Of harmony: reasoning if the model likes, words before a call, and a call or an answer."""
+    """Harmony: optional reasoning, optional commentary, then a call or an answer."""
 
     def message(channel: str) -> str:
         return (
@@ -64,11 +64,11 @@ def _channels(lark: Lark, call: str, use: ToolUse, answer: Mapping[str, Any] | N
     front = f"({lark.rule(message('analysis'))})? ({lark.rule(message('commentary'))})?"
     if use.mode == "required":
         return f"{front} {call}"
-    said = "TEXT" if answer is None else lark.json(answer)
-    final = lark.rule(f"{lark.text(f'{CHANNEL}final{MESSAGE}')} {said}")
+    content = "TEXT" if answer is None else lark.json(answer)
+    final = lark.rule(f"{lark.text(f'{CHANNEL}final{MESSAGE}')} {content}")
     return f"{front} ({lark.rule(call)} | {final})"
 
 
 def _escaped(text: str) -> str:
-    """A text in a regular expression of Lark's."""
+    """A text escaped for a Lark regular expression."""
     return "".join(char if char.isalnum() or char in ' "_' else f"\\{char}" for char in text)

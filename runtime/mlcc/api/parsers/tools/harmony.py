@@ -26,7 +26,7 @@ _LONGEST_HEAD = 512
 
 @fast_dataclass(frozen=True)
 class Harmony:
-    """The calls alone: who reads an answer uses `HarmonyReader`."""
+    """Tool calls only; `HarmonyParser` parses whole answers."""
 
     name: str = "harmony"
     opens: tuple[str, ...] = (CHANNEL,)
@@ -40,7 +40,7 @@ class Harmony:
         return f"{lark.text(f'{name} {CONSTRAIN}json{MESSAGE}')} {lark.json(parameters)}"
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """One message that is a call, and text if it is none."""
+        """One message that is a call, or text."""
         at = text.find(MESSAGE)
         if at < 0:
             long = len(text) > _LONGEST_HEAD
@@ -56,15 +56,15 @@ class Harmony:
 
 
 class HarmonyParser:
-    """Of one answer. thoughts: whether reasoning is told apart; calls: whether calls are."""
+    """Parses one answer. thoughts: separate reasoning; calls: parse tool calls."""
 
     def __init__(self, thoughts: bool, calls: bool, new_id: Callable[[], str]) -> None:
         self._thoughts, self._calls, self._new_id = thoughts, calls, new_id
         self._held = ""
         self._head: str | None = ""
-        """Of the message that is coming; None = its text is."""
-        self._said = ""
-        """Of a call, what came."""
+        """Header of the current message so far; None = its text has begun."""
+        self._call_text = ""
+        """Arguments so far of a call."""
         self._channel = ""
         self._to = ""
         self._count = 0
@@ -72,7 +72,7 @@ class HarmonyParser:
         """Whether no message has begun."""
 
     def push(self, text: str) -> list[Delta]:
-        """More of the answer."""
+        """Parse more text."""
         self._held += text
         deltas: list[Delta] = []
         while (found := self._next(ended=False)) is not None:
@@ -80,7 +80,7 @@ class HarmonyParser:
         return deltas
 
     def flush(self) -> list[Delta]:
-        """The rest, once no more will come."""
+        """The remaining parts, at the end of the text."""
         deltas: list[Delta] = []
         while (found := self._next(ended=True)) is not None:
             deltas += found
@@ -89,7 +89,7 @@ class HarmonyParser:
         return [*deltas, *self._close()]
 
     def _next(self, ended: bool) -> list[Delta] | None:
-        """One step further; None = more is needed."""
+        """One step; None = more text is needed."""
         if self._head is not None and self._first and not _may_be_head(self._head + self._held):
             self._held, self._head, self._first = self._head + self._held, None, False
             self._channel = "final"  # an answer without channels
@@ -130,20 +130,20 @@ class HarmonyParser:
         if not text:
             return []
         if self._to:
-            self._said += text
+            self._call_text += text
             return []
         if self._channel.startswith("analysis") and self._thoughts:
             return [ReasoningDelta(text)]
         return [ContentDelta(text)]
 
     def _close(self) -> list[Delta]:
-        """The end of a message: a call is known now."""
-        name, said, self._to, self._said = self._to, self._said, "", ""
+        """The end of a message: a call is complete now."""
+        name, arguments, self._to, self._call_text = self._to, self._call_text, "", ""
         if not name:
             return []
-        given = parsed(said or "{}")
+        given = parsed(arguments or "{}")
         if not isinstance(given, dict):
-            return [ContentDelta(said)]
+            return [ContentDelta(arguments)]
         self._count += 1
         return [CallDelta(self._count - 1, self._new_id(), name, written(given))]
 
@@ -154,12 +154,12 @@ _BODY_MARKS = (END, CALL, RETURN, START)
 
 
 def _may_be_head(text: str) -> bool:
-    """Whether a first message that begins so may have a head."""
+    """Whether a first message with this beginning may have a header."""
     text = text.lstrip()
     return CHANNEL.startswith(text[: len(CHANNEL)]) or "to=".startswith(text[:3])
 
 
 def _begun(text: str) -> int:
-    """Length of the longest end that a mark may begin with."""
+    """Length of the longest suffix that may begin a mark."""
     lengths = range(min(len(text), max(map(len, CONTROL)) - 1), 0, -1)
     return next((n for n in lengths if any(mark.startswith(text[-n:]) for mark in CONTROL)), 0)

@@ -1,6 +1,7 @@
-"""JSON between two marks. Hermes' are `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`,
-which Qwen 2.5, Qwen 3 and many others have; Granite 3 writes `<|tool_call|>[{...}, {...}]`,
-Nemotron Nano 2 `<TOOLCALL>[{...}]</TOOLCALL>`, Falcon 3 and H1 an array between Hermes' marks."""
+"""JSON between two marks. Hermes' marks are `<tool_call>{"name": ..., "arguments":
+{...}}</tool_call>`, shared by Qwen 2.5, Qwen 3 and many others; Granite 3 writes
+`<|tool_call|>[{...}, {...}]`, Nemotron Nano 2 `<TOOLCALL>[{...}]</TOOLCALL>`, Falcon 3 and H1 an
+array between Hermes' marks."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class TaggedJson:
-    """One way of these."""
+    """One pair of marks."""
 
     name: str
     open: str
@@ -45,7 +46,7 @@ class TaggedJson:
         return f"{head} {lark.json(parameters)} {literal('}')}"
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """A mark, JSON, and the other mark, which the end of the answer stands for."""
+        """A block, up to the closing mark or the end of the answer."""
         rest = text[len(self.open) :]
         start = len(text) - len(rest.lstrip())
         if start == len(text):

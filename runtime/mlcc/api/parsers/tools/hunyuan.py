@@ -1,5 +1,5 @@
-"""HunYuan's way: between two marks, calls of a name and JSON in a fence of Markdown, each between
-marks of its own, as DeepSeek V3 does with others."""
+"""HunYuan's notation: between two marks, calls of a name and JSON in a Markdown fence, each between
+marks of its own, as in DeepSeek V3 with other marks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECTION = Section(BEGIN, _HEAD, _TAIL, re.compile(rf"\s*{END}"))
 
 @dataclass(frozen=True)
 class HunYuan:
-    """There is one."""
+    """HunYuan's only notation."""
 
     name: str = "hunyuan"
     opens: tuple[str, ...] = (BEGIN,)
@@ -36,7 +36,7 @@ class HunYuan:
         return f"{lark.text(head)} {lark.json(parameters)}"
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """All calls, to the last mark or to the end of the answer."""
+        """All calls, up to the closing mark or the end of the answer."""
         return _SECTION.block(text, ended)
 
 

@@ -1,6 +1,6 @@
-"""Kimi K2's way: a section of calls, each `functions.name:0`, a mark and JSON. The model counts its
-calls through a conversation, and its template writes the name of a call, not of the tool: so that
-name is kept as the call's id.
+"""Kimi K2's notation: a section of calls, each `functions.name:0`, a mark and JSON. The model
+numbers its calls through a conversation, and its template writes a call's id in place of the tool's
+name: so that text is kept as the call's id.
 
 Source: Moonshot AI's guide to tool calling with Kimi K2.
 """
@@ -30,7 +30,7 @@ _SECTION = Section(
 
 @fast_dataclass(frozen=True)
 class Kimi:
-    """This one."""
+    """Kimi K2."""
 
     name: str = "kimi"
     opens: tuple[str, ...] = (BEGIN,)
@@ -46,7 +46,7 @@ class Kimi:
         return f"{head} {lark.json(parameters)}"
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """All calls, to the last mark or to the end of the answer."""
+        """All calls, up to the closing mark or the end of the answer."""
         return _SECTION.block(text, ended)
 
 

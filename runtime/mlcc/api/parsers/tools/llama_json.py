@@ -1,6 +1,6 @@
 """Llama 3.x: an answer that is `{"name": ..., "parameters": {...}}`, several with `;` between, and
-its own tools behind `<|python_tag|>`, as JSON or as `brave_search.call(query="...")`. Llama 4 is
-asked for the same, and at times writes Python's list instead (`pythonic.py`)."""
+its built-in tools after `<|python_tag|>`, as JSON or as `brave_search.call(query="...")`. Llama 4
+is prompted for the same, and sometimes writes a Python list instead (`pythonic.py`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLAIN = PlainJson(key="parameters")
 
 @fast_dataclass(frozen=True)
 class LlamaJson:
-    """Both."""
+    """Both forms."""
 
     name: str = "llama"
     opens: tuple[str, ...] = (_TAG, "{", *PYTHONIC.opens)

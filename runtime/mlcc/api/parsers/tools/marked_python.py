@@ -1,5 +1,6 @@
-"""Calls as Python writes them, between two marks: LFM2's `<|tool_call_start|>[f(a=1), g()]
-<|tool_call_end|>`, and a call a line between OLMo 3's `<function_calls>` and `</function_calls>`.
+"""Calls in Python's syntax between two marks: LFM2's `<|tool_call_start|>[f(a=1), g()]
+<|tool_call_end|>`, and one call per line between OLMo 3's `<function_calls>` and
+`</function_calls>`.
 
 Source: Liquid AI's and the Allen Institute's model cards.
 """
@@ -16,22 +17,22 @@ from mlcc.api.parsers.tools.syntax.python_text import python_body, python_calls,
 from mlcc.util.fast_dataclass import fast_dataclass
 
 _START = re.compile(r"[\s,]*(?:\[|[A-Za-z_][\w.]{0,127}\()")
-"""Of a list of calls, or of one."""
+"""Start of a list of calls, or of one."""
 _MAY_START = re.compile(r"[\s,]*(?:[A-Za-z_][\w.]{0,127})?")
 
 
 @fast_dataclass(frozen=True)
 class MarkedPython:
-    """One way of these; lists and lines are read in both."""
+    """One pair of marks; lists and lines are parsed for both."""
 
     name: str
     open: str
     close: str
     before: str
-    """What stands before the first call."""
+    """Text before the first call."""
     between: str
     behind: str
-    """What stands behind the last."""
+    """Text after the last call."""
     first: bool = False
 
     @property
@@ -54,10 +55,10 @@ class MarkedPython:
         return python_body(name, parameters, lark)
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """All calls up to the last mark, or up to what is none."""
+        """All calls up to the closing mark, or up to text that is no call."""
         calls: list[Call] = []
         good = len(self.open)
-        """Where the last call ends."""
+        """End of the last call."""
         while start := _START.match(text, good):
             end = python_end(text, start.end() - 1)
             if end is None:

@@ -1,5 +1,5 @@
-"""MiniMax M2's way: `<minimax:tool_call>`, an `<invoke name="f">` for each call, and in it a
-`<parameter name="key">` for each argument, whose value stands as it is.
+"""MiniMax M2's notation: `<minimax:tool_call>`, an `<invoke name="f">` for each call, and in it a
+`<parameter name="key">` with an unquoted value for each argument.
 
 Source: MiniMax's guide to tool calling with M2.
 """
@@ -27,7 +27,7 @@ _LONGEST_HEAD = 300
 
 @fast_dataclass(frozen=True)
 class MiniMax:
-    """This one."""
+    """MiniMax M2."""
 
     name: str = "minimax"
     opens: tuple[str, ...] = (_OPEN,)
@@ -43,10 +43,10 @@ class MiniMax:
         return f"""{literal(f'{name}">')} {arguments} {literal(f"{chr(10)}{_INVOKE_END}")}"""
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """All calls up to the last mark, or up to what is none."""
+        """All calls up to the closing mark, or up to text that is no call."""
         calls: list[Call] = []
         good = len(_OPEN)
-        """Where the last call ends."""
+        """End of the last call."""
         while head := _HEAD.match(text, good):
             if head[1] is None:
                 return Block(head.end(), tuple(calls))
@@ -67,7 +67,7 @@ class MiniMax:
 
 
 def _may_become(rest: str, marks: tuple[str, str]) -> bool:
-    """Whether more text can make one of the marks of it, with its name."""
+    """Whether more text can complete it to one of the marks, with its name."""
     rest = rest.lstrip()
     long = len(rest) > _LONGEST_HEAD or ">" in rest or "\n" in rest
     return any(m.startswith(rest) or (rest.startswith(m) and not long) for m in marks)

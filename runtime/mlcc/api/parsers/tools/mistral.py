@@ -1,5 +1,5 @@
-"""Mistral's way: `[TOOL_CALLS][{"name": ..., "arguments": {...}}]` up to 2024, later
-`[TOOL_CALLS]name[ARGS]{...}` for each call, at times with `[CALL_ID]` or without `[ARGS]`."""
+"""Mistral's notations: `[TOOL_CALLS][{"name": ..., "arguments": {...}}]` up to 2024, later
+`[TOOL_CALLS]name[ARGS]{...}` for each call, sometimes with `[CALL_ID]` or without `[ARGS]`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_HEAD = 256
 
 @fast_dataclass(frozen=True)
 class Mistral:
-    """Reads all; `array` says which is asked for."""
+    """Parses all; `array` selects the notation of the grammar."""
 
     name: str
     array: bool
@@ -46,7 +46,7 @@ class Mistral:
         return f"{head} {lark.json(parameters)} {literal('}')}"
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """What follows one mark."""
+        """The calls after one mark."""
         front = len(_OPEN)
         start = len(text) - len(text[front:].lstrip())
         if start == len(text):

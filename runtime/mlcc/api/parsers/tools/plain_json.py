@@ -1,5 +1,5 @@
-"""Calls as JSON and nothing else: an answer that is `{"name": ..., "arguments": {...}}`, several of
-them, or an array. What models are asked for whose own template knows no tools (`fallback.py`)."""
+"""Calls as plain JSON: an answer that is `{"name": ..., "arguments": {...}}`, several of them, or
+an array. Models without tools in their template are prompted for it (`prompted.py`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _START = re.compile(r'(?:\[\s*)?\{\s*"([^"\\]*)"')
 
 @fast_dataclass(frozen=True)
 class PlainJson:
-    """JSON at the start of an answer, alone or in a fence of Markdown."""
+    """JSON at the start of an answer, plain or in a Markdown fence."""
 
     name: str = "json"
     opens: tuple[str, ...] = ("{", "[", _FENCE)
@@ -29,15 +29,15 @@ class PlainJson:
     between: str = '\n{"name": '
     after: str = ""
     key: str = "arguments"
-    """Of the arguments, as the model is asked to write it."""
+    """Key of the arguments in the prompt and the grammar."""
 
     def body(self, name: str, parameters: Mapping[str, Any], lark: Lark) -> str:
         head = lark.text(f'{literal(name)}, "{self.key}": ')
         return f"{head} {lark.json(parameters)} {literal('}')}"
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """One object or array. It is a call if it names a tool that there is; other JSON is an
-        answer, and is let through as soon as its first word says so."""
+        """One object or array. It is a call if it names a known tool; other JSON is an answer, and
+        is passed on as soon as its first key shows that."""
         front = len(_FENCE) if text.startswith(_FENCE) else 0
         start = len(text) - len(text[front:].lstrip())
         if (found := _START.match(text, start)) and found[1] not in _KEYS:

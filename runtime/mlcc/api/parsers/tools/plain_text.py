@@ -1,4 +1,4 @@
-"""Earlier tool calls written as the model writes them: for templates that drop them."""
+"""Earlier tool calls in the model's notation, for templates that drop them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mlcc.api.parsers.tools.marked_python import MarkedPython
 
 
 def plain_text(format: ToolFormat, calls: Sequence[Mapping[str, Any]]) -> str:
-    """Of a message's `tool_calls`. In a way that is not spelled here, they are plain JSON, a line
-    each."""
+    """A message's `tool_calls` as text. Notations without a writer here become plain JSON, one call
+    per line."""
     functions = [call["function"] for call in calls]
     if isinstance(format, MarkedPython):
         made = [_python(one["name"], one.get("arguments", {})) for one in functions]
@@ -26,8 +26,8 @@ def plain_text(format: ToolFormat, calls: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _json(function: Mapping[str, Any]) -> str:
-    said = {"name": function["name"], "arguments": function.get("arguments", {})}
-    return json.dumps(said, ensure_ascii=False)
+    call = {"name": function["name"], "arguments": function.get("arguments", {})}
+    return json.dumps(call, ensure_ascii=False)
 
 
 def _python(name: str, given: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _NO_SYSTEM = re.compile(r"raise_exception\([^)]*[Ss]ystem")
-"""In templates that refuse a system message, and say so."""
+"""Found in templates that refuse a system message."""
 _ASKED = """You can call these functions:
 {tools}
 To call one, answer with nothing but JSON of this form: {{"name": "the function", "arguments": \
@@ -20,14 +20,14 @@ call is needed."""
 
 
 def knows_tools(template: str) -> bool:
-    """Whether a template does something with a request's tools. Phi-4-mini looks for them in the
-    system message, `message['tools']`, as nobody sends them; SmolLM3 calls them `xml_tools`."""
+    """Whether a template uses a request's tools. Phi-4-mini looks for them in the system message,
+    `message['tools']`, which no client sends; SmolLM3 calls them `xml_tools`."""
     return re.search(r"""(?<!\[['"])(?<!['"])\b(xml_)?tools\b(?!['"])""", template) is not None
 
 
 def takes_system(template: str) -> bool:
     """Whether a system message is rendered. Mixtral's template knows two roles and refuses all
-    others, without a word of this one."""
+    others, without a message about this one."""
     silent = "raise_exception" in template and "system" not in template
     return not silent and _NO_SYSTEM.search(template) is None
 
@@ -35,7 +35,7 @@ def takes_system(template: str) -> bool:
 def with_prompted_tools(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], template: str
 ) -> list[dict[str, Any]]:
-    """The conversation without anything that only templates with tools understand."""
+    """The conversation as text only, for templates without tools."""
     made = _plain(messages)
     if not tools:
         return made
@@ -55,10 +55,10 @@ def _plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for message in messages:
         if message["role"] == "tool":
             name = names.get(message.get("tool_call_id", ""), message.get("name", "the function"))
-            told = f"{name} gave: {message['content']}"
+            result = f"{name} gave: {message['content']}"
             if answering:  # several are one turn: many templates want users and models to alternate
-                told = f"{made.pop()['content']}\n{told}"
-            made.append({"role": "user", "content": told})
+                result = f"{made.pop()['content']}\n{result}"
+            made.append({"role": "user", "content": result})
             answering = True
             continue
         answering = False
@@ -72,5 +72,5 @@ def _plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _call(call: Mapping[str, Any]) -> str:
     function = call["function"]
-    said = {"name": function["name"], "arguments": function.get("arguments", {})}
-    return json.dumps(said, ensure_ascii=False)
+    call_text = {"name": function["name"], "arguments": function.get("arguments", {})}
+    return json.dumps(call_text, ensure_ascii=False)

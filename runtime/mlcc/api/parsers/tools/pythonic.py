@@ -1,5 +1,5 @@
-"""Calls as a list of Python's at the start of an answer, `[f(a=1), g()]`: Llama 3.2 and 4, and
-others that were trained so; Llama 4 has marks around it."""
+"""Calls as a Python list at the start of an answer, `[f(a=1), g()]`: Llama 3.2 and 4, and other
+models trained on it; Llama 4 puts marks around it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pythonic:
         return python_body(name, parameters, lark)
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """A list of calls. One that names a tool that there is not is text, unless it is marked."""
+        """A list of calls. Without marks, a call of an unknown tool is text."""
         marked = text.startswith(_OPEN)
         front = len(_OPEN) if marked else 0
         start = len(text) - len(text[front:].lstrip())

@@ -1,5 +1,5 @@
-"""Qwen3-Coder's way: `<tool_call><function=name><parameter=key>value</parameter></function>
-</tool_call>`, with line ends between; the value stands as it is, without quotes."""
+"""Qwen3-Coder's notation: `<tool_call><function=name><parameter=key>value</parameter></function>
+</tool_call>`, with line ends between; values are unquoted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PARAMETER = re.compile(
 
 @fast_dataclass(frozen=True)
 class QwenXml:
-    """This one."""
+    """Qwen3-Coder."""
 
     name: str = "qwen-xml"
     opens: tuple[str, ...] = (_OPEN, _FUNCTION)
@@ -38,7 +38,7 @@ class QwenXml:
         return f"{literal(f'{chr(10)}<function={name}>')} {body_of(parameters, lark, around, '')}"
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
-        """One call, with its marks around it or, as the model does at times, without the first."""
+        """One call, with both marks or, as the model sometimes writes it, without the first."""
         front = len(_OPEN) if text.startswith(_OPEN) else 0
         start = len(text) - len(text[front:].lstrip())
         if not text.startswith(_FUNCTION, start):

@@ -36,11 +36,11 @@ _PLACES: dict[str, tuple[str, str]] = {
     "hunyuan": ("mlcc.api.parsers.tools.hunyuan", "HUNYUAN"),
     "json": ("mlcc.api.parsers.tools.plain_json", "PLAIN_JSON"),
 }
-"""Module, and its name there."""
+"""Module and object of each tool parser."""
 
 
 class _ToolFormats(Mapping[str, ToolFormat]):
-    """A way by its name."""
+    """Tool parsers by name, imported on access."""
 
     def __getitem__(self, name: str) -> ToolFormat:
         module, variable = _PLACES[name]
@@ -84,10 +84,10 @@ _SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("[func_name1(",), "pythonic"),
     (("<|start_header_id|>",), "llama"),
 )
-"""What only templates of one way have in them, all of it; the first that fits counts."""
+"""Texts that only templates of one notation contain, all of them; the first match counts."""
 
 
 def pick(template: str) -> ToolFormat:
-    """The way that a template shows; plain JSON if it shows none."""
+    """The notation that a template uses; plain JSON if none is found."""
     fits = (name for signs, name in _SIGNS if all(sign in template for sign in signs))
     return FORMATS[next(fits, "json")]

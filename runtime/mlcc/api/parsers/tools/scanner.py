@@ -11,38 +11,38 @@ from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta
 from mlcc.api.parsers.tools.base import ToolFormat, Tools
 
 _DECIDING = frozenset("}])>\"'`;|")
-"""A long block is looked at again when one of these comes."""
+"""Characters that may complete a block: a long block is parsed again when one of them comes."""
 _LONG = 256
 _BETWEEN = " \t\r\n;,"
-"""What stands between calls that come first in an answer."""
+"""White space and separators between calls at the start of an answer."""
 
 
 class ToolCallParser:
-    """Of one answer. new_id: makes the name of a call."""
+    """Parses one answer. new_id: makes the id of a call."""
 
     def __init__(self, format: ToolFormat, tools: Tools, new_id: Callable[[], str]) -> None:
         self._format, self._tools, self._new_id = format, tools, new_id
         self._held = ""
-        """What may be, or begin, a block."""
+        """Text that may be a block, or begin one."""
         self._inside = False
         """Whether `_held` begins with one of the format's marks."""
         self._space = ""
-        """White space that goes out with the text behind it, and is nothing beside calls."""
+        """White space sent with the text that follows, and dropped beside calls."""
         self._spoke = False
         """Whether there was text."""
         self._calls = 0
         self._ids: set[str] = set()
-        """Those that the model gave."""
+        """Ids of calls so far."""
 
     def push(self, text: str) -> list[Delta]:
-        """More of the answer."""
+        """Parse more text."""
         self._held += text
         if self._inside and len(self._held) > _LONG and not _DECIDING.intersection(text):
             return []
         return [*self._read(ended=False)]
 
     def flush(self) -> list[Delta]:
-        """The rest, once no more will come."""
+        """The remaining parts, at the end of the text."""
         deltas = [*self._read(ended=True)]
         if self._space and not self._calls:
             deltas.append(ContentDelta(self._space))
@@ -67,14 +67,14 @@ class ToolCallParser:
                 self._calls += 1
 
     def _id(self, own: str) -> str:
-        """The model's own, unless it says the same of two calls."""
+        """The model's own id, unless two calls have the same one."""
         if not own or own in self._ids:
             return self._new_id()
         self._ids.add(own)
         return own
 
     def _text_before_block(self, ended: bool) -> str:
-        """Text that is certain; `_held` is what is left."""
+        """Text that cannot become a block; `_held` is the rest."""
         held, opens = self._held, self._format.opens
         if self._format.first:
             if self._calls and not self._spoke:
@@ -105,7 +105,7 @@ class ToolCallParser:
 
 
 def _begun(text: str, marks: tuple[str, ...]) -> int:
-    """Length of the longest end of a text that a mark may begin with."""
+    """Length of the longest suffix that may begin a mark."""
     longest = min(len(text), max(map(len, marks), default=1) - 1)
     for length in range(longest, 0, -1):
         if any(mark.startswith(text[-length:]) for mark in marks):

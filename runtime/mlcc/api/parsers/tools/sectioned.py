@@ -13,18 +13,18 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class Section:
-    """The marks of one way, as expressions."""
+    """The marks of one notation, as regular expressions."""
 
     begin: str
-    """What the section begins with, to the letter."""
+    """Text that opens the section."""
     head: re.Pattern[str]
-    """Up to the object. Its first group that matched is the name of the tool; `id`, if it has such
-    a group, is how the model calls the call."""
+    """Everything up to the object. The first matching group is the tool's name; the group `id`, if
+    there is one, is the call's id."""
     tail: re.Pattern[str]
     stop: re.Pattern[str]
 
     def block(self, text: str, ended: bool) -> Block | None:
-        """All calls, to the last mark or to the end of the answer; as `Format.block` says."""
+        """All calls, up to the closing mark or the end of the answer, as in `ToolFormat.block`."""
         calls: list[Call] = []
         at = len(self.begin)
         while not (stop := self.stop.match(text, at)):

@@ -10,16 +10,16 @@ from typing import Any
 from mlcc.api.parsers.tools.base import Call
 
 _MARK = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*("?)|[{}\[\]]', re.DOTALL)
-"""A string, with its end if that is there, or a bracket: in time that grows with the text."""
+"""A string, with its closing quote if there is one, or a bracket; in linear time."""
 MAX_DEPTH = 128
-"""Of arrays and objects in each other, as of a request's body."""
+"""Most nested arrays and objects, as in a request's body."""
 NAMES = ("name", "function", "tool_name", "tool")
 ARGUMENTS = ("arguments", "parameters", "args", "input")
 
 
 def json_end(text: str, start: int = 0) -> int | None:
-    """Where the object or array ends that begins at `start`; None = not yet. Whether it is sound is
-    not said."""
+    """End of the object or array that begins at `start`; None = it is incomplete. Does not
+    validate."""
     depth = 0
     for found in _MARK.finditer(text, start):
         mark = found[0]
@@ -36,7 +36,7 @@ def json_end(text: str, start: int = 0) -> int | None:
 
 
 def parsed(text: str) -> Any:
-    """The value, or None for what is no JSON, or too deeply nested to be sent on."""
+    """The value, or None for invalid or too deeply nested JSON."""
     if _too_deep(text):
         return None
     try:
@@ -46,8 +46,8 @@ def parsed(text: str) -> Any:
 
 
 def written(value: Any) -> str:
-    """JSON's text of arguments. Models write what neither JSON nor UTF-8 has: NaN becomes null, and
-    half of a surrogate pair U+FFFD."""
+    """Arguments as JSON text. Values that neither JSON nor UTF-8 has are replaced: NaN by null,
+    half of a surrogate pair by U+FFFD."""
     try:
         return sound(json.dumps(value, ensure_ascii=False, allow_nan=False))
     except ValueError:
@@ -55,7 +55,7 @@ def written(value: Any) -> str:
 
 
 def sound(text: str) -> str:
-    """A text that can be sent, as JSON's escapes may not be."""
+    """The text without lone surrogates, which JSON's escapes can produce."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -79,7 +79,7 @@ def _too_deep(text: str) -> bool:
 
 
 def call_of(value: Any) -> Call | None:
-    """An object that names a tool and its arguments, in one of the usual words."""
+    """The call in an object that names a tool and its arguments by one of the usual keys."""
     if not isinstance(value, dict):
         return None
     inner = value.get("function")
@@ -93,7 +93,7 @@ def call_of(value: Any) -> Call | None:
 
 
 def calls_of(value: Any) -> tuple[Call, ...]:
-    """One call, or an array of calls; nothing if any is none."""
+    """One call, or an array of calls; empty if any entry is not a call."""
     several = value if isinstance(value, list) else [value]
     made = [call_of(one) for one in several]
     return tuple(call for call in made if call) if all(made) else ()

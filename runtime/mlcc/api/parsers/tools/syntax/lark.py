@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 WHITESPACE = r" |\n[ \t]{0,32}"
-"""Between the parts of JSON, as `mlcc.model.structured_output.backend` has it."""
+"""White space between the parts of JSON, as in `mlcc.model.structured_output.backend`."""
 
 
 class Lark:
-    """One grammar. control: tokens that are no text, by how they are written."""
+    """One grammar. control: control tokens, by their texts."""
 
     def __init__(self, control: Mapping[str, int] | None = None) -> None:
         self._control = control or {}
@@ -24,11 +24,11 @@ class Lark:
         self._marks = re.compile(f"({'|'.join(map(re.escape, marks))})") if marks else None
 
     def is_control(self, text: str) -> bool:
-        """Whether it is a control token."""
+        """Whether the text is a control token."""
         return text in self._control
 
     def text(self, text: str) -> str:
-        """An expression of a text, with the control tokens in it."""
+        """An expression that matches a text, control tokens included."""
         parts = self._marks.split(text) if self._marks else [text]
         return " ".join(
             f"<[{self._control[part]}]>" if part in self._control else literal(part)
@@ -37,25 +37,25 @@ class Lark:
         )
 
     def rule(self, expression: str, attributes: str = "") -> str:
-        """A rule of its own, by its name."""
+        """Add a rule; returns its name."""
         name = f"r{len(self._rules)}"
         self._rules.append(f"{name}{attributes}: {expression}")
         return name
 
     def json(self, schema: Mapping[str, Any]) -> str:
-        """JSON of a schema."""
+        """An expression that matches JSON of a schema."""
         options = {"whitespace_pattern": WHITESPACE, "lenient": False, "coerce_one_of": False}
         return self.rule("%json " + json.dumps({**schema, "x-guidance": options}))
 
     def until(self, end: str) -> str:
-        """Any text up to the first such end, and the end."""
+        """An expression that matches any text up to and including the first `end`."""
         if self.is_control(end):
             return f"TEXT {self.text(end)}"
         return self.rule(f"TEXT {literal(end)}", "[lazy]")
 
     def chain(self, items: Sequence[tuple[str, bool]], separator: str) -> str:
-        """Expressions in order, of which some must be there (true), with a separator between
-        those that are."""
+        """Expressions in order, required (true) or optional, with a separator between those that
+        occur."""
         between = f"{self.text(separator)} " if separator else ""
         rest = ""
         starts: list[str] = []
@@ -75,5 +75,5 @@ class Lark:
 
 
 def literal(text: str) -> str:
-    """A text as Lark writes it."""
+    """A text as a Lark literal."""
     return json.dumps(text, ensure_ascii=False) if text else '""'

@@ -1,4 +1,4 @@
-"""Calls as Python writes them, `f(a=1, b="x")`: read, never run."""
+"""Calls in Python's syntax, `f(a=1, b="x")`: parsed, never executed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mlcc.api.parsers.tools.syntax.lark import Lark, literal
 _MARK = re.compile(
     r'"[^"\\]*(?:\\.[^"\\]*)*("?)' r"|'[^'\\]*(?:\\.[^'\\]*)*('?)" r"|[()\[\]{}]", re.DOTALL
 )
-"""A string, with its end if that is there, or a bracket."""
+"""A string, with its closing quote if there is one, or a bracket."""
 _WORDS = {"true": True, "false": False, "null": None}
-"""JSON's, which models mix with Python's."""
+"""JSON's literals, which models mix with Python's."""
 MOST = 100_000
-"""Characters of calls."""
+"""Most characters of calls."""
 
 
 def python_end(text: str, start: int = 0) -> int | None:
-    """Where the bracket ends that opens first behind `start`; None = not yet."""
+    """End of the first bracket after `start`; None = it is incomplete."""
     depth = 0
     for found in _MARK.finditer(text, start):
         mark = found[0]
@@ -39,7 +39,7 @@ def python_end(text: str, start: int = 0) -> int | None:
 
 
 def python_calls(text: str, tools: Tools) -> tuple[Call, ...]:
-    """The calls of an expression, one or a list of them; nothing if any of it is none."""
+    """The calls of an expression, one or a list; empty if any entry is not a call."""
     if len(text) > MOST:
         return ()
     try:
@@ -52,7 +52,7 @@ def python_calls(text: str, tools: Tools) -> tuple[Call, ...]:
 
 def _call(node: ast.AST, tools: Tools) -> Call:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
-        (node,) = node.args  # Gemma was trained to print what a call gives
+        (node,) = node.args  # Gemma was trained to print the result of a call
     if not isinstance(node, ast.Call):
         raise ValueError("no call")
     name = ast.unparse(node.func).removesuffix(".call")  # Llama's own tools have it
@@ -82,7 +82,7 @@ def _value(node: ast.AST) -> Any:
 
 
 def python_body(name: str, parameters: Mapping[str, Any], lark: Lark) -> str:
-    """A grammar's expression of one call: arguments by name, as JSON."""
+    """A Lark expression for one call: arguments by name, as JSON."""
     needed = parameters.get("required", ())
     items = [
         (f"{literal(f'{key}=')} {lark.json(schema_of(parameters, key))}", key in needed)
@@ -92,7 +92,7 @@ def python_body(name: str, parameters: Mapping[str, Any], lark: Lark) -> str:
 
 
 def schema_of(parameters: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The schema of one argument, with what it may refer to."""
+    """The schema of one argument, with the definitions that it may refer to."""
     schema = parameters["properties"][key]
     found = dict(schema) if isinstance(schema, Mapping) else {}
     shared = {word: parameters[word] for word in ("$defs", "definitions") if word in parameters}

@@ -1,4 +1,4 @@
-"""Arguments between tags, each by itself: what their text means is said by the tool's schema."""
+"""Arguments between tags, one by one; the tool's schema decides how each value is parsed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mlcc.api.parsers.tools.syntax.python_text import schema_of
 
 
 def is_text(schema: Any) -> bool:
-    """Whether an argument is a text, which stands as it is; no schema says what else it is."""
+    """Whether an argument is a text, which is unquoted; without a schema it is."""
     if not isinstance(schema, Mapping):
         return True
     kind = schema.get("type")
@@ -24,7 +24,7 @@ def is_text(schema: Any) -> bool:
 
 
 def value_of(text: str, name: str, key: str, tools: Tools) -> Any:
-    """An argument's value: JSON where the schema has no text, and the text if it is no JSON."""
+    """An argument's value: JSON unless the schema allows a text; the text if it is not JSON."""
     schema = tools.get(name, {}).get("properties", {}).get(key)
     if is_text(schema):
         return text
@@ -37,8 +37,8 @@ def value_of(text: str, name: str, key: str, tools: Tools) -> Any:
 def body_of(
     parameters: Mapping[str, Any], lark: Lark, around: tuple[str, str, str], separator: str
 ) -> str:
-    """A grammar's expression of all arguments in order. around: what stands before a key, between
-    it and its value, and behind."""
+    """A Lark expression for all arguments in order. around: the texts before a key, between key and
+    value, and after the value."""
     before, middle, behind = around
     needed = parameters.get("required", ())
     items = []

@@ -6,7 +6,7 @@ import kotlinx.serialization.SerialName
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.JsonElement
 
-/** Whether one must be called. */
+/** Whether a tool must be called. */
 @Serializable
 public enum class Mode {
     /** `auto` */
@@ -18,7 +18,7 @@ public enum class Mode {
     REQUIRED,
 }
 
-/** Who says it; developer is another name of system. */
+/** Author; developer is another name of system. */
 @Serializable
 public enum class Role {
     /** `system` */
@@ -58,7 +58,7 @@ internal object ContentSerializer : UnionSerializer<Content>(
     variant<Content, Content.Parts, List<TextPart>>(Content::Parts, Content.Parts::value),
 )
 
-/** What the answer is. */
+/** Type of the answer. */
 @Serializable
 public enum class Type {
     /** `text` */
@@ -90,7 +90,7 @@ internal object StopSerializer : UnionSerializer<Stop>(
     variant<Stop, Stop.Texts, List<String>>(Stop::Texts, Stop.Texts::value),
 )
 
-/** How much the model thinks, where its template knows that; none = not at all. */
+/** Reasoning effort, if the chat template supports it; none = no reasoning. */
 @Serializable
 public enum class ReasoningEffort {
     /** `none` */
@@ -156,7 +156,7 @@ public data class TextPart(
 /** What a message's call calls. */
 @Serializable
 public data class CalledFunction(
-    /** Which tool. */
+    /** The tool's name. */
     val name: String,
     /** As JSON's text. */
     val arguments: String? = null,
@@ -165,9 +165,9 @@ public data class CalledFunction(
 /** A call of a tool that an assistant's message made. */
 @Serializable
 public data class MessageToolCall(
-    /** What was called. */
+    /** The called function. */
     val function: CalledFunction,
-    /** What the tool's message names it by. */
+    /** The id that the tool's message refers to. */
     val id: String? = null,
     val type: String? = null,
     /** Accepted; never changes an answer. */
@@ -177,13 +177,13 @@ public data class MessageToolCall(
 /** A function that the model may call. */
 @Serializable
 public data class ToolFunction(
-    /** What the model calls it by. */
+    /** The tool's name. */
     val name: String,
-    /** What it does, for the model. */
+    /** The tool's purpose, for the model. */
     val description: String? = null,
     /** The schema of its arguments; without, it takes none. */
     val parameters: JsonElement? = null,
-    /** Refuse a schema that arguments cannot be held to, instead of holding them to a part. */
+    /** Refuse a schema that cannot be enforced in full, instead of enforcing a part of it. */
     val strict: Boolean? = null,
 )
 
@@ -191,7 +191,7 @@ public data class ToolFunction(
 @Serializable
 public data class Tool(
     val type: String = "function",
-    /** What may be called. */
+    /** The function. */
     val function: ToolFunction,
 )
 
@@ -205,16 +205,16 @@ public data class NamedFunction(
 @Serializable
 public data class NamedTool(
     val type: String = "function",
-    /** The one to call. */
+    /** The function to call. */
     val function: NamedFunction,
 )
 
 /** Which of `tools` may be called. */
 @Serializable
 public data class AllowedToolsList(
-    /** Whether one must be called. */
+    /** Whether a tool must be called. */
     val mode: Mode,
-    /** Those of `tools`. */
+    /** The allowed tools, from `tools`. */
     val tools: List<NamedTool>,
 )
 
@@ -222,7 +222,7 @@ public data class AllowedToolsList(
 @Serializable
 public data class AllowedTools(
     val type: String = "allowed_tools",
-    /** Which may be called. */
+    /** The tools that may be called. */
     @SerialName("allowed_tools")
     val allowedTools: AllowedToolsList,
 )
@@ -230,7 +230,7 @@ public data class AllowedTools(
 /** Whether and how long the model thinks. */
 @Serializable
 public data class ThinkingSwitch(
-    /** Whether the model thinks; adaptive = as it likes. */
+    /** Whether the model reasons; adaptive = the model decides. */
     val type: String,
     /** Another name of `thinking_budget`. */
     @SerialName("budget_tokens")
@@ -245,27 +245,24 @@ public data class ThinkingSwitch(
  */
 @Serializable
 public data class Message(
-    /** Who says it; developer is another name of system. */
+    /** Author; developer is another name of system. */
     val role: Role,
-    /** What is said: a text, or texts that are joined. May be null beside `tool_calls`. */
+    /** A text, or text parts that are joined. May be null beside `tool_calls`. */
     val content: Content? = null,
-    /** Who of several speaks, for templates that know names. */
+    /** Name of the author, for templates that support names. */
     val name: String? = null,
-    /** An assistant's: tools it called. */
+    /** An assistant's tool calls. */
     @SerialName("tool_calls")
     val toolCalls: List<MessageToolCall>? = null,
-    /** A tool's: the call that it answers. */
+    /** The call that a tool's message answers. */
     @SerialName("tool_call_id")
     val toolCallId: String? = null,
-    /** What an assistant thought before it said this. */
+    /** The assistant's reasoning before this text. */
     @SerialName("reasoning_content")
     val reasoningContent: String? = null,
     /** Another name of `reasoning_content`. */
     val reasoning: String? = null,
-    /**
-     * Of a last message of the assistant's: the answer begins with it, and goes on where it
-     * ends.
-     */
+    /** Of an assistant's last message: the answer continues this text and begins with it. */
     val prefix: Boolean? = null,
     /** Accepted; never changes an answer. */
     val annotations: JsonElement? = null,
@@ -277,7 +274,7 @@ public data class Message(
 /** How a stream is sent. Not built yet, so not here: `include_obfuscation`. */
 @Serializable
 public data class StreamOptions(
-    /** End the stream with a chunk that counts the tokens. */
+    /** End the stream with a chunk of token counts. */
     @SerialName("include_usage")
     val includeUsage: Boolean? = null,
 )
@@ -310,7 +307,7 @@ public data class JsonSchemaFormat(
 /** What kind of text an answer is. */
 @Serializable
 public data class ResponseFormat(
-    /** What the answer is. */
+    /** Type of the answer. */
     val type: Type,
     /** Only with the type `json_schema`. */
     @SerialName("json_schema")
@@ -326,7 +323,7 @@ public data class ResponseFormat(
 public data class StructuredOutputs(
     /** A JSON Schema. */
     val json: JsonElement? = null,
-    /** Any object of JSON. */
+    /** Any JSON object. */
     @SerialName("json_object")
     val jsonObject: Boolean? = null,
     /** A regular expression for the whole answer. */
@@ -349,7 +346,7 @@ public data class StructuredOutputs(
 public data class ChatCompletionRequest(
     /** The conversation so far. */
     val messages: List<Message>,
-    /** Which model; where there is one, it may be left out. */
+    /** The model's name; optional if there is only one. */
     val model: String? = null,
     /** Send the answer as it is made, as server-sent events. */
     val stream: Boolean? = null,
@@ -357,19 +354,19 @@ public data class ChatCompletionRequest(
     @SerialName("stream_options")
     val streamOptions: StreamOptions? = null,
     /**
-     * Answers to each prompt, which is computed once; with a `seed` each gets its own from it.
+     * Answers to each prompt, which is computed once; each gets a seed derived from `seed`.
      * From 1 to 128.
      */
     val n: Int? = null,
-    /** What was computed for a prompt is used again only for requests of the same salt. */
+    /** Requests share the prefix cache only with requests of the same salt. */
     @SerialName("cache_salt")
     val cacheSalt: String? = null,
     /**
-     * Lower is answered first among the requests of an API key; it counts less and less while
-     * others wait. From -100 to 100.
+     * Lower is answered first among the requests of an API key; waiting requests gain priority
+     * with time. From -100 to 100.
      */
     val priority: Int? = null,
-    /** Seconds in which the whole answer must be there, if that is less than the server allows. */
+    /** Time limit of the answer in seconds, within the server's own. */
     val timeout: Double? = null,
     /** Accepted; never changes an answer. */
     val user: JsonElement? = null,
@@ -378,7 +375,7 @@ public data class ChatCompletionRequest(
     /** The answer is JSON. */
     @SerialName("response_format")
     val responseFormat: ResponseFormat? = null,
-    /** One kind of thing that the answer is. */
+    /** One constraint on the answer. */
     @SerialName("structured_outputs")
     val structuredOutputs: StructuredOutputs? = null,
     /** vLLM's older name of a JSON Schema. */
@@ -401,9 +398,12 @@ public data class ChatCompletionRequest(
     /** llama.cpp's name of a JSON Schema. */
     @SerialName("json_schema")
     val jsonSchema: JsonElement? = null,
-    /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+    /** Divides the logits; 0 always samples the likeliest token. From 0 to 2. */
     val temperature: Double? = null,
-    /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+    /**
+     * Keep the smallest set of the likeliest tokens with at least this mass; 1 keeps all. From
+     * 0 to 1.
+     */
     @SerialName("top_p")
     val topP: Double? = null,
     /** Keep this many of the likeliest tokens; 0 and -1 keep all. */
@@ -419,55 +419,52 @@ public data class ChatCompletionRequest(
     /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
-    /** Go on where the model would end, as benchmarks want. */
+    /** Ignore end-of-sequence tokens, for benchmarks. */
     @SerialName("ignore_eos")
     val ignoreEos: Boolean? = null,
-    /** No end of the model's before so many tokens. */
+    /** Suppress end-of-sequence tokens before this many tokens. */
     @SerialName("min_tokens")
     val minTokens: Int? = null,
-    /** Tokens that end the answer, beside the model's own. */
+    /** Tokens that end the answer, in addition to the model's own. */
     @SerialName("stop_token_ids")
     val stopTokenIds: List<Int>? = null,
     /**
-     * Makes a token less likely each time that the answer has had it; below 0, more. From -2
-     * to 2.
+     * Lowers a token's logit for each time it is in the answer; below 0, raises it. From -2 to
+     * 2.
      */
     @SerialName("frequency_penalty")
     val frequencyPenalty: Double? = null,
-    /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+    /** Lowers the logits of tokens in the answer; below 0, raises them. From -2 to 2. */
     @SerialName("presence_penalty")
     val presencePenalty: Double? = null,
-    /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+    /** Above 1, makes tokens of prompt and answer less likely. From 0.01 to 10. */
     @SerialName("repetition_penalty")
     val repetitionPenalty: Double? = null,
     /** llama.cpp's name of `repetition_penalty`. From 0.01 to 10. */
     @SerialName("repeat_penalty")
     val repeatPenalty: Double? = null,
-    /** Last tokens that these three penalties look at; -1 = all. */
+    /** Window of these three penalties in tokens; -1 = all. */
     @SerialName("repeat_last_n")
     val repeatLastN: Int? = null,
-    /** What is added to the logit of a token, by its id. */
+    /** Added to the logits of tokens, by id. */
     @SerialName("logit_bias")
     val logitBias: Map<Int, Double>? = null,
-    /** Words that the answer must not have, each as its tokens are, alone or behind a space. */
+    /** Words that the answer must not contain, as token sequences, with and without a space. */
     @SerialName("bad_words")
     val badWords: List<String>? = null,
-    /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+    /** Keep logits within this many standard deviations of the largest; 0 and below keep all. */
     @SerialName("top_n_sigma")
     val topNSigma: Double? = null,
     /**
-     * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all. From 0
-     * to 1.
+     * Keep this mass of the tokens whose surprise is nearest to the entropy; 1 keeps all. From
+     * 0 to 1.
      */
     @SerialName("typical_p")
     val typicalP: Double? = null,
-    /** Drop tokens of a probability less than this. From 0 to 1. */
+    /** Drop tokens below this probability. From 0 to 1. */
     @SerialName("epsilon_cutoff")
     val epsilonCutoff: Double? = null,
-    /**
-     * Drop tokens of a probability less than this, or less yet where many are likely. From 0
-     * to 1.
-     */
+    /** Drop tokens below this probability; the threshold falls with the entropy. From 0 to 1. */
     @SerialName("eta_cutoff")
     val etaCutoff: Double? = null,
     /**
@@ -476,80 +473,77 @@ public data class ChatCompletionRequest(
      */
     @SerialName("xtc_probability")
     val xtcProbability: Double? = null,
-    /** The probability from which on a token is a top choice. From 0 to 1. */
+    /** The least probability of a top choice. From 0 to 1. */
     @SerialName("xtc_threshold")
     val xtcThreshold: Double? = null,
-    /**
-     * The temperature is so much lower where one token is likely, and higher where many are.
-     * From 0 to 100.
-     */
+    /** Range of the temperature: lower at low entropy, higher at high entropy. From 0 to 100. */
     @SerialName("dynatemp_range")
     val dynatempRange: Double? = null,
-    /** How the entropy maps to that range. From 0 to 100. */
+    /** Exponent of the map from entropy to that range. From 0 to 100. */
     @SerialName("dynatemp_exponent")
     val dynatempExponent: Double? = null,
-    /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+    /** 2 keeps the surprise of the answer near `mirostat_tau`, instead of other filters. */
     val mirostat: Int? = null,
-    /** The surprise of a token, in bits. From 0 to 100. */
+    /** Target surprise of a token, in bits. From 0 to 100. */
     @SerialName("mirostat_tau")
     val mirostatTau: Double? = null,
-    /** How fast mirostat learns. From 0 to 1. */
+    /** Learning rate of mirostat. From 0 to 1. */
     @SerialName("mirostat_eta")
     val mirostatEta: Double? = null,
     /**
-     * Above 0, a token that would go on with a repetition loses this and more the longer it
-     * is. From 0 to 100.
+     * Above 0, penalizes a token that would extend a repetition, more for a longer one. From 0
+     * to 100.
      */
     @SerialName("dry_multiplier")
     val dryMultiplier: Double? = null,
-    /** How fast that grows with its length. From 1 to 100. */
+    /** Growth of the penalty with the repetition's length. From 1 to 100. */
     @SerialName("dry_base")
     val dryBase: Double? = null,
-    /** The longest repetition that is free. */
+    /** Longest repetition without a penalty. */
     @SerialName("dry_allowed_length")
     val dryAllowedLength: Int? = null,
-    /** Last tokens that are looked at; -1 = all. */
+    /** Window of the penalty in tokens; -1 = all. */
     @SerialName("dry_penalty_last_n")
     val dryPenaltyLastN: Int? = null,
-    /** No repetition reaches over a token that has one of these. */
+    /** A repetition does not extend over a token that contains one of these. */
     @SerialName("dry_sequence_breakers")
     val drySequenceBreakers: List<String>? = null,
     /** The newer name of `max_tokens`. */
     @SerialName("max_completion_tokens")
     val maxCompletionTokens: Int? = null,
-    /** Tell the log-probability of each token of the answer. */
+    /** Report the log-probability of each token of the answer. */
     val logprobs: Boolean? = null,
     /**
-     * With `logprobs`: tell this many of the likeliest tokens in each place, too. From 0 to
-     * 20.
+     * With `logprobs`: report this many of the likeliest tokens at each position, too. From 0
+     * to 20.
      */
     @SerialName("top_logprobs")
     val topLogprobs: Int? = null,
     /** Functions that the model may call. */
     val tools: List<Tool>? = null,
-    /** Whether a tool is called: as the model likes, none, at least one, or this one. */
+    /** auto = the model decides; none; required = at least one call; or a named function. */
     @SerialName("tool_choice")
     val toolChoice: JsonElement? = null,
     /** false: one call at most in an answer. */
     @SerialName("parallel_tool_calls")
     val parallelToolCalls: Boolean? = null,
-    /** How much the model thinks, where its template knows that; none = not at all. */
+    /** Reasoning effort, if the chat template supports it; none = no reasoning. */
     @SerialName("reasoning_effort")
     val reasoningEffort: ReasoningEffort? = null,
-    /** Whether it thinks, where its template knows that. */
+    /** Whether the model reasons, if its template supports it. */
     @SerialName("enable_thinking")
     val enableThinking: Boolean? = null,
-    /** Tokens after which its reasoning is ended, and the answer begins. */
+    /** Most tokens of reasoning; the answer begins after them. */
     @SerialName("thinking_budget")
     val thinkingBudget: Int? = null,
-    /** Both of these as Anthropic and others say it. */
+    /** Switch and budget in the form of Anthropic and others. */
     val thinking: ThinkingSwitch? = null,
     /** Variables of the model's chat template. */
     @SerialName("chat_template_kwargs")
     val chatTemplateKwargs: JsonElement? = null,
     /**
-     * What much of the answer will be, as of a file that is edited: it may come faster, and is
-     * the same.
+     * Predicted text of the answer, such as the file being edited: faster, with the same
+     * answer.
      */
     val prediction: Prediction? = null,
     /** Accepted; never changes an answer. */
@@ -572,7 +566,7 @@ public data class ChatCompletionRequest(
     public class Builder(messages: List<Message>) {
         private var made = ChatCompletionRequest(messages)
 
-        /** Which model; where there is one, it may be left out. */
+        /** The model's name; optional if there is only one. */
         public fun model(value: String?): Builder =
             apply { made = made.copy(model = value) }
 
@@ -585,27 +579,24 @@ public data class ChatCompletionRequest(
             apply { made = made.copy(streamOptions = value) }
 
         /**
-         * Answers to each prompt, which is computed once; with a `seed` each gets its own from
-         * it. From 1 to 128.
+         * Answers to each prompt, which is computed once; each gets a seed derived from
+         * `seed`. From 1 to 128.
          */
         public fun n(value: Int?): Builder =
             apply { made = made.copy(n = value) }
 
-        /** What was computed for a prompt is used again only for requests of the same salt. */
+        /** Requests share the prefix cache only with requests of the same salt. */
         public fun cacheSalt(value: String?): Builder =
             apply { made = made.copy(cacheSalt = value) }
 
         /**
-         * Lower is answered first among the requests of an API key; it counts less and less
-         * while others wait. From -100 to 100.
+         * Lower is answered first among the requests of an API key; waiting requests gain
+         * priority with time. From -100 to 100.
          */
         public fun priority(value: Int?): Builder =
             apply { made = made.copy(priority = value) }
 
-        /**
-         * Seconds in which the whole answer must be there, if that is less than the server
-         * allows.
-         */
+        /** Time limit of the answer in seconds, within the server's own. */
         public fun timeout(value: Double?): Builder =
             apply { made = made.copy(timeout = value) }
 
@@ -621,7 +612,7 @@ public data class ChatCompletionRequest(
         public fun responseFormat(value: ResponseFormat?): Builder =
             apply { made = made.copy(responseFormat = value) }
 
-        /** One kind of thing that the answer is. */
+        /** One constraint on the answer. */
         public fun structuredOutputs(value: StructuredOutputs?): Builder =
             apply { made = made.copy(structuredOutputs = value) }
 
@@ -653,11 +644,14 @@ public data class ChatCompletionRequest(
         public fun jsonSchema(value: JsonElement?): Builder =
             apply { made = made.copy(jsonSchema = value) }
 
-        /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+        /** Divides the logits; 0 always samples the likeliest token. From 0 to 2. */
         public fun temperature(value: Double?): Builder =
             apply { made = made.copy(temperature = value) }
 
-        /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+        /**
+         * Keep the smallest set of the likeliest tokens with at least this mass; 1 keeps all.
+         * From 0 to 1.
+         */
         public fun topP(value: Double?): Builder =
             apply { made = made.copy(topP = value) }
 
@@ -681,30 +675,30 @@ public data class ChatCompletionRequest(
         public fun maxTokens(value: Int?): Builder =
             apply { made = made.copy(maxTokens = value) }
 
-        /** Go on where the model would end, as benchmarks want. */
+        /** Ignore end-of-sequence tokens, for benchmarks. */
         public fun ignoreEos(value: Boolean?): Builder =
             apply { made = made.copy(ignoreEos = value) }
 
-        /** No end of the model's before so many tokens. */
+        /** Suppress end-of-sequence tokens before this many tokens. */
         public fun minTokens(value: Int?): Builder =
             apply { made = made.copy(minTokens = value) }
 
-        /** Tokens that end the answer, beside the model's own. */
+        /** Tokens that end the answer, in addition to the model's own. */
         public fun stopTokenIds(value: List<Int>?): Builder =
             apply { made = made.copy(stopTokenIds = value) }
 
         /**
-         * Makes a token less likely each time that the answer has had it; below 0, more. From
+         * Lowers a token's logit for each time it is in the answer; below 0, raises it. From
          * -2 to 2.
          */
         public fun frequencyPenalty(value: Double?): Builder =
             apply { made = made.copy(frequencyPenalty = value) }
 
-        /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+        /** Lowers the logits of tokens in the answer; below 0, raises them. From -2 to 2. */
         public fun presencePenalty(value: Double?): Builder =
             apply { made = made.copy(presencePenalty = value) }
 
-        /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+        /** Above 1, makes tokens of prompt and answer less likely. From 0.01 to 10. */
         public fun repetitionPenalty(value: Double?): Builder =
             apply { made = made.copy(repetitionPenalty = value) }
 
@@ -712,39 +706,42 @@ public data class ChatCompletionRequest(
         public fun repeatPenalty(value: Double?): Builder =
             apply { made = made.copy(repeatPenalty = value) }
 
-        /** Last tokens that these three penalties look at; -1 = all. */
+        /** Window of these three penalties in tokens; -1 = all. */
         public fun repeatLastN(value: Int?): Builder =
             apply { made = made.copy(repeatLastN = value) }
 
-        /** What is added to the logit of a token, by its id. */
+        /** Added to the logits of tokens, by id. */
         public fun logitBias(value: Map<Int, Double>?): Builder =
             apply { made = made.copy(logitBias = value) }
 
         /**
-         * Words that the answer must not have, each as its tokens are, alone or behind a
+         * Words that the answer must not contain, as token sequences, with and without a
          * space.
          */
         public fun badWords(value: List<String>?): Builder =
             apply { made = made.copy(badWords = value) }
 
-        /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+        /**
+         * Keep logits within this many standard deviations of the largest; 0 and below keep
+         * all.
+         */
         public fun topNSigma(value: Double?): Builder =
             apply { made = made.copy(topNSigma = value) }
 
         /**
-         * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all.
+         * Keep this mass of the tokens whose surprise is nearest to the entropy; 1 keeps all.
          * From 0 to 1.
          */
         public fun typicalP(value: Double?): Builder =
             apply { made = made.copy(typicalP = value) }
 
-        /** Drop tokens of a probability less than this. From 0 to 1. */
+        /** Drop tokens below this probability. From 0 to 1. */
         public fun epsilonCutoff(value: Double?): Builder =
             apply { made = made.copy(epsilonCutoff = value) }
 
         /**
-         * Drop tokens of a probability less than this, or less yet where many are likely. From
-         * 0 to 1.
+         * Drop tokens below this probability; the threshold falls with the entropy. From 0 to
+         * 1.
          */
         public fun etaCutoff(value: Double?): Builder =
             apply { made = made.copy(etaCutoff = value) }
@@ -756,53 +753,53 @@ public data class ChatCompletionRequest(
         public fun xtcProbability(value: Double?): Builder =
             apply { made = made.copy(xtcProbability = value) }
 
-        /** The probability from which on a token is a top choice. From 0 to 1. */
+        /** The least probability of a top choice. From 0 to 1. */
         public fun xtcThreshold(value: Double?): Builder =
             apply { made = made.copy(xtcThreshold = value) }
 
         /**
-         * The temperature is so much lower where one token is likely, and higher where many
-         * are. From 0 to 100.
+         * Range of the temperature: lower at low entropy, higher at high entropy. From 0 to
+         * 100.
          */
         public fun dynatempRange(value: Double?): Builder =
             apply { made = made.copy(dynatempRange = value) }
 
-        /** How the entropy maps to that range. From 0 to 100. */
+        /** Exponent of the map from entropy to that range. From 0 to 100. */
         public fun dynatempExponent(value: Double?): Builder =
             apply { made = made.copy(dynatempExponent = value) }
 
-        /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+        /** 2 keeps the surprise of the answer near `mirostat_tau`, instead of other filters. */
         public fun mirostat(value: Int?): Builder =
             apply { made = made.copy(mirostat = value) }
 
-        /** The surprise of a token, in bits. From 0 to 100. */
+        /** Target surprise of a token, in bits. From 0 to 100. */
         public fun mirostatTau(value: Double?): Builder =
             apply { made = made.copy(mirostatTau = value) }
 
-        /** How fast mirostat learns. From 0 to 1. */
+        /** Learning rate of mirostat. From 0 to 1. */
         public fun mirostatEta(value: Double?): Builder =
             apply { made = made.copy(mirostatEta = value) }
 
         /**
-         * Above 0, a token that would go on with a repetition loses this and more the longer
-         * it is. From 0 to 100.
+         * Above 0, penalizes a token that would extend a repetition, more for a longer one.
+         * From 0 to 100.
          */
         public fun dryMultiplier(value: Double?): Builder =
             apply { made = made.copy(dryMultiplier = value) }
 
-        /** How fast that grows with its length. From 1 to 100. */
+        /** Growth of the penalty with the repetition's length. From 1 to 100. */
         public fun dryBase(value: Double?): Builder =
             apply { made = made.copy(dryBase = value) }
 
-        /** The longest repetition that is free. */
+        /** Longest repetition without a penalty. */
         public fun dryAllowedLength(value: Int?): Builder =
             apply { made = made.copy(dryAllowedLength = value) }
 
-        /** Last tokens that are looked at; -1 = all. */
+        /** Window of the penalty in tokens; -1 = all. */
         public fun dryPenaltyLastN(value: Int?): Builder =
             apply { made = made.copy(dryPenaltyLastN = value) }
 
-        /** No repetition reaches over a token that has one of these. */
+        /** A repetition does not extend over a token that contains one of these. */
         public fun drySequenceBreakers(value: List<String>?): Builder =
             apply { made = made.copy(drySequenceBreakers = value) }
 
@@ -810,13 +807,13 @@ public data class ChatCompletionRequest(
         public fun maxCompletionTokens(value: Int?): Builder =
             apply { made = made.copy(maxCompletionTokens = value) }
 
-        /** Tell the log-probability of each token of the answer. */
+        /** Report the log-probability of each token of the answer. */
         public fun logprobs(value: Boolean?): Builder =
             apply { made = made.copy(logprobs = value) }
 
         /**
-         * With `logprobs`: tell this many of the likeliest tokens in each place, too. From 0
-         * to 20.
+         * With `logprobs`: report this many of the likeliest tokens at each position, too.
+         * From 0 to 20.
          */
         public fun topLogprobs(value: Int?): Builder =
             apply { made = made.copy(topLogprobs = value) }
@@ -825,7 +822,7 @@ public data class ChatCompletionRequest(
         public fun tools(value: List<Tool>?): Builder =
             apply { made = made.copy(tools = value) }
 
-        /** Whether a tool is called: as the model likes, none, at least one, or this one. */
+        /** auto = the model decides; none; required = at least one call; or a named function. */
         public fun toolChoice(value: JsonElement?): Builder =
             apply { made = made.copy(toolChoice = value) }
 
@@ -833,19 +830,19 @@ public data class ChatCompletionRequest(
         public fun parallelToolCalls(value: Boolean?): Builder =
             apply { made = made.copy(parallelToolCalls = value) }
 
-        /** How much the model thinks, where its template knows that; none = not at all. */
+        /** Reasoning effort, if the chat template supports it; none = no reasoning. */
         public fun reasoningEffort(value: ReasoningEffort?): Builder =
             apply { made = made.copy(reasoningEffort = value) }
 
-        /** Whether it thinks, where its template knows that. */
+        /** Whether the model reasons, if its template supports it. */
         public fun enableThinking(value: Boolean?): Builder =
             apply { made = made.copy(enableThinking = value) }
 
-        /** Tokens after which its reasoning is ended, and the answer begins. */
+        /** Most tokens of reasoning; the answer begins after them. */
         public fun thinkingBudget(value: Int?): Builder =
             apply { made = made.copy(thinkingBudget = value) }
 
-        /** Both of these as Anthropic and others say it. */
+        /** Switch and budget in the form of Anthropic and others. */
         public fun thinking(value: ThinkingSwitch?): Builder =
             apply { made = made.copy(thinking = value) }
 
@@ -854,8 +851,8 @@ public data class ChatCompletionRequest(
             apply { made = made.copy(chatTemplateKwargs = value) }
 
         /**
-         * What much of the answer will be, as of a file that is edited: it may come faster,
-         * and is the same.
+         * Predicted text of the answer, such as the file being edited: faster, with the same
+         * answer.
          */
         public fun prediction(value: Prediction?): Builder =
             apply { made = made.copy(prediction = value) }
@@ -893,7 +890,7 @@ public data class ChatCompletionRequest(
 public data class CompletionRequest(
     /** One prompt or several; each gets an answer. */
     val prompt: Prompt,
-    /** Which model; where there is one, it may be left out. */
+    /** The model's name; optional if there is only one. */
     val model: String? = null,
     /** Send the answer as it is made, as server-sent events. */
     val stream: Boolean? = null,
@@ -901,19 +898,19 @@ public data class CompletionRequest(
     @SerialName("stream_options")
     val streamOptions: StreamOptions? = null,
     /**
-     * Answers to each prompt, which is computed once; with a `seed` each gets its own from it.
+     * Answers to each prompt, which is computed once; each gets a seed derived from `seed`.
      * From 1 to 128.
      */
     val n: Int? = null,
-    /** What was computed for a prompt is used again only for requests of the same salt. */
+    /** Requests share the prefix cache only with requests of the same salt. */
     @SerialName("cache_salt")
     val cacheSalt: String? = null,
     /**
-     * Lower is answered first among the requests of an API key; it counts less and less while
-     * others wait. From -100 to 100.
+     * Lower is answered first among the requests of an API key; waiting requests gain priority
+     * with time. From -100 to 100.
      */
     val priority: Int? = null,
-    /** Seconds in which the whole answer must be there, if that is less than the server allows. */
+    /** Time limit of the answer in seconds, within the server's own. */
     val timeout: Double? = null,
     /** Accepted; never changes an answer. */
     val user: JsonElement? = null,
@@ -922,7 +919,7 @@ public data class CompletionRequest(
     /** The answer is JSON. */
     @SerialName("response_format")
     val responseFormat: ResponseFormat? = null,
-    /** One kind of thing that the answer is. */
+    /** One constraint on the answer. */
     @SerialName("structured_outputs")
     val structuredOutputs: StructuredOutputs? = null,
     /** vLLM's older name of a JSON Schema. */
@@ -945,9 +942,12 @@ public data class CompletionRequest(
     /** llama.cpp's name of a JSON Schema. */
     @SerialName("json_schema")
     val jsonSchema: JsonElement? = null,
-    /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+    /** Divides the logits; 0 always samples the likeliest token. From 0 to 2. */
     val temperature: Double? = null,
-    /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+    /**
+     * Keep the smallest set of the likeliest tokens with at least this mass; 1 keeps all. From
+     * 0 to 1.
+     */
     @SerialName("top_p")
     val topP: Double? = null,
     /** Keep this many of the likeliest tokens; 0 and -1 keep all. */
@@ -963,55 +963,52 @@ public data class CompletionRequest(
     /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
-    /** Go on where the model would end, as benchmarks want. */
+    /** Ignore end-of-sequence tokens, for benchmarks. */
     @SerialName("ignore_eos")
     val ignoreEos: Boolean? = null,
-    /** No end of the model's before so many tokens. */
+    /** Suppress end-of-sequence tokens before this many tokens. */
     @SerialName("min_tokens")
     val minTokens: Int? = null,
-    /** Tokens that end the answer, beside the model's own. */
+    /** Tokens that end the answer, in addition to the model's own. */
     @SerialName("stop_token_ids")
     val stopTokenIds: List<Int>? = null,
     /**
-     * Makes a token less likely each time that the answer has had it; below 0, more. From -2
-     * to 2.
+     * Lowers a token's logit for each time it is in the answer; below 0, raises it. From -2 to
+     * 2.
      */
     @SerialName("frequency_penalty")
     val frequencyPenalty: Double? = null,
-    /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+    /** Lowers the logits of tokens in the answer; below 0, raises them. From -2 to 2. */
     @SerialName("presence_penalty")
     val presencePenalty: Double? = null,
-    /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+    /** Above 1, makes tokens of prompt and answer less likely. From 0.01 to 10. */
     @SerialName("repetition_penalty")
     val repetitionPenalty: Double? = null,
     /** llama.cpp's name of `repetition_penalty`. From 0.01 to 10. */
     @SerialName("repeat_penalty")
     val repeatPenalty: Double? = null,
-    /** Last tokens that these three penalties look at; -1 = all. */
+    /** Window of these three penalties in tokens; -1 = all. */
     @SerialName("repeat_last_n")
     val repeatLastN: Int? = null,
-    /** What is added to the logit of a token, by its id. */
+    /** Added to the logits of tokens, by id. */
     @SerialName("logit_bias")
     val logitBias: Map<Int, Double>? = null,
-    /** Words that the answer must not have, each as its tokens are, alone or behind a space. */
+    /** Words that the answer must not contain, as token sequences, with and without a space. */
     @SerialName("bad_words")
     val badWords: List<String>? = null,
-    /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+    /** Keep logits within this many standard deviations of the largest; 0 and below keep all. */
     @SerialName("top_n_sigma")
     val topNSigma: Double? = null,
     /**
-     * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all. From 0
-     * to 1.
+     * Keep this mass of the tokens whose surprise is nearest to the entropy; 1 keeps all. From
+     * 0 to 1.
      */
     @SerialName("typical_p")
     val typicalP: Double? = null,
-    /** Drop tokens of a probability less than this. From 0 to 1. */
+    /** Drop tokens below this probability. From 0 to 1. */
     @SerialName("epsilon_cutoff")
     val epsilonCutoff: Double? = null,
-    /**
-     * Drop tokens of a probability less than this, or less yet where many are likely. From 0
-     * to 1.
-     */
+    /** Drop tokens below this probability; the threshold falls with the entropy. From 0 to 1. */
     @SerialName("eta_cutoff")
     val etaCutoff: Double? = null,
     /**
@@ -1020,57 +1017,54 @@ public data class CompletionRequest(
      */
     @SerialName("xtc_probability")
     val xtcProbability: Double? = null,
-    /** The probability from which on a token is a top choice. From 0 to 1. */
+    /** The least probability of a top choice. From 0 to 1. */
     @SerialName("xtc_threshold")
     val xtcThreshold: Double? = null,
-    /**
-     * The temperature is so much lower where one token is likely, and higher where many are.
-     * From 0 to 100.
-     */
+    /** Range of the temperature: lower at low entropy, higher at high entropy. From 0 to 100. */
     @SerialName("dynatemp_range")
     val dynatempRange: Double? = null,
-    /** How the entropy maps to that range. From 0 to 100. */
+    /** Exponent of the map from entropy to that range. From 0 to 100. */
     @SerialName("dynatemp_exponent")
     val dynatempExponent: Double? = null,
-    /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+    /** 2 keeps the surprise of the answer near `mirostat_tau`, instead of other filters. */
     val mirostat: Int? = null,
-    /** The surprise of a token, in bits. From 0 to 100. */
+    /** Target surprise of a token, in bits. From 0 to 100. */
     @SerialName("mirostat_tau")
     val mirostatTau: Double? = null,
-    /** How fast mirostat learns. From 0 to 1. */
+    /** Learning rate of mirostat. From 0 to 1. */
     @SerialName("mirostat_eta")
     val mirostatEta: Double? = null,
     /**
-     * Above 0, a token that would go on with a repetition loses this and more the longer it
-     * is. From 0 to 100.
+     * Above 0, penalizes a token that would extend a repetition, more for a longer one. From 0
+     * to 100.
      */
     @SerialName("dry_multiplier")
     val dryMultiplier: Double? = null,
-    /** How fast that grows with its length. From 1 to 100. */
+    /** Growth of the penalty with the repetition's length. From 1 to 100. */
     @SerialName("dry_base")
     val dryBase: Double? = null,
-    /** The longest repetition that is free. */
+    /** Longest repetition without a penalty. */
     @SerialName("dry_allowed_length")
     val dryAllowedLength: Int? = null,
-    /** Last tokens that are looked at; -1 = all. */
+    /** Window of the penalty in tokens; -1 = all. */
     @SerialName("dry_penalty_last_n")
     val dryPenaltyLastN: Int? = null,
-    /** No repetition reaches over a token that has one of these. */
+    /** A repetition does not extend over a token that contains one of these. */
     @SerialName("dry_sequence_breakers")
     val drySequenceBreakers: List<String>? = null,
     /** Send the prompt before the answer, and its `logprobs`. */
     val echo: Boolean? = null,
     /**
-     * Make so many answers and send the `n` likeliest, by their mean token; not with `stream`
-     * if that is fewer. From 1 to 128.
+     * Generate this many answers and send the `n` likeliest, by mean log-probability; with
+     * `stream` it must equal `n`. From 1 to 128.
      */
     @SerialName("best_of")
     val bestOf: Int? = null,
-    /** What follows the gap that is to be filled; for models that were trained for it. */
+    /** Text after the gap to fill; for models that were trained for it. */
     val suffix: String? = null,
     /**
-     * Tell the log-probability of each token of the answer, and of this many of the likeliest
-     * in its place. From 0 to 20.
+     * Report the log-probability of each token of the answer, and of this many of the
+     * likeliest at its position. From 0 to 20.
      */
     val logprobs: Int? = null,
 ) {
@@ -1081,7 +1075,7 @@ public data class CompletionRequest(
     public class Builder(prompt: Prompt) {
         private var made = CompletionRequest(prompt)
 
-        /** Which model; where there is one, it may be left out. */
+        /** The model's name; optional if there is only one. */
         public fun model(value: String?): Builder =
             apply { made = made.copy(model = value) }
 
@@ -1094,27 +1088,24 @@ public data class CompletionRequest(
             apply { made = made.copy(streamOptions = value) }
 
         /**
-         * Answers to each prompt, which is computed once; with a `seed` each gets its own from
-         * it. From 1 to 128.
+         * Answers to each prompt, which is computed once; each gets a seed derived from
+         * `seed`. From 1 to 128.
          */
         public fun n(value: Int?): Builder =
             apply { made = made.copy(n = value) }
 
-        /** What was computed for a prompt is used again only for requests of the same salt. */
+        /** Requests share the prefix cache only with requests of the same salt. */
         public fun cacheSalt(value: String?): Builder =
             apply { made = made.copy(cacheSalt = value) }
 
         /**
-         * Lower is answered first among the requests of an API key; it counts less and less
-         * while others wait. From -100 to 100.
+         * Lower is answered first among the requests of an API key; waiting requests gain
+         * priority with time. From -100 to 100.
          */
         public fun priority(value: Int?): Builder =
             apply { made = made.copy(priority = value) }
 
-        /**
-         * Seconds in which the whole answer must be there, if that is less than the server
-         * allows.
-         */
+        /** Time limit of the answer in seconds, within the server's own. */
         public fun timeout(value: Double?): Builder =
             apply { made = made.copy(timeout = value) }
 
@@ -1130,7 +1121,7 @@ public data class CompletionRequest(
         public fun responseFormat(value: ResponseFormat?): Builder =
             apply { made = made.copy(responseFormat = value) }
 
-        /** One kind of thing that the answer is. */
+        /** One constraint on the answer. */
         public fun structuredOutputs(value: StructuredOutputs?): Builder =
             apply { made = made.copy(structuredOutputs = value) }
 
@@ -1162,11 +1153,14 @@ public data class CompletionRequest(
         public fun jsonSchema(value: JsonElement?): Builder =
             apply { made = made.copy(jsonSchema = value) }
 
-        /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+        /** Divides the logits; 0 always samples the likeliest token. From 0 to 2. */
         public fun temperature(value: Double?): Builder =
             apply { made = made.copy(temperature = value) }
 
-        /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+        /**
+         * Keep the smallest set of the likeliest tokens with at least this mass; 1 keeps all.
+         * From 0 to 1.
+         */
         public fun topP(value: Double?): Builder =
             apply { made = made.copy(topP = value) }
 
@@ -1190,30 +1184,30 @@ public data class CompletionRequest(
         public fun maxTokens(value: Int?): Builder =
             apply { made = made.copy(maxTokens = value) }
 
-        /** Go on where the model would end, as benchmarks want. */
+        /** Ignore end-of-sequence tokens, for benchmarks. */
         public fun ignoreEos(value: Boolean?): Builder =
             apply { made = made.copy(ignoreEos = value) }
 
-        /** No end of the model's before so many tokens. */
+        /** Suppress end-of-sequence tokens before this many tokens. */
         public fun minTokens(value: Int?): Builder =
             apply { made = made.copy(minTokens = value) }
 
-        /** Tokens that end the answer, beside the model's own. */
+        /** Tokens that end the answer, in addition to the model's own. */
         public fun stopTokenIds(value: List<Int>?): Builder =
             apply { made = made.copy(stopTokenIds = value) }
 
         /**
-         * Makes a token less likely each time that the answer has had it; below 0, more. From
+         * Lowers a token's logit for each time it is in the answer; below 0, raises it. From
          * -2 to 2.
          */
         public fun frequencyPenalty(value: Double?): Builder =
             apply { made = made.copy(frequencyPenalty = value) }
 
-        /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+        /** Lowers the logits of tokens in the answer; below 0, raises them. From -2 to 2. */
         public fun presencePenalty(value: Double?): Builder =
             apply { made = made.copy(presencePenalty = value) }
 
-        /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+        /** Above 1, makes tokens of prompt and answer less likely. From 0.01 to 10. */
         public fun repetitionPenalty(value: Double?): Builder =
             apply { made = made.copy(repetitionPenalty = value) }
 
@@ -1221,39 +1215,42 @@ public data class CompletionRequest(
         public fun repeatPenalty(value: Double?): Builder =
             apply { made = made.copy(repeatPenalty = value) }
 
-        /** Last tokens that these three penalties look at; -1 = all. */
+        /** Window of these three penalties in tokens; -1 = all. */
         public fun repeatLastN(value: Int?): Builder =
             apply { made = made.copy(repeatLastN = value) }
 
-        /** What is added to the logit of a token, by its id. */
+        /** Added to the logits of tokens, by id. */
         public fun logitBias(value: Map<Int, Double>?): Builder =
             apply { made = made.copy(logitBias = value) }
 
         /**
-         * Words that the answer must not have, each as its tokens are, alone or behind a
+         * Words that the answer must not contain, as token sequences, with and without a
          * space.
          */
         public fun badWords(value: List<String>?): Builder =
             apply { made = made.copy(badWords = value) }
 
-        /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+        /**
+         * Keep logits within this many standard deviations of the largest; 0 and below keep
+         * all.
+         */
         public fun topNSigma(value: Double?): Builder =
             apply { made = made.copy(topNSigma = value) }
 
         /**
-         * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all.
+         * Keep this mass of the tokens whose surprise is nearest to the entropy; 1 keeps all.
          * From 0 to 1.
          */
         public fun typicalP(value: Double?): Builder =
             apply { made = made.copy(typicalP = value) }
 
-        /** Drop tokens of a probability less than this. From 0 to 1. */
+        /** Drop tokens below this probability. From 0 to 1. */
         public fun epsilonCutoff(value: Double?): Builder =
             apply { made = made.copy(epsilonCutoff = value) }
 
         /**
-         * Drop tokens of a probability less than this, or less yet where many are likely. From
-         * 0 to 1.
+         * Drop tokens below this probability; the threshold falls with the entropy. From 0 to
+         * 1.
          */
         public fun etaCutoff(value: Double?): Builder =
             apply { made = made.copy(etaCutoff = value) }
@@ -1265,53 +1262,53 @@ public data class CompletionRequest(
         public fun xtcProbability(value: Double?): Builder =
             apply { made = made.copy(xtcProbability = value) }
 
-        /** The probability from which on a token is a top choice. From 0 to 1. */
+        /** The least probability of a top choice. From 0 to 1. */
         public fun xtcThreshold(value: Double?): Builder =
             apply { made = made.copy(xtcThreshold = value) }
 
         /**
-         * The temperature is so much lower where one token is likely, and higher where many
-         * are. From 0 to 100.
+         * Range of the temperature: lower at low entropy, higher at high entropy. From 0 to
+         * 100.
          */
         public fun dynatempRange(value: Double?): Builder =
             apply { made = made.copy(dynatempRange = value) }
 
-        /** How the entropy maps to that range. From 0 to 100. */
+        /** Exponent of the map from entropy to that range. From 0 to 100. */
         public fun dynatempExponent(value: Double?): Builder =
             apply { made = made.copy(dynatempExponent = value) }
 
-        /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+        /** 2 keeps the surprise of the answer near `mirostat_tau`, instead of other filters. */
         public fun mirostat(value: Int?): Builder =
             apply { made = made.copy(mirostat = value) }
 
-        /** The surprise of a token, in bits. From 0 to 100. */
+        /** Target surprise of a token, in bits. From 0 to 100. */
         public fun mirostatTau(value: Double?): Builder =
             apply { made = made.copy(mirostatTau = value) }
 
-        /** How fast mirostat learns. From 0 to 1. */
+        /** Learning rate of mirostat. From 0 to 1. */
         public fun mirostatEta(value: Double?): Builder =
             apply { made = made.copy(mirostatEta = value) }
 
         /**
-         * Above 0, a token that would go on with a repetition loses this and more the longer
-         * it is. From 0 to 100.
+         * Above 0, penalizes a token that would extend a repetition, more for a longer one.
+         * From 0 to 100.
          */
         public fun dryMultiplier(value: Double?): Builder =
             apply { made = made.copy(dryMultiplier = value) }
 
-        /** How fast that grows with its length. From 1 to 100. */
+        /** Growth of the penalty with the repetition's length. From 1 to 100. */
         public fun dryBase(value: Double?): Builder =
             apply { made = made.copy(dryBase = value) }
 
-        /** The longest repetition that is free. */
+        /** Longest repetition without a penalty. */
         public fun dryAllowedLength(value: Int?): Builder =
             apply { made = made.copy(dryAllowedLength = value) }
 
-        /** Last tokens that are looked at; -1 = all. */
+        /** Window of the penalty in tokens; -1 = all. */
         public fun dryPenaltyLastN(value: Int?): Builder =
             apply { made = made.copy(dryPenaltyLastN = value) }
 
-        /** No repetition reaches over a token that has one of these. */
+        /** A repetition does not extend over a token that contains one of these. */
         public fun drySequenceBreakers(value: List<String>?): Builder =
             apply { made = made.copy(drySequenceBreakers = value) }
 
@@ -1320,19 +1317,19 @@ public data class CompletionRequest(
             apply { made = made.copy(echo = value) }
 
         /**
-         * Make so many answers and send the `n` likeliest, by their mean token; not with
-         * `stream` if that is fewer. From 1 to 128.
+         * Generate this many answers and send the `n` likeliest, by mean log-probability; with
+         * `stream` it must equal `n`. From 1 to 128.
          */
         public fun bestOf(value: Int?): Builder =
             apply { made = made.copy(bestOf = value) }
 
-        /** What follows the gap that is to be filled; for models that were trained for it. */
+        /** Text after the gap to fill; for models that were trained for it. */
         public fun suffix(value: String?): Builder =
             apply { made = made.copy(suffix = value) }
 
         /**
-         * Tell the log-probability of each token of the answer, and of this many of the
-         * likeliest in its place. From 0 to 20.
+         * Report the log-probability of each token of the answer, and of this many of the
+         * likeliest at its position. From 0 to 20.
          */
         public fun logprobs(value: Int?): Builder =
             apply { made = made.copy(logprobs = value) }
@@ -1343,8 +1340,8 @@ public data class CompletionRequest(
 }
 
 /**
- * stop = the model ended its answer, or a stop string came; length = no more tokens were
- * allowed, or fit; tool_calls = it ended, and calls tools.
+ * stop = the model ended its answer, or a stop string matched; length = the token limit or the
+ * context was reached; tool_calls = it ended with tool calls.
  */
 @Serializable
 public enum class FinishReason {
@@ -1361,26 +1358,26 @@ public enum class FinishReason {
     TOOL_CALLS,
 }
 
-/** What the tokens of the prompts were. */
+/** Breakdown of the prompts' tokens. */
 @Serializable
 public data class PromptTokensDetails(
-    /** Those that were not computed again: an earlier request began alike. */
+    /** Tokens that the prefix cache had. */
     @SerialName("cached_tokens")
     val cachedTokens: Long,
 )
 
-/** What became of tokens that were guessed ahead of the model (`--speculate`, `prediction`). */
+/** Draft tokens (`--speculate`, `prediction`), accepted and rejected. */
 @Serializable
 public data class CompletionTokensDetails(
-    /** Those that are in the answers. */
+    /** Draft tokens that became a part of the answers. */
     @SerialName("accepted_prediction_tokens")
     val acceptedPredictionTokens: Long,
-    /** Those that were computed in vain; they are not in `completion_tokens`. */
+    /** Rejected draft tokens; they are not in `completion_tokens`. */
     @SerialName("rejected_prediction_tokens")
     val rejectedPredictionTokens: Long,
 )
 
-/** Tokens of all answers of a request together. */
+/** Token counts of all answers of a request together. */
 @Serializable
 public data class Usage(
     @SerialName("prompt_tokens")
@@ -1391,23 +1388,23 @@ public data class Usage(
     val totalTokens: Long,
     @SerialName("prompt_tokens_details")
     val promptTokensDetails: PromptTokensDetails,
-    /** Where something was guessed. */
+    /** Present if tokens were drafted. */
     @SerialName("completion_tokens_details")
     val completionTokensDetails: CompletionTokensDetails? = null,
 )
 
-/** What is called. */
+/** Name and arguments of a call. */
 @Serializable
 public data class FunctionCall(
     val name: String,
-    /** JSON's text, of an object. */
+    /** JSON text of an object. */
     val arguments: String,
 )
 
-/** A tool that the model calls. */
+/** A tool call by the model. */
 @Serializable
 public data class ToolCall(
-    /** What the message that answers it names. */
+    /** The id that the tool's message refers to. */
     val id: String,
     val function: FunctionCall,
 )
@@ -1415,48 +1412,45 @@ public data class ToolCall(
 /** The answer of a chat. */
 @Serializable
 public data class AssistantMessage(
-    /** null beside `tool_calls`, if nothing else is said. */
+    /** null beside `tool_calls` if there is no text. */
     val content: String? = null,
-    /** What the model thought before it answered, where it thinks. */
+    /** The model's reasoning, if it was separated from the answer. */
     @SerialName("reasoning_content")
     val reasoningContent: String? = null,
-    /** Tools that it calls, if it does. */
+    /** Tool calls, if there are any. */
     @SerialName("tool_calls")
     val toolCalls: List<ToolCall>? = null,
 )
 
 /**
- * A token and its log-probability: with logits after penalties and biases, before temperature
- * and filters.
+ * A token and its log-probability, from the logits after penalties and biases, before
+ * temperature and filters.
  */
 @Serializable
 public data class ChatToken(
-    /** Its text, with U+FFFD where it is a part of a character. */
+    /** Its text, with U+FFFD for a part of a character. */
     val token: String,
-    /** Natural; -9999 is the least. */
+    /** Natural logarithm; -9999 is the minimum. */
     val logprob: Double,
-    /** Of its text in UTF-8; of a part of a character those, or null where they are not known. */
+    /** UTF-8 bytes of its text, or of its part of a character; null if they are not known. */
     val bytes: List<Long>? = null,
 )
 
 /** A token of an answer. */
 @Serializable
 public data class ChatTokenLogprob(
-    /**
-     * The likeliest in its place, the likeliest first; those that steer the model are left
-     * out.
-     */
+    /** The likeliest tokens at its position, likeliest first, without control tokens. */
     @SerialName("top_logprobs")
     val topLogprobs: List<ChatToken>,
-    /** Its text, with U+FFFD where it is a part of a character. */
+    /** Its text, with U+FFFD for a part of a character. */
     val token: String,
-    /** Natural; -9999 is the least. */
+    /** Natural logarithm; -9999 is the minimum. */
     val logprob: Double,
-    /** Of its text in UTF-8; of a part of a character those, or null where they are not known. */
+    /** UTF-8 bytes of its text, or of its part of a character; null if they are not known. */
     val bytes: List<Long>? = null,
 )
 
-/** Of the tokens that the text beside it is made of; what stop strings cut off is left out. */
+/** Log-probabilities of the tokens of the text beside it, without what stop strings cut off. */
 @Serializable
 public data class ChatLogprobs(
     val content: List<ChatTokenLogprob>,
@@ -1467,7 +1461,7 @@ public data class ChatLogprobs(
 public data class ChatChoice(
     val index: Long,
     val message: AssistantMessage,
-    /** With `logprobs` in the request. */
+    /** If the request has `logprobs`. */
     val logprobs: ChatLogprobs? = null,
     @SerialName("finish_reason")
     val finishReason: FinishReason,
@@ -1482,12 +1476,12 @@ public data class ChatCompletion(
     val model: String,
     val choices: List<ChatChoice>,
     val usage: Usage,
-    /** Of the artifact that answers: the same as long as its files are. */
+    /** Identifies the artifact: it changes only if its files change. */
     @SerialName("system_fingerprint")
     val systemFingerprint: String? = null,
 )
 
-/** What a chunk adds to what is called. */
+/** Parts of a name and of arguments that a chunk adds. */
 @Serializable
 public data class FunctionDelta(
     val name: String? = null,
@@ -1497,7 +1491,7 @@ public data class FunctionDelta(
 /** What a chunk adds to a call: first its id and name, then its arguments. */
 @Serializable
 public data class ToolCallDelta(
-    /** Of the call in the answer. */
+    /** Number of the call in the answer. */
     val index: Long,
     val function: FunctionDelta,
     val id: String? = null,
@@ -1518,7 +1512,7 @@ public data class ChatDelta(
 public data class ChatChunkChoice(
     val index: Long,
     val delta: ChatDelta,
-    /** With `logprobs` in the request, beside text. */
+    /** If the request has `logprobs`, beside text. */
     val logprobs: ChatLogprobs? = null,
     /** Why the answer ended, in its last chunk. */
     @SerialName("finish_reason")
@@ -1532,7 +1526,7 @@ public data class ChatCompletionChunk(
     val created: Long,
     val model: String,
     val choices: List<ChatChunkChoice>,
-    /** Of the artifact that answers: the same as long as its files are. */
+    /** Identifies the artifact: it changes only if its files change. */
     @SerialName("system_fingerprint")
     val systemFingerprint: String? = null,
     /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
@@ -1540,23 +1534,23 @@ public data class ChatCompletionChunk(
 )
 
 /**
- * Of the tokens that the text beside it is made of, an entry each, with `echo` those of the
- * prompt before them; what stop strings cut off is left out.
+ * Log-probabilities of the tokens of the text beside it, with `echo` those of the prompt
+ * before them; what stop strings cut off is left out.
  */
 @Serializable
 public data class CompletionLogprobs(
-    /** Their texts; a part of a character is written `bytes:\xe2`. */
+    /** Texts of the tokens; a part of a character is written `bytes:\xe2`. */
     val tokens: List<String>,
     /**
-     * Natural; with logits after penalties and biases, before temperature and filters. -9999
-     * is the least; null for a prompt's first token, which follows nothing.
+     * Natural logarithms, from the logits after penalties and biases, before temperature and
+     * filters. -9999 is the minimum; null for a prompt's first token.
      */
     @SerialName("token_logprobs")
     val tokenLogprobs: List<Double?>,
-    /** The likeliest in each place by their texts, and the token itself. */
+    /** The likeliest tokens at each position by their texts, and the token itself. */
     @SerialName("top_logprobs")
     val topLogprobs: List<Map<String, Double>?>,
-    /** Where each begins: characters (Unicode's code points) of the text before it. */
+    /** Where each token begins: number of code points of text before it. */
     @SerialName("text_offset")
     val textOffset: List<Long>,
 )
@@ -1566,7 +1560,7 @@ public data class CompletionLogprobs(
 public data class CompletionChoice(
     val index: Long,
     val text: String,
-    /** With `logprobs` in the request. */
+    /** If the request has `logprobs`. */
     val logprobs: CompletionLogprobs? = null,
     @SerialName("finish_reason")
     val finishReason: FinishReason,
@@ -1581,7 +1575,7 @@ public data class Completion(
     val model: String,
     val choices: List<CompletionChoice>,
     val usage: Usage,
-    /** Of the artifact that answers: the same as long as its files are. */
+    /** Identifies the artifact: it changes only if its files change. */
     @SerialName("system_fingerprint")
     val systemFingerprint: String? = null,
 )
@@ -1591,31 +1585,28 @@ public data class Completion(
 public data class CompletionChunkChoice(
     val index: Long,
     val text: String,
-    /** With `logprobs` in the request. */
+    /** If the request has `logprobs`. */
     val logprobs: CompletionLogprobs? = null,
     /** Why the answer ended, in its last chunk. */
     @SerialName("finish_reason")
     val finishReason: FinishReason? = null,
 )
 
-/** A server-sent event of /v1/completions; those of several prompts are mixed. */
+/** A server-sent event of /v1/completions; those of several prompts are interleaved. */
 @Serializable
 public data class CompletionChunk(
     val id: String,
     val created: Long,
     val model: String,
     val choices: List<CompletionChunkChoice>,
-    /** Of the artifact that answers: the same as long as its files are. */
+    /** Identifies the artifact: it changes only if its files change. */
     @SerialName("system_fingerprint")
     val systemFingerprint: String? = null,
     /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
     val usage: Usage? = null,
 )
 
-/**
- * loaded = it answers at once; loading = who asks for it waits; unloaded = it is loaded for
- * whoever asks first.
- */
+/** loaded = ready; loading = requests wait for it; unloaded = the next request loads it. */
 @Serializable
 public enum class ModelState {
     /** `loaded` */
@@ -1636,22 +1627,22 @@ public enum class ModelState {
 public data class Model(
     val id: String,
     val created: Long,
-    /** What is not loaded is when it is asked for. */
+    /** A model that is not loaded is loaded on demand. */
     val state: ModelState,
-    /** Tokens of a prompt and its answer together. */
+    /** Longest prompt and answer together, in tokens. */
     @SerialName("context_length")
     val contextLength: Long,
-    /** The same, as vLLM calls it. */
+    /** The same number under vLLM's name. */
     @SerialName("max_model_len")
     val maxModelLen: Long,
-    /** Other names that it answers to. */
+    /** Other names of the model. */
     val aliases: List<String>,
-    /** Planned for it while it is loaded, where somebody planned. */
+    /** Planned memory while it is loaded; null if there is no plan. */
     @SerialName("memory_bytes")
     val memoryBytes: Long? = null,
-    /** Those that wait or are being answered. */
+    /** Requests waiting or being answered. */
     val requests: Long,
-    /** Of an adapter (LoRA): the model that it adapts. */
+    /** The base model of an adapter (LoRA). */
     val parent: String? = null,
 )
 
@@ -1661,7 +1652,7 @@ public data class ModelList(
     val data: List<Model>,
 )
 
-/** Tokens of all texts of a request together. */
+/** Token counts of all texts of a request together. */
 @Serializable
 public data class EncoderUsage(
     @SerialName("prompt_tokens")
@@ -1670,11 +1661,11 @@ public data class EncoderUsage(
     val totalTokens: Long,
 )
 
-/** What one text became. */
+/** The embedding of one text. */
 @Serializable
 public data class Embedding(
     val index: Long,
-    /** Numbers, or base64 of little-endian float32, as `encoding_format` said. */
+    /** Numbers, or base64 of little-endian float32, by `encoding_format`. */
     val embedding: List<Double>? = null,
 )
 
@@ -1686,7 +1677,7 @@ public data class EmbeddingList(
     val usage: EncoderUsage,
 )
 
-/** How well the texts of one pair go together. */
+/** The score of one pair of texts. */
 @Serializable
 public data class Score(
     val index: Long,
@@ -1709,10 +1700,10 @@ public data class RankedText(
     val text: String,
 )
 
-/** One document's place. */
+/** Rank of one document. */
 @Serializable
 public data class Ranked(
-    /** Among the documents of the request. */
+    /** Index among the documents of the request. */
     val index: Long,
     @SerialName("relevance_score")
     val relevanceScore: Double,
@@ -1729,20 +1720,20 @@ public data class Ranking(
     val results: List<Ranked>,
 )
 
-/** What went wrong. */
+/** Message, type, field and code of an error. */
 @Serializable
 public data class ErrorObject(
     /** What happened, why, and what to do next. */
     val message: String,
     /** invalid_request_error, or server_error. */
     val type: String,
-    /** The field of the request that is at fault. */
+    /** The field of the request that is wrong. */
     val param: String? = null,
     /** Stable, for programs: context_length_exceeded, queue_full, device_lost, ... */
     val code: String? = null,
 )
 
-/** The body of every answer that is no success, and the last event of a stream that broke. */
+/** The body of an error response, and the last event of a stream that failed. */
 @Serializable
 public data class ErrorBody(
     val error: ErrorObject,
