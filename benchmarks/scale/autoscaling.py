@@ -1,12 +1,12 @@
-"""How the number of replicas on a real Ray follows the load: one stream, many, one, none, one.
+"""The number of replicas on a real Ray as the load changes: one stream, many, one, none, one.
 
     python -m benchmarks.scale.autoscaling [--most 2] [--streams 24] [--step-ms 12]
 
-Scales from none to `--most`, with Ray's shortest delays for that. Each phase goes on until as many
-replicas are there as it wants, and a little longer, or gives up after `PATIENCE_S`. Prints one JSON
-line: the ends of requests as `ray_storm.ENDS` has them, the seconds that each phase took to its
-number of replicas (null = it was not reached), and the time to the first token of one request that
-found no replica (`cold_ms`), and of one after it (`warm_ms`).
+Scales between zero and `--most` replicas, with Ray's shortest delays. A phase lasts until its
+number of replicas is reached and `AFTER_S` longer, or until `TIMEOUT_S`. Prints one JSON line: the
+outcomes of `ray_load.OUTCOMES`, the seconds until each phase had its replicas (null = not reached),
+and the time to first token of a request without a running replica (`cold_ms`) and of the next one
+(`warm_ms`).
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ import json
 import time
 from itertools import count
 
-from benchmarks.scale.ray_load import Storm, replicas, storming
+from benchmarks.scale.ray_load import RayLoad, ray_load, replicas
 from mlcc.scale.options import Scale
 
-PATIENCE_S, AFTER_S = 120.0, 3.0
+TIMEOUT_S, AFTER_S = 120.0, 3.0
 LOOKBACK_S, DOWN_S, UP_S = 11.0, 4.0, 1.0
-"""Ray wants to look back for longer than the 10 s after which requests are told to it again."""
+"""Ray requires a look-back longer than the 10 s between two reports of the request count."""
 
 
 class Phases:
-    """One after another, in one storm."""
+    """Phases of load, in order."""
 
-    def __init__(self, storm: Storm) -> None:
-        self.storm, self._numbers = storm, count()
-        self.took: dict[str, float | None] = {}
+    def __init__(self, load: RayLoad) -> None:
+        self.load, self._numbers = load, count()
+        self.seconds: dict[str, float | None] = {}
 
     async def phase(self, name: str, streams: int, wanted: int) -> None:
-        """So many streams until there are so many replicas."""
-        began, there = time.monotonic(), list[float]()
+        """Run `streams` streams until there are `wanted` replicas."""
+        start, reached = time.monotonic(), list[float]()
 
         def goes_on() -> bool:
             now = time.monotonic()
-            if there or now - began > PATIENCE_S:
-                return bool(there) and now - there[0] < AFTER_S
+            if reached or now - start > TIMEOUT_S:
+                return bool(reached) and now - reached[0] < AFTER_S
             return True
 
-        async def look() -> None:
+        async def watch() -> None:
             while goes_on():
-                if not there and len(replicas()) == wanted:
-                    there.append(time.monotonic())
+                if not reached and len(replicas()) == wanted:
+                    reached.append(time.monotonic())
                 await asyncio.sleep(0.2)
 
-        await asyncio.gather(self.storm.run(self._numbers, streams, goes_on), look())
-        self.took[name] = round(there[0] - began, 1) if there else None
+        await asyncio.gather(self.load.run(self._numbers, streams, goes_on), watch())
+        self.seconds[name] = round(reached[0] - start, 1) if reached else None
 
     async def run(self, many: int, most: int) -> tuple[float, float]:
-        """All of them. Returns the ms to a first token without replicas, and with one."""
+        """All phases. Returns the ms to first token without a replica, and with one."""
         await self.phase("one", 1, 1)
         await self.phase("many", many, most)
         await self.phase("one again", 1, 1)
         await self.phase("none", 0, 0)
-        cold = await self.storm.one(next(self._numbers))
-        return cold, await self.storm.one(next(self._numbers))
+        cold = await self.load.one(next(self._numbers))
+        return cold, await self.load.one(next(self._numbers))
 
 
 def main() -> None:
@@ -70,11 +70,11 @@ def main() -> None:
     scale = Scale(
         autoscale=(0, args.most), lookback_s=LOOKBACK_S, downscale_s=DOWN_S, upscale_s=UP_S
     )
-    with storming(scale, args.step_ms / 1e3) as storm:
-        phases = Phases(storm)
+    with ray_load(scale, args.step_ms / 1e3) as load:
+        phases = Phases(load)
         cold, warm = asyncio.run(phases.run(args.streams, args.most))
-    told = {"took_s": phases.took, "cold_ms": round(cold), "warm_ms": round(warm)}
-    print(json.dumps({**storm.found(), **told}))
+    times = {"took_s": phases.seconds, "cold_ms": round(cold), "warm_ms": round(warm)}
+    print(json.dumps({**load.result(), **times}))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""When do prefill and decode pay to be apart? On simulated engines, and no model.
+"""Disaggregated prefill: when separate engines for prefill and decode pay, simulated.
 
     python -m benchmarks.scale.disaggregation [--engines 8] [--seconds 20]
 
-An engine that does both lengthens a step of all its answers by each chunk of a prompt; apart, it is
-the pages' way that costs, and engines that are idle while the other kind is not. What is counted is
-goodput (DistServe, Zhong et al., 2024): the most requests a second of which nine in ten have their
-first token within `FIRST_S` and a second of each 4,000 tokens of their prompt, and their others at
-a pace, on the average. Engines are those of `simulated_fleet.py`; the pages of a token are 128 KB
-(an 8B model in float16), and go at 1 GB/s (Ray's object store over TCP) or 20 (RDMA). Of the ways
-to divide the engines the best is taken. Prints a table and one JSON line.
+An engine that does both delays all its running answers by each prefill chunk. Separate engines pay
+for the transfer of pages, and for engines of one kind that are idle while the other kind is busy.
+The measure is goodput (DistServe, Zhong et al., 2024): the highest request rate at which 90 % of
+the requests have their first token within `FIRST_S` plus a second for each 4,000 prompt tokens, and
+the other tokens at a mean pace. Engines are those of `simulator.py`. The pages of a token are 128
+KB (an 8B model in float16), sent at 1 GB/s (Ray's object store over TCP) or 20 (RDMA). The best
+division of the engines is reported. Prints a table and one JSON line.
 """
 
 from __future__ import annotations
@@ -29,62 +29,66 @@ WORKLOADS = {
     "documents": (6000, 200),
     "classifying": (6000, 10),
 }
-"""Tokens of prompts and of answers, on the average."""
+"""Mean tokens of prompts and of answers."""
 PACES = {"20 ms": 0.02, "40 ms": 0.04}
-"""Chosen after a first run with others: strict ones show the effect."""
+"""Seconds per output token. Chosen after a first run: strict limits show the effect."""
 FIRST_S, FIRST_PER_TOKEN_S = 1.0, 1 / 4000
 PAGE_BYTES = 128e3
 LINKS = {"TCP": 1e9, "RDMA": 20e9}
-RISING, STEPS = 1.12, 28
-"""From one rate to the next, and how many there are."""
+RATE_STEP, RATE_STEPS = 1.12, 28
+"""The ratio between two tried rates, and the number of rates."""
 BLOCKS = 8192
 
 
-class Fleets:
-    """Some engines for prompts and some for what follows; none of the latter = all do both."""
+class DisaggregatedFleet:
+    """Engines for prefill and engines for decode; without the latter, the former do both."""
 
     def __init__(self, prompts: int, decode: int, bytes_s: float) -> None:
         self.prompts = [SimulatedEngine(f"p{n}", BLOCKS) for n in range(prompts)]
         self.decode = [SimulatedEngine(f"d{n}", BLOCKS) for n in range(decode)]
         self._bytes_s = bytes_s
-        self._first, self._then = Fleet(1), Fleet(2)
-        self._first.set_engines([engine.name for engine in self.prompts])
-        self._then.set_engines([engine.name for engine in self.decode])
+        self._prefill_router, self._decode_router = Fleet(1), Fleet(2)
+        self._prefill_router.set_engines([engine.name for engine in self.prompts])
+        self._decode_router.set_engines([engine.name for engine in self.decode])
         self._link: dict[str, float] = {}
-        """When each engine's link has sent what is on its way."""
+        """When each prefill engine's link is free again."""
 
     def run(self, jobs: Sequence[Job]) -> list[tuple[Job, float]]:
-        hand = self._hand if self.decode else lambda job, now: None
+        migrate = self._migrate if self.decode else lambda job, now: None
         engines = [*self.prompts, *self.decode]
-        simulation = Simulation(engines, self._choose, self._tell, self._ended, hand)
+        simulation = Simulation(engines, self._choose, self._report, self._ended, migrate)
         simulation.run(jobs)
         return simulation.done
 
     def _choose(self, job: Job, now: float) -> str:
-        return self._chosen(self._first, job, now)
+        return self._route(self._prefill_router, job, now)
 
-    def _chosen(self, fleet: Fleet, job: Job, now: float) -> str:
+    def _route(self, fleet: Fleet, job: Job, now: float) -> str:
         choice = fleet.choose(job.prompt, now)
         assert choice is not None
         return choice.name
 
-    def _hand(self, job: Job, now: float) -> tuple[str, float]:
-        """One after another on a link."""
-        self._first.ended(job.engine)
-        begun = max(now, self._link.get(job.engine, 0.0))
-        there = begun + job.tokens * PAGE_BYTES / self._bytes_s
-        self._link[job.engine] = there
-        return self._chosen(self._then, job, now), there
+    def _migrate(self, job: Job, now: float) -> tuple[str, float]:
+        """Transfers of one engine are sequential."""
+        self._prefill_router.ended(job.engine)
+        start = max(now, self._link.get(job.engine, 0.0))
+        arrival = start + job.tokens * PAGE_BYTES / self._bytes_s
+        self._link[job.engine] = arrival
+        return self._route(self._decode_router, job, now), arrival
 
-    def _tell(self, name: str, told: EngineStatus, now: float) -> None:
-        (self._then if name.startswith("d") else self._first).update(name, told, now)
+    def _report(self, name: str, status: EngineStatus, now: float) -> None:
+        (self._decode_router if name.startswith("d") else self._prefill_router).update(
+            name, status, now
+        )
 
     def _ended(self, job: Job) -> None:
-        (self._then if job.engine.startswith("d") else self._first).ended(job.engine)
+        (self._decode_router if job.engine.startswith("d") else self._prefill_router).ended(
+            job.engine
+        )
 
 
 def jobs_of(workload: str, rate: float, seconds: float) -> list[Job]:
-    """Requests of which none begin alike, at random times."""
+    """Requests without common prefixes, at random times."""
     rng, (prompt, answer) = random.Random(3), WORKLOADS[workload]
     made, now = [], 0.0
     while (now := now + rng.expovariate(rate)) < seconds:
@@ -93,8 +97,8 @@ def jobs_of(workload: str, rate: float, seconds: float) -> list[Job]:
     return made
 
 
-def kept(done: Sequence[tuple[Job, float]], pace_s: float) -> float:
-    """The share of requests that were answered as was promised."""
+def attainment(done: Sequence[tuple[Job, float]], pace_s: float) -> float:
+    """The share of requests that met both limits (SLO attainment)."""
     good = 0
     for job, end in done:
         first = job.first - job.at <= FIRST_S + job.tokens * FIRST_PER_TOKEN_S
@@ -103,43 +107,43 @@ def kept(done: Sequence[tuple[Job, float]], pace_s: float) -> float:
 
 
 class Trial:
-    """One workload on so many engines."""
+    """One workload on a number of engines."""
 
     def __init__(self, workload: str, engines: int, seconds: float) -> None:
         self.engines = engines
         self._workload, self._seconds = workload, seconds
         prompt, answer = WORKLOADS[workload]
-        self._least = engines / (prompt / PREFILL + answer * STEP_S / 48) / 16
-        self._kept: dict[tuple[int, float, int], list[float]] = {}
+        self._base_rate = engines / (prompt / PREFILL + answer * STEP_S / 48) / 16
+        self._attainment: dict[tuple[int, float, int], list[float]] = {}
 
     def goodput(self, pace: str, prompts: int, bytes_s: float = 1.0) -> float:
-        """The most requests a second, within `RISING`, with so many engines for prompts; all of
-        them = together."""
-        low, high = -1, STEPS
+        """The highest rate, within `RATE_STEP`, with `prompts` engines for prefill; all engines =
+        not disaggregated."""
+        low, high = -1, RATE_STEPS
         while high - low > 1:
             middle = (low + high) // 2
-            if self._share(prompts, bytes_s, middle)[[*PACES].index(pace)] >= 0.9:
+            if self._at_rate(prompts, bytes_s, middle)[[*PACES].index(pace)] >= 0.9:
                 low = middle
             else:
                 high = middle
-        return self._least * RISING**low if low >= 0 else 0.0
+        return self._base_rate * RATE_STEP**low if low >= 0 else 0.0
 
-    def _share(self, prompts: int, bytes_s: float, step: int) -> list[float]:
-        """Of requests that were answered as promised, of each pace."""
-        if (key := (prompts, bytes_s, step)) not in self._kept:
-            jobs = jobs_of(self._workload, self._least * RISING**step, self._seconds)
-            done = Fleets(prompts, self.engines - prompts, bytes_s).run(jobs)
-            self._kept[key] = [kept(done, pace_s) for pace_s in PACES.values()]
-        return self._kept[key]
+    def _at_rate(self, prompts: int, bytes_s: float, step: int) -> list[float]:
+        """SLO attainment at one rate, for each pace."""
+        if (key := (prompts, bytes_s, step)) not in self._attainment:
+            jobs = jobs_of(self._workload, self._base_rate * RATE_STEP**step, self._seconds)
+            done = DisaggregatedFleet(prompts, self.engines - prompts, bytes_s).run(jobs)
+            self._attainment[key] = [attainment(done, pace_s) for pace_s in PACES.values()]
+        return self._attainment[key]
 
 
 def row(trial: Trial, pace: str) -> dict[str, Any]:
-    """Together, and apart over each link, with the number of engines for prompts."""
+    """Goodput together, and disaggregated over each link with the number of prefill engines."""
     found: dict[str, Any] = {"together": trial.goodput(pace, trial.engines)}
     for link, bytes_s in LINKS.items():
         tried = {n: trial.goodput(pace, n, bytes_s) for n in range(1, trial.engines)}
-        most = max(tried, key=lambda n: tried[n])
-        found[link] = {"apart": tried[most], "prompts": most}
+        best = max(tried, key=lambda n: tried[n])
+        found[link] = {"apart": tried[best], "prompts": best}
     return found
 
 

@@ -1,9 +1,8 @@
-"""Requests to a toy model on a real Ray, and how each of them ended. For `kills.py` and
-`autoscale.py`, which say what happens to the replicas meanwhile.
+"""Load on real Ray replicas of the toy model, with a count of how each request ended.
 
-Every token of the toy (tests/helpers/toy_model.py) depends on all before it, so that an answer of
-which anything was lost, repeated or mixed up is another text; each is compared with what an engine
-without Ray says.
+For `replica_kills.py` and `autoscaling.py`, which change the replicas meanwhile. Every token of the
+toy (tests/helpers/toy_model.py) depends on all before it, so an answer in which a token is lost,
+repeated or mixed up has another text; each is compared with the answer of an engine without Ray.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from tests.helpers.processes import below, command_of
 from tests.helpers.toy_model import open_toy
 from tests.runtime.scale.ray_processes import replicas_below
 
-TOKENS, PROMPTS, PATIENCE_S = 12, 400, 60
+TOKENS, PROMPTS, TIMEOUT_S = 12, 400, 60
 PARAMS = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
-ENDS = ("whole", "told", "given_up", "lost", "twice", "wrong")
-"""`whole` answers; streams that had begun and were `told` their end by the typed error, with what
-came before being right; `given_up` = lost three times before anything was out; and what must be
-none: `lost` (no end within a minute, or another error), `twice` (more than was asked for),
-`wrong`."""
+OUTCOMES = ("whole", "told", "given_up", "lost", "twice", "wrong")
+"""Keys of the JSON. `whole`: complete answers. `told`: a stream that had begun ended with the typed
+error, its tokens until then correct. `given_up`: three replicas were lost before the first token.
+And three that must be zero: `lost` (no end within a minute, or another error), `twice` (more tokens
+than requested), `wrong`."""
 
 
 def prompts() -> list[list[int]]:
-    """Of which four and more begin alike."""
+    """Token ids; about four prompts share each prefix."""
     rng = random.Random(1)
     shared = [[rng.randrange(1, 90) for _ in range(32)] for _ in range(PROMPTS // 4)]
     return [
@@ -51,17 +50,17 @@ def prompts() -> list[list[int]]:
     ]
 
 
-class Storm:
-    """Requests, and how they ended."""
+class RayLoad:
+    """Requests to the replicas, and their outcomes."""
 
     def __init__(self, client: RoutedEngine) -> None:
-        self.client, self.expected, self.asked = client, answers(), prompts()
-        self.ends = Counter[str](dict.fromkeys(ENDS, 0))
+        self.client, self.expected, self.prompts = client, answers(), prompts()
+        self.outcomes = Counter[str](dict.fromkeys(OUTCOMES, 0))
         self.times: list[float] = []
         self.odd: list[str] = []
 
     async def run(self, numbers: Iterator[int], streams: int, goes_on: Callable[[], bool]) -> None:
-        """Those requests, so many at a time, as long as it goes on."""
+        """Send the numbered requests, `streams` at a time, as long as `goes_on()`."""
 
         async def stream() -> None:
             while goes_on() and (number := next(numbers, None)) is not None:
@@ -70,75 +69,75 @@ class Storm:
         await asyncio.gather(*(stream() for _ in range(streams)))
 
     async def one(self, number: int) -> float:
-        """Ask, and count the end. Returns how many ms it took to the first token."""
-        which, heard = number % PROMPTS, list[int]()
-        began, first = time.perf_counter(), list[float]()
+        """Send one request and count its outcome. Returns the ms to the first token."""
+        index, tokens = number % PROMPTS, list[int]()
+        start, first = time.perf_counter(), list[float]()
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                await self._hear(f"q{number}", self.asked[which], heard, first)
-            end = "whole"
+            async with asyncio.timeout(TIMEOUT_S):
+                await self._stream(f"q{number}", self.prompts[index], tokens, first)
+            outcome = "whole"
         except EngineDiedError as error:
-            end = "told" if heard else "given_up"
+            outcome = "told" if tokens else "given_up"
             if error.code != "replica_lost":
-                end = self._note(f"{number}: {error.code} {error}")
+                outcome = self._note(f"{number}: {error.code} {error}")
         except Exception as error:
-            end = self._note(f"{number}: {error!r}")
-        right = self.expected[which]
-        if len(heard) > len(right):
-            end = "twice"
-        elif heard != right[: len(heard)] or (end == "whole" and heard != right):
-            end = "wrong"
-        self.ends[end] += 1
-        self.times.append((time.perf_counter() - began) * 1e3)
-        return ((first or [time.perf_counter()])[0] - began) * 1e3
+            outcome = self._note(f"{number}: {error!r}")
+        expected = self.expected[index]
+        if len(tokens) > len(expected):
+            outcome = "twice"
+        elif tokens != expected[: len(tokens)] or (outcome == "whole" and tokens != expected):
+            outcome = "wrong"
+        self.outcomes[outcome] += 1
+        self.times.append((time.perf_counter() - start) * 1e3)
+        return ((first or [time.perf_counter()])[0] - start) * 1e3
 
-    def found(self) -> dict[str, Any]:
-        """What was counted."""
+    def result(self) -> dict[str, Any]:
+        """Counts and latencies, for the JSON line."""
         times = sorted(self.times)
         return {
-            "requests": len(times), **self.ends, "retried": self.client.retried,
+            "requests": len(times), **self.outcomes, "retried": self.client.retried,
             "p50_ms": round(median(times)), "p99_ms": round(times[int(len(times) * 0.99)]),
             "load": os.getloadavg()[0], "odd": self.odd[:5],
         }  # fmt: skip
 
-    async def _hear(
-        self, name: str, prompt: Sequence[int], heard: list[int], first: list[float]
+    async def _stream(
+        self, name: str, prompt: Sequence[int], tokens: list[int], first: list[float]
     ) -> None:
         job = self.client.submit([Request(name, prompt, PARAMS)], None)
         try:
             async for _, event in job.events():
                 first.append(time.perf_counter())
-                heard += event.token_ids if isinstance(event, TextDelta) else ()
+                tokens += event.token_ids if isinstance(event, TextDelta) else ()
         finally:
             job.close()
 
-    def _note(self, what: str) -> str:
-        self.odd.append(what[:300])
+    def _note(self, text: str) -> str:
+        self.odd.append(text[:300])
         return "lost"
 
 
 @contextmanager
-def storming(scale: Scale, step_s: float) -> Iterator[Storm]:
-    """On a cluster of its own, with a toy whose steps take so long."""
-    behind = RayEngine(partial(open_toy, step_s), Settings(max_queue=256), "", scale)
+def ray_load(scale: Scale, step_s: float) -> Iterator[RayLoad]:
+    """A Ray cluster of its own, with a toy model whose steps take `step_s`."""
+    engine = RayEngine(partial(open_toy, step_s), Settings(max_queue=256), "", scale)
     try:
-        yield Storm(behind.client)
+        yield RayLoad(engine.client)
     finally:
-        behind.close()
+        engine.close()
 
 
 def replicas() -> list[int]:
-    """The processes of the storm's replicas."""
+    """The process ids of the replicas."""
     return replicas_below(os.getpid())
 
 
 def engine_of(replica: int) -> int | None:
-    """The process of a replica's engine, if it runs."""
+    """The process id of a replica's engine, if it runs."""
     return next((pid for pid in below(replica) if b"spawn_main" in command_of(pid)), None)
 
 
 def answers() -> list[list[int]]:
-    """What an engine in this process says to each prompt."""
+    """The answers of an engine in this process to the prompts."""
     model, found = open_toy(), [list[int]() for _ in range(PROMPTS)]
     engine = model.new_engine()
     for number, prompt in enumerate(prompts()):

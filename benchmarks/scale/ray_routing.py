@@ -1,13 +1,13 @@
-"""What replicas on a real Ray do, beside the same engines without it and beside the simulator.
+"""Replicas on a real Ray, beside the same engines without Ray and beside the simulator.
 
     python -m benchmarks.scale.ray_routing [--replicas 3] [--step-ms 10] [--streams 24]
         [--requests 240]
 
-The model is a toy (tests/helpers/toy_model.py) whose steps take `--step-ms`, so that two cores are
-enough for several replicas. Prints one JSON line: tokens a second of so many streams at once, with
-Ray and without; how long a request of one token takes (p50, ms), with Ray, without, and what a
-bare call of Ray Serve's takes; and the share of prompts' tokens that prefix caches had of a trace
-of shared prompts, here and in the simulator with the same caches.
+The model is a toy (tests/helpers/toy_model.py) whose steps take `--step-ms`, so two cores suffice
+for several replicas. Prints one JSON line: tokens a second of `--streams` concurrent requests with
+Ray and without; the latency of a one-token request (p50, ms) with Ray, without, and of an empty Ray
+Serve call; and the prefix cache's hit rate on a trace of shared prompts, here and in the simulator
+with caches of the same size.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from mlcc.server.asgi import Settings
 from tests.helpers.toy_model import CAPACITY, open_toy
 
 KINDS, SHARED, OWN, ANSWER = 18, 256, 24, 8
-"""Of the trace: prompts that are shared, their tokens, a question's and an answer's."""
+"""The trace: number of shared prompts, their tokens, tokens of a question and of an answer."""
 
 
-class Beside:
-    """`Replicas` in this process, one after another: what Ray and a router have no part in."""
+class LocalReplicas:
+    """Replicas in this process, called in turn, without Ray and router."""
 
     def __init__(self, replicas: Sequence[Replica]) -> None:
         self._replicas, self._next = replicas, 0
@@ -58,7 +58,7 @@ class Beside:
 
 
 async def call(client: RoutedEngine, name: str, prompt: Sequence[int], tokens: int) -> int:
-    """Answer one request; how many tokens of its prompt were there."""
+    """Answer one request. Returns the number of cached prompt tokens."""
     params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
     job = client.submit([Request(name, prompt, params)], None)
     try:
@@ -68,43 +68,43 @@ async def call(client: RoutedEngine, name: str, prompt: Sequence[int], tokens: i
 
 
 async def rate(client: RoutedEngine, streams: int, tokens: int = 100) -> float:
-    """Tokens a second of so many at once, none of which begin alike."""
+    """Tokens a second of `streams` concurrent requests without common prefixes."""
     prompts = [[1 + n % 90, 1 + n // 90 % 90, 7, 8] for n in range(streams)]
-    began = time.perf_counter()
-    await asyncio.gather(*(call(client, f"s{began}{n}", p, tokens) for n, p in enumerate(prompts)))
-    return streams * tokens / (time.perf_counter() - began)
+    start = time.perf_counter()
+    await asyncio.gather(*(call(client, f"s{start}{n}", p, tokens) for n, p in enumerate(prompts)))
+    return streams * tokens / (time.perf_counter() - start)
 
 
-async def alone(client: RoutedEngine, count: int = 60) -> float:
-    """ms of a request of one token, one after another."""
+async def latency(client: RoutedEngine, count: int = 60) -> float:
+    """Median ms of sequential one-token requests."""
     times = []
     for n in range(count):
-        began = time.perf_counter()
-        await call(client, f"a{began}", [3, 4, 1 + n], 1)
-        times.append((time.perf_counter() - began) * 1e3)
+        start = time.perf_counter()
+        await call(client, f"a{start}", [3, 4, 1 + n], 1)
+        times.append((time.perf_counter() - start) * 1e3)
     return median(times[count // 4 :])
 
 
 async def bare_call(count: int = 60) -> float:
-    """ms of what costs nothing but Ray Serve's way there and back: a stream of one piece that is
-    refused before an engine hears of it."""
-    from ray import serve  # not before `RayEngine` has said how Ray is to be
+    """Median ms of a round trip through Ray Serve: a stream of one item, refused before the
+    engine."""
+    from ray import serve  # after `RayEngine` has configured Ray
 
     from mlcc.scale.deployments import ENGINE
 
     (app,) = serve.status().applications
     handle: Any = serve.get_deployment_handle(ENGINE, app).options(stream=True)
-    nothing, times = ReplicaCall(Request("n", [1]), "another artifact", Prompt(1)), []
+    refused, times = ReplicaCall(Request("n", [1]), "another artifact", Prompt(1)), []
     for _ in range(count):
-        began = time.perf_counter()
-        async for _ in handle.generate.remote(nothing):
+        start = time.perf_counter()
+        async for _ in handle.generate.remote(refused):
             pass
-        times.append((time.perf_counter() - began) * 1e3)
+        times.append((time.perf_counter() - start) * 1e3)
     return median(times[count // 4 :])
 
 
 def trace(requests: int) -> list[tuple[int, list[int]]]:
-    """(kind, tokens) of each request: few prompts are asked often, most seldom."""
+    """(kind, tokens) of each request; the frequencies of the prompts are Zipf's."""
     rng = random.Random(4)
     heads = [[rng.randrange(1, 90) for _ in range(SHARED)] for _ in range(KINDS)]
     weights = [1 / (1 + k) ** 0.8 for k in range(KINDS)]
@@ -113,25 +113,25 @@ def trace(requests: int) -> list[tuple[int, list[int]]]:
 
 
 async def hit_rate(client: RoutedEngine, requests: int, gap_s: float) -> float:
-    """Of the trace, one request after `gap_s` of the other."""
-    found: list[asyncio.Task[int]] = []
-    made = trace(requests)
-    for n, (_, prompt) in enumerate(made):
-        found.append(asyncio.ensure_future(call(client, f"h{n}", prompt, ANSWER)))
+    """The hit rate on the trace, with a request every `gap_s`."""
+    tasks: list[asyncio.Task[int]] = []
+    requested = trace(requests)
+    for n, (_, prompt) in enumerate(requested):
+        tasks.append(asyncio.ensure_future(call(client, f"h{n}", prompt, ANSWER)))
         await asyncio.sleep(gap_s)
-    return sum(await asyncio.gather(*found)) / sum(len(prompt) for _, prompt in made)
+    return sum(await asyncio.gather(*tasks)) / sum(len(prompt) for _, prompt in requested)
 
 
 def simulated(requests: int, replicas: int, gap_s: float) -> float:
-    """The same of the simulator, whose caches are as large."""
+    """The hit rate in the simulator, with caches of the same size."""
     jobs = []
     for n, (_, prompt) in enumerate(trace(requests)):
         whole = range(BLOCK, len(prompt) + 1, BLOCK)
         chain = [hash(tuple(prompt[:end])) for end in whole]
         jobs.append(Job(n * gap_s, len(prompt), chain, ANSWER))
-    room = CAPACITY.max_batch
+    max_running = CAPACITY.max_batch
     blocks = CAPACITY.pools[0]
-    return float(simulate("mlcc", jobs, replicas, 0, blocks, room)["hit_rate"])
+    return float(simulate("mlcc", jobs, replicas, 0, blocks, max_running)["hit_rate"])
 
 
 def main() -> None:
@@ -144,29 +144,29 @@ def main() -> None:
     args = parser.parse_args()
     opener = partial(open_toy, args.step_ms / 1e3)
     gap_s = args.gap_ms / 1e3
-    found: dict[str, Any] = {"load": os.getloadavg()[0]}
-    own = [Replica(opener, "", 256) for _ in range(args.replicas)]
+    results: dict[str, Any] = {"load": os.getloadavg()[0]}
+    local = [Replica(opener, "", 256) for _ in range(args.replicas)]
 
-    async def without() -> None:
-        client = RoutedEngine(Beside(own), CAPACITY, "", 1000)
-        found["alone_ms"] = await alone(client)
-        found["tokens_s"] = max([await rate(client, args.streams) for _ in range(3)])
+    async def without_ray() -> None:
+        client = RoutedEngine(LocalReplicas(local), CAPACITY, "", 1000)
+        results["alone_ms"] = await latency(client)
+        results["tokens_s"] = max([await rate(client, args.streams) for _ in range(3)])
 
-    asyncio.run(without())
-    for replica in own:
+    asyncio.run(without_ray())
+    for replica in local:
         replica.close()
-    behind = RayEngine(opener, Settings(max_queue=256), "", Scale(args.replicas))
+    engine = RayEngine(opener, Settings(max_queue=256), "", Scale(args.replicas))
 
-    async def through() -> None:
-        found["ray_call_ms"] = await bare_call()
-        found["ray_alone_ms"] = await alone(behind.client)
-        found["ray_tokens_s"] = max([await rate(behind.client, args.streams) for _ in range(3)])
-        found["hit_rate"] = await hit_rate(behind.client, args.requests, gap_s)
+    async def with_ray() -> None:
+        results["ray_call_ms"] = await bare_call()
+        results["ray_alone_ms"] = await latency(engine.client)
+        results["ray_tokens_s"] = max([await rate(engine.client, args.streams) for _ in range(3)])
+        results["hit_rate"] = await hit_rate(engine.client, args.requests, gap_s)
 
-    asyncio.run(through())
-    behind.close()
-    found["simulated_hit_rate"] = simulated(args.requests, args.replicas, gap_s)
-    print(json.dumps({name: round(value, 4) for name, value in found.items()}))
+    asyncio.run(with_ray())
+    engine.close()
+    results["simulated_hit_rate"] = simulated(args.requests, args.replicas, gap_s)
+    print(json.dumps({name: round(value, 4) for name, value in results.items()}))
 
 
 if __name__ == "__main__":
