@@ -1,1 +1,1 @@
-"""What a compiled model is worth: how good its answers are, and where its time goes."""
+"""Evaluation of compiled models: accuracy, perplexity, divergence, speed and profiles."""

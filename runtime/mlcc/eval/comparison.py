@@ -1,7 +1,7 @@
-"""Artifacts beside each other: bits a weight, size, speed and quality, a row each.
+"""Compares artifacts: bits per weight, size, speed and quality, one row each.
 
-What is measured is measured here and now; what is stored is read from the manifest. How rows are
-printed and drawn is the command's.
+Speed and quality are measured here; the rest is read from the manifest. The command prints and
+draws the rows.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ DECODED_TOKENS = 32
 
 @dataclass(frozen=True)
 class Compared:
-    """One artifact."""
+    """The row of one artifact."""
 
     name: str
     bits: float | None
-    """Of a weight of the linear layers, scales and all; None: the artifact does not say."""
+    """Bits per weight of the linear layers, scales included; None = not in the manifest."""
     table_bits: float | None
-    """The same of embedding and head."""
+    """Bits per weight of embedding and head."""
     weights_bytes: int
     prefill: float
-    """Tokens a second."""
+    """Tokens per second."""
     decode: float
     perplexity: float | None
-    """None: no text was given."""
+    """None = no text was given."""
     divergence: Divergence | None
-    """None: nothing to compare with."""
+    """None = no reference was given."""
 
 
 def bits_of(quantization: QuantizationInfo) -> tuple[float | None, float | None]:
-    """(of linears, of tables), as the compiler wrote them down."""
+    """Bits per weight of (linear layers, tables), from the manifest."""
     linear, table = (quantization.options.get(n) for n in ("linear_bits", "table_bits"))
     return linear, table
 
 
 def speed(model: Model) -> tuple[float, float]:
-    """(prefill, decode) tokens a second of one sequence; medians of a few."""
+    """(prefill, decode) speed of one sequence in tokens per second; medians of a few runs."""
     executor, capacity = model.executor, model.capacity
     prompt = min(PROMPT_TOKENS, capacity.max_step_tokens, capacity.context // 2)
     count = min(DECODED_TOKENS, capacity.context - prompt - 1)

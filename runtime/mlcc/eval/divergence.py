@@ -1,8 +1,8 @@
-"""How far a model is from a reference that reads the same tokens: what quantization costs.
+"""Measures how far a model is from a reference on the same tokens: the cost of quantization.
 
-Perplexity alone misleads: errors may help a text by chance. So each token's whole distribution is
-compared: the mean of KL(reference || model) in nats, and how often both hold the same token for the
-likeliest. Both models are stepped side by side, and a few rows of logits are in memory at a time.
+Perplexity alone misleads, since errors may help a text by chance. So the whole distribution of each
+token is compared: the mean of KL(reference || model) in nats, and how often both agree on the
+likeliest token. Both models step side by side, with a few rows of logits in memory at a time.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class Tells(Protocol):
-    """An executor that hands out logits; all but the toy can."""
+    """An executor that returns logits; all except the toy do."""
 
     capacity: Capacity
 
     def logits(self, batch: Batch) -> Any:
-        """Run a batch; its logits f32[r, vocab]."""
+        """Run a batch; returns its logits f32[r, vocab]."""
         ...
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Over all tokens that were predicted, each text from its own beginning."""
+    """Means over all predicted tokens; each text starts with an empty context."""
 
     tokens: int
     perplexity: float
@@ -45,11 +45,11 @@ class Divergence:
     kl: float
     """Mean over tokens, in nats."""
     top1: float
-    """Share of tokens, 0 .. 1, for which both find the same one likeliest."""
+    """Share of tokens, 0 .. 1, for which both have the same likeliest token."""
 
     @property
     def perplexity_change(self) -> float:
-        """0.05 = five per cent more than the reference's."""
+        """Relative change: 0.05 = five per cent above the reference's perplexity."""
         return self.perplexity / self.reference_perplexity - 1
 
 
@@ -60,10 +60,10 @@ def diverge(
     progress: Callable[[int], None],
     note: Callable[[str], None],
 ) -> Divergence:
-    """Compare on texts. `note` hears of texts that were cut.
+    """Compare two models on texts. `note` receives a message if texts were cut.
 
-    Raises InvalidRequestError if the two do not read the same tokens, or nothing could be
-    predicted; UnsupportedError without numpy.
+    Raises InvalidRequestError if their tokenizers differ, or nothing could be predicted;
+    UnsupportedError without numpy.
     """
     require("numpy", "reference", "comparing logits")
     sums = _Sums()
@@ -92,12 +92,12 @@ def _same_ids(model: Model, reference: Model, text: str) -> Sequence[int]:
 
 
 def _text(sums: _Sums, model: Model, reference: Model, ids: Sequence[int]) -> None:
-    """Both models go at the pace of the one that computes fewer rows a step."""
+    """Step both models, by as many rows as the smaller of their limits."""
     both = [cast(Tells, m.executor) for m in (model, reference)]
     rows = min(min(e.capacity.max_rows, e.capacity.max_step_tokens) for e in both)
     pairs = zip(*(steps_of(e.capacity, ids, rows) for e in both), strict=True)
     for (batch, targets), (same, _) in pairs:
-        theirs = _array(both[1].logits(same)).copy()  # it may lie where the other's will
+        theirs = _array(both[1].logits(same)).copy()  # both may use the same buffer
         sums.add(_array(both[0].logits(batch)), theirs, targets)
 
 
@@ -116,7 +116,7 @@ class _Sums:
     same: int = 0
 
     def add(self, logits: Logits, reference: Logits, targets: Sequence[int]) -> None:
-        """Rows [r, vocab] of both, and the tokens that came."""
+        """Add rows [r, vocab] of both models, and the tokens that followed."""
         import numpy as np
 
         rows, at = np.arange(len(targets)), list(targets)

@@ -1,8 +1,7 @@
-"""How good a compiled model is: exact-match accuracy on tasks, perplexity on texts.
+"""Quality of a compiled model: exact-match accuracy on tasks, perplexity on texts.
 
 Tasks are JSON lines {"task", "messages", "answer"}, answered greedily through the engine, several
-at once; texts are JSON lines {"text"}. Data in, figures out: the command line is
-`commands/evaluate.py`.
+at once; texts are JSON lines {"text"}. The command line is `commands/evaluate.py`.
 """
 
 from __future__ import annotations
@@ -26,22 +25,23 @@ from mlcc.model.model import Model
 from mlcc.model.tokenizer.tokenizer import TextTokenizer, beginning
 
 LONGEST_ANSWER = 512
-"""Tokens; a model that rambles is wrong already."""
+"""Most tokens of an answer; a model that rambles is wrong already."""
 
 
 class Scorer(Protocol):
-    """An executor that can say how likely given tokens are; all but the toy can."""
+    """An executor that returns likelihoods of given tokens; all except the toy do."""
 
     capacity: Capacity
 
     def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:
-        """Run a batch and sum, over its rows, the natural log of each target's probability."""
+        """Run a batch; returns the sum over its rows of the natural log of each target's
+        probability."""
         ...
 
 
 @dataclass
 class Score:
-    """Answers right and given, per task."""
+    """Correct and given answers, per task."""
 
     right: dict[str, int] = field(default_factory=dict)
     given: dict[str, int] = field(default_factory=dict)
@@ -129,8 +129,8 @@ def perplexity(
 ) -> float:
     """exp of the mean negative log-likelihood per token, each text from its own beginning.
 
-    `note` hears of texts that are longer than the context. Raises InvalidRequestError if no text
-    has a token that could be predicted.
+    `note` receives a message if texts are longer than the context. Raises InvalidRequestError if no
+    text has a token to predict.
     """
     scorer = cast(Scorer, model.executor)
     context = model.capacity.context
@@ -150,11 +150,11 @@ def perplexity(
 
 
 def ids_of(tokenizer: TextTokenizer, text: str) -> Sequence[int]:
-    """A text's tokens, behind what the tokenizer begins texts with unless that is written there.
+    """A text's tokens, after the tokens that the tokenizer puts first, unless the text has them.
 
-    Not what it ends them with: the text may be part of a longer one. A model that is used to
-    `<bos>` reads like another without: Gemma 3 270M's perplexity doubles, and what rounding its
-    weights costs, too.
+    Tokens that it appends are left out: the text may be part of a longer one. A model trained with
+    `<bos>` behaves differently without it: Gemma 3 270M's perplexity doubles, and so does the cost
+    of rounding its weights.
     """
     ids = list(tokenizer.encode(text, add_special_tokens=False))
     begin = beginning(tokenizer)
@@ -165,7 +165,7 @@ def steps_of(
     capacity: Capacity, ids: Sequence[int], rows: int | None = None
 ) -> Iterator[tuple[Batch, Sequence[int]]]:
     """A text in steps of as many rows as the library computes, or of `rows`, and the tokens that
-    follow them."""
+    follow each row."""
     step = rows or min(capacity.max_rows, capacity.max_step_tokens)
     steps = ManualSteps(capacity)
     for start in range(0, len(ids) - 1, step):

@@ -1,6 +1,6 @@
-"""Where a model's time goes: one prefill step and some decode steps, kernel by kernel.
+"""Profiles a model: one prefill step and some decode steps, kernel by kernel.
 
-Makes the batches and adds up what the device's kernel log says; prints nothing.
+Makes the batches and sums the device's kernel log; prints nothing.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import CapacityError
 
 STEPS = 8
-"""Decode steps that are measured."""
+"""Number of measured decode steps."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One kind of step."""
+    """Prefill or decode."""
 
     name: str
     steps: int
     tokens: int
     """New tokens per step."""
     step_ms: float
-    """Wall time of an unwatched step, with its upload and its tokens read back."""
+    """Wall time of a step without the kernel log, with its upload and its tokens read back."""
     kernels: tuple[KernelUse, ...]
 
     @property
@@ -40,7 +40,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Profile:
-    """What `mlcc profile` shows."""
+    """The result of `mlcc profile`."""
 
     clock: str
     copy_gb_s: float
@@ -78,7 +78,7 @@ def profile(
 
 
 def _measure(executor: Executor, log: KernelLog, name: str, batches: list[Batch]) -> Phase:
-    """Once to warm up, once unwatched for the clock, once watched."""
+    """Run once to warm up, once for the wall time, once with the kernel log."""
     _run(executor, batches)
     began = time.perf_counter()
     _run(executor, batches)
@@ -96,12 +96,12 @@ def _run(executor: Executor, batches: list[Batch]) -> None:
 
 
 def _prefill(capacity: Capacity, count: int) -> Batch:
-    """One sequence from its beginning."""
+    """A step with the whole prompt of one sequence."""
     return ManualSteps(capacity).step({0: _tokens(capacity, 0, range(count))})
 
 
 def _decode(capacity: Capacity, context: int, sequences: int) -> list[Batch]:
-    """Steps of one token of each sequence, after a prompt that was not computed."""
+    """Steps of one token per sequence, after a prompt that was not computed."""
     steps = ManualSteps(capacity, sequences)
     steps.skip(context)
     positions = [range(context + i, context + i + 1) for i in range(STEPS)]

@@ -1,7 +1,7 @@
-"""Asks `mlcc.service` from other threads and other event loops: fields in, objects out.
+"""Calls `mlcc.service` from other threads and event loops: fields in, objects out.
 
-The service runs in an event loop of its own, in a thread of its own, so that any number of threads
-and tasks share one engine, which answers them together.
+The service runs in its own event loop and thread, so that any number of threads and tasks share one
+engine, which batches their requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mlcc.worker.worker import OpenModel
 
 T = TypeVar("T")
 BOUNDS = ServiceBounds(max_body_bytes=1 << 40, timeout_s=None)
-"""The program that asks can also stop."""
+"""No limits: the program itself can stop a request."""
 MAX_QUEUE = 1 << 30
 _DATA, _DONE = "data: ", "[DONE]"
 
@@ -51,21 +51,21 @@ class Caller:
         self._closed = False
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin `ask`, `stream` or `Chunks.next` in the loop; cancelling the future ends it."""
+        """Schedule `ask`, `stream` or `Chunks.next` in the loop; cancelling the future ends it."""
         if self._closed:
             work.close()
             raise EngineDiedError("the engine was closed; create another", code="engine_closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def ask(self, method: str, path: str, fields: Mapping[str, Any] | None = None) -> View:
-        """A whole answer. Raises the MlccError that a server would have answered."""
+        """A whole answer. Raises the same MlccError as a server would return."""
         response = await self._service.answer(_request(method, path, fields))
         _check(response)
         assert isinstance(response.body, str)
         return View(json.loads(response.body))
 
     async def load_adapter(self, name: str, folder: str | Path, in_place: bool) -> None:
-        """Read a PEFT folder. Raises what is wrong with it, or with the name."""
+        """Load a PEFT folder. Raises MlccError for a bad folder or name."""
         entry = AdapterEntry(check_name(name, (self.name,), "name"), Path(folder).absolute())
         await self._client.load_adapter(entry, in_place)
 
@@ -74,16 +74,16 @@ class Caller:
         await self._client.unload_adapter(name)
 
     async def stream(self, path: str, fields: Mapping[str, Any]) -> Chunks:
-        """An answer in pieces. Raises as `ask`, before the first piece or while they come."""
+        """A streamed answer. Raises as `ask`, before the first piece or between pieces."""
         response = await self._service.answer(_request("POST", path, fields))
         _check(response)
         return Chunks(response, self._loop)
 
     def close(self) -> None:
-        """End everything: who still waits gets an EngineDiedError. Idempotent.
+        """Stop the engine; waiting callers get an EngineDiedError. Idempotent.
 
-        From any thread: the collector may find a forgotten engine in one of our own, which cannot
-        wait for itself.
+        May be called from any thread: the garbage collector may close a forgotten engine in one of
+        its own threads, which cannot wait for itself.
         """
         if self._closed:
             return
@@ -102,13 +102,13 @@ class Caller:
         self._loop.close()
 
     async def _rest(self) -> None:
-        """Let those who were told that it ended finish."""
+        """Let callers that received the end finish."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.wait(others) if others else None
 
 
 class Chunks:
-    """The pieces of one answer. Belongs to the service's loop, but for `close`."""
+    """The pieces of one answer. Used in the service's loop, except `close`."""
 
     def __init__(self, response: ApiResponse, loop: asyncio.AbstractEventLoop) -> None:
         assert not isinstance(response.body, str)
@@ -116,7 +116,7 @@ class Chunks:
         self._response, self._loop = response, loop
 
     async def next(self) -> View | None:
-        """The next piece, None behind the last. Raises MlccError if the answer cannot go on."""
+        """The next piece; None at the end. Raises MlccError if the answer cannot continue."""
         async for line in self._lines:
             text = line.removeprefix(_DATA).strip()
             if error := self._response.failure():
@@ -125,7 +125,7 @@ class Chunks:
         return None
 
     def close(self) -> None:
-        """Stop making the answer, if it is not complete. From any thread; idempotent."""
+        """Cancel the answer if it is not complete. May be called from any thread; idempotent."""
         with suppress(RuntimeError):  # the loop is closed, and all answers with it
             self._loop.call_soon_threadsafe(self._response.close)
 
@@ -140,7 +140,7 @@ def _request(method: str, path: str, fields: Mapping[str, Any] | None) -> ApiReq
 
 
 def _encoded(fields: Mapping[str, Any]) -> bytes:
-    """Raises InvalidRequestError for what JSON cannot say."""
+    """The fields as JSON. Raises InvalidRequestError for values that JSON does not have."""
     try:
         return json.dumps(fields, default=_plain).encode()
     except (TypeError, ValueError) as error:
@@ -148,7 +148,7 @@ def _encoded(fields: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """An answer's message may go back as part of the next question."""
+    """Views become dicts: a message of an answer may be part of the next request."""
     if isinstance(value, View):
         return value.to_dict()
     raise TypeError(f"{value!r} of type {type(value).__name__}")

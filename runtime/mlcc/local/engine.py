@@ -1,10 +1,10 @@
-"""What Python users hold: `Engine` for threads, `AsyncEngine` for tasks, named as OpenAI's client.
+"""The Python API: `Engine` for threads, `AsyncEngine` for asyncio, in the style of OpenAI's client.
 
     with Engine("path/to/model") as engine:
         answer = engine.chat.completions.create(messages=[{"role": "user", "content": "Hi"}])
         print(answer.choices[0].message.content)
 
-Fields and answers are the server's (`mlcc.api`); nothing is checked or shaped here.
+Fields and answers are the server's (`mlcc.api`), which checks them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ CHAT, COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/completions", "/v1/mode
 
 
 class _Base:
-    """A model that answers. Threads and tasks may ask at once; they are answered together.
+    """A loaded model. Threads and tasks may call it concurrently; their requests are batched.
 
     model: a compiled model's folder, or a checkpoint (a Hugging Face folder, hf://org/name), which
-    is compiled first and kept. The options are those of `mlcc serve`. Raises MlccError's kinds.
+    is compiled first and cached. The options are those of `mlcc serve`. Raises MlccError.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class _Base:
 
     @classmethod
     def of(cls: type[S], open_model: OpenModel) -> S:
-        """An engine of whatever `open_model` opens, in the thread that will run it."""
+        """An engine for the model that `open_model` opens, in the thread that will run it."""
         engine = cls.__new__(cls)
         engine._run(open_model)
         return engine
@@ -81,35 +81,35 @@ class _Base:
     def _run(self, open_model: OpenModel) -> None:
         self._caller = Caller(open_model)
         self.model: str = self._caller.name
-        """Its name, which answers carry."""
+        """The model's name, as in answers."""
         self.notes: tuple[str, ...] = self._caller.notes
-        """What the user should know of it, one line each."""
+        """Messages for the user, one line each."""
         self._end = weakref.finalize(self, self._caller.close)  # at the latest when Python ends
 
 
 class Engine(_Base):
-    """`create` waits for the answer, or iterates over its pieces with `stream=True`."""
+    """`create` returns the whole answer, or an iterator over its pieces with `stream=True`."""
 
     def _run(self, open_model: OpenModel) -> None:
         super()._run(open_model)
         self.chat = _Chat(_Answers(self._caller, CHAT))
         self.completions = _Answers(self._caller, COMPLETIONS)
         self.embeddings = _Answers(self._caller, EMBEDDINGS)
-        """Of an encoder: `create(input=...)`."""
+        """For encoders: `create(input=...)`."""
         self.rerank = _Answers(self._caller, RERANK)
-        """Of a reranker: `create(query=..., documents=[...])`."""
+        """For rerankers: `create(query=..., documents=[...])`."""
 
     def load_adapter(self, name: str, folder: str | Path, in_place: bool = False) -> None:
-        """Answer `model=name` with an adapter (LoRA; a folder of PEFT). `in_place`: in the place of
-        one that has the name. Raises MlccError's kinds for a folder that does not fit."""
+        """Load a LoRA adapter (a PEFT folder) as `model=name`. `in_place`: replace a loaded adapter
+        of this name. Raises MlccError for a folder that does not fit."""
         _wait(self._caller, self._caller.load_adapter(name, folder, in_place))
 
     def unload_adapter(self, name: str) -> None:
-        """Nobody new uses it. Raises NotFoundError."""
+        """Refuse the adapter to new requests; running ones finish with it. Raises NotFoundError."""
         _wait(self._caller, self._caller.unload_adapter(name))
 
     def close(self) -> None:
-        """Give the model's memory back. Who still waits gets an error. Idempotent."""
+        """Free the model's memory. Waiting requests get an error. Idempotent."""
         self._end()
 
     def __enter__(self) -> Engine:
@@ -120,9 +120,9 @@ class Engine(_Base):
 
 
 class AsyncEngine(_Base):
-    """The same for asyncio, in any event loop: `await` `create`, `async for` over a stream.
+    """`Engine` for asyncio, in any event loop: `await` `create`, `async for` over a stream.
 
-    Making one waits until the model is loaded: `await asyncio.to_thread(AsyncEngine, model)`.
+    The constructor blocks until the model is loaded: `await asyncio.to_thread(AsyncEngine, model)`.
     """
 
     def _run(self, open_model: OpenModel) -> None:
@@ -133,15 +133,15 @@ class AsyncEngine(_Base):
         self.rerank = _AsyncAnswers(self._caller, RERANK)
 
     async def load_adapter(self, name: str, folder: str | Path, in_place: bool = False) -> None:
-        """As `Engine.load_adapter`."""
+        """See `Engine.load_adapter`."""
         await _soon(self._caller, self._caller.load_adapter(name, folder, in_place))
 
     async def unload_adapter(self, name: str) -> None:
-        """As `Engine.unload_adapter`."""
+        """See `Engine.unload_adapter`."""
         await _soon(self._caller, self._caller.unload_adapter(name))
 
     async def close(self) -> None:
-        """Give the model's memory back. Who still waits gets an error. Idempotent."""
+        """Free the model's memory. Waiting requests get an error. Idempotent."""
         await asyncio.to_thread(self._end)
 
     async def __aenter__(self) -> AsyncEngine:
@@ -181,7 +181,7 @@ class _Chat(Generic[T]):
 
 
 class _Pieces:
-    """Pieces of one answer. The rest of it is not made once this is closed, or forgotten."""
+    """Pieces of one answer, which is cancelled when this is closed or garbage-collected."""
 
     def __init__(self, caller: Caller, chunks: Chunks) -> None:
         self._caller, self._chunks = caller, chunks
@@ -191,10 +191,10 @@ class _Pieces:
 
 
 class Stream(_Pieces):
-    """To be iterated over, in one thread."""
+    """An iterator over pieces, for one thread."""
 
     def close(self) -> None:
-        """Stop the answer. Idempotent."""
+        """Cancel the answer. Idempotent."""
         self._chunks.close()
 
     def __iter__(self) -> Stream:
@@ -214,10 +214,10 @@ class Stream(_Pieces):
 
 
 class AsyncStream(_Pieces):
-    """To be iterated over, in one task."""
+    """An iterator over pieces, for one task."""
 
     async def close(self) -> None:
-        """Stop the answer. Idempotent."""
+        """Cancel the answer. Idempotent."""
         self._chunks.close()
 
     def __aiter__(self) -> AsyncStream:
@@ -237,7 +237,7 @@ class AsyncStream(_Pieces):
 
 
 def _wait(caller: Caller, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` gives; whoever stops waiting (Ctrl-C) stops it."""
+    """The result of `work`, waited for in this thread; Ctrl-C cancels it."""
     future = caller.start(work)
     try:
         return future.result()
@@ -247,5 +247,5 @@ def _wait(caller: Caller, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _soon(caller: Caller, work: Coroutine[Any, Any, T]) -> T:
-    """The same for a task, which may be cancelled."""
+    """The result of `work`, awaited in a task; cancelling the task cancels it."""
     return await asyncio.wrap_future(caller.start(work))

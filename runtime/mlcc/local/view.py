@@ -1,4 +1,4 @@
-"""Answers as objects: the service's JSON, read by attribute. No schema of its own."""
+"""Answers as objects: the service's JSON with attribute access. No schema of its own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mlcc.api.openai import shapes
 _FIELDS = frozenset(
     name for shape in vars(shapes).values() if is_typeddict(shape) for name in shape.__annotations__
 )
-"""What answers can have. One that is absent reads as None, as OpenAI's client has it; a name that
-no answer has is an AttributeError."""
+"""Fields that answers can have. An absent one reads as None, as in OpenAI's client; any other name
+is an AttributeError."""
 
 
 class View(Mapping[str, Any]):
-    """A JSON object that cannot be changed: `answer.usage.total_tokens`, `answer["usage"]`."""
+    """A read-only JSON object: `answer.usage.total_tokens`, `answer["usage"]`."""
 
     __slots__ = ("_data",)
 
@@ -23,7 +23,7 @@ class View(Mapping[str, Any]):
         self._data = data
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON. Not a copy: leave it as it is."""
+        """The underlying JSON, not a copy: do not change it."""
         return dict(self._data)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,5 +1,5 @@
-"""The LoRA adapters of a service, and the folders from which more may be loaded. Files are read by
-`mlcc.lora`, not here.
+"""The LoRA adapters of a service, and the folders from which requests may load more. `mlcc.lora`
+reads the files.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ _FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 @fast_dataclass(frozen=True)
 class AdapterEntry:
-    """One that is loaded, or is to be."""
+    """An adapter that is loaded or being loaded."""
 
     name: str
-    """What requests say as their model."""
+    """The model name for requests."""
     folder: Path
     created: int = field(default_factory=lambda: int(time.time()))
-    """Unix time since when it has been here."""
+    """Unix time of its creation here."""
 
 
 @fast_dataclass(frozen=True)
 class AdapterFolders:
-    """`root`: the folder in which adapters may be loaded by request; None = none may."""
+    """`root`: the folder from which requests may load adapters; None = disabled."""
 
     root: Path | None = None
     refusal: str = (
         "this server loads no adapters by request; start `mlcc serve` with --lora-dir DIR, or with "
         "--lora NAME=FOLDER for one"
     )
-    """What is said where none may."""
+    """Error message if loading is disabled."""
 
     def find(self, path: str) -> Path:
-        """A folder that a request names, from `root` on or whole. Raises UnsupportedError, and
-        InvalidRequestError for one that is elsewhere or leads there."""
+        """The folder that a request names, relative to `root` or absolute. Raises UnsupportedError,
+        and InvalidRequestError for a folder outside of it."""
         if self.root is None:
             raise UnsupportedError(self.refusal, param="lora_path", code="adapters_not_allowed")
-        found = self.root / path  # a whole path stays as it is
+        found = self.root / path  # an absolute path is unchanged
         places = (found, *(found / name for name in _FILES))
         if "\0" in path or not all(self._holds(place) for place in places):
             raise InvalidRequestError(
@@ -61,13 +61,13 @@ class AdapterFolders:
         return found
 
     def _holds(self, path: Path) -> bool:
-        """Whether a path, its links followed, lies in the folder."""
+        """Whether a path, with links resolved, lies in the folder."""
         root = os.path.realpath(str(self.root))
         return Path(os.path.realpath(path)).is_relative_to(root)
 
 
 def check_name(name: str, taken: tuple[str, ...], spelled: str = "lora_name") -> str:
-    """A name for an adapter. Raises InvalidRequestError if it is none, or a model's."""
+    """Check an adapter's name. Raises InvalidRequestError if it is malformed or a model's name."""
     if not name or len(name) > LONGEST_NAME or name != name.strip() or not name.isprintable():
         raise InvalidRequestError(
             f"{spelled} {name[:80]!r} is no name: up to {LONGEST_NAME} printable characters",

@@ -31,24 +31,24 @@ _ANY: Mapping[str, Any] = {"type": "object"}
 
 @fast_dataclass(frozen=True)
 class GenerationSpec:
-    """What the engine is told of answers beside how they are sampled."""
+    """The engine's options of a generation besides sampling."""
 
     structure: Structure | None = None
     reasoning: Reasoning | None = None
     shown: tuple[tuple[int, str], ...] = ()
     prediction: Sequence[int] = ()
-    """Tokens that are much of the answer, as whoever asks says."""
+    """Predicted tokens of the answer, given by the client."""
 
 
 class ChatPlan:
-    """One chat's."""
+    """The plan of one chat request."""
 
     def __init__(self, parsed: ChatRequest, text: ModelText) -> None:
         self._parsed, self._text, self._output_format = parsed, text, text.output_format
         self.variables: dict[str, Any] = dict(parsed.reasoning.variables)
-        """Of the template, beside the messages."""
+        """Template variables besides the messages."""
         self.messages: Sequence[Mapping[str, Any]] = parsed.messages
-        """As the template gets them: one that knows no tools is told of them in words."""
+        """Messages for the template; one without tools gets them as text."""
         if not self._output_format.native:
             source = text.chat_template.source or ""
             self.messages = with_prompted_tools(parsed.messages, parsed.use.shown, source)
@@ -58,14 +58,14 @@ class ChatPlan:
     async def structure(
         self, prompts: Prompts, time_left: Callable[[], float | None]
     ) -> Structure | None:
-        """What answers are held to. Raises MlccError if they must be held to what they cannot."""
+        """The constraint on answers. Raises MlccError if a required one cannot be enforced."""
         use = self._parsed.use
         if not use.tools:
             return self._parsed.structure
         answer = self._answer()
         needs = use.must_hold or answer is not None
         if not needs and (self._text.grammars is None or self._text.reasoning_parser == "none"):
-            return None  # calls are read, and come as the model writes them
+            return None  # calls are parsed, not constrained
         check_built(self._text, Structure("grammar", "", use.field))
         for tool in use.tools:
             if tool.strict:
@@ -88,7 +88,7 @@ class ChatPlan:
     async def prediction(
         self, prompts: Prompts, context: int, time_left: Callable[[], float | None]
     ) -> Sequence[int]:
-        """The tokens of what the answer will be like. Raises MlccError that names the field."""
+        """The tokens of the predicted answer. Raises MlccError that names the field."""
         if not (text := self._parsed.prediction):
             return ()
         try:
@@ -97,8 +97,8 @@ class ChatPlan:
             raise with_param("prediction", error) from None
 
     def reasoning(self, prompt: Sequence[int], held: bool) -> Reasoning | None:
-        """How the model thinks, if it must be known: for a budget, or since the answer behind it is
-        held to something. Raises UnsupportedError for a budget of channels."""
+        """The reasoning rule, if it matters: for a budget, or since the answer after it is
+        constrained. Raises UnsupportedError for a budget of a model with channels."""
         budget = self._parsed.reasoning.budget
         if budget is None and not held:
             return None
@@ -113,7 +113,7 @@ class ChatPlan:
         return reasoning_rule(self._text, prompt, budget, wanted)
 
     def parsers(self, prompt: Sequence[int]) -> NewParser:
-        """What makes the reader of each answer to a prompt."""
+        """A factory of parsers for answers to this prompt."""
         opened = (
             self._output_format.opened(self._text.ending(prompt))
             if self._output_format.tags
@@ -122,7 +122,7 @@ class ChatPlan:
         return partial(self._output_format.parser, self._parsed.use, opened, _new_id)
 
     def _answer(self) -> Mapping[str, Any] | None:
-        """The schema of an answer that is no call."""
+        """JSON Schema of an answer that is not a tool call."""
         structure = self._parsed.structure
         if structure is None:
             return None
@@ -152,7 +152,7 @@ class ChatPlan:
 
 
 def _relaxed(tool: Tool) -> Tool:
-    """What of its schema answers can be held to, and no arguments that it does not have."""
+    """The tool with the enforceable part of its schema, and without unknown arguments."""
     schema = relaxed(tool.parameters)
     if "properties" in schema:
         schema = {"additionalProperties": False, **schema}
@@ -160,7 +160,7 @@ def _relaxed(tool: Tool) -> Tool:
 
 
 def _anything(tool: Tool) -> Tool:
-    """Any object: for a schema that cannot be read."""
+    """The tool with any object as arguments, for a schema that cannot be parsed."""
     return replace(tool, parameters=_ANY)
 
 

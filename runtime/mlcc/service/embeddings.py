@@ -25,9 +25,9 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 
 def cut_text(ids: array[int], plain: Sequence[int], most: int) -> array[int]:
-    """`most` tokens of `ids`, which are those of the text, `plain`, between tokens that the model
-    wants before and behind: of the text the end goes. Where those are not found, what is behind
-    `most` goes."""
+    """Truncate `ids`, the tokens of a text (`plain`) between those that the model puts around it,
+    to `most` tokens: the end of the text is cut. If `plain` is not found in it, the end of `ids` is
+    cut."""
     extra = len(ids) - len(plain)
     for before in range(max(extra, 0) + 1):
         if ids[before : before + len(plain)] == array("i", plain):
@@ -40,7 +40,7 @@ def cut_text(ids: array[int], plain: Sequence[int], most: int) -> array[int]:
 
 
 def cut_document(ids: array[int], room: int) -> array[int]:
-    """Of a pair the second text is cut, at its end: a query without its end asks something else."""
+    """Truncate a pair by cutting its second text; a query without its end has another meaning."""
     return ids[:room]
 
 
@@ -50,14 +50,14 @@ Text = str | list[int]
 
 @fast_dataclass(frozen=True)
 class Rows:
-    """What texts became, and the tokens that were read for it."""
+    """The rows of a request, and the number of tokens that were read."""
 
     values: list[Row]
     tokens: int
 
 
 def encoder_of(served: ServedModel, what: str, scoring: bool = False) -> EncoderInfo:
-    """The model's; `what` is wanted of it. Raises UnsupportedError for another kind of model."""
+    """The model's encoder record; `what` is requested of it. Raises UnsupportedError."""
     if (encoder := served.text.encoder) is None:
         raise no_encoder(served.text.name, what)
     if encoder.task == "score" and not scoring:
@@ -66,7 +66,7 @@ def encoder_of(served: ServedModel, what: str, scoring: bool = False) -> Encoder
 
 
 class Encoding:
-    """One request's texts. `field` names them in refusals."""
+    """The texts of one request. `field`: name of their field, for errors."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Encoding:
 
     @property
     def most(self) -> int:
-        """Tokens of a text, as this request cuts them or the model takes them."""
+        """Most tokens of a text: the request's limit or the model's."""
         longest = longest_text(self._core.engine.capacity)
         if self._cut is None or self._cut == -1:
             return longest
@@ -104,8 +104,8 @@ class Encoding:
     async def embed(
         self, texts: Sequence[Text], prompt: str | None, dimensions: int | None, unit: bool
     ) -> Rows:
-        """A row of each text. prompt: the name of one of the model's; None = its default. unit:
-        of length 1. Raises InvalidRequestError."""
+        """An embedding of each text. prompt: name of one of the model's prompts; None = its
+        default. unit: normalize to length 1. Raises InvalidRequestError."""
         keep = self._dimensions(dimensions)
         before = self._prompt(prompt)
         if prompt is not None and any(not isinstance(text, str) for text in texts):
@@ -120,8 +120,8 @@ class Encoding:
         return Rows(made, rows.tokens)
 
     async def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[float], int]:
-        """How well the texts of each pair go together, and the tokens of all. Of an embedding model
-        it is the cosine of their rows."""
+        """The score of each pair, and the number of tokens. For an embedding model it is the cosine
+        of the two embeddings."""
         if self.encoder.task == "embed":
             return await self._cosines(pairs)
         rows = await self._rows([await self._pair(*pair) for pair in pairs])
@@ -141,8 +141,8 @@ class Encoding:
         return found, rows.tokens
 
     async def _rows(self, sequences: Sequence[array[int]]) -> Rows:
-        """Asks in waves, each as many as a step takes, and half of the room there is at most: the
-        queue stays short for others, and who has begun finds room for the next wave."""
+        """Submit the sequences in waves of one step each, and of at most half the free queue: other
+        requests find a short queue, and this one finds space for its next wave."""
         served, most = self._core, self._core.engine.capacity.max_batch
         values: list[Row] = []
         while len(values) < len(sequences):
@@ -166,7 +166,7 @@ class Encoding:
             return Request(
                 f"{self._name}-{number}", ids, tenant=self._tenant, priority=self._priority
             )
-        except InvalidRequestError as error:  # a tokenizer may make no token of a text
+        except InvalidRequestError as error:  # some texts have no tokens
             raise with_param(self._field, error) from None
 
     async def _ids(self, text: Text, before: str) -> array[int]:
@@ -206,7 +206,7 @@ class Encoding:
         return array("i", [*before, *one, *between, *second])
 
     async def _filled(self, query: str, document: str) -> array[int]:
-        """A pair as a language model reads it."""
+        """A pair in the template of a language model."""
         head, _, rest = self.encoder.template.partition("{query}")
         middle, _, tail = rest.partition("{document}")
         ids = await self._encoded(head + query + middle + document + tail, special=False)
@@ -216,7 +216,7 @@ class Encoding:
             return self._whole(ids)
         decode, own = self._core.text.tokenizer.decode, await self._encoded(document, False)
         keep = len(own) - (len(ids) - self.most)
-        while keep > 0:  # what is cut may be encoded to a token more
+        while keep > 0:  # a cut text may encode to one token more
             shorter = decode(cut_document(own, keep))
             ids = await self._encoded(head + query + middle + shorter + tail, special=False)
             if len(ids) <= self.most:
@@ -225,7 +225,8 @@ class Encoding:
         raise self._no_room(len(await self._encoded(query, special=False)))
 
     def _no_room(self, tokens: int) -> InvalidRequestError:
-        """For the second of a pair, which alone is cut."""
+        """The error if a pair's first text leaves no space for the second, the only one that is
+        cut."""
         first = "query" if self._field == "documents" else "text_1"
         return InvalidRequestError(
             f"'{first}' has {tokens} tokens and leaves no room for '{self._field}' within the "
@@ -281,7 +282,7 @@ def _floats(data: bytes) -> array[float]:
 
 
 def _unit(row: Row) -> list[float]:
-    """Of length 1, as sentence-transformers and vLLM do; zeros stay."""
+    """The row with length 1, as in sentence-transformers and vLLM; zeros stay."""
     length = math.sqrt(math.fsum(x * x for x in row))
     return [x / length for x in row] if length > 0 else list(row)
 

@@ -26,11 +26,11 @@ from mlcc.service.adapters import AdapterEntry
 from mlcc.service.observer import FinishedRequest, NullObserver, Observer
 
 Forget = Callable[[str, bool], None]
-"""Called once per request id, with whether it came to its end."""
+"""Called once per request id, with whether the request finished."""
 
 
 class Job:
-    """Lives in the event loop. `close` must be called; it cancels what has not ended."""
+    """Belongs to the event loop. `close` must be called; it cancels unfinished requests."""
 
     def __init__(
         self, ids: Sequence[str], forget: Forget, timeout_s: float | None, tenant: str = ""
@@ -38,38 +38,37 @@ class Job:
         self.tenant = tenant
         self.finished: dict[int, Finished] = {}
         self.failure: MlccError | None = None
-        """Why a stream of it ended early."""
+        """The error that ended a stream."""
         self.prompt_field = "prompt"
-        """The request's field that a refusal of a prompt names."""
+        """The request's field that errors about a prompt name."""
         self._index = {request_id: index for index, request_id in enumerate(ids)}
         self._forget = forget
         self._early: deque[Event] = deque()
-        """Came while `accepted` waited: before all that is in the queue."""
+        """Events that came while `accepted` waited; they precede the queue."""
         self._queue: asyncio.Queue[Event | MlccError | None] = asyncio.Queue()
-        """None = the engine has taken one more request."""
+        """None = the engine accepted one more request."""
         self._timer = self._start_timer(timeout_s) if timeout_s is not None else None
 
     @property
     def size(self) -> int:
-        """How many answers it wants."""
+        """Number of answers."""
         return len(self._index)
 
     def accept(self) -> None:
-        """The engine has taken one of the requests."""
+        """Record that the engine accepted one of the requests."""
         self._queue.put_nowait(None)
 
     def put(self, event: Event) -> None:
-        """Something happened."""
+        """Queue an event."""
         self._queue.put_nowait(event)
 
     def fail(self, error: MlccError) -> None:
-        """Nothing good will come any more: nothing more is worked for it from now on, whether or
-        not whoever is to hear of it listens."""
+        """Fail the job: its requests are cancelled at once, whether or not a reader is waiting."""
         self._queue.put_nowait(error)
         self._forget_all()
 
     async def accepted(self) -> None:
-        """Wait until the engine has taken every request. Raises its refusal."""
+        """Wait until the engine has accepted every request. Raises its refusal."""
         missing = len(self._index)
         early: list[Event] = []
         while missing:
@@ -83,7 +82,7 @@ class Job:
     async def events(self) -> AsyncIterator[tuple[int, Event]]:
         """Events with the index of their answer, until every answer is complete.
 
-        Raises MlccError if an answer will never be: timeout, cancelled, engine gone.
+        Raises MlccError if an answer will not be completed: timeout, cancelled, engine gone.
         """
         while len(self.finished) < len(self._index):
             event = await self._next()
@@ -114,11 +113,11 @@ class Job:
         ]
 
     def usage(self) -> list[Finished]:
-        """The ends of all answers, in the order of the requests."""
+        """The `Finished` events of all answers, in the order of the requests."""
         return [self.finished[index] for index in sorted(self.finished)]
 
     def close(self) -> None:
-        """Cancel what has not ended. Idempotent."""
+        """Cancel unfinished requests. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
         self._forget_all()
@@ -143,7 +142,7 @@ class Job:
 
 
 def with_param(field: str, error: MlccError) -> MlccError:
-    """What is wrong with a prompt, named as the field of the request that it came in."""
+    """The error about a prompt, with the name of the request's field that holds it."""
     if error.param == "prompt":
         error.param = field
     return error
@@ -154,7 +153,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _check(event: Finished) -> None:
-    """An answer that ended in a way that OpenAI has no word for is an error."""
+    """Raise an error for an end that has no finish reason in OpenAI's API."""
     if event.reason in FINISH_REASONS:
         return
     raise CancelledError("the request was cancelled")  # a failed device fails the job itself
@@ -162,22 +161,22 @@ def _check(event: Finished) -> None:
 
 @dataclass(slots=True, eq=False)
 class RequestState:
-    """A request that the engine has or will get. Times are of `time.monotonic`."""
+    """A request in the engine, or on the way there. Times are of `time.monotonic`."""
 
     request: Request
     job: Job
     submitted: float
     """When it was submitted."""
     accepted: bool = False
-    """Its job knows that an engine has taken it."""
+    """Whether the job knows that an engine accepted it."""
     lost: int = 0
-    """How many engines died while they had it."""
+    """Number of engines that died while they had it."""
     first: float | None = None
-    """When its first token came."""
+    """Time of its first token."""
     tokens: int = 0
-    """Of its answer, so far."""
+    """Tokens of its answer so far."""
     reported: bool = False
-    """Whether the observer was told of its end."""
+    """Whether the observer has its end."""
 
     @property
     def started(self) -> bool:
@@ -202,7 +201,7 @@ class RequestState:
         tokens: int | None = None,
         cached: int = 0,
     ) -> None:
-        """Tell the observer that it is over; once."""
+        """Report the end to the observer, once."""
         if self.reported:
             return
         self.reported = True
@@ -220,24 +219,24 @@ class RequestState:
 
 
 class EngineClient(ABC):
-    """One per model. All of it runs in one event loop."""
+    """The client of one model's engine. Belongs to one event loop."""
 
     def __init__(self, max_in_flight: int) -> None:
         self.dead: MlccError | None = None
-        """Why requests fail: for good, or until the engine has been restarted."""
+        """The error of all requests: for good, or until the engine is restarted."""
         self.observer: Observer = NullObserver()
-        """Is called for first tokens and finished requests."""
+        """Notified of first tokens and finished requests."""
         self._limit = max_in_flight
         self._owners: dict[str, RequestState] = {}
 
     @property
     def in_flight(self) -> int:
-        """Requests that are waiting or being answered."""
+        """Number of requests waiting or running."""
         return len(self._owners)
 
     @property
     def queue_space(self) -> int:
-        """How many more requests the queue takes, of any tenant."""
+        """Number of further requests that the queue takes, of any tenant."""
         return max(self._limit - self.in_flight, 0)
 
     @property
@@ -247,12 +246,12 @@ class EngineClient(ABC):
 
     @property
     def adapters(self) -> Mapping[str, AdapterEntry]:
-        """Those that requests may name, by name."""
+        """Adapters that requests may use, by name."""
         return {}
 
     async def load_adapter(self, entry: AdapterEntry, in_place: bool = False) -> None:
-        """Have one loaded; answers when requests may name it. Raises UnsupportedError where that
-        cannot be, and what is wrong with the folder."""
+        """Load an adapter; returns when requests may use it. Raises UnsupportedError where there
+        are no adapters, and errors about the folder."""
         raise UnsupportedError(
             "adapters are loaded by `mlcc serve` and by Python's Engine alone; merge this one into "
             "the weights with `mlcc compile --merge-lora`",
@@ -260,7 +259,7 @@ class EngineClient(ABC):
         )
 
     async def unload_adapter(self, name: str) -> None:
-        """Nobody new uses it; who does goes on. Raises NotFoundError."""
+        """Refuse an adapter to new requests; running ones finish with it. Raises NotFoundError."""
         raise NotFoundError(
             f"no adapter '{name[:80]}' is loaded here", param="lora_name", code="model_not_found"
         )
@@ -268,12 +267,12 @@ class EngineClient(ABC):
     def check_alive(self) -> None:
         """Raise `dead`, if it is."""
         if self.dead:
-            raise self.dead.with_traceback(None)  # or each raise would add to it
+            raise self.dead.with_traceback(None)  # else each raise would extend it
 
     def check_queue(self, count: int, tenant: str = "") -> None:
-        """Raise BusyError, or `dead`, if `count` more requests cannot be taken now,
-        InvalidRequestError if they never can be. A tenant of which nothing is live may bring one
-        though others fill the queue."""
+        """Raise BusyError or `dead` if `count` more requests cannot be queued now,
+        InvalidRequestError if they never can be. A tenant without requests in flight may queue one
+        even if others fill the queue."""
         self.check_alive()
         if count > self._limit:
             raise InvalidRequestError(
@@ -290,7 +289,7 @@ class EngineClient(ABC):
             )
 
     def submit(self, requests: Sequence[Request], timeout_s: float | None) -> Job:
-        """Queue all of one request. Raises what `check_queue` raises."""
+        """Queue all answers of one API request. Raises as `check_queue`."""
         tenant = requests[0].tenant
         self.check_queue(len(requests), tenant)
         job = Job([request.id for request in requests], self._forget, timeout_s, tenant)
@@ -311,15 +310,15 @@ class EngineClient(ABC):
     @property
     @abstractmethod
     def capacity(self) -> Capacity:
-        """What the executor takes."""
+        """The executor's capacity."""
 
     @abstractmethod
     async def counters(self) -> dict[str, Any]:
-        """What /health tells: `engine` is None if it is in a long step. Raises `dead`."""
+        """Counters for /health: `engine` is None during a long step. Raises `dead`."""
 
     @abstractmethod
     def _add(self, request: Request) -> None:
-        """Hand a request to the engine; `_accept` or `_refuse` answers, now or later."""
+        """Send a request to the engine, which calls `_accept` or `_refuse` now or later."""
 
     @abstractmethod
     def _cancel(self, request_id: str) -> None:
@@ -343,7 +342,7 @@ class EngineClient(ABC):
                 state.record(event, now, self.observer)
 
     def _fail(self, error: MlccError) -> None:
-        """No answer that is being made will be complete."""
+        """Fail all requests in flight."""
         self._fail_jobs({state.job for state in self._owners.values()}, error)
 
     def _fail_jobs(self, jobs: Iterable[Job], error: MlccError) -> None:
@@ -355,13 +354,13 @@ class EngineClient(ABC):
             job.fail(error)
 
     def _die(self, error: MlccError) -> None:
-        """Fail all requests, now and later. The first reason is kept."""
+        """Fail all requests, now and later. The first error is kept."""
         if self.dead is None:
             self.dead = error
             self._fail(error)
 
     def _forget(self, request_id: str, finished: bool) -> None:
-        """A job is done with a request."""
+        """Remove a request of a closed job."""
         state = self._owners.pop(request_id, None)
         if state is not None and not finished:
             state.end("cancelled", time.monotonic(), self.observer)

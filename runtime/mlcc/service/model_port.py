@@ -20,24 +20,24 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class ModelEntry:
-    """One model, as lists of models tell it."""
+    """One model in a list of models."""
 
     name: str
     created: int
-    """Unix time since when it has been here."""
+    """Unix time since which it is available."""
     state: ModelState
     context: int
-    """Longest sequence in tokens: what it is loaded with, or will be at most."""
+    """Longest sequence in tokens: as loaded, or the most it can be loaded with."""
     aliases: tuple[str, ...] = ()
-    """Other names that it answers to."""
+    """Other names of the model."""
     memory_bytes: int | None = None
-    """Planned for it; None = it is not loaded, or nobody planned."""
+    """Planned bytes; None = not loaded, or without a plan."""
     in_flight: int = 0
-    """Requests that wait or are being answered."""
+    """Requests waiting or running."""
     info: ModelInfo = field(default_factory=ModelInfo)
-    """What Ollama's clients are told of it."""
+    """Metadata for Ollama's routes."""
     parent: str | None = None
-    """Of an adapter: the model that it adapts."""
+    """The base model of an adapter."""
 
 
 def _nothing() -> None:
@@ -46,56 +46,56 @@ def _nothing() -> None:
 
 @fast_dataclass(frozen=True)
 class Lease:
-    """A loaded model, which stays until `release` is called: once, or more often."""
+    """A loaded model, which stays loaded until `release` is called. `release` is idempotent."""
 
     served: ServedModel
     release: Callable[[], None] = _nothing
 
 
 class Models(Protocol):
-    """All models of one place."""
+    """All models of a service."""
 
     @property
     def only(self) -> ServedModel | None:
-        """The model, where there is one that is always there."""
+        """The model, if the service has exactly one, always loaded."""
         ...
 
     @property
     def conversations(self) -> Conversations:
-        """Those of /v1/responses: of all models together."""
+        """Stored conversations of /v1/responses, of all models."""
         ...
 
     def entries(self) -> list[ModelEntry]:
-        """All of them. Raises MlccError where nothing answers any more."""
+        """All models. Raises MlccError if the engine is dead."""
         ...
 
     def entry(self, name: str) -> ModelEntry:
-        """The one that answers to a name. Raises NotFoundError, and what `entries` raises."""
+        """The model with this name. Raises NotFoundError, and what `entries` raises."""
         ...
 
     async def lease(self, name: str | None) -> Lease:
-        """The model of a name, loaded if need be; None: that of requests that name none.
+        """The model with this name, loaded on demand; None = the default model.
 
         Raises NotFoundError, and what loading raises.
         """
         ...
 
     async def load(self, name: str) -> ModelEntry:
-        """Have it loaded now. Raises what `lease` raises."""
+        """Load a model now. Raises what `lease` raises."""
         ...
 
     async def unload(self, name: str) -> ModelEntry:
-        """Give its memory back. Raises BusyError while it answers, UnsupportedError where models
-        stay, NotFoundError."""
+        """Unload a model. Raises BusyError while it is in use, UnsupportedError if models cannot be
+        unloaded, NotFoundError."""
         ...
 
     async def counters(self) -> Mapping[str, Any]:
-        """What /health tells of each that is loaded, by name."""
+        """Counters for /health of each loaded model, by name."""
         ...
 
 
 class OneModel:
-    """One model, loaded as long as the place lives."""
+    """One model, always loaded."""
 
     def __init__(self, served: ServedModel) -> None:
         self._core = served
@@ -109,7 +109,7 @@ class OneModel:
         return self._core.conversations
 
     def entries(self) -> list[ModelEntry]:
-        """The one model, and its adapters behind it. Raises `dead` of its engine."""
+        """The model, then its adapters. Raises `dead` of its engine."""
         served = self._core
         served.engine.check_alive()
         context = served.engine.capacity.context
@@ -126,21 +126,21 @@ class OneModel:
         ]
 
     def entry(self, name: str) -> ModelEntry:
-        """The one model, by one of its names."""
+        """The model, by one of its names."""
         found = self.entries()
         self._core.check_model(name)
         return next((entry for entry in found if entry.name == name), found[0])
 
     async def lease(self, name: str | None) -> Lease:
-        """The one model: whether it is the one that was meant, who asks it checks."""
+        """The model; the caller checks its name."""
         return Lease(self._core)
 
     async def load(self, name: str) -> ModelEntry:
-        """It is."""
+        """The model is always loaded."""
         return self.entry(name)
 
     async def unload(self, name: str) -> ModelEntry:
-        """It stays. Raises UnsupportedError."""
+        """Raises UnsupportedError: the model stays loaded."""
         self.entry(name)
         raise UnsupportedError(
             f"'{name}' is the only model here and stays loaded; end the program instead "
@@ -150,5 +150,5 @@ class OneModel:
         )
 
     async def counters(self) -> Mapping[str, Any]:
-        """Of its engine."""
+        """Counters of its engine."""
         return {self._core.text.name: await self._core.engine.counters()}

@@ -13,45 +13,45 @@ from mlcc.engine.request import FinishReason
 
 @dataclass(frozen=True, slots=True)
 class FinishedRequest:
-    """A request of the engine's that has ended, one of each answer. Times are in seconds."""
+    """A finished engine request, one for each answer. Times are in seconds."""
 
     tenant: str
     reason: FinishReason
     prompt_tokens: int
     cached_tokens: int
-    """Of the prompt's; 0 too for one that was cancelled, of which nobody told."""
+    """Cached tokens of the prompt; 0 for a cancelled request, for which they are unknown."""
     completion_tokens: int
     to_first: float | None
-    """From its submission to its first token; None = none came."""
+    """Time to the first token since submission; None = there was none."""
     total: float
-    """From its submission to its end."""
+    """Time to the end since submission."""
 
     @property
     def per_token(self) -> float | None:
-        """Between tokens, on average; None where there are not two."""
+        """Mean time between tokens; None with fewer than two."""
         if self.to_first is None or self.completion_tokens < 2:
             return None
         return (self.total - self.to_first) / (self.completion_tokens - 1)
 
 
 class Observer(Protocol):
-    """Called in the event loop, between other work: counts and returns."""
+    """Called in the event loop between other work: must return quickly."""
 
     def first_token(self, tenant: str, seconds: float, /) -> None:
-        """A request's first token came, so long after it was submitted."""
+        """The first token of a request, `seconds` after its submission."""
         ...
 
     def done(self, done: FinishedRequest, /) -> None:
-        """A request ended: complete, cancelled, or lost."""
+        """The end of a request: complete, cancelled, or lost."""
         ...
 
     def restarted(self) -> None:
-        """The engine's process ended and was started again."""
+        """The engine's process ended and was restarted."""
         ...
 
 
 class NullObserver:
-    """Tells nobody."""
+    """Ignores all notifications."""
 
     def first_token(self, tenant: str, seconds: float, /) -> None:
         pass
@@ -64,7 +64,7 @@ class NullObserver:
 
 
 class ObserverGroup:
-    """Tells each of some, in turn."""
+    """Notifies several observers in order."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers

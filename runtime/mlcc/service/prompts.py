@@ -17,8 +17,8 @@ NO_VARIABLES: Mapping[str, Any] = {}
 
 
 class Prompts(Protocol):
-    """Both kinds. `context` is the longest prompt in tokens, `seconds` the time there is; both
-    raise MlccError."""
+    """Renders and tokenizes. `context`: longest prompt in tokens; `seconds`: time limit. All
+    methods raise MlccError."""
 
     async def chat(
         self,
@@ -27,13 +27,13 @@ class Prompts(Protocol):
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> array[int]:
-        """The ids of a conversation; with more variables of the template, `tools` among them."""
+        """The token ids of a conversation; `variables` of the template include `tools`."""
         ...
 
     async def text(
         self, prompt: str, context: int, seconds: float | None, add_special: bool = True
     ) -> array[int]:
-        """The ids of a raw prompt, with the start token that the model wants, or without."""
+        """The token ids of a raw prompt, with the model's start token or without."""
         ...
 
     async def written(
@@ -42,16 +42,16 @@ class Prompts(Protocol):
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
-        """The text that a conversation becomes."""
+        """The text that the template renders for a conversation."""
         ...
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
-        """Whether answers can be held to it: raises MlccError if not."""
+        """Raise MlccError if answers cannot be constrained to the structure."""
         ...
 
 
 def check_built(text: ModelText, structure: Structure) -> None:
-    """Raise UnsupportedError where nothing holds answers to a structure."""
+    """Raise UnsupportedError if there is no grammar backend."""
     if text.grammars is None:
         raise UnsupportedError(
             f"'{structure.field}' is not built here: this host of the model has nothing that reads "
@@ -63,7 +63,7 @@ def check_built(text: ModelText, structure: Structure) -> None:
 
 
 class DirectPrompts:
-    """Right here and now, for a place without processes."""
+    """Renders and tokenizes in this process, for hosts without a pool."""
 
     def __init__(self, text: ModelText) -> None:
         self._text = text
@@ -75,13 +75,13 @@ class DirectPrompts:
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> array[int]:
-        """The ids of a conversation."""
+        """The token ids of a conversation."""
         return self._text.encode_chat(messages, context, variables)
 
     async def text(
         self, prompt: str, context: int, seconds: float | None, add_special: bool = True
     ) -> array[int]:
-        """The ids of a raw prompt, with the start token that the model wants, or without."""
+        """The token ids of a raw prompt, with the model's start token or without."""
         return self._text.encode_prompt(prompt, context, add_special)
 
     async def written(
@@ -90,10 +90,11 @@ class DirectPrompts:
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
-        """The text that a conversation becomes."""
+        """The text that the template renders for a conversation."""
         return self._text.render(messages, variables)[0].text
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
-        """Whether answers can be held to it; in a thread, which may take its time."""
+        """Raise MlccError if answers cannot be constrained to it; runs in a thread, as it is
+        slow."""
         if (grammars := self._text.grammars) is not None:
             await asyncio.to_thread(grammars.check, structure)

@@ -20,7 +20,7 @@ from mlcc.service.served_model import ServiceBounds
 
 
 class Service:
-    """The endpoints of all models of a place."""
+    """The endpoints of a service with its models."""
 
     def __init__(self, models: Models, bounds: ServiceBounds | None = None) -> None:
         self._models = models
@@ -78,14 +78,14 @@ class Service:
 
 
 def _model_of(body: Any) -> str | None:
-    """As every protocol says it. Raises InvalidRequestError for what is no text."""
+    """The model's name, by any protocol's field. Raises InvalidRequestError unless it is a text."""
     fields = body if isinstance(body, dict) else {}
     name = fields.get("model") or fields.get("name")  # Ollama's older clients
     return Text().check(name, "model") if isinstance(name, str) and name else None
 
 
 def _leased(response: ApiResponse, lease: Lease) -> ApiResponse:
-    """The model stays until a stream ends."""
+    """Keep the model loaded until a stream ends."""
     if isinstance(response.body, str):
         lease.release()
         return response

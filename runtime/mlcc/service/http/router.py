@@ -21,7 +21,7 @@ from mlcc.service.served_model import ServedModel
 Handler = Callable[[ServedModel, ApiRequest], Awaitable[ApiResponse]]
 Handlers = Mapping[Route, Handler]
 ServiceHandler = Callable[[Models, ApiRequest], Awaitable[ApiResponse]]
-"""Of an address that is asked of no one model."""
+"""Handler of a route that concerns no single model."""
 ServiceHandlers = Mapping[Route, ServiceHandler]
 KNOWN_ROUTES = (
     "there are OpenAI's /v1/chat/completions, /v1/completions and /v1/models, Anthropic's "
@@ -30,7 +30,7 @@ KNOWN_ROUTES = (
 
 
 class Router:
-    """The addresses that there are; of two that fit, the one that is named first."""
+    """The routes; of two that match, the first."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._plain: dict[str, list[Route]] = {}
@@ -42,7 +42,7 @@ class Router:
                 self._plain.setdefault(route.path, []).append(route)
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        """The address, and what stands in its braces. Raises NotFoundError or MethodError."""
+        """The route, and the values of its path parameters. Raises NotFoundError or MethodError."""
         fits = self._fits(path)
         place = f"{method} {path[:80]}"
         if not fits:
@@ -54,15 +54,15 @@ class Router:
         raise MethodError(f"{place}: this address takes {allowed} only", allowed)
 
     def methods(self, path: str) -> list[str]:
-        """Those that an address is for; none where there is no address."""
+        """Allowed methods of a path; empty for an unknown path."""
         return [route.method for route, _ in self._fits(path)]
 
     def pattern(self, path: str) -> str:
-        """The address with its braces, "" where there is none: one name for all that it is for."""
+        """The path pattern of a route, "" for an unknown path: one name for all its paths."""
         return next((route.path for route, _ in self._fits(path)), "")
 
     def errors(self, path: str) -> Callable[[MlccError], ApiResponse]:
-        """How an error is said there; elsewhere as OpenAI does."""
+        """The shape of errors on this path; OpenAI's for unknown paths."""
         if fits := self._fits(path):
             return fits[0][0].errors
         return error_response
@@ -76,7 +76,7 @@ class Router:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """`{name}` is a segment, and at the end of a path all that follows."""
+    """`{name}` matches a segment, and at the end of a path all that follows."""
     parts = re.split(r"\{(\w+)\}", path)
     texts, names = parts[::2], parts[1::2]
     last = len(names) - 1
@@ -115,18 +115,18 @@ MODULES: dict[str, tuple[Route, ...]] = {
     "mlcc.service.protocols.management": (at.LOAD, at.UNLOAD),
     "mlcc.service.protocols.lora": (at.LORA_LOAD, at.LORA_UNLOAD),
 }  # fmt: skip
-"""Each has `HANDLERS`, of what is asked of one model: which one, is known when they are called; or
-`SERVICE_HANDLERS`, of what is asked of the place that has the models; or both."""
+"""Each module has `HANDLERS` for routes of one model, or `SERVICE_HANDLERS` for routes of the
+service, or both."""
 _OF = {route: module for module, routes in MODULES.items() for route in routes}
 
 
 def handler(route: Route) -> Handler | None:
-    """What answers it for one model; None = the place answers."""
+    """The handler for one model; None = the route belongs to the service."""
     found: Handlers = getattr(import_module(_OF[route]), "HANDLERS", {})
     return found.get(route)
 
 
 def service_handler(route: Route) -> ServiceHandler | None:
-    """What answers it for the place; None = one model does."""
+    """The handler for the service; None = the route belongs to a model."""
     found: ServiceHandlers = getattr(import_module(_OF[route]), "SERVICE_HANDLERS", {})
     return found.get(route)

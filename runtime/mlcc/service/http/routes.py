@@ -31,33 +31,39 @@ from mlcc.service.http.types import (
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """One row. `{name}` in a path is a segment, and at its end all that follows."""
+    """One row. `{name}` in a path matches a segment, and at its end all that follows."""
 
     method: str
     path: str
     summary: str
     response: str
-    """Name of a class in `mlcc.api.openai.shapes`; "" for what has no fixed shape."""
+    """Name of a class in `mlcc.api.openai.shapes`; "" for a response without a fixed shape."""
     body: Object | None = None
     event: str = ""
-    """The same of each event, for what can be streamed."""
+    """Name of the class of each event, for routes that can stream."""
     errors: Callable[[MlccError], ApiResponse] = error_response
-    """A refusal or failure in the shape of the address's protocol."""
+    """Makes error responses in the shape of the route's protocol."""
     stream_type: str = EVENTS_TYPE.partition(";")[0]
-    """How events are sent."""
+    """Content type of streams."""
 
 
-HEALTH = Route("GET", "/health", "Whether the engine lives, and its counters.", "")
-READY = Route("GET", "/ready", "Whether what is asked now is answered now.", "")
+HEALTH = Route("GET", "/health", "Whether the engine is alive, and its counters.", "")
+READY = Route("GET", "/ready", "Whether requests are answered now.", "")
 MODELS = Route("GET", "/v1/models", "The models, loaded or not.", "ModelList")
 MODEL = Route("GET", "/v1/models/{name}", "A model, by one of its names.", "Model")
-LOAD = Route("POST", "/models/load", "Load a model before it is asked for.", "Model", NAMED_MODEL)
-UNLOAD = Route("POST", "/models/unload", "Give a model's memory back.", "Model", NAMED_MODEL)
+LOAD = Route("POST", "/models/load", "Load a model in advance.", "Model", NAMED_MODEL)
+UNLOAD = Route(
+    "POST", "/models/unload", "Unload a model and free its memory.", "Model", NAMED_MODEL
+)
 LORA_LOAD = Route(
     "POST", "/v1/load_lora_adapter", "Load an adapter (LoRA), as vLLM does.", "", LOAD_LORA_BODY
 )
 LORA_UNLOAD = Route(
-    "POST", "/v1/unload_lora_adapter", "Let nobody new use an adapter.", "", UNLOAD_LORA_BODY
+    "POST",
+    "/v1/unload_lora_adapter",
+    "Unload an adapter; running requests finish with it.",
+    "",
+    UNLOAD_LORA_BODY,
 )
 CHAT_COMPLETIONS = Route(
     "POST",
@@ -73,7 +79,7 @@ COMPLETIONS = Route(
 RESPONSE_CREATE = Route(
     "POST",
     "/v1/responses",
-    "Answer a conversation, and keep it.",
+    "Answer a conversation, and store it.",
     "ResponsesAnswer",
     RESPONSES,
     "ResponsesEvent",
@@ -88,15 +94,15 @@ RESPONSE_TOKENS = Route(
 RESPONSE_INPUT = Route(
     "GET",
     "/v1/responses/{name}/input_items",
-    "What a kept answer answers.",
+    "The input of a stored answer.",
     "ResponsesItemList",
 )
 RESPONSE_CANCEL = Route(
-    "POST", "/v1/responses/{name}/cancel", "End an answer that is streamed.", "ResponsesAnswer"
+    "POST", "/v1/responses/{name}/cancel", "Cancel an answer that is streamed.", "ResponsesAnswer"
 )
-RESPONSE = Route("GET", "/v1/responses/{name}", "A kept answer.", "ResponsesAnswer")
+RESPONSE = Route("GET", "/v1/responses/{name}", "A stored answer.", "ResponsesAnswer")
 RESPONSE_DELETE = Route(
-    "DELETE", "/v1/responses/{name}", "Keep an answer no longer.", "ResponsesDeleted"
+    "DELETE", "/v1/responses/{name}", "Delete a stored answer.", "ResponsesDeleted"
 )
 ANTHROPIC_MESSAGES = Route(
     "POST",
@@ -116,14 +122,12 @@ ANTHROPIC_COUNT = Route(
     errors=anthropic_error_response,
 )
 EMBEDDINGS = Route(
-    "POST", "/v1/embeddings", "Make rows of numbers of texts.", "EmbeddingList", EMBEDDING
+    "POST", "/v1/embeddings", "Compute embeddings of texts.", "EmbeddingList", EMBEDDING
 )
-SCORE_V1 = Route(
-    "POST", "/v1/score", "Say how well pairs of texts go together.", "ScoreList", SCORE
-)
+SCORE_V1 = Route("POST", "/v1/score", "Score pairs of texts.", "ScoreList", SCORE)
 SCORE_PLAIN = replace(SCORE_V1, path="/score")
 RERANK_V1 = Route(
-    "POST", "/v1/rerank", "Order documents by how well they fit a query.", "Ranking", RERANK
+    "POST", "/v1/rerank", "Rank documents by relevance to a query.", "Ranking", RERANK
 )
 RERANK_V2 = replace(RERANK_V1, path="/v2/rerank")
 RERANK_PLAIN = replace(RERANK_V1, path="/rerank")
@@ -140,7 +144,7 @@ def _ollama(
     return Route(method, path, summary, response, body, event, ollama_error_response, LINES_TYPE)
 
 
-OLLAMA_HEAD = _ollama("HEAD", "/", "Whether a server is there.", "")
+OLLAMA_HEAD = _ollama("HEAD", "/", "Whether a server is running.", "")
 OLLAMA_CHAT = _ollama(
     "POST",
     "/api/chat",
@@ -157,21 +161,23 @@ OLLAMA_GENERATE = _ollama(
     ollama.GENERATE,
     "OllamaGenerateLine",
 )
-OLLAMA_TAGS = _ollama("GET", "/api/tags", "The models: there is one.", "OllamaModels")
+OLLAMA_TAGS = _ollama("GET", "/api/tags", "The models.", "OllamaModels")
 OLLAMA_PS = _ollama("GET", "/api/ps", "The models that are loaded.", "OllamaModels")
-OLLAMA_SHOW = _ollama("POST", "/api/show", "What a model is.", "OllamaModel", ollama.NAMED)
-OLLAMA_VERSION = _ollama("GET", "/api/version", "Of Ollama's API, and of mlcc.", "OllamaVersion")
+OLLAMA_SHOW = _ollama("POST", "/api/show", "Details of a model.", "OllamaModel", ollama.NAMED)
+OLLAMA_VERSION = _ollama(
+    "GET", "/api/version", "Versions of Ollama's API and of mlcc.", "OllamaVersion"
+)
 OLLAMA_PULL = _ollama(
     "POST",
     "/api/pull",
-    "Whether a model is here; none is fetched.",
+    "Whether a model is available; nothing is downloaded.",
     "OllamaProgress",
     ollama.NAMED,
     "OllamaProgress",
 )
 OLLAMA_EMBED = _ollama("POST", "/api/embed", EMBEDDINGS.summary, "OllamaEmbeddings", ollama.EMBED)
 OLLAMA_EMBEDDINGS = _ollama(
-    "POST", "/api/embeddings", "Make a row of one text.", "OllamaEmbedding", ollama.EMBED
+    "POST", "/api/embeddings", "Compute the embedding of one text.", "OllamaEmbedding", ollama.EMBED
 )
 OLLAMA_REFUSED = (
     _ollama("POST", "/api/create", "Refused: this server keeps no models.", ""),
@@ -212,12 +218,12 @@ LLAMACPP_INFILL = Route(
 LLAMACPP_EMBEDDING = Route(
     "POST",
     "/embedding",
-    "Make rows of numbers of texts, as llama.cpp's server does.",
+    "Compute embeddings of texts, as llama.cpp's server does.",
     "",
     llamacpp.EMBEDDING,
 )
-LLAMACPP_PROPS = Route("GET", "/props", "What the server is and has.", "LlamaProps")
-LLAMACPP_SLOTS = Route("GET", "/slots", "Places for answers, and which are taken.", "")
+LLAMACPP_PROPS = Route("GET", "/props", "Properties of the server.", "LlamaProps")
+LLAMACPP_SLOTS = Route("GET", "/slots", "Slots for answers, and their state.", "")
 TOKENIZE = Route(
     "POST", "/tokenize", "The tokens of a text or a conversation.", "Tokens", llamacpp.TOKENIZE
 )

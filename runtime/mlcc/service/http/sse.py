@@ -19,7 +19,7 @@ Event = Mapping[str, Any]
 
 
 async def lines(generation: Generation) -> AsyncIterator[str]:
-    """Each event with the empty line behind it; a failure is the last one."""
+    """Each event followed by an empty line; a failure is the last event."""
     try:
         async for chunk in generation.stream():
             yield _line(chunk)
@@ -34,22 +34,22 @@ def _line(message: Chunk | ErrorBody) -> str:
 
 
 class Events(Protocol):
-    """A protocol whose events have a `type`, and what they are of an answer's chunks."""
+    """A protocol whose events have a `type`; translates chunks into events."""
 
     def start(self) -> Iterable[Event]:
-        """Before the first chunk."""
+        """Events before the first chunk."""
         ...
 
     def chunk(self, chunk: Mapping[str, Any]) -> Iterable[Event]:
-        """Of a chunk."""
+        """Events for a chunk."""
         ...
 
     def end(self, matched: str | None) -> Iterable[Event]:
-        """Of a complete answer; matched is the stop string that ended it."""
+        """Events at the end of a complete answer; matched: the stop string that ended it."""
         ...
 
     def fail(self, error: MlccError) -> Iterable[Event]:
-        """Of an answer that will never be complete."""
+        """Events at the end of an answer that failed."""
         ...
 
 
@@ -60,8 +60,8 @@ async def _nothing() -> None:
 async def event_lines(
     generation: Generation, events: Events, before_end: Callable[[], Awaitable[None]] = _nothing
 ) -> AsyncIterator[str]:
-    """Each event under its name, with the empty line behind it. `before_end` is awaited once the
-    answer has ended, well or not, and before its reader is told."""
+    """Each event with its name, followed by an empty line. `before_end` is awaited once the answer
+    has ended or failed, before the last events are sent."""
     try:
         for event in events.start():
             yield _named(event)
@@ -78,8 +78,8 @@ async def event_lines(
 
 
 async def run_through(generation: Generation, events: Events) -> None:
-    """Let the events of a whole answer pass: what they add up to is the protocol's to keep. Raises
-    MlccError. Whoever stops waiting cancels the answer."""
+    """Translate a whole answer and drop its events; the protocol object accumulates the result.
+    Raises MlccError. Cancelling the task cancels the answer."""
     try:
         for _ in events.start():
             pass

@@ -21,10 +21,10 @@ from mlcc.util.fast_dataclass import fast_dataclass
 JSON_TYPE = "application/json"
 EVENTS_TYPE = "text/event-stream; charset=utf-8"
 LINES_TYPE = "application/x-ndjson"
-"""Lines of JSON, as Ollama streams."""
+"""JSON lines, Ollama's streams."""
 
 to_json = JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-"""Compact JSON. Made once: a stream writes a message for each token."""
+"""Compact JSON. Created once, as a stream writes a message for each token."""
 
 
 async def _no_body() -> bytes:
@@ -37,42 +37,42 @@ def _nothing() -> None:
 
 @fast_dataclass(frozen=True)
 class ParsedBody:
-    """A body as JSON."""
+    """A parsed JSON body."""
 
     value: Any
 
 
 @fast_dataclass(frozen=True)
 class ApiRequest:
-    """What is asked. `path` is decoded and without a query; names of headers are lower-case."""
+    """A request. `path` is decoded and without a query; header names are lower-case."""
 
     method: str
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     read: Callable[[], Awaitable[bytes]] = _no_body
-    """Brings the whole body. Awaited once, and not for a request that is refused before. May raise
-    MlccError."""
+    """Reads the whole body. Awaited at most once, and not for requests that are refused earlier.
+    May raise MlccError."""
     tenant: str = ""
-    """Whose it is, as far as the transport knows."""
+    """The tenant, as far as the transport knows."""
     query: str = ""
-    """What follows the question mark, as it came."""
+    """The query string, undecoded."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """What stands in the braces of the address's path; the service fills it."""
+    """Values of the path parameters; the service fills it."""
     parsed: ParsedBody | None = None
-    """The body, where it has been read already; the service fills it."""
+    """The body, once it was read; the service fills it."""
 
 
 @fast_dataclass(frozen=True)
 class ApiResponse:
-    """What is answered: JSON at once, or the lines of a stream as they come."""
+    """A response: JSON at once, or the lines of a stream."""
 
     status: int
     headers: Mapping[str, str]
     body: str | AsyncIterator[str]
     close: Callable[[], None] = _nothing
-    """Ends the work behind a stream: to be called once it is read, or given up."""
+    """Ends the work of a stream: call it when the stream was read or abandoned."""
     failure: Callable[[], MlccError | None] = _nothing
-    """What the body says went wrong, so far: for callers in the same process."""
+    """The error in the body so far, for callers in the same process."""
 
 
 def json_response(
@@ -88,7 +88,7 @@ def events_response(
     failure: Callable[[], MlccError | None],
     more: Mapping[str, str],
 ) -> ApiResponse:
-    """A stream of server-sent events, which nobody on the way may keep or hold back."""
+    """A stream of server-sent events, which proxies must neither cache nor buffer."""
     return _stream(EVENTS_TYPE, lines, close, failure, more)
 
 
@@ -98,7 +98,7 @@ def lines_response(
     failure: Callable[[], MlccError | None],
     more: Mapping[str, str],
 ) -> ApiResponse:
-    """The same of lines of JSON."""
+    """A stream of JSON lines."""
     return _stream(LINES_TYPE, lines, close, failure, more)
 
 
@@ -114,29 +114,29 @@ def _stream(
 
 
 def error_response(error: MlccError) -> ApiResponse:
-    """A refusal or a failure in OpenAI's shape."""
+    """An error in OpenAI's shape."""
     return failed(error_body(error), error)
 
 
 def anthropic_error_response(error: MlccError) -> ApiResponse:
-    """A refusal or a failure in Anthropic's shape."""
+    """An error in Anthropic's shape."""
     return failed(anthropic_error(error), error)
 
 
 def ollama_error_response(error: MlccError) -> ApiResponse:
-    """A refusal or a failure in Ollama's shape."""
+    """An error in Ollama's shape."""
     return failed(error_line(error), error)
 
 
 def failed(body: Mapping[str, Any], error: MlccError) -> ApiResponse:
-    """A refusal or a failure in any shape."""
+    """An error response with this body."""
     response = json_response(body, error.http_status, error_headers(error))
     return replace(response, failure=lambda: error)
 
 
 MAX_DEPTH = 128
-"""Of arrays and objects in each other. Some thousands would overflow WebAssembly's stack, which
-ends the tab; no field of a request needs a tenth of it."""
+"""Most nested arrays and objects. Thousands would overflow WebAssembly's stack, which ends the tab;
+no field of a request needs a tenth of this."""
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
 

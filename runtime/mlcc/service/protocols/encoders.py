@@ -40,7 +40,7 @@ async def embed(served: ServedModel, request: ApiRequest) -> ApiResponse:
 
 
 async def score(served: ServedModel, request: ApiRequest) -> ApiResponse:
-    """POST /v1/score: one text against one or many, or as many pairs as there are texts."""
+    """POST /v1/score: one text against one or several, or texts in pairs."""
     fields, ignored = await _fields(served, request, SCORE, "scores", True)
     one, other = (_list(fields, name) for name in ("text_1", "text_2"))
     if len(one) not in (1, len(other)):
@@ -80,8 +80,8 @@ async def rerank(served: ServedModel, request: ApiRequest) -> ApiResponse:
 async def _fields(
     served: ServedModel, request: ApiRequest, table: Object, what: str, scoring: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The checked fields, and the header that names unknown ones: once it is known that the model
-    makes `what`."""
+    """The checked fields, and the header that names unknown ones, after checking that the model can
+    produce `what`."""
     body = await served.body(request)
     named = body.get("model") if isinstance(body, Mapping) else None
     served.check_model(named if isinstance(named, str) else None)

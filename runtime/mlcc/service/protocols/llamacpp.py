@@ -1,5 +1,5 @@
-"""The routes of llama.cpp's server: /completion, /infill, /embedding, /props and /slots. Shapes
-are in `mlcc.api.llamacpp`. There are no slots here: /slots describes the places of the batch.
+"""The routes of llama.cpp's server: /completion, /infill, /embedding, /props and /slots. Shapes are
+in `mlcc.api.llamacpp`. There are no slots here: /slots describes the sequences of a batch.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ async def props(served: ServedModel, request: ApiRequest) -> ApiResponse:
 
 
 async def slots(served: ServedModel, request: ApiRequest) -> ApiResponse:
-    """GET /slots: of the places in the batch, as many are taken as requests are live."""
+    """GET /slots: one per sequence of the batch; as many are busy as requests are in flight."""
     capacity, in_flight = served.engine.capacity, served.engine.in_flight
     return json_response(
         [
@@ -141,7 +141,7 @@ async def _events(
 
 
 async def _lines(generation: Generation, events: AsyncIterator[Payload]) -> AsyncIterator[str]:
-    """Each as a server-sent event; a failure is the last one, and no [DONE] follows."""
+    """Each event as a server-sent event; a failure is the last one, without a [DONE]."""
     try:
         async for event in events:
             yield f"data: {to_json(event)}\n\n"

@@ -14,11 +14,11 @@ from mlcc.service.model_port import Models
 from mlcc.service.served_model import ServedModel
 
 _MOST = 64 << 10
-"""Bytes of a body."""
+"""Largest body in bytes."""
 
 
 async def load(models: Models, request: ApiRequest) -> ApiResponse:
-    """POST /v1/load_lora_adapter: answers when requests may name it."""
+    """POST /v1/load_lora_adapter: answers when requests may use it."""
     served = _core(models)
     body: dict[str, Any] = LOAD_LORA.check(await read_json(request, _MOST), "")
     name = check_name(body["lora_name"], (served.text.name, *served.aliases))
@@ -26,9 +26,8 @@ async def load(models: Models, request: ApiRequest) -> ApiResponse:
     try:
         await served.engine.load_adapter(AdapterEntry(name, folder), bool(body.get("load_inplace")))
     except (ArtifactError, UnsupportedError) as error:
-        message = error.message.replace(
-            str(folder), body["lora_path"]
-        )  # not where the server has it
+        # The message must not contain the server's own path.
+        message = error.message.replace(str(folder), body["lora_path"])
         code = error.code or "bad_adapter"
         raise InvalidRequestError(message, param="lora_path", code=code) from None
     return _text_response(f"Success: LoRA adapter '{name}' added successfully.")

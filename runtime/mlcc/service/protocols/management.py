@@ -1,4 +1,4 @@
-"""Models loaded and unloaded by request, through the routes of llama.cpp's router."""
+"""Models loaded and unloaded by request, through the routes of llama.cpp's router mode."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mlcc.service.model_port import Models
 from mlcc.service.protocols.openai import shown
 
 _MOST = 64 << 10
-"""Bytes of a body that holds a name."""
+"""Largest body in bytes; it holds only a name."""
 
 
 async def load(models: Models, request: ApiRequest) -> ApiResponse:
-    """POST /models/load: answers when it is there."""
+    """POST /models/load: answers when it is loaded."""
     return json_response(shown(await models.load(await _name(request))))
 
 

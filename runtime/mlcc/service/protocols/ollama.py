@@ -56,8 +56,8 @@ async def generate(served: ServedModel, request: ApiRequest) -> ApiResponse:
 
 
 def _checked(served: ServedModel, fields: Mapping[str, Any]) -> str:
-    """The name to answer under. Raises NotFoundError for another model, UnsupportedError for
-    thinking of one that does not."""
+    """The name to answer under. Raises NotFoundError for another model, UnsupportedError if
+    reasoning is requested of a model without it."""
     name = fields.get("model", "")
     served.check_model(model_name(name, served.text.name))
     if fields.get("think") and "thinking" not in abilities(served.text):
@@ -71,7 +71,7 @@ def _checked(served: ServedModel, fields: Mapping[str, Any]) -> str:
 
 
 def _loaded(lines: Lines, fields: Mapping[str, Any], ignored: Mapping[str, str]) -> ApiResponse:
-    """Of a request without a prompt, by which clients load a model, or unload it."""
+    """The answer to a request without a prompt, by which clients load or unload a model."""
     if fields.get("keep_alive") in (0, "0", "0s"):
         raise InvalidRequestError(
             "'keep_alive' 0 unloads nothing here; of several models type `mlcc stop MODEL`, or end "
@@ -111,7 +111,7 @@ async def _lines(generation: Generation, lines: Lines, started: int) -> AsyncIte
 
 
 async def _written(generation: Generation, lines: AsyncIterator[Line]) -> AsyncIterator[str]:
-    """Each as a line; a failure is the last one."""
+    """Each line as JSON; a failure is the last one."""
     try:
         async for line in lines:
             yield f"{to_json(line)}\n"

@@ -34,8 +34,8 @@ from mlcc.version import __version__
 
 
 def abilities(text: ModelText) -> list[str]:
-    """As its tokenizer and its chat template tell: tools are told of by words to models whose
-    template knows none, but those were not made for it."""
+    """Abilities, by tokenizer and chat template. Tools work for all models through the prompt, but
+    are listed only if the template supports them."""
     output_format = text.output_format
     return capabilities(
         output_format.native, text.infill is not None, output_format.tags is not None
@@ -43,12 +43,12 @@ def abilities(text: ModelText) -> list[str]:
 
 
 async def head(models: Models, request: ApiRequest) -> ApiResponse:
-    """HEAD /, by which clients see whether a server is there."""
+    """HEAD /, by which clients detect a server."""
     return ApiResponse(200, {"content-type": "text/plain"}, "")
 
 
 async def version(models: Models, request: ApiRequest) -> ApiResponse:
-    """GET /api/version: of the API, by Ollama's count, and of mlcc."""
+    """GET /api/version: the version of Ollama's API, and of mlcc."""
     return json_response({"version": VERSION, "mlcc": __version__})
 
 
@@ -87,7 +87,7 @@ async def show_model(served: ServedModel, request: ApiRequest) -> ApiResponse:
 
 
 async def pull(served: ServedModel, request: ApiRequest) -> ApiResponse:
-    """POST /api/pull: what is here is here at once; the rest is for the command line."""
+    """POST /api/pull: succeeds for the loaded model; others need the command line."""
     body = await served.body(request)
     ignored = served.unknown(NAMED, body)
     if (name := _named(served, body)) not in (served.text.name, *served.aliases):
@@ -103,7 +103,7 @@ async def pull(served: ServedModel, request: ApiRequest) -> ApiResponse:
 
 
 async def embed(served: ServedModel, request: ApiRequest) -> ApiResponse:
-    """POST /api/embed, and the older /api/embeddings: rows are of length 1."""
+    """POST /api/embed: embeddings of length 1."""
     began = time.monotonic()
     rows, ignored = await _embedded(served, request)
     seconds = time.monotonic() - began
@@ -118,7 +118,7 @@ async def embed(served: ServedModel, request: ApiRequest) -> ApiResponse:
 
 
 async def embed_one(served: ServedModel, request: ApiRequest) -> ApiResponse:
-    """POST /api/embeddings: the older address, of one text."""
+    """POST /api/embeddings: the older path, for one text."""
     rows, ignored = await _embedded(served, request, 1)
     return json_response({"embedding": rows.values[0] if rows.values else []}, headers=ignored)
 
@@ -153,7 +153,7 @@ async def _embedded(
 
 
 async def refused(models: Models, request: ApiRequest) -> ApiResponse:
-    """What changes a store of models, which this server has none of."""
+    """The routes that change a model store, which this server does not have."""
     raise UnsupportedError(
         f"{request.method} {request.path} is not built: this server serves one compiled model and "
         "keeps no others; use `mlcc compile` and `mlcc cache`",
@@ -179,7 +179,7 @@ def _named(served: ServedModel, body: Any) -> str:
 
 
 def since(seconds: float) -> str:
-    """A time of this clock as RFC 3339 has it, in UTC."""
+    """A time of this clock in RFC 3339, UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f"{seconds % 1:.6f}Z"[1:]
 
 

@@ -16,8 +16,8 @@ from mlcc.service.served_model import ServedModel
 
 
 async def health(models: Models, request: ApiRequest) -> ApiResponse:
-    """200 with the counters of each engine, or 503. Anybody may ask: the reason is an error's
-    class, and never its text, which may name folders."""
+    """200 with the counters of each engine, or 503. It needs no key, so the reason is an error's
+    class, never its text, which may contain paths."""
     if (served := models.only) is None:
         return json_response({"status": "ok", "models": await models.counters()})
     try:
@@ -29,8 +29,8 @@ async def health(models: Models, request: ApiRequest) -> ApiResponse:
 
 
 async def ready(models: Models, request: ApiRequest) -> ApiResponse:
-    """200 if what is asked now is answered now, 503 while not: for who divides requests among
-    servers. A place that loads models when they are asked for is ready."""
+    """200 if requests are answered now, else 503, for load balancers. A server that loads models on
+    demand is ready."""
     served = models.only
     if served is None or (not served.engine.dead and served.engine.ready):
         return json_response({"status": "ready"})
@@ -43,7 +43,7 @@ def _reason(error: MlccError) -> str:
 
 
 async def list_models(models: Models, request: ApiRequest) -> ApiResponse:
-    """All models; none where nothing answers any more."""
+    """All models; empty if the engine is dead."""
     entries = models.entries()
     return json_response({"object": "list", "data": [shown(entry) for entry in entries]})
 
@@ -56,7 +56,7 @@ async def get_model(models: Models, request: ApiRequest) -> ApiResponse:
 
 
 def shown(entry: ModelEntry) -> Model:
-    """A model as /v1/models tells it."""
+    """A model in the shape of /v1/models."""
     return model(
         entry.name,
         entry.created,

@@ -29,11 +29,11 @@ from mlcc.service.model_port import Models
 from mlcc.service.served_model import ServedModel
 
 _NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
-"""Fields of a chat's request, as they are called here."""
+"""Fields of a chat request, and their names here."""
 _LIMIT = re.compile(r"[0-9]{1,9}")
 MOST_LISTED = 100
 LISTED = 20
-"""Items of an input, of one page; the default is OpenAI's."""
+"""Default number of items of a page, OpenAI's."""
 
 
 async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
@@ -72,7 +72,7 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
 
 
 async def _generation(served: ServedModel, request: ApiRequest, chat: dict[str, Any]) -> Generation:
-    """A chat's body, asked of the engine. What is refused names the field that it came in."""
+    """Start the generation for a chat body. Errors name the field of the original request."""
     try:
         generation = await generate_chat(served, request, chat)
     except MlccError as error:
@@ -95,7 +95,7 @@ async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
 
 
 async def get(models: Models, request: ApiRequest) -> ApiResponse:
-    """GET /v1/responses/{name}: one that is kept or being made."""
+    """GET /v1/responses/{name}: a stored answer, or one in progress."""
     name = request.parameters["name"]
     if parse_qs(request.query).get("stream", ["false"])[0].lower() == "true":
         raise UnsupportedError(
@@ -122,8 +122,8 @@ async def cancel(models: Models, request: ApiRequest) -> ApiResponse:
 
 
 async def input_items(models: Models, request: ApiRequest) -> ApiResponse:
-    """GET /v1/responses/{name}/input_items: all that was before the answer, the newest first
-    unless `order` is asc."""
+    """GET /v1/responses/{name}/input_items: the conversation before the answer, newest first unless
+    `order` is asc."""
     entry = await models.conversations.get(request.tenant, request.parameters["name"])
     query = {name: values[-1] for name, values in parse_qs(request.query).items()}
     items = [*entry.history, *entry.input]

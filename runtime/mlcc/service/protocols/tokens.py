@@ -77,7 +77,7 @@ async def apply_template(served: ServedModel, request: ApiRequest) -> ApiRespons
 
 
 async def _ids(served: ServedModel, fields: Mapping[str, Any], word: str, body: Any) -> array[int]:
-    """However long: nothing is computed of them."""
+    """The token ids; the length is not limited, as nothing is computed."""
     if word == "messages":
         chat = {k: body[k] for k in ("messages", "tools", "chat_template_kwargs") if k in body}
         plan = ChatPlan(parse_chat(chat), served.text)

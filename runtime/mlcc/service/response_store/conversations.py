@@ -20,34 +20,34 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 Item = dict[str, Any]
 _OURS = re.compile(r"[a-z]+_([0-9a-f]+)_\d+")
-"""An item's id, which names its answer's."""
+"""An item's id, which contains the answer's."""
 
 
 @fast_dataclass(frozen=True)
 class Entry:
-    """An answer that is kept."""
+    """A stored answer."""
 
     response: dict[str, Any]
     input: list[Item]
     history: list[Item]
-    """What came before the input."""
+    """Items before the input."""
 
     @property
     def items(self) -> list[Item]:
-        """All of the conversation, the answer included."""
+        """The whole conversation, with the answer."""
         return [*self.history, *self.input, *self.response["output"]]
 
 
 class Conversations:
-    """Those of all tenants. What is one's is not there for another."""
+    """The conversations of all tenants; each tenant sees only its own."""
 
     def __init__(self, kept: ResponseStore | None = None) -> None:
         self._kept = kept or MemoryResponseStore()
         self._live: dict[tuple[str, str], tuple[ResponseEvents, Job]] = {}
 
     async def before(self, tenant: str, previous: str | None) -> list[Item]:
-        """The items of the conversation that goes on. Raises InvalidRequestError if it is not kept;
-        without a previous answer there are none."""
+        """The items of the previous conversation; none without a previous answer. Raises
+        InvalidRequestError if it is not stored."""
         if previous is None:
             return []
         if (entry := await self._find(tenant, previous)) is None:
@@ -60,8 +60,8 @@ class Conversations:
         return entry.items
 
     async def resolved(self, tenant: str, items: Iterable[Item]) -> list[Any]:
-        """The items, each reference replaced by what it names, if that is kept. Raises
-        InvalidRequestError for one that comes twice: a body could become any size."""
+        """The items, with each reference replaced by the stored item it names. Raises
+        InvalidRequestError for one that is named twice: a body could grow to any size."""
         made: list[Any] = []
         found: dict[str, dict[str, Item]] = {}
         seen: set[str] = set()
@@ -85,7 +85,7 @@ class Conversations:
     async def keep(
         self, tenant: str, response: Any, given: Sequence[Item], history: Sequence[Item]
     ) -> None:
-        """An answer, and what it answers."""
+        """Store an answer with its input."""
         entry = {"response": response, "input": given, "history": history}
         await self._kept.put(tenant, response["id"], to_json(entry))
 
@@ -101,21 +101,21 @@ class Conversations:
             raise _unknown(name)
 
     def begin(self, tenant: str, events: ResponseEvents, job: Job) -> None:
-        """An answer is being made."""
+        """Register an answer in progress."""
         self._live[tenant, events.answer["id"]] = events, job
 
     def end(self, tenant: str, events: ResponseEvents) -> None:
-        """It no longer is. Idempotent."""
+        """Remove an answer in progress. Idempotent."""
         self._live.pop((tenant, events.answer["id"]), None)
 
     def current(self, tenant: str, name: str) -> Any:
-        """An answer that is being made, as it is now; None = there is none of that name."""
+        """The current state of an answer in progress; None = there is none with this name."""
         found = self._live.get((tenant, name))
         return found[0].snapshot() if found else None
 
     async def cancel(self, tenant: str, name: str) -> Any:
-        """End an answer that is being made, and tell what there is of it. Raises NotFoundError, or
-        InvalidRequestError for one that has ended."""
+        """Cancel an answer in progress and return its partial output. Raises NotFoundError, or
+        InvalidRequestError if it has ended."""
         found = self._live.get((tenant, name))
         if found is None:
             entry = await self.get(tenant, name)
@@ -133,7 +133,7 @@ class Conversations:
         return None if text is None else Entry(**json.loads(text))
 
     async def _items(self, tenant: str, name: str) -> dict[str, Item]:
-        """Those of an answer and its input, by their ids; none if it is not kept."""
+        """The items of an answer and its input by their ids; none if it is not stored."""
         entry = await self._find(tenant, name)
         items = [*entry.input, *entry.response["output"]] if entry else []
         return {item["id"]: item for item in reversed(items) if isinstance(item["id"], str)}

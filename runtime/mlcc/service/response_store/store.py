@@ -13,35 +13,35 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 MOST_BYTES = 16 << 20
 MOST_ANSWERS = 1000
-"""Of each tenant: both in UTF-8's bytes and in number."""
+"""Quotas of each tenant: bytes of UTF-8, and number of responses."""
 
 
 class ResponseStore(Protocol):
-    """Texts by tenant and id. One that is larger than a tenant's share is not kept."""
+    """Texts by tenant and id. A text larger than a tenant's quota is not stored."""
 
     async def put(self, tenant: str, name: str, text: str) -> None:
-        """Keep it; the oldest of the tenant's make room."""
+        """Store a text; the tenant's oldest ones are evicted."""
         ...
 
     async def get(self, tenant: str, name: str) -> str | None:
-        """The text, if it is there and the tenant's."""
+        """The text, if it is stored for this tenant."""
         ...
 
     async def delete(self, tenant: str, name: str) -> bool:
-        """Whether it was there."""
+        """Delete a text; returns whether it existed."""
         ...
 
 
 @fast_dataclass(frozen=True)
 class Share:
-    """What a tenant may have."""
+    """The quota of a tenant."""
 
     bytes: int = MOST_BYTES
     answers: int = MOST_ANSWERS
 
 
 class MemoryResponseStore:
-    """Until the process ends."""
+    """Stores responses in memory, until the process ends."""
 
     def __init__(self, share: Share | None = None) -> None:
         self._share = share or Share()
@@ -49,7 +49,7 @@ class MemoryResponseStore:
         self._sizes: dict[str, int] = {}
 
     async def put(self, tenant: str, name: str, text: str) -> None:
-        """Keep it; the oldest of the tenant's make room."""
+        """Store a text; the tenant's oldest ones are evicted."""
         await self.delete(tenant, name)
         if len(data := text.encode()) > self._share.bytes:
             return
@@ -60,13 +60,13 @@ class MemoryResponseStore:
             await self.delete(tenant, next(iter(mine)))
 
     async def get(self, tenant: str, name: str) -> str | None:
-        """The text, if it is there and the tenant's."""
+        """The text, if it is stored for this tenant."""
         mine = self._tenants.get(tenant)
         data = mine.get(name) if mine else None
         return None if data is None else data.decode()
 
     async def delete(self, tenant: str, name: str) -> bool:
-        """Whether it was there."""
+        """Delete a text; returns whether it existed."""
         mine = self._tenants.get(tenant)
         if not mine or (data := mine.pop(name, None)) is None:
             return False
