@@ -1,8 +1,8 @@
 /**
- * The page: puts its parts together and draws the phases of the model.
+ * The page: connects its parts and shows the phases of the model.
  *
- * The conversation stands apart from the model: it is shown, and can be read, in every phase.
- * Nothing can be asked before an engine is known.
+ * The conversation is independent of the model: it is visible in every phase. Questions need an
+ * engine.
  */
 
 import { ApiError } from '../src/errors.js';
@@ -38,12 +38,12 @@ import { Stage } from './ui/stage.js';
 import { type Choices, StartPanel, shortName } from './ui/start_panel.js';
 import { exportFile, importFile } from './ui/transfer.js';
 
-/** What the page stands on. */
+/** The environment of the page. */
 export interface AppEnvironment {
   readonly engines: TabEngines;
-  /** Of this tab: what is open, the draft, the key. null where the browser keeps nothing. */
+  /** The tab's state: open conversation, draft, key. null if the browser forbids storage. */
   readonly tab: TextStore | null;
-  /** Of this browser: the settings. */
+  /** The browser's state: the settings. */
   readonly browser: TextStore | null;
 }
 
@@ -108,7 +108,7 @@ export class App {
     this.#show(this.#session.phase);
   }
 
-  /** Connect to what the page was served with, or offer the model that its address names. */
+  /** Connect to the page's server, or offer the model in the page's address. */
   async begin(page: URL): Promise<void> {
     acceptDrops({
       onFolder: (place) => this.#drop(place),
@@ -133,18 +133,18 @@ export class App {
     await Promise.all([found, looked]);
   }
 
-  /** Open a model, in place of the one that runs. */
+  /** Open a model in place of the running one. */
   async start(source: ModelRef): Promise<void> {
     await this.#session.start(source);
   }
 
-  /** Show why something is no model; one that runs goes on. */
+  /** Show why a model cannot be opened; a running one continues. */
   fail(error: unknown): void {
     if (this.#session.engine) this.#chat.showError(error);
     else this.#session.fail(error);
   }
 
-  /** The model that this tab had, else the server's first, else a choice. */
+  /** Start this tab's last model, else the server's first, else show the choice. */
   async #connect(asked: string | null): Promise<void> {
     const kept = parseRefKey(this.#environment.tab?.getItem(LAST_MODEL) ?? '');
     try {
@@ -157,7 +157,7 @@ export class App {
     }
   }
 
-  /** Ask for the key if that is what a server wants; true if it is. */
+  /** Ask for a key if the server requires one; true if it does. */
   #isLocked(error: unknown): boolean {
     const { server } = this.#engines;
     if (!server || !(error instanceof ApiError) || error.status !== 401) return false;
@@ -254,19 +254,19 @@ export class App {
     this.#sidebar.current = this.#chat.id;
   }
 
-  /** What the style sheet lays out by. */
+  /** Set the attributes that the style sheet uses. */
   #updateLayout(): void {
     this.element.dataset['phase'] = this.#session.phase.kind;
     this.element.toggleAttribute('data-empty', this.#chat.isEmpty);
     this.#header.canClear = !this.#chat.isEmpty;
   }
 
-  /** The models that can be had at once. */
+  /** List the models that can be started. */
   #updateOptions(): void {
     const picks = modelOptions(this.#engines.models, this.#site.gpu ? this.#choices : null);
     const { phase } = this.#session;
     const isOpen = phase.kind === 'running' || phase.kind === 'starting';
-    // Without a server the start panel is the choice, until a model runs.
+    // Without a server, the start panel offers the choice until a model runs.
     const isShown = this.#engines.server !== null || isOpen;
     this.#header.offer(isShown ? picks : [], isOpen ? refKey(phase.source) : '');
   }
@@ -286,7 +286,7 @@ export class App {
     return this.#findStored();
   }
 
-  /** What is stored here; nothing where the browser stores nothing for the page. */
+  /** The stored models; none if the browser forbids storage. */
   async #findStored(): Promise<readonly StoredModel[]> {
     const stored = await this.#environment.engines.stored().catch(() => []);
     this.#updateChoices({ stored });
@@ -299,7 +299,7 @@ export class App {
     this.#updateOptions();
   }
 
-  /** Title and a word beside it. */
+  /** Title and state. */
   #heading(phase: Phase): [string, string] {
     if (phase.kind === 'running') {
       const { model, where } = phase.engine.info;

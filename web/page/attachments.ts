@@ -1,20 +1,20 @@
 /**
- * Text files that go with a question: read, checked, and written into the request as text. A model
- * that reads text gets nothing else; what is no text is refused by name.
+ * Text files attached to a question: read, checked, and written into the request as text. Other
+ * files are refused by name.
  */
 
 import type { Attachment } from './conversation.js';
 import { bytes } from './format.js';
 
-/** The largest file: more than what most contexts hold. */
+/** The largest file: more than most contexts hold. */
 export const MAX_BYTES = 512 * 1024;
 
-/** A file that cannot go with a question, and why. */
+/** A file that cannot be attached, and the reason. */
 export class AttachmentError extends Error {
   override readonly name = 'AttachmentError';
 }
 
-/** The text of a file. Raises AttachmentError if it is too large, or no text in UTF-8. */
+/** The text of a file. Raises AttachmentError if it is too large, or not UTF-8. */
 export async function readAttachment(file: File): Promise<Attachment> {
   if (file.size > MAX_BYTES) {
     const most = bytes(MAX_BYTES);
@@ -24,17 +24,17 @@ export async function readAttachment(file: File): Promise<Attachment> {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(await file.arrayBuffer());
     if (!text.includes('\0')) return { name: file.name, text };
   } catch {
-    // Said below.
+    // Reported below.
   }
   throw new AttachmentError(`${file.name} is no text file (UTF-8); attach text only.`);
 }
 
-/** A question with its files, as a model reads it. */
+/** The content of the request: a question with its files. */
 export function withAttachments(content: string, attachments: readonly Attachment[] = []): string {
   return [...attachments.map(fenced), content].filter(Boolean).join('\n\n');
 }
 
-/** A fence that is longer than any in the file, so that the file cannot end it. */
+/** Uses a fence that is longer than any in the file, so that the file cannot close it. */
 function fenced({ name, text }: Attachment): string {
   const ticks = text.match(/`{3,}/g) ?? [];
   const fence = '`'.repeat(Math.max(3, ...ticks.map((run) => run.length + 1)));

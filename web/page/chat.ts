@@ -1,7 +1,7 @@
 /**
- * Asks the engine, fills the conversation with what comes. One answer at a time.
+ * Sends requests to the engine and adds the answers to the conversation. One answer at a time.
  *
- * Knows no DOM: it calls `ChatEvents` for each piece, and whoever draws batches those by frame.
+ * Independent of the DOM: calls `ChatEvents` for each piece; the views batch these by frame.
  */
 
 import { ApiError } from '../src/errors.js';
@@ -12,24 +12,24 @@ import { requestOf } from './request.js';
 import { type Settings, schemaOf } from './settings.js';
 
 export interface ChatEvents {
-  /** Messages were added or taken away. */
+  /** Messages were added or removed. */
   listed(): void;
-  /** The answer that is being written grew. */
+  /** The running answer grew. */
   grew(answer: Message): void;
-  /** It is whole, or will not be: `error` says why. */
+  /** The answer is complete, or failed with `error`. */
   ended(answer: Message, error: unknown): void;
-  /** The question was taken back, and may be changed and asked again. */
+  /** The question was removed; it may be edited and sent again. */
   refused(question: Message, error: unknown): void;
-  /** To be kept now. */
+  /** Save the conversation now. */
   save(): void;
 }
 
 const SAVE_EVERY_MS = 1000;
 
-/** What is undone if nothing comes of an answer. */
+/** The state to restore if an answer stays empty. */
 interface Before {
   readonly leaf: string | null;
-  /** Asked with it; taken back if it is refused. */
+  /** Its question; removed if it is refused. */
   readonly question?: Message;
 }
 
@@ -43,12 +43,12 @@ export class Chat {
     this.#events = events;
   }
 
-  /** Whether an answer is being written. */
+  /** Whether an answer is running. */
   get isBusy(): boolean {
     return this.#stopper !== null;
   }
 
-  /** A question after the last message; with `instead`, beside that question. */
+  /** Ask a question after the last message, or with `instead` as a sibling of that question. */
   async ask(
     engine: ChatEngine,
     settings: Settings,
@@ -63,7 +63,7 @@ export class Chat {
     await this.#answer(engine, settings, { leaf, question });
   }
 
-  /** Another answer beside this one; without one, to the last question. */
+  /** Generate a sibling of this answer; without one, an answer to the last question. */
   async regenerate(engine: ChatEngine, settings: Settings, answer?: Message): Promise<void> {
     if (this.isBusy || this.#conversation.isEmpty) return;
     const leaf = this.#leaf;
@@ -71,7 +71,7 @@ export class Chat {
     await this.#answer(engine, settings, { leaf });
   }
 
-  /** Go on with the last answer where it ended. */
+  /** Continue the last answer where it ended. */
   async continueAnswer(engine: ChatEngine, settings: Settings): Promise<void> {
     const answer = this.#conversation.last;
     if (this.isBusy || answer?.role !== 'assistant') return;
@@ -80,11 +80,11 @@ export class Chat {
     delete answer.end;
     this.#conversation.resume(answer);
     const failure = await this.#fill(engine, request, answer);
-    if (failure && end) answer.end = end; // as it was
+    if (failure && end) answer.end = end; // unchanged
     this.#finish(answer, failure);
   }
 
-  /** What came of the last answer's calls, by their ids. */
+  /** Send the results of the last answer's tool calls, by id. */
   async sendToolResults(
     engine: ChatEngine,
     settings: Settings,
@@ -95,7 +95,7 @@ export class Chat {
     await this.#answer(engine, settings, { leaf: this.#leaf });
   }
 
-  /** End the answer here; what has come stays. */
+  /** Stop the answer; the received text stays. */
   stop(): void {
     this.#stopper?.abort();
   }
@@ -110,7 +110,7 @@ export class Chat {
     if (schemaOf(settings)) answer.isJson = true;
     const failure = await this.#fill(engine, request, answer);
     if (!isNothing(answer)) return this.#finish(answer, failure);
-    // An answer of nothing is not kept: a model would read it as what it should say.
+    // An empty answer is removed: a model would imitate it.
     this.#conversation.drop(answer);
     const { leaf, question } = before;
     if (isRefusal(failure) && question) {
@@ -123,7 +123,7 @@ export class Chat {
     this.#finish(answer, failure);
   }
 
-  /** Returns what failed, or null. */
+  /** Returns the error, or null. */
   async #fill(engine: ChatEngine, request: ChatRequest, answer: Message): Promise<unknown> {
     const stopper = new AbortController();
     this.#stopper = stopper;
@@ -148,7 +148,7 @@ export class Chat {
   ): Promise<void> {
     let saved = performance.now();
     const first = answer.toolCalls?.length ?? 0;
-    let end: End | undefined; // the answer's when its figures have come too: they follow the end
+    let end: End | undefined; // set with the figures, which arrive after it
     for await (const piece of engine.stream(request, signal)) {
       if (piece.finish) end = piece.finish;
       if (piece.timing) answer.figures = figuresOf(piece.timing);
@@ -171,18 +171,18 @@ export class Chat {
   }
 }
 
-/** Whether an answer was cut before anything of it came. */
+/** Whether an answer was cut before any part arrived. */
 function isNothing({ end, content, reasoning, toolCalls }: Message): boolean {
   const isCut = end === 'stopped' || end === 'interrupted';
   return isCut && content === '' && !reasoning && !toolCalls?.length;
 }
 
-/** A question that stayed, too long for the context for example, would have all others refused. */
+/** A refused question that stayed (too long, for example) would make all later ones fail. */
 function isRefusal(error: unknown): boolean {
   return error instanceof ApiError && error.status < 500;
 }
 
-/** The parts of one index make one call; `first` is how many there were before this stream. */
+/** Parts of one index form one call; `first`: number of calls before this stream. */
 function addCall(answer: Message, piece: ToolCallDelta, first: number): void {
   answer.toolCalls ??= [];
   const at = first + piece.index;

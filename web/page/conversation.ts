@@ -1,31 +1,30 @@
 /**
- * A conversation as a tree: every message knows what it answers, so that an edited question and an
- * answer that is asked for again stand beside what was there, and nothing is lost. What is read,
- * and what a model is asked with, is the way from the first message to one leaf.
+ * A conversation as a tree: edited questions and regenerated answers are siblings of the originals,
+ * so nothing is lost. The path from the first message to one leaf is shown and sent to the model.
  *
- * Knows neither where it is kept (`library.ts`) nor who answers (`chat.ts`).
+ * Independent of storage (`library.ts`) and engines (`chat.ts`).
  */
 
 /** How an answer ended. An answer without one is still being written. */
 export type End = 'stop' | 'length' | 'tool_calls' | 'stopped' | 'interrupted';
 
-/** What an answer took. */
+/** Cost and timing of an answer. */
 export interface Figures {
   firstTokenMs: number;
   tokens: number;
   tokensPerSecond: number | null;
   promptTokens: number;
-  /** Of the prompt, found computed. */
+  /** Prompt tokens found in the prefix cache. */
   cachedTokens: number;
 }
 
-/** A text file that goes with a question. */
+/** A text file attached to a question. */
 export interface Attachment {
   readonly name: string;
   readonly text: string;
 }
 
-/** What a model wants done. `arguments` is JSON as the model wrote it. */
+/** A tool call. `arguments` is JSON as the model wrote it. */
 export interface ToolCall {
   id: string;
   name: string;
@@ -34,24 +33,24 @@ export interface ToolCall {
 
 export interface Message {
   readonly id: string;
-  /** What it answers; null at the beginning. */
+  /** The message before it; null for the first. */
   readonly parent: string | null;
   readonly role: 'user' | 'assistant' | 'tool';
   content: string;
   attachments?: readonly Attachment[];
   reasoning?: string;
   toolCalls?: ToolCall[];
-  /** Of a tool's result: which call it answers. */
+  /** For a tool result: the id of its call. */
   toolCallId?: string;
-  /** The answer was held to a JSON schema. */
+  /** The answer was constrained by a JSON schema. */
   isJson?: boolean;
-  /** Who answered. */
+  /** Name of the model. */
   model?: string;
   end?: End;
   figures?: Figures;
 }
 
-/** A conversation as it is kept, exported and imported. */
+/** A conversation as stored, exported and imported. */
 export interface StoredConversation {
   readonly version: 1;
   readonly id: string;
@@ -59,7 +58,7 @@ export interface StoredConversation {
   /** Milliseconds since 1970. */
   readonly created: number;
   updated: number;
-  /** The last message of the way that is read. */
+  /** The last message of the shown path. */
   leaf: string | null;
   messages: Message[];
 }
@@ -72,7 +71,7 @@ export class Conversation {
   #title: string;
   #leaf: string | null;
   readonly #messages = new Map<string, Message>();
-  /** What this tab has said: its own word counts when another tab kept the same conversation. */
+  /** Messages that this tab wrote: its version wins over one that another tab stored. */
   readonly #own = new Set<string>();
   readonly #dropped = new Set<string>();
   #isRenamed = false;
@@ -85,7 +84,7 @@ export class Conversation {
     for (const message of stored?.messages ?? []) this.#messages.set(message.id, ended(message));
   }
 
-  /** From the first message to the leaf. */
+  /** The path from the first message to the leaf. */
   get messages(): readonly Message[] {
     const way: Message[] = [];
     for (let at = this.last; at; at = this.#parent(at)) way.unshift(at);
@@ -100,7 +99,7 @@ export class Conversation {
     return this.#messages.size === 0;
   }
 
-  /** Its own, or the beginning of the first question. */
+  /** The title that was set, or the beginning of the first question. */
   get title(): string {
     return this.#title || titleOf([...this.#messages.values()]);
   }
@@ -110,45 +109,45 @@ export class Conversation {
     this.#isRenamed = true;
   }
 
-  /** What the visitor says, after the leaf. */
+  /** Add a question after the leaf. */
   ask(content: string, attachments: readonly Attachment[] = []): Message {
     return this.#add('user', { content, ...(attachments.length > 0 && { attachments }) });
   }
 
-  /** What came of a tool's call. */
+  /** Add the result of a tool call. */
   addToolResult(toolCallId: string, content: string): Message {
     return this.#add('tool', { content, toolCallId });
   }
 
-  /** A new, empty answer, to be filled by its holder. */
+  /** Add an empty answer, to be filled by the caller. */
   answer(model: string): Message {
     return this.#add('assistant', { content: '', model });
   }
 
-  /** From now on this tab writes it. */
+  /** Mark an answer as written by this tab. */
   resume(answer: Message): void {
     this.#own.add(answer.id);
   }
 
-  /** Go on from here: `null` is before the first message. */
+  /** Set the leaf; `null`: before the first message. */
   goTo(id: string | null): void {
     this.#leaf = id;
   }
 
-  /** Take a last message back; what it answered is the leaf. */
+  /** Remove a last message; its parent becomes the leaf. */
   drop(message: Message): void {
     this.#messages.delete(message.id);
     this.#dropped.add(message.id);
     if (this.#leaf === message.id) this.#leaf = message.parent;
   }
 
-  /** Which of how many stands here: 0 of 1 for a message that never had another beside it. */
+  /** Position among the siblings: 0 of 1 for a message without any. */
   siblingIndex(message: Message): { index: number; count: number } {
     const siblings = this.#siblings(message);
     return { index: siblings.indexOf(message), count: siblings.length };
   }
 
-  /** Read on at the message `step` places after this one, at the newest of what followed there. */
+  /** Show the sibling `step` places after this one, with its newest descendants. */
   showSibling(message: Message, step: number): void {
     const siblings = this.#siblings(message);
     let at = siblings[siblings.indexOf(message) + step];
@@ -158,7 +157,7 @@ export class Conversation {
     }
   }
 
-  /** Take over what another tab has kept. */
+  /** Merge the version that another tab stored. */
   merge(stored: StoredConversation): void {
     if (!this.#isRenamed) this.#title = stored.title;
     for (const message of stored.messages) {
@@ -170,7 +169,7 @@ export class Conversation {
     if (this.#leaf === null && !this.#dropped.size) this.#leaf = stored.leaf;
   }
 
-  /** As it is to be kept. */
+  /** The conversation as stored. */
   snapshot(): StoredConversation {
     const { id, created } = this;
     const messages = [...this.#messages.values()];
@@ -206,14 +205,14 @@ export class Conversation {
   }
 }
 
-/** The beginning of what was asked first. */
+/** The beginning of the first question. */
 export function titleOf(messages: readonly Message[]): string {
   const first = messages.find(({ role }) => role === 'user');
   const words = (first?.content || first?.attachments?.[0]?.name || '').replace(/\s+/g, ' ').trim();
   return words.length > TITLE_LENGTH ? `${words.slice(0, TITLE_LENGTH - 1)}…` : words || 'New chat';
 }
 
-/** An answer that was being written when it was kept was interrupted, as far as this tab knows. */
+/** An answer that was stored while it was running counts as interrupted. */
 function ended(message: Message): Message {
   const isOpen = message.role === 'assistant' && message.end === undefined;
   return isOpen ? { ...message, end: 'interrupted' } : message;

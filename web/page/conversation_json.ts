@@ -1,6 +1,6 @@
 /**
- * Conversations as JSON, for export and import, and the check of what comes from outside: a file,
- * or a database that another version wrote. What is not sound is refused whole, never half taken.
+ * Conversations as JSON for export and import, and the validation of input: a file, or a database
+ * written by another version. Invalid input is refused as a whole.
  */
 
 import type {
@@ -12,7 +12,7 @@ import type {
   ToolCall,
 } from './conversation.js';
 
-/** What an exported file is. */
+/** The contents of an exported file. */
 interface Export {
   readonly kind: typeof KIND;
   readonly version: 1;
@@ -29,13 +29,13 @@ const ENDS: readonly unknown[] = [
 ] satisfies End[];
 const ROLES: readonly unknown[] = ['user', 'assistant', 'tool'];
 
-/** The file of an export. */
+/** The text of an exported file. */
 export function exported(conversations: readonly StoredConversation[]): string {
   const file: Export = { kind: KIND, version: 1, conversations };
   return JSON.stringify(file, null, 2);
 }
 
-/** The conversations of an exported file. Raises ImportError for what is none. */
+/** The conversations of an exported file. Raises ImportError if it is none. */
 export function imported(text: string): StoredConversation[] {
   let file: Partial<Export> | null;
   try {
@@ -53,7 +53,7 @@ export function imported(text: string): StoredConversation[] {
   return conversations;
 }
 
-/** A file that cannot be imported, and why. */
+/** A file that cannot be imported, and the reason. */
 export class ImportError extends Error {
   override readonly name = 'ImportError';
 
@@ -62,7 +62,7 @@ export class ImportError extends Error {
   }
 }
 
-/** Whether a value is a whole conversation: each message sound, and each one's parent there. */
+/** Whether a value is a complete conversation: valid messages, each with its parent. */
 export function isStored(value: unknown): value is StoredConversation {
   const kept = record<StoredConversation>(value);
   if (kept?.version !== 1 || !isText(kept.id) || !isText(kept.title)) return false;
@@ -70,7 +70,7 @@ export function isStored(value: unknown): value is StoredConversation {
     return false;
   const before = new Set<unknown>([null]);
   for (const message of kept.messages) {
-    // In the order in which they were said, so no message can come after itself.
+    // In order of writing, so there are no cycles.
     if (!isMessage(message) || !before.has(message.parent) || before.has(message.id)) return false;
     before.add(message.id);
   }

@@ -1,10 +1,10 @@
-/** Chunks of the API as deltas of an answer: the same of a server and of a tab. */
+/** Converts chunks of the API to deltas of an answer, for servers and tabs alike. */
 
 import type { Timing } from '../src/openai/timing.js';
 import type { End } from './conversation.js';
 import type { ChatDelta, ToolCallDelta } from './engine_port.js';
 
-/** What the page reads of a ChatCompletionChunk; a server may be older or newer than the page. */
+/** The fields of ChatCompletionChunk that the page reads; the server may be older or newer. */
 export interface ChatChunk {
   readonly choices: readonly {
     readonly delta: {
@@ -22,7 +22,7 @@ const ENDS: Readonly<Record<string, End>> = {
   tool_calls: 'tool_calls',
 };
 
-/** Pieces of a stream; the last has what it took, which is known when the stream has ended. */
+/** The deltas of a stream; the last has the figures, which are known at the end. */
 export async function* deltas(
   chunks: AsyncIterable<ChatChunk>,
   timing: () => Timing | null | undefined,

@@ -1,8 +1,8 @@
 /**
- * What the page needs of an engine: open a model, stream an answer, know when it is gone.
+ * The page's interface of an engine: open a model, stream an answer, notice its end.
  *
- * `tab_engine.ts` fills it with the visitor's GPU, `server_engine.ts` with the server; tests of the
- * page's states with a scripted one.
+ * Implemented by `tab_engine.ts` (the visitor's GPU), `server_engine.ts` (the server), and by a
+ * scripted engine in tests.
  */
 
 import type { Folder } from '../src/model/download/folder.js';
@@ -12,39 +12,39 @@ import type { TabInfo } from '../src/worker/messages.js';
 import type { OnProgress } from '../src/worker/startup.js';
 import type { End } from './conversation.js';
 
-/** Where a model is: an address, a folder of the visitor's disk, or on the server by its name. */
+/** Reference to a model: a URL, a folder of the visitor's disk, or a name on the server. */
 export type ModelRef =
   | { readonly kind: 'url'; readonly url: string }
   | { readonly kind: 'folder'; readonly name: string; readonly folder: Folder }
   | { readonly kind: 'server'; readonly name: string };
 
-/** What the page shows of a model that runs. */
+/** The facts that the page shows about a running model. */
 export type EngineInfo = TabEngineInfo | ServerEngineInfo;
 
-/** Of one on the visitor's GPU. */
+/** For a model on the visitor's GPU. */
 export type TabEngineInfo = { readonly where: 'tab' } & Pick<
   TabInfo,
   'model' | 'adapter' | 'f16' | 'context' | 'bytes' | 'notes'
 >;
 
-/** Of one on the server. */
+/** For a model on the server. */
 export interface ServerEngineInfo {
   readonly where: 'server';
   readonly model: string;
-  /** Tokens of the longest conversation; null if the server does not tell. */
+  /** Tokens of the longest conversation; null if the server does not report it. */
   readonly context: number | null;
   /** The server's address. */
   readonly address: string;
   readonly notes: readonly string[];
 }
 
-/** A message as OpenAI's API has it. */
+/** A message of OpenAI's API. */
 export interface RequestMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool';
   readonly content: string;
   readonly tool_calls?: readonly RequestToolCall[];
   readonly tool_call_id?: string;
-  /** The last message is the beginning of the answer, to be gone on with. */
+  /** The last message is the beginning of the answer, to be continued. */
   readonly prefix?: true;
 }
 
@@ -54,7 +54,7 @@ export interface RequestToolCall {
   readonly function: { readonly name: string; readonly arguments: string };
 }
 
-/** What the page asks for. */
+/** A request for an answer. */
 export interface ChatRequest {
   readonly messages: readonly RequestMessage[];
   readonly response_format?: unknown;
@@ -62,14 +62,14 @@ export interface ChatRequest {
   readonly [field: string]: unknown;
 }
 
-/** A part of a tool's call; those of one `index` make one. */
+/** A part of a tool call; parts of one `index` form one call. */
 export interface ToolCallDelta {
   readonly index: number;
   readonly id?: string | null;
   readonly function?: { readonly name?: string | null; readonly arguments?: string | null };
 }
 
-/** A piece of an answer. The last ones say why it ended and what it took. */
+/** A piece of an answer. The last ones have the finish reason and the figures. */
 export interface ChatDelta {
   readonly text: string;
   readonly reasoning?: string;
@@ -80,10 +80,10 @@ export interface ChatDelta {
 
 export interface ChatEngine {
   readonly info: EngineInfo;
-  /** Resolves, with the reason, when nothing more can be asked of it. */
+  /** Resolves, with the reason, when the engine can answer no more requests. */
   readonly lost: Promise<Error>;
   stream(request: ChatRequest, signal: AbortSignal): AsyncIterable<ChatDelta>;
-  /** Give the GPU's memory back. */
+  /** Free the GPU's memory. */
   close(): Promise<void>;
 }
 

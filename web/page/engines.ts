@@ -1,6 +1,6 @@
 /**
- * What the page can be asked to run, and where: models of the server it came from, models for the
- * visitor's GPU. Knows no DOM.
+ * The models that the page can run, and where: on the page's server, or on the visitor's GPU.
+ * Independent of the DOM.
  */
 
 import type { OnProgress } from '../src/worker/startup.js';
@@ -14,7 +14,7 @@ export interface TabEngines extends Pick<Engines, 'stored' | 'remove'> {
   open(place: TabModelRef, onProgress: OnProgress, signal: AbortSignal): Promise<ChatEngine>;
 }
 
-/** Both kinds as one. */
+/** Engines of the server and of the tab. */
 export class AllEngines implements Engines {
   readonly #tab: TabEngines;
   server: Server | null = null;
@@ -24,12 +24,12 @@ export class AllEngines implements Engines {
     this.#tab = tab;
   }
 
-  /** The models that the server had when it was asked last. */
+  /** The server's models at the last request. */
   get models(): readonly ServerModel[] {
     return this.#models;
   }
 
-  /** Ask the server again. Raises what `Server.models` raises. */
+  /** Request the server's models again. Raises what `Server.models` raises. */
   async refreshModels(): Promise<readonly ServerModel[]> {
     this.#models = (await this.server?.models()) ?? [];
     return this.#models;
@@ -46,13 +46,13 @@ export class AllEngines implements Engines {
   remove: Engines['remove'] = (url) => this.#tab.remove(url);
 }
 
-/** A place as a text, to find it again: the picker's and the tab's memory. */
+/** A model reference as text, for the picker and the tab's storage. */
 export function refKey(place: ModelRef): string {
   if (place.kind === 'server') return `server ${place.name}`;
   return place.kind === 'url' ? `tab ${place.url}` : '';
 }
 
-/** The place behind a key, or null. */
+/** The model reference of a key, or null. */
 export function parseRefKey(key: string): ModelRef | null {
   const [, kind, rest = ''] = /^(server|tab) (.+)$/s.exec(key) ?? [];
   if (kind === 'server') return { kind, name: rest };
@@ -60,8 +60,8 @@ export function parseRefKey(key: string): ModelRef | null {
 }
 
 /**
- * What to start with: what the page's address asks for if this tab had it running, else what the
- * tab had, else the server's first model. null: that is the visitor's choice.
+ * The model to start: that of the page's address if this tab ran it before, else the tab's last
+ * model, else the server's first. null: the visitor chooses.
  */
 export function initialModel(
   kept: ModelRef | null,
@@ -76,7 +76,7 @@ export function initialModel(
   return asked || name === undefined ? null : { kind: 'server', name };
 }
 
-/** A line of the picker of models. */
+/** An entry of the model picker. */
 export interface ModelOption {
   readonly key: string;
   readonly label: string;
@@ -84,14 +84,14 @@ export interface ModelOption {
   readonly group: string;
 }
 
-/** What is known of models for the visitor's GPU. */
+/** The known models for the visitor's GPU. */
 export interface TabChoices {
   readonly offer: { readonly url: string; readonly name: string } | null | undefined;
   readonly stored: readonly { readonly url: string; readonly name: string }[];
 }
 
-/** The models that can be had at once; `tab` is null where none runs on the visitor's GPU. The last
- * line of those leads to the choice of any other. */
+/** The entries of the model picker; `tab` is null if no model runs on the visitor's GPU. The last
+ * entry leads to the start panel. */
 export function modelOptions(
   server: readonly ServerModel[],
   tab: TabChoices | null,

@@ -1,9 +1,10 @@
 /**
- * An error as a visitor reads it: what happened, and what to do next. Pure; the error's own message
- * is shown beside it. Classified by name: errors cross a worker boundary as messages.
+ * Errors as advice for the visitor: what happened, and what to do next. Pure; the error's own
+ * message is shown beside it. Classified by name, because errors cross a worker boundary as
+ * messages.
  */
 
-/** What a button under an error does. */
+/** The action of a button under an error. */
 export type Action = 'retry' | 'choose';
 
 export interface Advice {
@@ -12,7 +13,7 @@ export interface Advice {
   readonly actions: readonly { readonly action: Action; readonly label: string }[];
 }
 
-/** Where it happened: advice differs. */
+/** The circumstances of an error, on which the advice depends. */
 export interface Circumstances {
   /** Browsers offer WebGPU on https and localhost only. */
   readonly secure: boolean;
@@ -101,7 +102,7 @@ const BUG: Advice = {
   actions: [RELOAD, CHOOSE],
 };
 
-/** What to tell a visitor about any thrown value. */
+/** The advice for any thrown value. */
 export function advise(error: unknown, { secure }: Circumstances): Advice {
   if (!(error instanceof Error)) return BUG;
   if (error.name === 'NoWebGPUError') return secure ? NO_WEBGPU : NOT_SECURE;
@@ -109,7 +110,7 @@ export function advise(error: unknown, { secure }: Circumstances): Advice {
   return BY_NAME[error.name] ?? BUG;
 }
 
-/** The error's own words. */
+/** The error's message. */
 export function errorText(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,10 +1,8 @@
-/**
- * Figures as people read them: bytes, speeds, times. Pure functions; knows no DOM.
- */
+/** Formats numbers for people: bytes, speeds, times. Pure functions. */
 
 const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'];
 
-/** 1234567 -> "1.2 MB". Decimal units, as browsers and shops count. */
+/** 1234567 -> "1.2 MB". Decimal units, as in browsers. */
 export function bytes(count: number): string {
   if (count === 1) return '1 byte';
   let power = 0;
@@ -34,7 +32,7 @@ export function duration(ms: number): string {
   return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
 }
 
-/** What is left, roughly: "a few seconds", "about 40 seconds", "about 3 minutes". */
+/** The remaining time, roughly: "a few seconds", "about 40 seconds", "about 3 minutes". */
 export function remaining(ms: number): string {
   const seconds = ms / 1000;
   if (seconds < 8) return 'a few seconds';
@@ -43,7 +41,7 @@ export function remaining(ms: number): string {
   return minutes <= 1 ? 'about a minute' : `about ${minutes} minutes`;
 }
 
-/** Tokens a second: two digits that mean something. */
+/** Tokens per second, with two significant digits. */
 export function rate(perSecond: number): string {
   return perSecond < 9.95 ? perSecond.toFixed(1) : Math.round(perSecond).toString();
 }

@@ -1,4 +1,4 @@
-/** Work that is done at the first call. One that failed is tried again at the next. */
+/** Runs some work at the first call, and again at the next if it failed. */
 
 export function lazy<T>(work: () => Promise<T>): () => Promise<T> {
   let begun: Promise<T> | null = null;

@@ -1,6 +1,6 @@
 /**
- * What is fetched only when an answer needs it: highlighting of code (highlight.js, through
- * lowlight) and mathematics (KaTeX). Both give nodes, never HTML as a string.
+ * Libraries that are fetched when an answer needs them: syntax highlighting (highlight.js through
+ * lowlight) and mathematics (KaTeX). Both produce nodes, never HTML strings.
  */
 
 import { lazy } from './lazy.js';
@@ -10,13 +10,13 @@ export type CodeSpan =
   | string
   | { readonly classes: string; readonly children: readonly CodeSpan[] };
 
-/** The code in spans, or null for a language that is not among the common ones. */
+/** The code in spans, or null for an unsupported language. */
 export type Highlight = (text: string, language: string) => readonly CodeSpan[] | null;
 
-/** Puts a formula into an element. What is no formula is shown as it was written. */
+/** Renders a formula into an element; an invalid one is shown as text. */
 export type Typeset = (text: string, display: boolean, element: HTMLElement) => void;
 
-/** Code longer than this is shown plain: colours would cost frames. */
+/** Longer code is shown without colours, which would cost frames. */
 const MAX_CODE = 50_000;
 
 export const loadHighlight = lazy(async (): Promise<Highlight> => {
@@ -34,7 +34,7 @@ export const loadTypeset = lazy(async (): Promise<Typeset> => {
     import('katex/dist/katex.min.css'),
   ]);
   return (text, display, element) => {
-    // Without trust a formula makes no link, no picture and no class; macros are bounded.
+    // Without `trust`, formulas cannot create links, images or classes; macros are bounded.
     katex.render(text, element, { displayMode: display, throwOnError: false, maxExpand: 200 });
   };
 });

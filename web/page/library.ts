@@ -1,31 +1,30 @@
 /**
- * All conversations of this browser, in IndexedDB: one record each. Several tabs write at once and
- * lose nothing of each other: a save takes over what is kept by now, in the same transaction, and
- * other tabs are told.
+ * All conversations of this browser, in IndexedDB, one record each. Several tabs may write at once:
+ * a save merges the stored version in the same transaction and notifies the other tabs.
  *
- * Where the browser keeps nothing for the page, conversations last as long as the tab.
+ * If the browser forbids storage, conversations last as long as the tab.
  */
 
 import { type DBSchema, type IDBPDatabase, openDB } from 'idb';
 import { type Conversation, type StoredConversation, titleOf } from './conversation.js';
 import { isStored } from './conversation_json.js';
 
-/** What the list shows. */
+/** An entry of the list. */
 export interface Summary {
   readonly id: string;
   readonly title: string;
   readonly updated: number;
 }
 
-/** What another tab did. */
+/** A change by another tab. */
 export interface Change {
   readonly kind: 'saved' | 'removed';
   readonly id: string;
 }
 
-/** Where records lie; a Map behind it does as well. */
+/** The storage of records; a Map can implement it. */
 export interface ConversationStore {
-  /** Read a record and write what `change` makes of it, in one transaction. */
+  /** Read a record and write the result of `change`, in one transaction. */
   update(
     id: string,
     change: (kept: StoredConversation | undefined) => StoredConversation | null,
@@ -38,7 +37,7 @@ export interface ConversationStore {
 export class Library {
   readonly #store: Promise<ConversationStore>;
   readonly #channel: BroadcastChannel | null;
-  /** Kept before: one that is gone then was removed by another tab, and stays so. */
+  /** Stored before: if such a record is missing, another tab removed it. */
   readonly #known = new Set<string>();
 
   constructor(
@@ -51,7 +50,7 @@ export class Library {
     channel?.addEventListener('message', ({ data }: MessageEvent<Change>) => onChange(data));
   }
 
-  /** The newest first; with `words`, those that hold all of them, in title or text. */
+  /** The newest first; with `words`, those with all of them in title or text. */
   async list(words = ''): Promise<Summary[]> {
     const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
     const found = (await this.all()).filter((kept) =>
@@ -73,7 +72,7 @@ export class Library {
     return kept;
   }
 
-  /** Keep a conversation, and what another tab added to it. An empty one is not kept. */
+  /** Save a conversation, merged with another tab's version. An empty one is not saved. */
   async save(conversation: Conversation): Promise<void> {
     if (conversation.isEmpty && !this.#known.has(conversation.id)) return;
     await (await this.#store).update(conversation.id, (kept) => {
@@ -95,13 +94,13 @@ export class Library {
     this.#notify('removed', id);
   }
 
-  /** Conversations as they are kept; one whose only question was refused has nothing in it. */
+  /** The stored conversations, without empty ones (whose only question was refused). */
   async all(): Promise<StoredConversation[]> {
     const all = await (await this.#store).all();
     return all.filter((kept) => isStored(kept) && kept.messages.length > 0);
   }
 
-  /** Take conversations from an export; one that is here already stands beside it as another. */
+  /** Add imported conversations; one that exists already is added as a copy. */
   async add(conversations: readonly StoredConversation[]): Promise<void> {
     const store = await this.#store;
     for (const given of conversations) {
@@ -121,7 +120,7 @@ interface Schema extends DBSchema {
   conversations: { key: string; value: StoredConversation };
 }
 
-/** The database, or a store that lasts as long as the tab where the browser refuses one. */
+/** The database, or a store in memory if the browser refuses one. */
 export async function openConversationStore(onForgetful: () => void): Promise<ConversationStore> {
   try {
     return new DatabaseStore(
@@ -191,8 +190,8 @@ export class MemoryConversationStore implements ConversationStore {
 }
 
 function textOf({ title, messages }: StoredConversation): string {
-  const said = messages.map(({ content, attachments }) =>
+  const texts = messages.map(({ content, attachments }) =>
     [content, ...(attachments ?? []).map(({ name }) => name)].join('\n'),
   );
-  return [title, ...said].join('\n').toLowerCase();
+  return [title, ...texts].join('\n').toLowerCase();
 }

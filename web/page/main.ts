@@ -1,4 +1,4 @@
-/** The page's entry: the app over the real engines, and the model that the address names. */
+/** The page's entry: the app with the real engines. */
 
 import { App } from './app.js';
 import { storageOr } from './storage.js';

@@ -1,19 +1,19 @@
 /**
- * Markdown as models write it, with tables, links and mathematics, as a tree of plain data.
+ * Parses Markdown as models write it, with tables, links and mathematics, to a tree of plain data.
  *
- * markdown-it reads it (CommonMark, and tables and strikethrough of GitHub's). No HTML is made: the
- * tree holds the model's text as strings, `ui/markdown_view.ts` puts them into text nodes, and tags
- * in a text stay text. Pictures are links: what a model names is not fetched unseen.
+ * markdown-it parses it (CommonMark, and GitHub's tables and strikethrough). No HTML is produced:
+ * the tree has the model's text as strings, `ui/markdown_view.ts` puts them into text nodes, and
+ * tags in a text stay text. Images become links, so nothing is fetched unseen.
  *
- * Blocks are found in the whole text, which may still grow; what stands in them is read only for
- * those that are new.
+ * Blocks are found in the whole text, which may still grow; inline content is parsed only for new
+ * blocks.
  */
 
 import { tex } from '@mdit/plugin-tex';
 import MarkdownIt from 'markdown-it';
 import type Token from 'markdown-it/lib/token.mjs';
 
-/** What an element of the page may be: a closed list, so that no text can name another. */
+/** The allowed elements: a closed list, so no text can create another. */
 export type Tag =
   | 'p'
   | 'h3'
@@ -43,34 +43,34 @@ export type Node =
       readonly kind: 'element';
       readonly tag: Tag;
       readonly children: readonly Node[];
-      /** Of an `ol`: its first number, if that is not 1. */
+      /** For an `ol`: its first number, if not 1. */
       readonly start?: number;
-      /** Of a heading: 1 to 6. All are `h3`, below the messages' own: models skip levels. */
+      /** For a heading: 1 to 6. All are `h3`, below those of messages: models skip levels. */
       readonly level?: number;
-      /** Of a cell. */
+      /** For a cell. */
       readonly align?: 'center' | 'right';
     };
 
-/** A block of the outermost level. `source` tells whether it is what it was. */
+/** A top-level block. `source` shows whether it changed. */
 export interface Block {
   readonly source: string;
   readonly tokens: readonly Token[];
 }
 
-/** What definitions of links were found; given on from `blocks` to `nodes`. */
+/** Link definitions that were found, passed from `blocks` to `nodes`. */
 export type Environment = Record<string, unknown>;
 
-/** A paragraph longer than this stays plain text: no person wrote it, and no person reads it. */
+/** Longer paragraphs stay plain text. */
 const MAX_INLINE = 20_000;
 
 const reader = new MarkdownIt({ html: false, linkify: true }).use(tex, {
   delimiters: 'all',
   render: () => '',
 });
-// Blocks only; `inline` reads the rest.
+// Blocks only; `inline` parses their contents.
 reader.core.ruler.disable(['inline', 'linkify', 'replacements', 'smartquotes', 'text_join']);
 
-/** Blocks of a text that may still grow: an unclosed fence reaches to its end. */
+/** The blocks of a text that may still grow: an unclosed fence reaches to its end. */
 export function blocks(text: string, environment: Environment): Block[] {
   const lines = text.replace(/\r\n?/g, '\n').split('\n');
   const found: Block[] = [];
@@ -85,12 +85,12 @@ export function blocks(text: string, environment: Environment): Block[] {
   return found;
 }
 
-/** What a block holds. */
+/** The nodes of a block. */
 export function nodes(block: Block, environment: Environment): Node[] {
   return tree(block.tokens, environment);
 }
 
-/** All of a text. */
+/** The nodes of a text. */
 export function parse(text: string): Node[] {
   const environment: Environment = {};
   return blocks(text, environment).flatMap((block) => nodes(block, environment));
@@ -137,7 +137,7 @@ function single(token: Token, environment: Environment): Node[] {
   }
 }
 
-/** The text of a block. */
+/** The inline nodes of a block's text. */
 function inline(text: string, environment: Environment): Node[] {
   if (text.length > MAX_INLINE) return [{ kind: 'text', text }];
   const tokens: Token[] = [];
@@ -176,7 +176,7 @@ const TAGS: ReadonlyMap<string, Tag> = new Map(
     .map((tag) => [tag, tag]),
 );
 
-/** Only what a browser opens as a page or a letter; another address is text. */
+/** Links to http, https and mailto only; other addresses become text. */
 function link(href: string | null, children: readonly Node[]): Node[] {
   return href && /^(https?:\/\/|mailto:)/i.test(href)
     ? [{ kind: 'link', href, children }]

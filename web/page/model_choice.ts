@@ -1,6 +1,6 @@
 /**
- * Which model: `?model=URL`, the one that is hosted beside the page, or what the visitor types.
- * Reads of the manifest only what the start panel shows; whether it is sound, the engine says.
+ * The choice of a model: `?model=URL`, the model beside the page, or the visitor's input. Reads
+ * only the manifest fields that the start panel shows; the engine validates the manifest.
  */
 
 import { fileUrl, modelUrl } from '../src/model/paths.js';
@@ -9,20 +9,20 @@ import { fileUrl, modelUrl } from '../src/model/paths.js';
 export interface Offer {
   readonly url: string;
   readonly name: string;
-  /** What a first visit fetches; null if the manifest does not tell. */
+  /** Bytes of a first visit; null if the manifest does not list them. */
   readonly bytes: number | null;
 }
 
 /** Typed without "https://", as in "example.org/my-model". */
 const BARE_HOST = /^[\w-]+(\.[\w-]+)+(:\d+)?(\/|$)/;
 
-/** The address in `?model=`, if any. Raises DownloadError if it is none. */
+/** The URL in `?model=`, if any. Raises DownloadError if it is invalid. */
 export function modelParam(page: URL): string | null {
   const asked = page.searchParams.get('model');
   return asked ? modelAddress(asked, page) : null;
 }
 
-/** The whole address of a model's folder as typed. Raises DownloadError if it is none. */
+/** The absolute URL of a typed address. Raises DownloadError if it is invalid. */
 export function modelAddress(typed: string, page: URL): string {
   const text = typed.trim();
   const { folder, manifest } = modelUrl(BARE_HOST.test(text) ? `https://${text}` : text, page.href);
@@ -30,14 +30,14 @@ export function modelAddress(typed: string, page: URL): string {
   return isUsual ? folder.href : fileUrl(folder, manifest);
 }
 
-/** What stands at the address, or null if nothing that is a model does. */
+/** The model at a URL, or null if there is none. */
 export async function fetchOffer(url: string): Promise<Offer | null> {
   try {
     const { folder, manifest } = modelUrl(url);
     const answer = await fetch(fileUrl(folder, manifest));
     return answer.ok ? summary(url, await answer.json()) : null;
   } catch {
-    return null; // No network, another kind of page, an address without CORS: nothing to offer.
+    return null; // No network, another kind of page, or no CORS.
   }
 }
 
@@ -46,14 +46,14 @@ interface Listed {
   readonly bytes?: unknown;
 }
 
-/** What a manifest tells, or null if it is none. */
+/** The summary of a manifest, or null if it is none. */
 export function summary(url: string, manifest: unknown): Offer | null {
   const { model, files } = (manifest ?? {}) as { model?: { name?: unknown }; files?: unknown };
   if (typeof model?.name !== 'string') return null;
   return { url, name: model.name, bytes: Array.isArray(files) ? fetched(manifest, files) : null };
 }
 
-/** Of a library for every kind of GPU one is fetched, and of their manifests. */
+/** Bytes to fetch: of several libraries and their manifests, one each. */
 function fetched(manifest: unknown, files: readonly Listed[]): number | null {
   const { library, alternatives } = manifest as {
     library?: { path?: unknown };

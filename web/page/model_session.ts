@@ -1,9 +1,9 @@
 /**
- * The life of the model behind the page: not known yet, none chosen, a server that asks for a key,
- * one that starts, one that runs, a failure.
+ * The state machine of the page's model: unknown, none chosen, locked by a key, starting, running,
+ * failed.
  *
- * A machine of phases without a DOM. One model at a time: starting another ends the one before,
- * and what a start that was given up still brings is closed and forgotten.
+ * Independent of the DOM. One model at a time: a new start ends the previous model, and late
+ * results of an abandoned start are closed and dropped.
  */
 
 import type { Progress } from '../src/worker/startup.js';
@@ -27,7 +27,7 @@ export class ModelSession {
   readonly #events: SessionEvents;
   #phase: Phase = { kind: 'connecting' };
   #source: ModelRef | null = null;
-  /** Of the start or the model that is current; aborted when it no longer is. */
+  /** Belongs to the current start or model; aborted when that is replaced. */
   #current = new AbortController();
 
   constructor(engines: Engines, events: SessionEvents) {
@@ -39,12 +39,12 @@ export class ModelSession {
     return this.#phase;
   }
 
-  /** The model that runs. */
+  /** The running model. */
   get engine(): ChatEngine | null {
     return this.#phase.kind === 'running' ? this.#phase.engine : null;
   }
 
-  /** Open a model in place of what is there. Failures are a phase, not thrown. */
+  /** Open a model in place of the current one. Failures become a phase. */
   async start(source: ModelRef): Promise<void> {
     const current = this.#begin(source);
     try {
@@ -60,32 +60,32 @@ export class ModelSession {
     }
   }
 
-  /** Whether a model was started that can be so again. */
+  /** Whether there is a model to start again. */
   get canRetry(): boolean {
     return this.#source !== null;
   }
 
-  /** Nothing can be asked without a key; `wasWrong`: one was given. */
+  /** A key is required; `wasWrong`: one was refused. */
   lock(wasWrong: boolean): void {
     this.#end();
     this.#source = null;
     this.#to({ kind: 'locked', wasWrong });
   }
 
-  /** The same model once more. */
+  /** Start the same model again. */
   async retry(): Promise<void> {
     if (this.#source) await this.start(this.#source);
     else this.choose();
   }
 
-  /** Give up what runs or starts. */
+  /** End the running or starting model. */
   choose(): void {
     this.#end();
     this.#source = null;
     this.#to({ kind: 'choosing' });
   }
 
-  /** No model can be started, for a reason that was found elsewhere. */
+  /** Enter the failed phase with an error from elsewhere. */
   fail(error: unknown): void {
     this.#end();
     this.#to({ kind: 'failed', error });
@@ -108,7 +108,7 @@ export class ModelSession {
 
   #end(): void {
     this.#current.abort();
-    // What is gone may not close well, and nobody waits for it.
+    // A lost engine may fail to close, and nothing waits for it.
     void this.engine?.close().catch(() => {});
   }
 

@@ -1,12 +1,12 @@
 /**
- * What the loading panel says, worked out from the engine's progress events: which stages run, are
- * done or wait, how many bytes, how fast, how long still. Pure.
+ * The contents of the loading panel, from the engine's progress events: stages that run, are done
+ * or wait, with bytes, speed and remaining time. Pure.
  */
 
 import type { Stage as AnyStage, Progress } from '../src/worker/startup.js';
 import { bytes, bytesOf, remaining } from './format.js';
 
-/** A stage with a line of its own. */
+/** A stage with its own line. */
 export type Stage = Exclude<AnyStage, 'ready'>;
 
 export type StageState = 'waiting' | 'running' | 'done';
@@ -17,7 +17,7 @@ export interface StageLine {
   state: StageState;
   /** "12.3 of 45.0 MB · 8.1 MB/s · about 40 seconds left". */
   detail: string;
-  /** 0 to 1, or null where nothing can be counted. */
+  /** 0 to 1, or null if the total is unknown. */
   share: number | null;
 }
 
@@ -33,7 +33,7 @@ export class Loading {
   readonly #latest = new Map<Stage, Progress>();
   #ready = false;
 
-  /** Take an event. */
+  /** Apply an event. */
   add(event: Progress): void {
     if (event.stage === 'ready') this.#ready = true;
     else this.#latest.set(event.stage, event);

@@ -1,11 +1,11 @@
-/** The request for an answer: the way through the conversation, and what the visitor has set. */
+/** Builds the request for an answer from the shown path of the conversation and the settings. */
 
 import { withAttachments } from './attachments.js';
 import type { Message } from './conversation.js';
 import type { ChatRequest, RequestMessage } from './engine_port.js';
 import { requestFields, type Settings, schemaOf, toolsOf } from './settings.js';
 
-/** `continues`: the last message is an answer, to be gone on with where it ended. */
+/** `continues`: the last message is an answer to continue. */
 export function requestOf(
   messages: readonly Message[],
   settings: Settings,

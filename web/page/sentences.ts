@@ -1,15 +1,15 @@
 /**
- * Cuts a growing answer into whole sentences, for a screen reader: token by token it would stutter,
- * and only at the end it would be long silent. Pure; `ui/announcer.ts` speaks.
+ * Splits a growing answer into complete sentences for screen readers: single tokens would stutter,
+ * and a whole answer would come late. Pure; `ui/announcer.ts` announces them.
  */
 
-// An end of sentence is followed by space: "3.14" and "e.g.," are none.
+// The end of a sentence is followed by a space, unlike the dots in "3.14" and "e.g.,".
 const END = /[.!?…][)"'”’\]]*\s|[。！？]|\n/g;
 
 export class Sentences {
   #spoken = 0;
 
-  /** What has become whole since the last call; "" if nothing. `text` is the answer so far. */
+  /** Sentences completed since the last call, or "". `text`: the answer so far. */
   next(text: string): string {
     let end = this.#spoken;
     END.lastIndex = this.#spoken;
@@ -17,7 +17,7 @@ export class Sentences {
     return this.#take(text, end);
   }
 
-  /** All that was not said yet. */
+  /** The text that was not returned yet. */
   rest(text: string): string {
     return this.#take(text, text.length);
   }
@@ -29,7 +29,7 @@ export class Sentences {
   }
 }
 
-/** Without marks that would be read out as "asterisk asterisk". */
+/** The text without Markdown characters, which would be read out as "asterisk asterisk". */
 function plain(text: string): string {
   return text
     .replace(/^\s*(```.*|[-*_]{3,})$/gm, '')

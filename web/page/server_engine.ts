@@ -1,6 +1,6 @@
 /**
- * The server that the page came from, as an engine: its API over fetch, and its key. The key is
- * kept for this tab alone, and goes nowhere but to that server.
+ * The page's server as an engine: its API over fetch, and its key. The key is stored for this tab
+ * only, and is sent only to that server.
  */
 
 import type { Usage } from '../src/api.js';
@@ -12,18 +12,18 @@ import { type ChatChunk, deltas } from './deltas.js';
 import type { ChatDelta, ChatEngine, ChatRequest, ServerEngineInfo } from './engine_port.js';
 import { storeText, type TextStore } from './storage.js';
 
-/** The server gives no answer at all. */
+/** The server does not answer. */
 export class UnreachableError extends MlccError {
   override readonly name = 'UnreachableError';
 }
 
-/** A model that the server has. */
+/** A model of the server. */
 export interface ServerModel {
   readonly name: string;
   readonly context: number | null;
 }
 
-/** What the page reads of a model in the API's list; servers name the context differently. */
+/** The fields that the page reads of a listed model; servers name the context differently. */
 interface ListedModel {
   readonly id: string;
   readonly context_length?: unknown;
@@ -39,14 +39,14 @@ export class Server {
   readonly #store: TextStore | null;
   #key: string;
 
-  /** `base` is the address that `v1/` stands below. */
+  /** `base`: the URL of the folder of `v1/`. */
   constructor(base: string, store: TextStore | null) {
     this.#base = base;
     this.#store = store;
     this.#key = store?.getItem(KEY) ?? '';
   }
 
-  /** Whether a key was given; then a refusal means that it is a wrong one. */
+  /** Whether a key was given; a refusal then means that it is wrong. */
   get hasKey(): boolean {
     return this.#key !== '';
   }
@@ -56,7 +56,7 @@ export class Server {
     storeText(this.#store, KEY, this.#key);
   }
 
-  /** Raises ApiError, 401 where a key is missing or wrong, or UnreachableError. */
+  /** Raises ApiError (401: the key is missing or wrong), or UnreachableError. */
   async models(): Promise<ServerModel[]> {
     const answer = await this.#ask('v1/models', {});
     const { data } = await readWhole<{ data: readonly ListedModel[] }>(answer);
@@ -97,7 +97,7 @@ export class Server {
 
 class ServerEngine implements ChatEngine {
   readonly info: ServerEngineInfo;
-  /** A server that does not answer now may do so later: that is each request's to say. */
+  /** Never resolves: an unreachable server may recover, so each request fails by itself. */
   readonly lost = new Promise<Error>(() => {});
   readonly #completions: Completions<Body, { usage?: Usage | null }, ChatChunk>;
   #timing: Timing | null = null;
@@ -125,7 +125,7 @@ class ServerEngine implements ChatEngine {
   async close(): Promise<void> {}
 }
 
-/** A header holds Latin-1 only; the server reads UTF-8 as well, byte by byte. */
+/** Headers hold Latin-1 only; the server accepts UTF-8, byte by byte. */
 function encoded(key: string): string {
   return String.fromCharCode(...new TextEncoder().encode(key));
 }

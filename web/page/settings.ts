@@ -1,7 +1,7 @@
 /**
- * What the visitor may set for answers. Kept in localStorage, for every visit. An empty field means
- * the model's own default and is left out of the request. Which values are allowed is the API's to
- * say; the bounds here only shape the form's fields.
+ * The visitor's settings for answers, kept in localStorage. An empty field means the model's
+ * default and is left out of the request. The API validates values; the bounds here only shape the
+ * form's fields.
  */
 
 import { storeText, type TextStore } from './storage.js';
@@ -17,18 +17,18 @@ export interface Settings {
   frequencyPenalty: number | null;
   maxTokens: number | null;
   seed: number | null;
-  /** A JSON schema that answers are held to, as typed; "" for none. */
+  /** A JSON schema that constrains answers, as typed; "" for none. */
   schema: string;
-  /** Tools in OpenAI's words, a JSON array, as typed; "" for none. */
+  /** Tools in OpenAI's format, a JSON array, as typed; "" for none. */
   tools: string;
 }
 
-/** A setting that is a longer text. */
+/** A setting with multi-line text. */
 export type TextKey = 'system' | 'schema' | 'tools';
 
 const TEXTS: readonly TextKey[] = ['system', 'schema', 'tools'];
 
-/** A number of the form: where it goes in the request, and what its field accepts. */
+/** A numeric setting: its field in the request, and the accepted values. */
 export interface NumberRow {
   key: Exclude<keyof Settings, TextKey>;
   field: string;
@@ -140,7 +140,7 @@ export const DEFAULTS: Readonly<Settings> = {
 
 const KEY = 'mlcc.settings.1';
 
-/** What was kept, field by field; what is not sound is the default again. */
+/** The stored settings; invalid fields get their defaults. */
 export function readSettings(store: TextStore | null): Settings {
   const settings: Settings = { ...DEFAULTS };
   const kept = parseObject(store?.getItem(KEY) ?? null);
@@ -156,7 +156,7 @@ export function saveSettings(store: TextStore | null, settings: Settings): void 
   storeText(store, KEY, JSON.stringify(settings));
 }
 
-/** The fields of a request for what is set. */
+/** The request fields of the numeric settings. */
 export function requestFields(settings: Settings): Record<string, number> {
   const set = NUMBERS.flatMap((row) => {
     const value = settings[row.key];
@@ -165,26 +165,26 @@ export function requestFields(settings: Settings): Record<string, number> {
   return Object.fromEntries(set);
 }
 
-/** The schema that answers are held to, or null: none is set, or it is none. */
+/** The schema that constrains answers; null if none is set or it is invalid. */
 export function schemaOf(settings: Settings): object | null {
   const found = parse(settings.schema);
   return typeof found === 'object' && !Array.isArray(found) ? found : null;
 }
 
-/** The tools that a model may call, or null. */
+/** The tools that the model may call, or null. */
 export function toolsOf(settings: Settings): readonly unknown[] | null {
   const found = parse(settings.tools);
   return Array.isArray(found) && found.length > 0 ? found : null;
 }
 
-/** Why a text is no value for its setting; "" if it is one. */
+/** Why a text is invalid for its setting; "" if it is valid. */
 export function faultOf(key: TextKey, settings: Settings): string {
   if (key === 'system' || settings[key].trim() === '') return '';
   if (key === 'schema') return schemaOf(settings) ? '' : 'Not used: this is no JSON object.';
   return toolsOf(settings) ? '' : 'Not used: this is no JSON array of tools.';
 }
 
-/** The number if it is one that the row accepts, else null. */
+/** The value if it is a number that the row accepts, else null. */
 export function within(row: NumberRow, value: unknown): number | null {
   if (typeof value !== 'number' || !Number.isFinite(value)) return null;
   if (value < row.min || value > row.max) return null;
@@ -196,7 +196,7 @@ function parseObject(text: string | null): Record<string, unknown> {
   return typeof found === 'object' ? { ...found } : {};
 }
 
-/** What JSON says; null for what is no JSON. */
+/** The parsed value; null for invalid JSON. */
 function parse(text: string): unknown {
   try {
     return JSON.parse(text);

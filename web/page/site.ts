@@ -1,14 +1,14 @@
 /**
- * What the page was served with: `site.json` beside it, which `mlcc serve` answers. Its addresses
- * are relative to the page. A page that lies on any other host has the model beside it, if any.
+ * What the page's server offers: `site.json` beside the page, which `mlcc serve` generates. Its
+ * addresses are relative to the page. On other hosts, a model may lie beside the page.
  */
 
 export interface Site {
-  /** The address that the API's `v1/` stands below, or null: there is no server to ask. */
+  /** The URL of the folder of the API's `v1/`; null: no server answers. */
   readonly api: string | null;
-  /** The folder of a model for the visitor's GPU, or null: the server offers none. */
+  /** The folder of a model for the visitor's GPU, or null. */
   readonly model: string | null;
-  /** Whether models run on the visitor's GPU at all. */
+  /** Whether models can run on the visitor's GPU. */
   readonly gpu: boolean;
 }
 
@@ -17,7 +17,7 @@ interface SiteJson {
   readonly model?: string | null;
 }
 
-/** Never fails: what cannot be read is a page on its own. */
+/** Never fails: without a valid `site.json` the page has no server. */
 export async function readSite(page: URL): Promise<Site> {
   const json = await fetch(new URL('site.json', page))
     .then((answer): Promise<SiteJson> | SiteJson => (answer.ok ? answer.json() : {}))

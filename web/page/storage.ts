@@ -1,15 +1,15 @@
 /**
- * The browser's small storages (sessionStorage, localStorage), which may be forbidden to a page.
+ * Access to the browser's small storages (sessionStorage, localStorage), which may be forbidden.
  */
 
-/** The part of Storage that is used. */
+/** The used part of `Storage`. */
 export interface TextStore {
   getItem(key: string): string | null;
   setItem(key: string, value: string): void;
   removeItem(key: string): void;
 }
 
-/** The storage, or null where the browser refuses it: even naming it throws there. */
+/** The storage, or null if the browser refuses it: even the access to the property throws. */
 export function storageOr(name: () => TextStore): TextStore | null {
   try {
     return name();
@@ -18,11 +18,11 @@ export function storageOr(name: () => TextStore): TextStore | null {
   }
 }
 
-/** Keep a value. Where there is no room or no storage, it lasts as long as the page. */
+/** Store a value. Without space or storage, it lasts as long as the page. */
 export function storeText(store: TextStore | null, key: string, value: string): void {
   try {
     store?.setItem(key, value);
   } catch {
-    // Full or forbidden: nothing that a visitor could do, and nothing lost before a reload.
+    // Full or forbidden: the visitor cannot help it, and nothing is lost before a reload.
   }
 }

@@ -1,2 +1,2 @@
-/** Style sheets that are imported for what they do. */
+/** Style sheets, imported for their side effect. */
 declare module '*.css';

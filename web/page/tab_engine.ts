@@ -1,4 +1,4 @@
-/** The page's port over the package `mlcc`, the visitor's GPU: nothing of it but names. */
+/** Implements the page's engine interface by the package `mlcc`, on the visitor's GPU. */
 
 import type { ChatCompletionRequest } from '../src/api.js';
 import { CreateEngine, type Engine, removeModel, storedModels } from '../src/index.js';

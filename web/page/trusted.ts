@@ -1,15 +1,14 @@
 /**
- * The page's one policy of trusted types. `mlcc serve` sends it with a Content-Security-Policy
- * under which the browser takes no string for HTML or for a script's address: whatever a model
- * says, and whatever a library does with it, no script comes of it. The engine's own worker is let
- * through.
+ * The page's only trusted-types policy. `mlcc serve` sends it in a Content-Security-Policy under
+ * which the browser accepts no string as HTML or as a script's URL, so neither a model's text nor a
+ * library can create a script. The engine's own worker is allowed.
  */
 
 interface Factory {
   createPolicy(name: string, rules: { createScriptURL(url: string): string }): unknown;
 }
 
-/** Where a browser knows no trusted types, the rest of the policy holds. */
+/** In browsers without trusted types, the rest of the policy still applies. */
 export function allowOwnScriptsOnly(): void {
   const { trustedTypes } = globalThis as { trustedTypes?: Factory };
   trustedTypes?.createPolicy('default', {

@@ -237,7 +237,7 @@ export class Engine {
   }
 }
 
-/** In the form that bundlers recognise, to bundle the worker. */
+/** Uses the form that bundlers recognise, so they bundle the worker. */
 function newWorker(): Worker {
   return new Worker(new URL('./worker/worker.ts', import.meta.url), {
     type: 'module',

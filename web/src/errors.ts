@@ -1,8 +1,8 @@
 /**
- * The errors that mlcc raises on purpose: each says what happened, why, and what to do next.
+ * The errors that mlcc raises deliberately: each says what happened, why, and what to do next.
  *
- * Any other Error is a bug. The names are those of `mlcc.errors` in Python where both have one.
- * `toPlain` and `fromPlain` carry them between worker, page and Python.
+ * Any other Error is a bug. Names are those of `mlcc.errors` in Python. `toPlain` and `fromPlain`
+ * convert errors for messages between worker, page and Python.
  */
 
 export class MlccError extends Error {
@@ -40,7 +40,7 @@ export class DeviceLostError extends DeviceError {
   }
 }
 
-/** Not enough memory, storage, pages or queue for what was asked. */
+/** Not enough memory, storage, pages or queue for the request. */
 export class CapacityError extends MlccError {
   override readonly name: string = 'CapacityError';
   constructor(message: string, code = 'capacity') {
@@ -48,7 +48,7 @@ export class CapacityError extends MlccError {
   }
 }
 
-/** The GPU's memory does not hold what was to be put there. */
+/** The GPU's memory is too small for an allocation. */
 export class OutOfMemoryError extends CapacityError {
   override readonly name = 'OutOfMemoryError';
   constructor(message: string, code = 'out_of_memory') {
@@ -72,7 +72,7 @@ export class DownloadError extends MlccError {
   }
 }
 
-/** What can never be done as it was asked: a name that is taken, one that is none. */
+/** A request that can never succeed: a name that is taken or unknown. */
 export class InvalidRequestError extends MlccError {
   override readonly name = 'InvalidRequestError';
   constructor(message: string, code = 'invalid_request') {
@@ -80,7 +80,7 @@ export class InvalidRequestError extends MlccError {
   }
 }
 
-/** Something that is not built, or that this browser does not offer. */
+/** A feature that is not implemented, or that this browser lacks. */
 export class UnsupportedError extends MlccError {
   override readonly name = 'UnsupportedError';
   constructor(message: string, code = 'unsupported') {
@@ -88,7 +88,7 @@ export class UnsupportedError extends MlccError {
   }
 }
 
-/** The worker ended or broke; `engine.reload()` starts another. */
+/** The worker ended or failed; `engine.reload()` starts another. */
 export class WorkerDiedError extends MlccError {
   override readonly name = 'WorkerDiedError';
   constructor(message: string, code = 'worker_died') {
@@ -96,7 +96,7 @@ export class WorkerDiedError extends MlccError {
   }
 }
 
-/** The caller ended it: `interrupt()`, `unload()` or an AbortSignal. */
+/** The caller cancelled it: `interrupt()`, `unload()` or an AbortSignal. */
 export class CancelledError extends MlccError {
   override readonly name = 'CancelledError';
   constructor(message: string, code = 'cancelled') {
@@ -104,7 +104,7 @@ export class CancelledError extends MlccError {
   }
 }
 
-/** What the HTTP API answers instead of a result; fields as in OpenAI's error object. */
+/** An error response of the HTTP API; fields as in OpenAI's error object. */
 export class ApiError extends MlccError {
   override readonly name = 'ApiError';
   readonly status: number;
@@ -127,7 +127,7 @@ export interface ApiErrorBody {
   readonly code?: string | null;
 }
 
-/** An error as a message: nothing but JSON. */
+/** An error as plain JSON. */
 export interface PlainError {
   readonly name: string;
   readonly message: string;
@@ -148,7 +148,7 @@ const BY_NAME: Record<string, new (message: string, code?: string) => MlccError>
   CancelledError,
 };
 
-/** Any thrown value as plain data; what is no MlccError keeps its name and is marked as a bug. */
+/** Any thrown value as plain data; other errors keep their names and are marked as bugs. */
 export function toPlain(error: unknown): PlainError {
   if (error instanceof MlccError) {
     return { name: error.name, message: error.message, code: error.code };
@@ -159,7 +159,7 @@ export function toPlain(error: unknown): PlainError {
   return { name: 'Error', message: String(error), code: 'bug' };
 }
 
-/** The typed error again. A name unknown here becomes an MlccError that says it. */
+/** The typed error. An unknown name becomes an MlccError that contains it. */
 export function fromPlain(plain: PlainError): MlccError {
   const known = BY_NAME[plain.name];
   const code = plain.code ?? undefined;

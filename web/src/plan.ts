@@ -1,8 +1,7 @@
 /**
- * The memory plan of a model as Python makes it (`mlcc.embedded.entry.plan`), in TypeScript's
- * types.
+ * The memory plan of a model that Python makes (`mlcc.embedded.entry.plan`), as TypeScript types.
  *
- * Not a parser: the text comes from our own Python in the same worker, which has checked it.
+ * Not a parser: the text comes from Python in the same worker, which has validated it.
  */
 
 /** A file of the artifact folder. Hashes are sha256 in lower-case hex. */
@@ -19,7 +18,7 @@ export interface FileEntry {
  */
 export const CHUNK_BYTES = 8 << 20;
 
-/** The bounds that the engine and the library's `forward` agree on. */
+/** The bounds of the engine and of the library's `forward`. */
 export interface Capacity {
   readonly vocab_size: number;
   readonly context: number;
@@ -53,51 +52,51 @@ export interface Plan {
   readonly model: string;
   /** Hash of the library's ABI: runtime and library carry the same one. */
   readonly abi: string;
-  /** Hash of the numbers of the manifest that the library was compiled for; it says the same. */
+  /** Hash of the manifest's numbers for which the library was compiled; it has the same hash. */
   readonly interface: string;
   /** Whether the library needs `shader-f16`. */
   readonly f16: boolean;
-  /** What the library has: `forward`, and `sample` unless it is an encoder's, and others. */
+  /** The library's functions: `forward`, `sample` (not for encoders), and others. */
   readonly functions: readonly string[];
-  /** Numbers of an encoder's row, which `forward` gives instead of logits; null = it writes. */
+  /** Width of an encoder's row, which `forward` returns instead of logits; null: a decoder. */
   readonly row_width: number | null;
   readonly capacity: Capacity;
-  /** Of the buffer that a step's tables lie in: 32-bit words. */
+  /** Size of the buffer of a step's tables, in 32-bit words. */
   readonly step_words: number;
-  /** Of the buffer that a step's adjustments lie in, if it has any: 32-bit words. */
+  /** Size of the buffer of a step's adjustments, in 32-bit words. */
   readonly adjust_words: number;
-  /** Whether the page chose the context: it is refused then rather than cut. */
+  /** Whether the page chose the context, which is then refused rather than reduced. */
   readonly fixed: boolean;
-  /** In the order in which `forward` takes them, group after group. */
+  /** In the order of `forward`'s arguments, group after group. */
   readonly caches: readonly TensorSpec[];
-  /** In the order in which `forward` takes them. */
+  /** In the order of `forward`'s arguments. */
   readonly weights: readonly WeightSpec[];
-  /** Room for adapters, in the order in which `forward_adapters` takes it; null = there is none. */
+  /** Slots for LoRA adapters, in the order of `forward_adapters`' arguments, or null. */
   readonly adapters: {
     readonly tensors: readonly TensorSpec[];
-    /** Of a step's words, the one that counts the sequences that use an adapter. */
+    /** Index of the step's word that counts the sequences with an adapter. */
     readonly adapted_word: number;
   } | null;
   readonly library: FileEntry;
-  /** What the text side reads: tokenizer, chat template, generation defaults. */
+  /** Files for text: tokenizer, chat template, generation defaults. */
   readonly text: readonly FileEntry[];
   readonly shards: readonly FileEntry[];
   readonly bytes: PlannedBytes;
-  /** What the user should know: a context that was cut, pages that were halved. */
+  /** Notes for the user: a reduced context, halved pages. */
   readonly notes: readonly string[];
 }
 
-/** This adapter cannot run the library; the manifest at this path names one that it can. */
+/** The GPU adapter cannot run the library; the manifest at this path has one that it can run. */
 export interface Instead {
   readonly instead: string;
 }
 
-/** What `plan` is told about the GPU. */
+/** The GPU's limits, for `plan`. */
 export interface AdapterLimits {
   readonly f16: boolean;
-  /** Of one tensor: min(maxStorageBufferBindingSize, maxBufferSize). */
+  /** Limit of one tensor: min(maxStorageBufferBindingSize, maxBufferSize). */
   readonly tensor_bytes: number;
-  /** What the model may use in all, if anybody knows. */
+  /** Memory limit of the model, if known. */
   readonly memory_bytes: number | null;
 }
 

@@ -1,7 +1,7 @@
-/** What the build fills in. */
+/** Values that the build inserts. */
 interface ImportMeta {
   readonly env: {
-    /** Where public/ is, seen from the built files. */
+    /** Location of public/ relative to the built files. */
     readonly BASE_URL: string;
   };
 }

@@ -1,7 +1,7 @@
 /**
- * Speaks to screen readers: whole sentences, with pauses between, in a region nobody sees.
+ * Announces text to screen readers: complete sentences, with pauses, in a hidden live region.
  *
- * The log itself is no live region: it would be read again with every token.
+ * The log itself is no live region, because it would be read again with every token.
  */
 
 import { h } from './dom.js';
@@ -17,14 +17,14 @@ export class Announcer {
   #waiting: string[] = [];
   #timer: ReturnType<typeof setTimeout> | null = null;
 
-  /** Say `text` when what was said before has had its time. */
+  /** Announce `text` after the earlier ones had their time. */
   say(text: string): void {
     if (!text) return;
     this.#waiting.push(text);
     this.#timer ??= setTimeout(() => this.#speak(), 60);
   }
 
-  /** Forget what was not said yet. */
+  /** Drop pending announcements. */
   hush(): void {
     this.#waiting = [];
   }

@@ -1,4 +1,6 @@
-/** An answer: what the model thought, folded; its text as Markdown; its calls; figures, buttons. */
+/**
+ * The view of an answer: reasoning, folded; the text as Markdown; tool calls; figures and buttons.
+ */
 
 import type { Message } from '../conversation.js';
 import { copyButton } from './copy.js';
@@ -20,7 +22,7 @@ export class AnswerView {
   readonly #calls = h('div', 'calls');
   readonly #foot = h('div', 'answer-foot');
   readonly #waiting = h('p', 'thinking', h('span'), h('span'), h('span'));
-  /** What of the message was drawn last; a text only ever grows. */
+  /** The text that was drawn last; texts only grow. */
   #shown = '';
 
   constructor(message: Message, events: MessageEvents) {
@@ -34,7 +36,7 @@ export class AnswerView {
     this.element.append(this.#json, this.#calls, this.#waiting, this.#foot);
   }
 
-  /** Show what the message holds now. */
+  /** Show the current contents of the message. */
   update(state: MessageState): void {
     const { content, end, reasoning = '', toolCalls = [] } = this.#message;
     const { index, count } = this.#events.siblingIndex(this.#message);
@@ -62,7 +64,7 @@ export class AnswerView {
     this.#thought.update(reasoning, !isThinking);
   }
 
-  /** What was held to a schema is shown as what it is. */
+  /** An answer under a schema is shown as JSON. */
   #drawText(content: string, isWhole: boolean): void {
     const { isJson = false } = this.#message;
     this.#text.element.hidden = isJson || content === '';

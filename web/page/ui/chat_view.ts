@@ -1,7 +1,6 @@
 /**
- * The conversation that is read: its two places on the page, the log and the dock with the message
- * field, and what happens between them. The engine is asked by `chat.ts`, and all conversations are
- * kept by `library.ts`.
+ * The open conversation: the log, the dock with the message field, and the events between them.
+ * `chat.ts` sends requests, `library.ts` stores conversations.
  */
 
 import { Chat } from '../chat.js';
@@ -19,12 +18,12 @@ import { Log } from './log.js';
 import { Notices } from './notices.js';
 
 export interface ChatContext {
-  /** The model that runs, if one does. */
+  /** The running model, if any. */
   model(): ChatEngine | null;
   settings(): Settings;
-  /** Another conversation is read, or this one was kept, or became empty, or is so no longer. */
+  /** Another conversation was opened, or this one was saved or changed between empty and not. */
   changed(): void;
-  /** A request failed; true if the page shows it elsewhere. */
+  /** A request failed; returns true if the page shows the error elsewhere. */
   failed(error: unknown): boolean;
 }
 
@@ -88,20 +87,20 @@ export class ChatView {
     return this.#conversation.isEmpty;
   }
 
-  /** Whether something can be asked. What is being written is kept either way. */
+  /** Whether questions can be sent. The draft is kept either way. */
   set isReady(isReady: boolean) {
     this.dock.hidden = !isReady;
     this.#log.canAsk = isReady;
   }
 
-  /** Go on with the conversation that this tab had open. */
+  /** Open the conversation that this tab had open. */
   async resume(): Promise<void> {
     const id = this.#store?.getItem(OPEN);
     const kept = id ? await this.#library.get(id) : undefined;
     if (kept && this.isEmpty) this.#show(new Conversation(kept));
   }
 
-  /** Read a conversation of the library. */
+  /** Open a conversation of the library. */
   async open(id: string): Promise<void> {
     if (id === this.id) return this.#composer.focus();
     const kept = await this.#library.get(id);
@@ -113,7 +112,7 @@ export class ChatView {
     this.#composer.focus();
   }
 
-  /** Begin another; the one that was read is kept. */
+  /** Start a new conversation; the open one is saved. */
   begin(): void {
     this.#chat.stop();
     this.#notices.clear();
@@ -134,7 +133,7 @@ export class ChatView {
     await this.#library.remove(id);
   }
 
-  /** Another tab kept or deleted a conversation. */
+  /** Another tab saved or deleted a conversation. */
   async onLibraryChange({ kind, id }: Change): Promise<void> {
     if (id !== this.id) return;
     if (kind === 'removed') {
@@ -147,7 +146,7 @@ export class ChatView {
     this.#log.listed();
   }
 
-  /** A model runs now: say what should be known of it, and let the visitor write. */
+  /** A model is running: show its notes and focus the message field. */
   greet(info: EngineInfo): void {
     this.#notices.clear();
     for (const note of info.notes) this.#notices.add(note, 'note');
@@ -156,23 +155,23 @@ export class ChatView {
     this.#composer.focus();
   }
 
-  /** Let text files go with the next question. */
+  /** Attach text files to the next question. */
   attach(files: readonly File[]): void {
     void this.#composer.attach(files);
   }
 
-  /** Say what went wrong beside the conversation. */
+  /** Show an error beside the conversation. */
   showError(error: unknown): void {
     this.#notices.add(errorText(error), 'error');
   }
 
-  /** Say what should be known. */
+  /** Show a note. */
   note(text: string): void {
     this.#notices.add(text, 'note');
   }
 
   #newChat(conversation: Conversation): Chat {
-    // What a conversation that is read no longer still brings is kept, and not drawn.
+    // Events of a conversation that is no longer open are saved but not drawn.
     const ifRead = (act: () => void) => {
       if (conversation === this.#conversation) act();
     };
@@ -196,7 +195,7 @@ export class ChatView {
     document.addEventListener('keydown', (event) => {
       if (event.key === 'Escape' && !document.querySelector('dialog[open]')) this.#chat.stop();
     });
-    // An answer that is being written survives the page, as far as it got.
+    // A running answer is saved as far as it got when the page closes.
     window.addEventListener('pagehide', () => void this.#save());
     this.log.addEventListener('announce', (event) => {
       this.#announcer.say(String((event as CustomEvent<unknown>).detail));
@@ -214,7 +213,7 @@ export class ChatView {
 
   #ask(question: string, attachments: readonly Attachment[]): void {
     if (this.#context.model()) storeText(this.#store, OPEN, this.id);
-    else this.#composer.offer(question, attachments); // the model has just gone
+    else this.#composer.offer(question, attachments); // the model was just lost
     this.#with((model, settings) => this.#chat.ask(model, settings, question, attachments));
   }
 
@@ -253,7 +252,7 @@ export class ChatView {
     this.#measure();
     this.#announcer.say(this.#sentences.rest(answer.content));
     if (answer.end === 'stopped') this.#announcer.say('Stopped.');
-    // A model that is gone says so itself, in the stage.
+    // A lost model is reported in the stage.
     if (error && this.#context.model() && !this.#context.failed(error)) this.showError(error);
     this.#context.changed();
   }
@@ -266,7 +265,7 @@ export class ChatView {
     this.#context.changed();
   }
 
-  /** How much of the context the conversation takes. */
+  /** Show how much of the context the conversation uses. */
   #measure(): void {
     const context = this.#context.model()?.info.context;
     const figures = this.#conversation.messages.findLast((message) => message.figures)?.figures;

@@ -1,6 +1,6 @@
 /**
- * Where the visitor writes: Enter sends, Shift and Enter makes a line; while it answers, stops.
- * Text files can go along. What was written and not sent outlives the page's reload.
+ * The message field: Enter sends, Shift and Enter adds a line; the button stops a running answer.
+ * Text files can be attached. The draft survives a reload.
  */
 
 import { readAttachment } from '../attachments.js';
@@ -58,7 +58,7 @@ export class Composer {
     this.#field.focus();
   }
 
-  /** Give a question back to its writer, unless there is another one by now. */
+  /** Put a question back into the field, unless it has other text. */
   offer(text: string, attachments: readonly Attachment[] = []): void {
     if (this.#field.value.trim() === '' && this.#attachments.length === 0) {
       this.#field.value = text;
@@ -67,7 +67,7 @@ export class Composer {
     this.#changed();
   }
 
-  /** Let files go with the next question. */
+  /** Attach files to the next question. */
   async attach(files: readonly File[]): Promise<void> {
     for (const file of files) {
       try {
@@ -79,7 +79,7 @@ export class Composer {
     this.#changed();
   }
 
-  /** Whether an answer is being written: the button stops it. */
+  /** Whether an answer is running: the button then stops it. */
   set isBusy(isBusy: boolean) {
     this.#isBusy = isBusy;
     relabel(this.#button, isBusy ? 'Stop (Esc)' : 'Send');
@@ -88,7 +88,7 @@ export class Composer {
   }
 
   #key(event: KeyboardEvent): void {
-    // Enter may end a word of an input method: then it is not the message's end.
+    // Enter may confirm a word of an input method; then it does not send.
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     if (!this.#isBusy) this.#press();
@@ -120,7 +120,7 @@ export class Composer {
 
   #changed(): void {
     storeText(this.#store, DRAFT, this.#field.value);
-    // Not `disabled`: a button that loses the focus while it has it strands the keyboard.
+    // Not `disabled`: disabling the focused button would lose the keyboard focus.
     this.#button.setAttribute('aria-disabled', String(this.#isEmpty && !this.#isBusy));
     this.#chips.hidden = this.#attachments.length === 0;
     this.#chips.replaceChildren(...this.#attachments.map((attachment) => this.#chip(attachment)));

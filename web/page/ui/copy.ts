@@ -1,11 +1,11 @@
-/** A button that copies a text and says so. */
+/** A button that copies a text and announces the result. */
 
 import { button, relabel } from './dom.js';
 import { icon } from './icons.js';
 
 const SHOWN_MS = 2000;
 
-/** `what` completes "Copy ...". Dispatches `announce`, which the page speaks. */
+/** `what` completes "Copy ...". Dispatches `announce`, for screen readers. */
 export function copyButton(what: string, text: () => string): HTMLButtonElement {
   const label = `Copy ${what}`;
   const made = button(label, 'icon', () => void copy(), icon('copy'));
@@ -19,9 +19,9 @@ export function copyButton(what: string, text: () => string): HTMLButtonElement 
       () => true,
       () => false, // not a secure page, or the visitor refused
     );
-    const said = isDone ? 'Copied' : 'The browser refused to copy';
-    show(said, isDone ? 'check' : 'close');
-    made.dispatchEvent(new CustomEvent('announce', { bubbles: true, detail: said }));
+    const result = isDone ? 'Copied' : 'The browser refused to copy';
+    show(result, isDone ? 'check' : 'close');
+    made.dispatchEvent(new CustomEvent('announce', { bubbles: true, detail: result }));
     setTimeout(() => show(label, 'copy'), SHOWN_MS);
   };
   return made;

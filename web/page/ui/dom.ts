@@ -1,6 +1,4 @@
-/**
- * Makes elements. Text only ever goes into text nodes: there is no way here to hand in HTML.
- */
+/** Creates elements. Text only goes into text nodes: no function here accepts HTML. */
 
 type Child = Node | string | null;
 
@@ -26,7 +24,7 @@ export function h<K extends keyof HTMLElementTagNameMap>(
 
 export type ButtonKind = 'primary' | 'plain' | 'quiet' | 'icon';
 
-/** A button that says what it does; an icon's label is heard and shown as a tooltip. */
+/** A button with a label; for an icon, the label is its accessible name and its tooltip. */
 export function button(
   label: string,
   kind: ButtonKind,
@@ -41,13 +39,13 @@ export function button(
   return made;
 }
 
-/** Give an icon's button another label. */
+/** Change the label of an icon button. */
 export function relabel(iconButton: HTMLButtonElement, label: string): void {
   iconButton.setAttribute('aria-label', label);
   iconButton.title = label;
 }
 
-/** Set text only where it changed: fewer changes, less work, calm screen readers. */
+/** Set text only if it changed, so screen readers are not triggered. */
 export function setText(element: HTMLElement, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }

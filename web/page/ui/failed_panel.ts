@@ -1,4 +1,4 @@
-/** The panel after a failure: what happened, what to do next, buttons that do it. */
+/** The panel after a failure: what happened, what to do next, and buttons for it. */
 
 import { type Action, advise, errorText } from '../error_advice.js';
 import { button, h } from './dom.js';

@@ -1,18 +1,18 @@
-/** What comes from the visitor's disk: a model's folder or text files dropped, a file picked. */
+/** Input from the visitor's disk: a model folder or text files dropped, a file picked. */
 
 import { droppedFolder } from '../../src/model/download/dropped_folder.js';
 import { folderOf } from '../../src/model/download/folder.js';
 import type { ModelRef } from '../engine_port.js';
 
-/** What is done with what was dropped, or with the reason why it is of no use. */
+/** Handlers of a dropped folder or files, or of the error. */
 export interface FolderEvents {
   onFolder(place: ModelRef): void;
-  /** Files alone, which are no model. */
+  /** Files without a folder. */
   onFiles(files: readonly File[]): void;
   onError(error: unknown): void;
 }
 
-/** Let a folder, or files, be dropped on the page. */
+/** Accept a folder or files that are dropped on the page. */
 export function acceptDrops({ onFolder, onFiles, onError }: FolderEvents): void {
   const root = document.documentElement;
   document.addEventListener('dragover', (event) => {
@@ -60,7 +60,7 @@ export function pickFile(accept: string, take: (file: File) => void | Promise<vo
   input.click();
 }
 
-/** Give the visitor a file. */
+/** Offer a file as a download. */
 export function saveFile(name: string, type: string, text: string): void {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(new Blob([text], { type }));

@@ -1,6 +1,6 @@
-/** Work on the page once per frame, however often it is asked for. */
+/** Runs work on the page once per frame. */
 
-/** A function that lets `work` run before the next frame is drawn. */
+/** Returns a function that schedules `work` before the next frame; repeated calls run it once. */
 export function perFrame(work: () => void): () => void {
   let isAsked = false;
   return () => {

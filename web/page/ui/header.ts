@@ -1,4 +1,4 @@
-/** The line on top: which model and where it runs, a new chat, settings. */
+/** The header: which model runs and where, new chat, settings. */
 
 import type { ModelOption } from '../engines.js';
 import { button, h, setText } from './dom.js';
@@ -7,7 +7,7 @@ import { icon } from './icons.js';
 export interface HeaderEvents {
   onNewChat(): void;
   onSettings(): void;
-  /** Another model was picked: its key. */
+  /** A model was picked: its key. */
   onPick(key: string): void;
 }
 
@@ -32,16 +32,14 @@ export class Header {
     this.element = h('header', 'header', names, buttons);
   }
 
-  /** The model's name and a word on it. */
+  /** Show the model's name and its state. */
   show(title: string, state: string): void {
     setText(this.#title, title);
     setText(this.#state, state);
     document.title = title === 'mlcc' ? 'mlcc' : `${title} · mlcc`;
   }
 
-  /**
-   * What can be picked; nothing is shown where there is no choice. `current` is none of them, "".
-   */
+  /** Set the options of the picker, hidden if there is no choice. `current`: a key, or "". */
   offer(picks: readonly ModelOption[], current: string): void {
     const groups = [...new Set(picks.map(({ group }) => group))].map((label) => {
       const made = h('optgroup', { attributes: { label } });
@@ -55,7 +53,7 @@ export class Header {
     this.#title.classList.toggle('unseen', picks.length >= 2);
   }
 
-  /** Whether there is anything to leave behind. */
+  /** Whether a new chat can be started. */
   set canClear(canClear: boolean) {
     this.#newChat.hidden = !canClear;
   }

@@ -28,7 +28,7 @@ const PATHS = {
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** An icon without a name of its own: the button that holds it has one. */
+/** An icon without an accessible name: its button has one. */
 export function icon(name: keyof typeof PATHS): SVGSVGElement {
   const svg = document.createElementNS(SVG, 'svg');
   for (const [key, value] of Object.entries({ viewBox: '0 0 24 24', 'aria-hidden': 'true' })) {

@@ -1,4 +1,4 @@
-/** The panel where the server asks for a key. */
+/** The panel that asks for the server's key. */
 
 import { h, setText } from './dom.js';
 

@@ -1,4 +1,4 @@
-/** The panel while a model starts: its stages, each with what it does and how far it is. */
+/** The panel while a model starts: its stages with their progress. */
 
 import type { Progress } from '../../src/worker/startup.js';
 import { Loading, type Stage, type StageLine } from '../progress.js';
@@ -41,7 +41,7 @@ export class LoadingPanel {
     this.#drawNow();
   }
 
-  /** Take a progress event. */
+  /** Apply a progress event. */
   add(event: Progress): void {
     this.#loading.add(event);
     this.#draw();

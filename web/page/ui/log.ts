@@ -1,6 +1,6 @@
 /**
- * The conversation on the page. Follows a growing answer to its end unless the reader has scrolled
- * away, and then offers the way back.
+ * The messages of the conversation. Follows a growing answer unless the reader has scrolled away,
+ * and then offers a button back to the end.
  */
 
 import type { Message } from '../conversation.js';
@@ -12,7 +12,7 @@ import type { MessageEvents, MessageState } from './message_foot.js';
 import { QuestionView } from './question_view.js';
 
 const NEAR_END_PX = 60;
-/** A long conversation that comes back is put on the page bit by bit. */
+/** Time per frame for building the views of a long conversation. */
 const BUDGET_MS = 5;
 
 type View = { message: Message; view: AnswerView | QuestionView };
@@ -31,7 +31,7 @@ export class Log {
   #canAsk = false;
   #isWhole = true;
 
-  /** `messages` are those that are read now. */
+  /** `messages`: those on the shown path. */
   constructor(messages: () => readonly Message[], events: MessageEvents) {
     this.#messages = messages;
     this.#events = events;
@@ -51,13 +51,13 @@ export class Log {
     this.listed();
   }
 
-  /** Whether an engine can be asked. */
+  /** Whether an engine is running. */
   set canAsk(canAsk: boolean) {
     this.#canAsk = canAsk;
     this.listed();
   }
 
-  /** Messages were added, taken away or ended: look at all of them. */
+  /** Messages were added, removed or ended: update all views. */
   listed(): void {
     this.#isWhole = true;
     this.#draw();
@@ -68,7 +68,7 @@ export class Log {
     this.#draw();
   }
 
-  /** Show the end and follow it. */
+  /** Scroll to the end and follow it. */
   toEnd(): void {
     this.#follows = true;
     this.#scroller.scrollTop = this.#scroller.scrollHeight;
@@ -83,7 +83,7 @@ export class Log {
     if (this.#follows) this.toEnd();
   }
 
-  /** Make the views those of the messages: keep what is the same in front, rebuild the rest. */
+  /** Match views and messages: keep the equal prefix, rebuild the rest. */
   #match(): void {
     const messages = this.#messages();
     const other = this.#views.findIndex(({ message }, index) => message !== messages[index]);
@@ -98,7 +98,7 @@ export class Log {
     if (this.#views.length < messages.length) this.listed();
   }
 
-  /** Views of as many messages as a frame has time for, and of one at least. */
+  /** Add views of as many messages as fit into a frame, at least one. */
   #add(messages: readonly Message[], last: Message | undefined): void {
     const end = performance.now() + BUDGET_MS;
     for (const message of messages) {

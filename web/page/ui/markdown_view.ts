@@ -1,6 +1,6 @@
 /**
- * Shows a growing text as Markdown. Blocks that did not change keep their elements, so that a frame
- * of a long answer costs its last block. The model's text goes into text nodes and nowhere else.
+ * Shows a growing text as Markdown. Unchanged blocks keep their elements, so a frame of a long
+ * answer only renders its last block. The model's text goes into text nodes only.
  */
 
 import { type CodeSpan, loadHighlight, loadTypeset } from '../lazy_renderers.js';
@@ -14,8 +14,8 @@ export class MarkdownView {
   #isWhole = false;
 
   /**
-   * Show `text`, which is what was shown before and more, or something else. `isWhole`: no more of
-   * it comes; code gets its colours and formulas their form, which would flicker before.
+   * Show `text`, mostly a continuation of the shown one. `isWhole`: it is complete, so code is
+   * highlighted and formulas are rendered, which would flicker before.
    */
   update(text: string, isWhole = true): void {
     const environment: Environment = {};
@@ -35,7 +35,7 @@ export class MarkdownView {
     this.#isWhole = isWhole;
   }
 
-  /** How many blocks in front are as they were. */
+  /** Number of unchanged leading blocks. */
   #unchanged(found: readonly Block[], isWhole: boolean): number {
     const first = found.findIndex((block, at) => block.source !== this.#shown[at]?.source);
     if (isWhole && !this.#isWhole) {
@@ -77,7 +77,7 @@ function elementOf(node: Extract<Markdown, { kind: 'element' }>, isDone: boolean
   return h('div', { class: 'table', attributes }, element);
 }
 
-/** Opens apart from the page, which it learns nothing of; the pointer shows where it leads. */
+/** Opens in a new tab, without a referrer; the tooltip shows the address. */
 function linkOf(href: string, children: readonly Node[]): HTMLElement {
   const attributes = { href, title: href, target: '_blank', rel: 'noopener noreferrer nofollow' };
   return h('a', { attributes }, ...children);
@@ -95,7 +95,7 @@ export function codeBlock(language: string, text: string, isDone: boolean): HTML
 }
 
 async function colour(code: HTMLElement, text: string, language: string): Promise<void> {
-  // Without the library, offline say, code is plain, and as readable.
+  // Without the library (offline, say) code stays plain.
   const highlight = await loadHighlight().catch(() => null);
   const spans = highlight?.(text, language.toLowerCase());
   if (spans) code.replaceChildren(...spans.map(spanOf));

@@ -1,34 +1,34 @@
-/** What stands below a message: its buttons, and the way to what stands beside it. */
+/** The foot of a message: its buttons, and the switch between siblings. */
 
 import type { Message } from '../conversation.js';
 import { duration, rate } from '../format.js';
 import { button, h } from './dom.js';
 import { icon } from './icons.js';
 
-/** What can be done with messages, and what is known of them. */
+/** Actions on messages, and their positions. */
 export interface MessageEvents {
-  /** Which of how many stands there. */
+  /** Position among the siblings. */
   siblingIndex(message: Message): { index: number; count: number };
-  /** Show the one `step` places after it. */
+  /** Show the sibling `step` places after it. */
   onSwitch(message: Message, step: number): void;
-  /** Another answer beside this one. */
+  /** Generate a sibling of this answer. */
   onRegenerate(answer?: Message): void;
-  /** Go on with the last answer. */
+  /** Continue the last answer. */
   onContinue(): void;
-  /** The question in other words, beside this one. */
+  /** Add an edited sibling of this question. */
   onEdit(question: Message, text: string): void;
-  /** What came of the calls of the last answer, by their ids. */
+  /** Results of the last answer's tool calls, by id. */
   onResults(results: ReadonlyMap<string, string>): void;
 }
 
-/** How a message stands in the conversation now. */
+/** The state of a message in the conversation. */
 export interface MessageState {
   readonly isLast: boolean;
-  /** Whether an engine can be asked. */
+  /** Whether an engine is running. */
   readonly canAsk: boolean;
 }
 
-/** "‹ 2 of 3 ›", or nothing for a message that is alone in its place. */
+/** "‹ 2 of 3 ›", or null for a message without siblings. */
 export function siblingSwitch(message: Message, events: MessageEvents): HTMLElement | null {
   const { index, count } = events.siblingIndex(message);
   if (count < 2) return null;

@@ -1,4 +1,4 @@
-/** A line above the message field: what the model should be known for, or why an answer failed. */
+/** Lines above the message field: notes about the model, and why an answer failed. */
 
 import { button, h } from './dom.js';
 import { icon } from './icons.js';
@@ -7,12 +7,12 @@ export class Notices {
   readonly element = h('div', 'notices');
   readonly #onDismiss: () => void;
 
-  /** `onDismiss` gives the focus, which a dismissed line had, a new place. */
+  /** `onDismiss` moves the focus from a dismissed line. */
   constructor(onDismiss: () => void) {
     this.#onDismiss = onDismiss;
   }
 
-  /** Add a note; an error is spoken at once. */
+  /** Add a note; an error is announced at once. */
   add(text: string, kind: 'note' | 'error'): void {
     const line = h('div', { class: `notice ${kind}` }, h('p', '', text));
     line.setAttribute('role', kind === 'error' ? 'alert' : 'note');

@@ -1,4 +1,4 @@
-/** A question as it was typed, its files, and the form in which it is put in other words. */
+/** The view of a question: its text, its files, and the form to edit it. */
 
 import type { Attachment, Message } from '../conversation.js';
 import { bytes } from '../format.js';

@@ -1,4 +1,4 @@
-/** The dialog of settings: what shapes answers, what is stored here, what runs. */
+/** The settings dialog: sampling parameters, stored models, the running model. */
 
 import type { StoredModel } from '../../src/model/store/catalog.js';
 import type { EngineInfo, ServerEngineInfo, TabEngineInfo } from '../engine_port.js';
@@ -42,11 +42,11 @@ export class SettingsDialog {
     const body = h('div', 'dialog-body', ...this.#sections());
     this.element.append(h('div', 'dialog-head', title, close), body);
     this.element.addEventListener('click', (event) => {
-      if (event.target === this.element) this.element.close(); // beside it
+      if (event.target === this.element) this.element.close(); // a click outside
     });
   }
 
-  /** Open with what is known now; what is stored follows, null where no model can be. */
+  /** Open the dialog; the stored models follow, null if none can be stored. */
   open(info: EngineInfo | null, stored: Promise<readonly StoredModel[] | null>): void {
     this.#showAnswers();
     this.#about.replaceChildren(...aboutRows(info));
@@ -182,7 +182,7 @@ const TEXTS: readonly TextRow[] = [
   },
 ];
 
-/** The build writes that file. */
+/** A link to `licences.txt`, which the build writes. */
 function licences(): HTMLElement {
   const attributes = { href: './licences.txt', target: '_blank', rel: 'noopener' };
   return h('p', 'hint', h('a', { attributes }, 'Libraries in this page, and their licences'));

@@ -1,6 +1,6 @@
 /**
  * The list of conversations: open, search, rename, export, import, delete. Beside the conversation
- * where there is room, over it on a phone.
+ * on wide screens, over it on a phone.
  */
 
 import type { Summary } from '../library.js';
@@ -8,13 +8,13 @@ import { button, h, setText } from './dom.js';
 import { icon } from './icons.js';
 
 export interface SidebarEvents {
-  /** Those that hold the words. */
+  /** The conversations with these words. */
   find(words: string): Promise<readonly Summary[]>;
   onOpen(id: string): void;
   onNew(): void;
   onRename(id: string, title: string): Promise<void>;
   onRemove(id: string): Promise<void>;
-  /** One, or all. */
+  /** Export one conversation, or all with null. */
   onExport(id: string | null): void;
   onImport(): void;
 }
@@ -23,7 +23,7 @@ const WIDE = '(min-width: 860px)';
 
 export class Sidebar {
   readonly element: HTMLElement;
-  /** Opens and closes it; stands in the header. */
+  /** The button in the header that opens and closes it. */
   readonly toggle: HTMLButtonElement;
   readonly #events: SidebarEvents;
   readonly #search: HTMLInputElement;
@@ -65,7 +65,7 @@ export class Sidebar {
     this.#show(this.#wide.matches, false);
   }
 
-  /** Which conversation is read. */
+  /** The open conversation. */
   set current(id: string) {
     this.#current = id;
     void this.refresh();
@@ -77,7 +77,7 @@ export class Sidebar {
     const asked = this.#asked;
     const words = this.#search.value;
     const found = await this.#events.find(words);
-    if (asked !== this.#asked) return; // a newer search is under way
+    if (asked !== this.#asked) return; // a newer search is running
     if (this.#list.querySelector('form')) return; // a title is being typed
     this.#list.replaceChildren(...found.map((summary) => this.#row(summary)));
     const none = words ? 'Nothing found.' : 'Conversations are kept in this browser.';

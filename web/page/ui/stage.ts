@@ -1,4 +1,4 @@
-/** The place of the one panel that is shown while no model runs; minds the keyboard's focus. */
+/** Shows one panel while no model runs, and manages the keyboard focus. */
 
 import { h } from './dom.js';
 

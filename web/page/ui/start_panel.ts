@@ -1,4 +1,4 @@
-/** The panel before a model runs: the one that is offered, those stored, an address, a folder. */
+/** The panel before a model runs: the offered model, stored models, an address, a folder. */
 
 import { decoded } from '../../src/model/paths.js';
 import type { StoredModel } from '../../src/model/store/catalog.js';
@@ -14,9 +14,9 @@ export interface StartEvents {
 
 type Named = Pick<Offer, 'url' | 'name'>;
 
-/** Everything that the panel lists. */
+/** The choices of the panel. */
 export interface Choices {
-  /** undefined while it is being looked for. */
+  /** undefined while it is being fetched. */
   readonly offer: Offer | null | undefined;
   readonly stored: readonly StoredModel[];
 }
@@ -41,7 +41,7 @@ export class StartPanel {
     );
   }
 
-  /** Show what there is; an address that is being typed stays. */
+  /** Show the choices; a typed address stays. */
   show({ offer, stored }: Choices): void {
     this.#models.replaceChildren(
       ...this.#offered(offer, stored),

@@ -1,11 +1,11 @@
-/** What a model wants called, folded, and the form in which the visitor says what came of it. */
+/** The views of tool calls, folded, and the form for their results. */
 
 import type { ToolCall } from '../conversation.js';
 import { button, h } from './dom.js';
 import { icon } from './icons.js';
 import { codeBlock } from './markdown_view.js';
 
-/** A fold for each call: its name, and within its arguments. */
+/** A fold for each call, with its name and arguments. */
 export function callViews(calls: readonly ToolCall[], isWhole: boolean): HTMLElement[] {
   return calls.map((call) => {
     const title = h('span', '', 'Calls ', h('code', '', call.name || '…'));
@@ -16,7 +16,7 @@ export function callViews(calls: readonly ToolCall[], isWhole: boolean): HTMLEle
   });
 }
 
-/** This page calls nothing by itself: what a tool gives is typed or pasted here. */
+/** The page runs no tools: the visitor types or pastes their results. */
 export function resultsForm(
   calls: readonly ToolCall[],
   onResults: (results: ReadonlyMap<string, string>) => void,
@@ -34,7 +34,7 @@ export function resultsForm(
   return form;
 }
 
-/** Arguments with line breaks, or as they are while they grow. */
+/** Arguments as indented JSON, or unchanged while they are incomplete. */
 function pretty(text: string): string {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);

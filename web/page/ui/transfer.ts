@@ -1,4 +1,4 @@
-/** Conversations out of the browser and into it, as files. */
+/** Exports and imports conversations as files. */
 
 import { exported, imported } from '../conversation_json.js';
 import type { Library } from '../library.js';
@@ -6,7 +6,7 @@ import { pickFile, saveFile } from './folders.js';
 
 const TYPE = 'application/json';
 
-/** Give the visitor a file of one conversation, or of all. */
+/** Export one conversation, or all, as a file. */
 export async function exportFile(library: Library, id: string | null): Promise<void> {
   const all = await library.all();
   const chosen = id === null ? all : all.filter((kept) => kept.id === id);
@@ -14,12 +14,12 @@ export async function exportFile(library: Library, id: string | null): Promise<v
 }
 
 export interface ImportEvents {
-  /** What was imported, in words. */
+  /** Called with a description of the import. */
   onDone(words: string): void;
   onError(error: unknown): void;
 }
 
-/** Ask for a file, and take what it holds. */
+/** Ask for a file and import its conversations. */
 export function importFile(library: Library, { onDone, onError }: ImportEvents): void {
   pickFile(`.json,${TYPE}`, async (file) => {
     try {

@@ -124,8 +124,8 @@ export class Executor {
   }
 
   /**
-   * Bytes of a weight, from `offset` on; they are copied before this returns. Multiples of four,
-   * but for the end of a weight. To be awaited: uploads wait for a GPU that is slower than they.
+   * Write bytes of a weight at `offset`; they are copied before this returns. Lengths are multiples
+   * of four, except at the end of a weight. Await it: uploads wait for a slower GPU.
    */
   async writeWeight(index: number, offset: number, bytes: Uint8Array): Promise<void> {
     this.faults.check();
@@ -139,8 +139,8 @@ export class Executor {
   }
 
   /**
-   * Fill a slot for adapters, behind the steps that were queued: `matrices` are `Placed` as JSON,
-   * `data` their numbers one behind the other. Raises DeviceError.
+   * Fill an adapter slot, after the queued steps. `matrices`: `Placed` as JSON; `data`: their
+   * numbers, concatenated. Raises DeviceError.
    */
   writeAdapter(slot: number, matrices: string, data: Uint8Array): void {
     this.faults.check();
@@ -157,9 +157,9 @@ export class Executor {
   }
 
   /**
-   * Queue a step: `data` holds the words of its tables in use, `sizes` what `StepLayout.sizes`
-   * names, `adjustments` the words in use of what is done to its logits. Resolves when its tokens
-   * are here. Rejects with DeviceLostError, OutOfMemoryError, DeviceError.
+   * Queue a step. `data`: the used words of its tables; `sizes`: those of `StepLayout.sizes`;
+   * `adjustments`: the used words of its logits' adjustments. Resolves with its tokens. Rejects
+   * with DeviceLostError, OutOfMemoryError, DeviceError.
    */
   submit(data: Uint8Array, sizes: Int32Array, adjustments?: Uint8Array): Promise<StepResult> {
     const result = this.queue({ data, sizes, adjustments });
@@ -167,12 +167,12 @@ export class Executor {
     return result;
   }
 
-  /** What was asked of WebGPU. */
+  /** Counts of WebGPU calls. */
   get counts(): Readonly<Counts> {
     return this.library.commands.counts;
   }
 
-  /** Free everything, the device too; steps in flight reject. */
+  /** Free everything, including the device; steps in flight reject. */
   close(): void {
     this.faults.close();
     this.readback.close();
@@ -188,7 +188,7 @@ export class Executor {
     loaded.set(part, await allocate(`the ${part}`, specs, library, faults, device.limits));
   }
 
-  /** All up to the first `await` happens within `submit`. */
+  /** The part before the first `await` runs within `submit`. */
   private async queue(step: Step): Promise<StepResult> {
     this.faults.check();
     const previous = this.tail;

@@ -14,7 +14,7 @@ export interface KernelInfo {
   readonly name: string;
   /** `handle` for a buffer, else the type of a scalar. */
   readonly arg_types: readonly string[];
-  /** The launch parameters that follow, a grid axis each; or which buffers are written. */
+  /** The launch parameters, one grid axis each, or the written buffers. */
   readonly launch_param_tags: readonly string[];
 }
 

@@ -19,7 +19,7 @@ export type Tensor = tvm.Tensor;
 export type TensorList = tvm.TVMArray;
 export type TVMObject = tvm.TVMObject;
 
-/** A function of the library, whose arguments and results are TVM's objects. */
+/** A function of the library, with TVM objects as arguments and results. */
 export type LibraryFunction = (...args: unknown[]) => tvm.TVMObject;
 
 export class Library {

@@ -1,9 +1,9 @@
 /**
- * A step's tables on the GPU: one buffer of the size of the largest step, written once a step; and
- * one for its adjustments, written only if it has any.
+ * A step's tables on the GPU: one buffer of the size of the largest step, written once per step,
+ * and one for its adjustments, written only if there are any.
  *
- * What lies where is `mlcc.engine.batch.tables`' and `adjust_tables`'; here only counts are looked
- * at.
+ * The layout is defined by `mlcc.engine.batch.tables` and `adjust_tables`; this file only reads
+ * counts.
  */
 
 import { DeviceError } from '../errors.js';
@@ -11,20 +11,20 @@ import type { Plan } from '../plan.js';
 import type { Library, Tensor } from './library.js';
 import { ADJUST_HEADER, HEADER } from './tables.js';
 
-/** What bounds a step. */
+/** The bounds of a step. */
 export type StepBounds = Pick<Plan, 'capacity' | 'step_words' | 'adjust_words'>;
 
-/** A step as Python packs it. */
+/** A step, as packed by Python. */
 export interface Step {
-  /** The words of its tables in use. */
+  /** The used words of its tables. */
   readonly data: Uint8Array;
-  /** What `StepLayout.sizes` names. */
+  /** The sizes of `StepLayout.sizes`. */
   readonly sizes: Int32Array;
-  /** The words in use of what is done to its logits, if anything is. */
+  /** The used words of its logits' adjustments, if any. */
   readonly adjustments: Uint8Array | undefined;
 }
 
-/** A step that was uploaded. */
+/** An uploaded step. */
 export interface Staged {
   /** int32[step_words], valid until the next step is staged. */
   readonly step: Tensor;
@@ -36,7 +36,7 @@ export class Staging {
   private readonly library: Library;
   private readonly bounds: StepBounds;
   private readonly step: Tensor;
-  /** Made for the first step that has any: most models never have. */
+  /** Created for the first step with adjustments. */
   private adjustments: Tensor | undefined;
 
   constructor(library: Library, bounds: StepBounds) {
@@ -45,7 +45,7 @@ export class Staging {
     this.step = this.buffer(bounds.step_words);
   }
 
-  /** Upload the words in use. Raises DeviceError, before anything is uploaded. */
+  /** Upload the used words. Raises DeviceError before any upload. */
   stage({ data, sizes, adjustments }: Step): Staged {
     this.check(data, sizes);
     if (adjustments) {
@@ -67,7 +67,7 @@ export class Staging {
     commands.write(buffers.at(to.getDataPtr()), 0, words);
   }
 
-  /** TVM itself would not notice: it rounds up what it allocates. */
+  /** TVM would not detect an overflow, because it rounds allocations up. */
   private check(data: Uint8Array, [tokens = 0, sequences = 0, rows = 0]: Int32Array): void {
     const { capacity, step_words } = this.bounds;
     within({
@@ -92,7 +92,7 @@ export function headerOf(data: Uint8Array, column: (typeof HEADER)[number]): num
   return wordOf(data, HEADER.indexOf(column));
 }
 
-/** One of a step's words. */
+/** A word of a step. */
 export function wordOf(data: Uint8Array, word: number): number {
   return new DataView(data.buffer, data.byteOffset, data.byteLength).getInt32(4 * word, true);
 }

@@ -81,7 +81,7 @@ export async function deliver(
   const refill = () => {
     for (const chunk of chunks.slice(next, next + AT_ONCE - waiting.length)) {
       const bytes = get(chunk, both);
-      bytes.catch(() => {}); // the first failure is the one that is reported
+      bytes.catch(() => {}); // only the first failure is reported
       waiting.push(bytes);
       next += 1;
     }

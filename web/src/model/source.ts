@@ -1,4 +1,4 @@
-/** Where a model's files come from: the port that the web and a dropped folder both are. */
+/** The source of a model's files: the interface of a web server and of a local folder. */
 
 import type { FileEntry } from '../plan.js';
 import type { Bytes, OnBytes, Sink } from './chunks.js';
@@ -6,9 +6,9 @@ import type { Bytes, OnBytes, Sink } from './chunks.js';
 export interface ModelSource {
   /** The manifest's bytes as they are; Python checks them. `path`: another manifest beside it. */
   manifest(path?: string, signal?: AbortSignal): Promise<Bytes>;
-  /** Say that these files will be streamed, so that room for them is looked for first. */
+  /** Announce that these files will be streamed, to check the space for them first. */
   reserve(entries: readonly FileEntry[]): Promise<void>;
-  /** A whole small file. Raises ArtifactError if it is not the one that the manifest lists. */
+  /** A whole small file. Raises ArtifactError if it differs from the manifest's entry. */
   read(entry: FileEntry, signal?: AbortSignal): Promise<Bytes>;
   /** A large file in order and in checked chunks; never whole in memory. */
   stream(entry: FileEntry, sink: Sink, onBytes?: OnBytes, signal?: AbortSignal): Promise<void>;

@@ -25,7 +25,7 @@ export interface ClientOptions {
 }
 
 export class WorkerClient {
-  /** Resolves, with the reason, when nothing more can be asked of it. */
+  /** Resolves, with the reason, when the client can send no more requests. */
   readonly ended: Promise<MlccError>;
   info: TabInfo | undefined;
   readonly #worker: Worker;
@@ -34,7 +34,7 @@ export class WorkerClient {
   #end: (reason: MlccError) => void = () => {};
   #reason: MlccError | undefined;
 
-  /** Start a model in `worker`, which is this client's from here on. */
+  /** Start a model in `worker`, which this client then owns. */
   static async open(
     worker: Worker,
     options: OpenOptions,
@@ -93,7 +93,7 @@ export class WorkerClient {
     return answer.response;
   }
 
-  /** See `Tab.loadAdapter`. The files are the worker's from here on. */
+  /** See `Tab.loadAdapter`. The files are transferred to the worker. */
   async loadAdapter(adapter: PlainAdapter): Promise<void> {
     if (this.#reason) throw this.#reason;
     const { port1: port, port2 } = new MessageChannel();
@@ -102,8 +102,8 @@ export class WorkerClient {
     });
     this.#tell({ kind: 'adapter', adapter }, [port2, adapter.config, adapter.weights]);
     const ended = this.ended.then((reason) => Promise.reject(reason));
-    const told = await Promise.race([answered, ended]).finally(() => port.close());
-    if (told.kind === 'fail') throw fromPlain(told.error);
+    const reply = await Promise.race([answered, ended]).finally(() => port.close());
+    if (reply.kind === 'fail') throw fromPlain(reply.error);
   }
 
   /** End all answers; see `Tab.interrupt`. */
@@ -111,7 +111,7 @@ export class WorkerClient {
     if (!this.#reason) this.#tell({ kind: 'interrupt' });
   }
 
-  /** End the worker, and with it all that it holds. Idempotent. */
+  /** End the worker and free all its memory. Idempotent. */
   close(reason: MlccError = new CancelledError('the model was unloaded; load it again')): void {
     if (this.#reason) return;
     this.#reason = reason;
@@ -140,13 +140,13 @@ export class WorkerClient {
     });
   }
 
-  /** The worker holds the lock while it lives: who gets it next knows. */
+  /** The worker holds the lock while it lives, so acquiring it reveals its end. */
   async #watchOver(lock: string): Promise<void> {
     const { signal } = this.#watch;
     try {
       await navigator.locks.request(lock, { signal }, () => this.#died('the browser ended it'));
     } catch {
-      // Closed: nobody watches any more.
+      // Closed: the end is no longer watched.
     }
   }
 

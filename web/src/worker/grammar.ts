@@ -1,10 +1,9 @@
 /**
- * What knows which tokens may follow under a grammar: llguidance in wasm (`web/grammar`), which is
- * fetched when the first request asks for it, and not before.
+ * Structured output: llguidance as wasm (`web/grammar`), fetched when the first request needs it.
  *
- * Python's side is `mlcc.embedded.grammars`; it decides what is asked and words what is refused. An
- * instance that traps (too much memory or depth) is at its end with all its matchers, and the next
- * grammar gets a fresh one.
+ * Python's side is `mlcc.embedded.grammars`, which makes the requests and words the errors. An
+ * instance that traps (too much memory or depth) is unusable with all its matchers; the next
+ * grammar gets a new one.
  */
 
 import type { GrammarPort, MatcherPort, TokenizerPort } from './python.js';
@@ -24,7 +23,7 @@ interface Exports {
   forced(matcher: number): number;
 }
 
-/** What a tokenizer's grammars are bound by. */
+/** Bounds of a tokenizer's grammars. */
 interface Bounds {
   readonly vocabSize: number;
   readonly ends: Int32Array;
@@ -36,7 +35,7 @@ const STOPPED = 1;
 const FAILED = 2;
 const TRAPPED = 'it takes more memory or depth than there is';
 
-/** One model's grammars. `bytes` brings the module; `file` is the model's tokenizer.json. */
+/** A model's grammars. `bytes` fetches the module; `file` is the model's tokenizer.json. */
 export class Grammars implements GrammarPort {
   readonly #bytes: () => Promise<BufferSource>;
   readonly #file: Uint8Array;
@@ -52,7 +51,7 @@ export class Grammars implements GrammarPort {
     this.#tokenizer = tokenizer;
   }
 
-  /** Fetch and compile, once: "" if that worked, else why not. What failed may be tried again. */
+  /** Fetch and compile once. Returns "" or the error; a failure may be retried. */
   async ready(): Promise<string> {
     this.#module ??= this.#bytes().then((bytes) => WebAssembly.compile(bytes));
     try {
@@ -64,7 +63,7 @@ export class Grammars implements GrammarPort {
     }
   }
 
-  /** After `ready`: take the tokenizer. Returns "" or why that cannot be. */
+  /** Load the tokenizer, after `ready`. Returns "" or the error. */
   open(vocabSize: number, ends: Int32Array, lexerStates: number, grammarSize: number): string {
     this.#bounds = { vocabSize, ends: ends.slice(), lexerStates, grammarSize };
     try {
@@ -75,7 +74,7 @@ export class Grammars implements GrammarPort {
     }
   }
 
-  /** A matcher at its start, of one kind of text; it tells what is wrong with that. */
+  /** A matcher in its initial state; it reports errors of the grammar's text. */
   read(tag: string, text: string, settings: string): MatcherPort {
     const instance = this.#instance?.trapped === false ? this.#instance : this.#fresh();
     return new Matcher(
@@ -98,7 +97,7 @@ export class Grammars implements GrammarPort {
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
-/** The module with one memory. */
+/** An instance of the module, with its memory. */
 class Instance {
   trapped = false;
   readonly #wasm: Exports;
@@ -124,26 +123,26 @@ class Instance {
     if (why) throw new Error(why < 0 ? TRAPPED : this.text(why));
   }
 
-  /** What a call returns; `otherwise` once this has trapped. */
+  /** The result of a call; `otherwise` once the instance has trapped. */
   run<T>(otherwise: T, call: (wasm: Exports) => T): T {
     if (this.trapped) return otherwise;
     try {
       return call(this.#wasm);
     } catch (error) {
-      this.trapped = true; // whatever it was, the memory is in no known state
+      this.trapped = true; // whatever the error, the state of the memory is unknown
       if (!(error instanceof WebAssembly.RuntimeError || error instanceof RangeError)) throw error;
       return otherwise;
     }
   }
 
-  /** Bytes in its memory: where, and how many. */
+  /** Copy bytes to its memory; returns address and length. */
   put(bytes: Uint8Array): [number, number] {
     const at = this.#wasm.reserve(bytes.length);
     new Uint8Array(this.#wasm.memory.buffer, at, bytes.length).set(bytes);
     return [at, bytes.length];
   }
 
-  /** A copy of what was told last. */
+  /** A copy of the last result. */
   bytes(length: number): Uint8Array {
     const at = this.#wasm.told();
     return new Uint8Array(this.#wasm.memory.buffer.slice(at, at + length));
@@ -154,7 +153,7 @@ class Instance {
   }
 }
 
-/** Of one answer. Lives in the instance's memory until `discard`. */
+/** The matcher of one answer, in the instance's memory until `discard`. */
 class Matcher implements MatcherPort {
   readonly #instance: Instance;
   readonly #at: number;
@@ -188,7 +187,7 @@ class Matcher implements MatcherPort {
     return length < 0 ? TRAPPED : this.#instance.text(length);
   }
 
-  /** A bit a token; nothing once it has trapped. */
+  /** One bit per token; empty after a trap. */
   allowed(): Uint8Array {
     return this.#instance.bytes(this.#instance.run(0, (wasm) => wasm.allowed(this.#at)));
   }
@@ -197,7 +196,7 @@ class Matcher implements MatcherPort {
     this.#instance.run(undefined, (wasm) => wasm.accept(this.#at, token));
   }
 
-  /** Ids, four bytes each. */
+  /** Token ids, four bytes each. */
   forced(): Uint8Array {
     return this.#instance.bytes(this.#instance.run(0, (wasm) => wasm.forced(this.#at)));
   }

@@ -262,7 +262,7 @@ class Opening {
     return infoOf(plan, adapter.name, all, startup);
   }
 
-  /** Like Promise.all; but once one fails the others are told, and have ended before it throws. */
+  /** Like Promise.all, but a failure aborts the others, which have ended before it throws. */
   async #together<T extends readonly unknown[]>(
     work: readonly [...{ [K in keyof T]: Promise<T[K]> }],
   ): Promise<T> {

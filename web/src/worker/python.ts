@@ -1,19 +1,19 @@
 /**
- * Boots Python and gives the engine's entry module: `mlcc.embedded.entry`, as JavaScript sees it.
+ * Boots Python and returns the engine's entry module: `mlcc.embedded.entry`, as JavaScript sees it.
  *
- * Everything comes from two folders beside the worker, `pyodide/` and `python/`; no other host is
- * asked. Knows nothing of GPUs or models.
+ * Everything is loaded from two folders beside the worker, `pyodide/` and `python/`, and from no
+ * other host. Independent of GPUs and models.
  */
 
 import type { PyodideAPI } from 'pyodide';
 import { DownloadError } from '../errors.js';
 
-/** Takes an answer as Python makes it. */
+/** Receives an answer from Python. */
 export interface Reply {
   start(status: number, headers: string): void;
   write(text: string): void;
   end(): void;
-  /** Instead of `end`: there is a bug, and the answer is cut off. */
+  /** Called instead of `end` after a bug: the answer is cut off. */
   fail(message: string): void;
 }
 
@@ -26,13 +26,13 @@ export interface PythonCall extends Proxy {
   cancel(): void;
 }
 
-/** What Python needs of a tokenizer. */
+/** The tokenizer interface that Python uses. */
 export interface TokenizerPort {
   encode(text: string, addSpecialTokens: boolean): number[] | Int32Array;
   decode(ids: Int32Array): string;
 }
 
-/** A grammar of one answer, in memory that nobody else gives back. */
+/** The matcher of one answer; its memory must be freed explicitly. */
 export interface MatcherPort {
   copy(): MatcherPort;
   discard(): void;
@@ -44,7 +44,7 @@ export interface MatcherPort {
   forced(): Uint8Array;
 }
 
-/** What Python needs to hold answers to grammars. */
+/** The grammar interface that Python uses. */
 export interface GrammarPort {
   ready(): Promise<string>;
   open(vocabSize: number, ends: Int32Array, lexerStates: number, grammarSize: number): string;
@@ -56,7 +56,7 @@ interface Sampled {
   readonly logprobs: Float32Array;
 }
 
-/** What Python needs of an executor. */
+/** The executor interface that Python uses. */
 export interface ExecutorPort {
   readonly depth: number;
   submit(
@@ -107,7 +107,7 @@ export interface Entry {
   ): PythonTab;
 }
 
-/** Start Python from `assets`, the folder that holds pyodide/ and python/. */
+/** Start Python from `assets`, the folder of pyodide/ and python/. */
 export async function bootPython(assets: URL): Promise<Entry> {
   try {
     const module = new URL('pyodide/pyodide.mjs', assets).href;
@@ -126,10 +126,10 @@ export async function bootPython(assets: URL): Promise<Entry> {
   }
 }
 
-/** Reads grammars; among the assets, where the package was built with Rust. */
+/** The wasm module for grammars; among the assets if the package was built with Rust. */
 export const GRAMMARS = 'grammar/grammar.wasm';
 
-/** Pyodide takes an address in a browser and a path under Node. */
+/** Pyodide takes a URL in a browser and a path in Node. */
 function placeOf(url: URL): string {
   return url.protocol === 'file:' ? decodeURIComponent(url.pathname) : url.href;
 }

@@ -1,8 +1,8 @@
 /**
- * One answer of a web server, read piece by piece; a connection that falls silent counts as broken.
+ * One response of a web server, read piece by piece; a silent connection counts as broken.
  *
- * Sorts failures: what another try may mend is a `BrokenDownload`, the rest is final and says what
- * to do. Knows nothing of hashes, chunks or storage.
+ * Classifies failures: a `BrokenDownload` may be retried; other errors are final and say what to
+ * do. Independent of hashes, chunks and storage.
  */
 
 import { ArtifactError, DownloadError, type MlccError } from '../../errors.js';
@@ -17,25 +17,25 @@ export class BrokenDownload extends Error {
 
 export interface Request {
   readonly url: string;
-  /** Of the file in the folder, for messages. */
+  /** Path of the file in its folder, for messages. */
   readonly path: string;
-  /** Ask for these bytes only; the server may answer with the whole file. */
+  /** Request these bytes only; the server may send the whole file. */
   readonly range?: { readonly start: number; readonly stop: number };
-  /** 'no-cache' has the browser ask whether its copy is current, 'no-store' keep none. */
+  /** 'no-cache': the browser revalidates its copy; 'no-store': it keeps none. */
   readonly cache: 'no-cache' | 'no-store';
 }
 
-/** Answers that may be better the next time. */
+/** Statuses that are worth a retry. */
 const LATER = new Set([408, 425, 429, 500, 502, 503, 504]);
 
 export class Connection {
-  /** Where in the file the next byte is. */
+  /** Offset in the file of the next byte. */
   position: number;
-  /** Whether the server gave the range that was asked for. */
+  /** Whether the server sent the requested range. */
   readonly ranged: boolean;
   readonly #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   readonly #watch: Watch;
-  /** Received and not asked for yet. */
+  /** Received bytes that were not read yet. */
   #rest: Uint8Array = new Uint8Array();
 
   private constructor(response: Response, start: number, watch: Watch) {
@@ -64,7 +64,7 @@ export class Connection {
     return new Connection(response, range?.start ?? 0, watch);
   }
 
-  /** The next `count` bytes, all of them. */
+  /** Exactly the next `count` bytes. */
   async read(count: number, received: (bytes: number) => void = () => {}): Promise<Bytes> {
     const bytes = new Uint8Array(count);
     await this.#pass(count, (piece, at) => {
@@ -74,12 +74,12 @@ export class Connection {
     return bytes;
   }
 
-  /** Go forward to `position`; what lies before it is read and forgotten. */
+  /** Skip to `position`, discarding the bytes before it. */
   async skipTo(position: number): Promise<void> {
     await this.#pass(position - this.position, () => {});
   }
 
-  /** Everything that is left, or DownloadError if that is more than `limit` bytes. */
+  /** All remaining bytes, or DownloadError if they are more than `limit`. */
   async readAll(limit: number, path: string): Promise<Bytes> {
     const pieces: Uint8Array[] = [];
     for (let piece = await this.#next(); piece; piece = await this.#next()) {
@@ -114,7 +114,7 @@ export class Connection {
   }
 }
 
-/** Ends a request when its caller wants that or nothing has come for a while. */
+/** Aborts a request on the caller's signal, or after a time without data. */
 class Watch {
   readonly signal: AbortSignal;
   readonly #end = new AbortController();
@@ -146,7 +146,7 @@ class Watch {
   }
 }
 
-/** Browsers say "Failed to fetch" for no network and for a server that refuses this page alike. */
+/** Browsers report "Failed to fetch" without a network and for a CORS refusal alike. */
 function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
@@ -180,7 +180,7 @@ function refusalOf(response: Response, path: string): MlccError | BrokenDownload
   return undefined;
 }
 
-/** Without the query, which may hold a token. */
+/** The URL without the query, which may hold a token. */
 function place(response: Response): string {
   return response.url.split('?')[0] || 'that address';
 }

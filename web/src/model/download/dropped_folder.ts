@@ -31,7 +31,7 @@ async function collect(
 ): Promise<void> {
   const reader = folder.createReader();
   const some = () => new Promise<FileSystemEntry[]>((ok, fail) => reader.readEntries(ok, fail));
-  // A reader gives a hundred entries at most, then the next hundred, then none.
+  // A reader returns at most a hundred entries per call, and none at the end.
   for (let entries = await some(); entries.length; entries = await some()) {
     for (const entry of entries) {
       if (files.size >= MAX_FILES) throw new ArtifactError(NOT_A_MODEL);

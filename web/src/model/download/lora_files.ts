@@ -22,18 +22,18 @@ type Bytes = Blob | ArrayBuffer;
 export type AdapterSource = string | URL | { readonly config: Bytes; readonly weights: Bytes };
 
 const FILES = { config: 'adapter_config.json', weights: 'adapter_model.safetensors' } as const;
-/** Bytes of each, at most: Python holds them a few times while it reads them. */
+/** Size limits in bytes: Python holds several copies while it reads them. */
 const MOST = { config: 1 << 20, weights: 256 << 20 } as const;
 
 type Name = keyof typeof FILES;
 
-/** Raises DownloadError, ArtifactError for a file that is not there, CapacityError, or an abort. */
+/** Raises DownloadError, ArtifactError for a missing file, CapacityError, or an abort. */
 export async function readLora(source: AdapterSource, signal?: AbortSignal): Promise<LoraFiles> {
   const read =
     typeof source === 'string' || source instanceof URL
       ? fetcher(folderOf(source), signal)
       : (name: Name) => bytesOf(source[name], name);
-  const config = await read('config'); // it is small, and tells that the folder is there
+  const config = await read('config'); // small, and shows that the folder exists
   return { config, weights: await read('weights') };
 }
 
@@ -59,13 +59,13 @@ function fetcher(folder: URL, signal?: AbortSignal): (name: Name) => Promise<Lor
       if (response.status !== 404) throw new DownloadError(`${text}; try again later`);
       throw new ArtifactError(`${text}; give the address of a folder in which PEFT saved`);
     } catch (error) {
-      if (!(error instanceof TypeError)) throw error; // which is what fetch has for a lost network
+      if (!(error instanceof TypeError)) throw error; // fetch throws a TypeError without a network
       throw new DownloadError(`${url}: ${error.message}; see whether the server allows this page`);
     }
   };
 }
 
-/** Read a body; cancelled once it exceeds the limit, whatever its content-length. */
+/** Read a body; cancelled once it exceeds the limit, whatever its content-length says. */
 async function received(response: Response, name: Name): Promise<LoraFiles[Name]> {
   const parts: Uint8Array<ArrayBuffer>[] = [];
   let bytes = 0;

@@ -1,8 +1,9 @@
 /**
- * What a store holds: manifests by address, chunks by hash. Models with a chunk in common share it.
+ * The contents of a store: manifests by URL, chunks by hash. Models share equal chunks.
  *
- * A manifest is stored before its chunks, so a chunk that no stored manifest lists is litter: of a
- * model that changed, or that was deleted while it arrived. Fetches nothing and checks no hashes.
+ * A manifest is stored before its chunks, so a chunk that no stored manifest lists is garbage: it
+ * belongs to a model that changed, or that was deleted during its download. Fetches nothing and
+ * checks no hashes.
  */
 
 import type { FileEntry } from '../../plan.js';
@@ -17,16 +18,16 @@ const MANIFEST = 'm-';
 
 /** A model in the store, for a page's settings. */
 export interface StoredModel {
-  /** The address of its folder. */
+  /** The URL of its folder. */
   readonly url: string;
   readonly name: string;
-  /** Of its files in the store. What two models share is counted for both. */
+  /** Stored bytes of its files. Shared chunks count for each model. */
   readonly bytes: number;
-  /** Of all its files. */
+  /** Bytes of all its files. */
   readonly total: number;
 }
 
-/** A stored manifest: the address of its folder, and its bytes as they came. */
+/** A stored manifest: the URL of its folder, and its unchanged bytes. */
 interface Stored {
   readonly key: string;
   readonly folder: string;
@@ -42,11 +43,11 @@ export async function keptManifest(store: Store, url: string): Promise<Bytes | u
   return stored?.slice(endOfAddress(stored) + 1);
 }
 
-/** Store a manifest, and delete what none lists any more. */
+/** Store a manifest, and delete chunks that no manifest lists any more. */
 export async function keepManifest(store: Store, url: string, bytes: Bytes): Promise<void> {
   const before = await keptManifest(store, url);
   if (!before || !sameBytes(before, bytes)) await putManifest(store, url, bytes);
-  await sweep(store).catch(() => {}); // litter is no reason to store no more; the next sweep gets it
+  await sweep(store).catch(() => {}); // garbage must not prevent storing; the next sweep deletes it
 }
 
 async function putManifest(store: Store, url: string, bytes: Bytes): Promise<void> {
@@ -90,7 +91,7 @@ async function sweep(store: Store): Promise<void> {
     for (const key of chunkSizes(filesOf(bytes)).keys()) used.add(key);
   }
   const litter = keys.filter((key) => key.startsWith(CHUNK) && !used.has(key));
-  await Promise.all(litter.map((key) => store.delete(key))); // one that fails holds up no other
+  await Promise.all(litter.map((key) => store.delete(key))); // one failure must not stop the others
 }
 
 async function manifests(store: Store, keys: Iterable<string>): Promise<Stored[]> {
@@ -124,7 +125,7 @@ function chunkSizes(files: readonly FileEntry[]): Map<string, number> {
   return new Map(chunks.map((chunk) => [chunkKey(chunk.sha256), chunk.size]));
 }
 
-/** The files that a manifest lists; none if it is no manifest that this version understands. */
+/** The files of a manifest; none if this version does not understand it. */
 function filesOf(manifest: Bytes): FileEntry[] {
   const files = (parseJson(manifest) as { files?: unknown } | null)?.files;
   return Array.isArray(files) ? (files as FileEntry[]) : [];
@@ -160,7 +161,7 @@ function endOfAddress(record: Bytes): number {
   return record.indexOf(10);
 }
 
-/** Of a stored manifest; undefined if the record was cut short in its address. */
+/** The folder's URL in a stored manifest; undefined if the record is truncated there. */
 function folderOf(record: Bytes): string | undefined {
   try {
     const url = new TextDecoder().decode(record.subarray(0, Math.max(0, endOfAddress(record))));

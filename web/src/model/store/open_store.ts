@@ -14,7 +14,7 @@ export async function openStore(note: Note = () => {}): Promise<Store> {
     try {
       return await open();
     } catch {
-      // Not in this browser, not in a private window, or switched off: the next one.
+      // Missing in this browser, in a private window, or switched off: try the next.
     }
   }
   note(

@@ -52,7 +52,7 @@ export class OpfsStore implements Store {
     try {
       await writeFile(await this.#directory.getFileHandle(key, { create: true }), bytes);
     } catch (error) {
-      // Another tab writes the same key at this moment.
+      // Another tab is writing the same key.
       if (isNamed(error, 'NoModificationAllowedError')) return;
       await this.delete(key).catch(() => {});
       throw error;

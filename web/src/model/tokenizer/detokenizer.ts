@@ -1,20 +1,20 @@
 /**
  * Tokens to text: the decoders of tokenizer.json, as Python's `tokenizers` computes them.
  *
- * Our own where `@huggingface/tokenizers` differs: it decodes what is left of broken characters,
- * where Python gives one U+FFFD per byte.
+ * `@huggingface/tokenizers` is not used here: it decodes the rest of broken characters, for which
+ * Python gives one U+FFFD per byte.
  */
 
 import { ReplaceDecoder, StripDecoder } from '@huggingface/tokenizers';
 import { type Part, partsOf, unsupported } from './tokenizer_parts.js';
 
-/** Takes tokens, gives pieces of text or tokens for the next step. */
+/** Maps tokens to pieces of text, or to tokens for the next step. */
 type Step = (tokens: string[]) => string[];
 
 const UTF8 = new TextEncoder();
 const BROKEN = '\ufffd';
 
-/** From tokens to their text. Raises UnsupportedError if a decoder is not built. */
+/** Maps tokens to their text. Raises UnsupportedError for an unknown decoder. */
 export function detokenizer(decoder: Part | null): (tokens: string[]) => string {
   if (!decoder) return (tokens) => tokens.join(' ');
   const steps = partsOf(decoder, 'decoders').map(stepOf);
@@ -46,7 +46,7 @@ function stepOf(part: Part): Step {
   }
 }
 
-/** GPT-2's: each character of a token stands for a byte. */
+/** GPT-2's: each character of a token represents a byte. */
 function byteLevel(): Step {
   const byteOf = byteCharacters();
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
@@ -56,14 +56,14 @@ function byteLevel(): Step {
       const start = bytes.length;
       for (let i = 0; i < token.length; i += 1) bytes.push(byteOf[token.charCodeAt(i)] ?? -1);
       if (!bytes.includes(-1, start)) continue;
-      bytes.length = start; // an added token: its text as it is
+      bytes.length = start; // an added token: its text unchanged
       bytes.push(...UTF8.encode(token));
     }
     return [decoder.decode(Uint8Array.from(bytes))];
   };
 }
 
-/** By character: bytes that are visible are themselves, the rest follow from U+0100 on. */
+/** Character to byte: visible bytes are themselves, the others follow from U+0100 on. */
 function byteCharacters(): (number | undefined)[] {
   const visible = (byte: number) =>
     (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad && byte < 0x100);
@@ -73,7 +73,7 @@ function byteCharacters(): (number | undefined)[] {
   return bytes;
 }
 
-/** SentencePiece's: `<0xE4>` is a byte; a run that is not UTF-8 is broken as a whole. */
+/** SentencePiece's: `<0xE4>` is a byte; a run that is not UTF-8 is invalid as a whole. */
 function byteFallback(tokens: string[]): string[] {
   const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
   const pieces: string[] = [];
@@ -105,7 +105,7 @@ function metaspace(part: Part): Step {
   return (tokens) => tokens.map((token, i) => token.replaceAll(mark, i === 0 ? first : ' '));
 }
 
-/** BERT's: a space before each piece that does not go on with a word. */
+/** BERT's: a space before each piece that does not continue a word. */
 function wordPiece(part: Part): Step {
   const prefix = String(part['prefix'] ?? '##');
   const joined = (token: string, i: number): string => {
@@ -116,7 +116,7 @@ function wordPiece(part: Part): Step {
   return (tokens) => tokens.map((token, i) => written(joined(token, i)));
 }
 
-/** Spaces before marks and in English contractions go, in this order. */
+/** Removes spaces before punctuation and in English contractions, in this order. */
 function tidied(text: string): string {
   const TIDY = [
     [' .', '.'],

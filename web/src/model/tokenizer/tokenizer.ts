@@ -66,7 +66,7 @@ export class Tokenizer {
   }
 }
 
-/** Added tokens that are looked for in normalized text are that text when they are decoded. */
+/** Added tokens that match normalized text are decoded to that text. */
 function tokensById({ model, normalizer }: Encoder, json: TokenizerJson): (string | undefined)[] {
   const tokens: (string | undefined)[] = [...(model?.vocab ?? [])];
   for (const { id, content, normalized } of json.added_tokens) {
