@@ -1,13 +1,13 @@
-"""Adapters under load: 16 of them, asked for by a Zipf law, over 32 streams, and none of them.
+"""LoRA adapters under load: 16 adapters by a Zipf law over 32 streams, beside the base model.
 
     python -m benchmarks.server.lora CHECKPOINT [--rank 8] [--adapters 16] [--streams 32]
         [--requests 96] [--rounds 3] [--quant q4]
 
-Compiles the checkpoint twice, with room for the adapters and without, and makes adapters of random
-matrices for all linear layers. Three ways to ask, each by the same prompts in a server of its own,
-in turn, round after round: `without room` (the library has none), `base` (there is room, and nobody
-asks for an adapter: the same functions run) and `zipf` (adapter k of 1 .. N is asked for in
-proportion to 1 / k). Prints what `serve.py` prints.
+Compiles the checkpoint twice, with adapter slots and without, and makes adapters of random matrices
+for all linear layers. Three cases with the same prompts, each in a server of its own, in turn,
+round after round: `without room` (the library has no slots), `base` (the library has slots and no
+request names an adapter; the same functions run) and `zipf` (requests for adapter k of 1 .. N in
+proportion to 1 / k). Prints the table and JSON of `serve.py`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from benchmarks.server.load_generator import Ask, Words, closed_loop, short
+from benchmarks.server.load_generator import LoadRequest, RandomTokens, closed_loop, short
 from benchmarks.server.serve import Command, serving, summary, table
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.schema import AdaptersInfo
 
 
-def save_adapter(folder: Path, room: AdaptersInfo, rank: int, seed: int) -> Path:
+def save_adapter(folder: Path, info: AdaptersInfo, rank: int, seed: int) -> Path:
     """A PEFT folder with small random matrices for every module."""
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     tensors = {}
-    for site in room.sites:
+    for site in info.sites:
         for module, outputs in zip(site.modules, site.outputs, strict=True):
             for side, shape in (("A", (rank, site.inputs)), ("B", (outputs, rank))):
-                values = draw.normal(0, 0.01, shape).astype(np.float32)
+                values = rng.normal(0, 0.01, shape).astype(np.float32)
                 tensors[f"base_model.model.{module}.lora_{side}.weight"] = values
     folder.mkdir()
     save_file(tensors, folder / "adapter_model.safetensors")
@@ -51,13 +51,13 @@ def save_adapter(folder: Path, room: AdaptersInfo, rank: int, seed: int) -> Path
     return folder
 
 
-def zipf(wishes: Sequence[Ask], names: Sequence[str], seed: int) -> list[Ask]:
-    """Each prompt asks one of the names, the k-th with weight 1 / k."""
-    draw, weights = random.Random(seed), [1 / k for k in range(1, len(names) + 1)]
-    return [replace(wish, model=draw.choices(names, weights)[0]) for wish in wishes]
+def zipf(requests: Sequence[LoadRequest], names: Sequence[str], seed: int) -> list[LoadRequest]:
+    """The requests with an adapter name each, the k-th with weight 1 / k."""
+    rng, weights = random.Random(seed), [1 / k for k in range(1, len(names) + 1)]
+    return [replace(request, model=rng.choices(names, weights)[0]) for request in requests]
 
 
-def compiled(out: Path, given: argparse.Namespace, *more: str) -> Path:
+def compile_to(out: Path, given: argparse.Namespace, *more: str) -> Path:
     command = [sys.executable, "-m", "mlcc", "compile", str(given.checkpoint), "-q", "-o", str(out)]
     command += ["--cpu", "host"]
     command += ["--quant", given.quant, "--max-batch", str(given.streams), *more]
@@ -80,10 +80,10 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
-        plain = compiled(root / "plain", given)
+        plain = compile_to(root / "plain", given)
         slots = ("--adapter-rank", str(given.rank), "--lora-slots", str(given.adapters))
-        roomy = compiled(root / "roomy", given, *slots)
-        manifest = Artifact.open(roomy).manifest
+        slotted = compile_to(root / "slotted", given, *slots)
+        manifest = Artifact.open(slotted).manifest
         assert manifest.adapters is not None
         names = [f"a{number}" for number in range(given.adapters)]
         folders = [
@@ -91,29 +91,29 @@ def main() -> None:
             for number, name in enumerate(names)
         ]
         options = [f"--lora={n}={f}" for n, f in zip(names, folders, strict=True)]
-        ways: dict[str, tuple[Command, Sequence[str]]] = {
+        cases: dict[str, tuple[Command, Sequence[str]]] = {
             "without room": (server(plain, given), ()),
-            "base": (server(roomy, given, *options), ()),
-            "zipf": (server(roomy, given, *options), names),
+            "base": (server(slotted, given, *options), ()),
+            "zipf": (server(slotted, given, *options), names),
         }
         for number in range(given.rounds):
             seed = given.seed + 1000 * number
-            for way, (command, wanted) in ways.items():
-                wishes = short(Words(seed, manifest.model.vocab_size), given.requests)
-                if wanted:
-                    wishes = zipf(wishes, wanted, seed)
+            for case, (command, names_used) in cases.items():
+                requests = short(RandomTokens(seed, manifest.model.vocab_size), given.requests)
+                if names_used:
+                    requests = zipf(requests, names_used, seed)
                 with serving(command) as url:
                     start = time.perf_counter()
-                    found = asyncio.run(closed_loop(url, wishes, given.streams))
-                    figures = summary(found, time.perf_counter() - start)
-                rows.append({"round": number, "workload": "adapters", "engine": way, **figures})
+                    results = asyncio.run(closed_loop(url, requests, given.streams))
+                    figures = summary(results, time.perf_counter() - start)
+                rows.append({"round": number, "workload": "adapters", "engine": case, **figures})
     rows.sort(key=lambda row: (row["engine"], row["round"]))
     print("\n".join(table(rows)))
     print(json.dumps({"streams": given.streams, "rank": given.rank, "rows": rows}))
 
 
 def server(artifact: Path, given: argparse.Namespace, *options: str) -> Command:
-    """The command line of one that serves it."""
+    """The command line of a server for the artifact."""
     serve = [sys.executable, "-m", "mlcc", "serve", str(artifact), "--max-queue", "10000"]
     serve += ["--threads", str(given.threads), *options]
     return lambda port: [*serve, "--port", str(port)]

@@ -1,17 +1,17 @@
-"""A server under load: mlcc with and without its prefix cache, and llama-server if one is given.
+"""A server under load: mlcc with its prefix cache and without, and llama-server if given.
 
     python -m benchmarks.server.serve ARTIFACT [--workloads short mixed] [--streams 8 16] [--rate 4]
         [--llama-server PATH --gguf MODEL-Q4_0.gguf] [--requests 40] [--rounds 3] [--quick]
         [--also "mlcc --speculate lookup" "llama-server -ctk q8_0 -ctv q8_0"]
 
-Each server runs alone, in turn, round after round, in a process of its own; each workload is sent
-by as many clients as `--streams` says (closed loop), or with `--rate` by a Poisson process (open
-loop), the same to all and another one in each round. `--quick` is one round of all that is claimed
-of servers: every workload at 8 streams, some at 16, one as an open loop, without the prefix cache
-only where prompts begin alike. `--also` adds servers with options of their own, and after `mlcc=`
-of another artifact. Prints a table, what mlcc is beside the others, and one JSON line: percentiles,
-in milliseconds, of the time to the first token, of the time per output token (an answer's mean) and
-of gaps between pieces; and output tokens a second of all.
+Each server runs alone, in turn, round after round, in a process of its own. A workload is sent by
+`--streams` clients (closed loop), or with `--rate` by a Poisson process (open loop); every server
+gets the same requests, other ones in each round. `--quick` is one round with every workload at 8
+streams, some at 16, one as an open loop, and without the prefix cache only where prompts share
+prefixes. `--also` adds servers with other options, and after `mlcc=` with another artifact. Prints
+a table, ratios to the other servers, and one JSON line: percentiles in milliseconds of the time to
+first token (TTFT), of the time per output token (an answer's mean) and of gaps between chunks; and
+output tokens a second of all streams.
 """
 
 from __future__ import annotations
@@ -33,9 +33,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.server.load_generator import WORKLOADS, Seen, Words, closed_loop, open_loop
+from benchmarks.server.load_generator import (
+    WORKLOADS,
+    RandomTokens,
+    RequestMetrics,
+    closed_loop,
+    open_loop,
+)
 
-MLCC, BARE, LLAMA = "mlcc", "mlcc, no prefix cache", "llama-server"
+MLCC, NO_PREFIX_CACHE, LLAMA = "mlcc", "mlcc, no prefix cache", "llama-server"
 
 SHARES = (50, 95, 99)
 START_S = 300.0
@@ -46,9 +52,10 @@ Command = Callable[[int], Sequence[str]]
 
 @contextmanager
 def serving(
-    command: Command, begun: Callable[[subprocess.Popen[bytes]], object] = lambda process: None
+    command: Command,
+    on_start: Callable[[subprocess.Popen[bytes]], object] = lambda process: None,
 ) -> Iterator[str]:
-    """A server that answers, and its URL. `begun` is given its process."""
+    """Start a server and yield its URL once it answers. `on_start` receives its process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -56,11 +63,11 @@ def serving(
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(list(command(port)), stdout=quiet, stderr=quiet)
     try:
-        begun(process)
+        on_start(process)
         end = time.monotonic() + START_S
         while not _answers(url):
             if process.poll() is not None or time.monotonic() > end:
-                raise SystemExit(f"it does not serve: {' '.join(command(port))}")
+                raise SystemExit(f"the server does not start: {' '.join(command(port))}")
             time.sleep(0.1)
         yield url
     finally:
@@ -83,31 +90,33 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
     return {f"p{s}": round(1e3 * ordered[round(last * s / 100)], 2) for s in SHARES if ordered}
 
 
-def summary(found: Sequence[Seen], seconds: float) -> dict[str, Any]:
+def summary(results: Sequence[RequestMetrics], seconds: float) -> dict[str, Any]:
     """Figures of one workload."""
-    good = [seen for seen in found if not seen.error and seen.pieces]
-    per_token = [(s.pieces[-1] - s.pieces[0]) / (s.tokens - 1) for s in good if s.tokens > 1]
+    good = [result for result in results if not result.error and result.chunk_times]
+    per_token = [
+        (s.chunk_times[-1] - s.chunk_times[0]) / (s.tokens - 1) for s in good if s.tokens > 1
+    ]
     return {
-        "requests": len(found),
-        "errors": sorted({seen.error for seen in found if seen.error}),
-        "cached_tokens": sum(seen.cached for seen in good),
-        "ttft_ms": percentiles([seen.pieces[0] for seen in good]),
+        "requests": len(results),
+        "errors": sorted({result.error for result in results if result.error}),
+        "cached_tokens": sum(result.cached_tokens for result in good),
+        "ttft_ms": percentiles([result.chunk_times[0] for result in good]),
         "per_token_ms": percentiles(per_token),
-        "gap_ms": percentiles([gap for seen in good for gap in seen.gaps]),
-        "output_tokens_per_s": round(sum(seen.tokens for seen in good) / seconds, 1),
+        "gap_ms": percentiles([gap for result in good for gap in result.gaps]),
+        "output_tokens_per_s": round(sum(result.tokens for result in good) / seconds, 1),
         "load": round(os.getloadavg()[0], 1),
     }
 
 
 @dataclass(frozen=True)
 class Case:
-    """One workload, and how it is sent."""
+    """One workload and its arrival process."""
 
     workload: str
     streams: int
     """Clients of a closed loop."""
     rate: float | None
-    """Of an open loop, requests a second; None = closed."""
+    """Requests a second of an open loop; None = closed."""
     requests: int
 
     @property
@@ -127,12 +136,12 @@ QUICK = (
     Case("structured", 8, None, 32),
     Case("structured", 16, None, 48),
 )
-ALIKE = ("shared-prefix", "multi-turn")
-"""Workloads in which prompts begin alike."""
+SHARED_PREFIX = ("shared-prefix", "multi-turn")
+"""Workloads whose prompts share prefixes."""
 
 
 def cases(given: argparse.Namespace) -> list[Case]:
-    """What is measured of each server in a round."""
+    """The cases of a round."""
     if given.quick:
         return [case for case in QUICK if case.workload in given.workloads]
     streams = given.streams[:1] if given.rate else given.streams
@@ -144,62 +153,62 @@ def cases(given: argparse.Namespace) -> list[Case]:
 
 
 def measure(url: str, case: Case, vocab: int, seed: int) -> dict[str, Any]:
-    """One workload at one server."""
-    wishes = WORKLOADS[case.workload](Words(seed, vocab), case.requests)
+    """Results of one workload on one server."""
+    requests = WORKLOADS[case.workload](RandomTokens(seed, vocab), case.requests)
     start = time.perf_counter()
     if case.rate:
-        found = asyncio.run(open_loop(url, wishes, case.rate, seed))
+        results = asyncio.run(open_loop(url, requests, case.rate, seed))
     else:
-        found = asyncio.run(closed_loop(url, wishes, case.streams))
-    return summary(found, time.perf_counter() - start)
+        results = asyncio.run(closed_loop(url, requests, case.streams))
+    return summary(results, time.perf_counter() - start)
 
 
-def engines(given: argparse.Namespace, streams: int) -> dict[str, Command]:
-    """All servers, by name, for so many clients at most."""
+def servers(given: argparse.Namespace, streams: int) -> dict[str, Command]:
+    """The command lines of all servers, for at most `streams` clients."""
     threads = str(given.threads)
     serve = [sys.executable, "-m", "mlcc", "serve", str(given.artifact), "--threads", threads]
     serve += ["--max-queue", "10000", "--max-batch", str(streams)]
-    found: dict[str, Command] = {
+    commands: dict[str, Command] = {
         MLCC: lambda port: [*serve, "--port", str(port)],
-        BARE: lambda port: [*serve, "--no-prefix-cache", "--port", str(port)],
+        NO_PREFIX_CACHE: lambda port: [*serve, "--no-prefix-cache", "--port", str(port)],
     }
     if given.llama_server:
-        # It divides --ctx-size among its slots.
+        # llama-server divides --ctx-size among its slots.
         llama = [*given.llama_server.split(), "-m", str(given.gguf), "-t", threads]
         llama += ["-np", str(streams), "-c", str(CONTEXT * streams), "--no-webui"]
-        found[LLAMA] = lambda port: [*llama, "--port", str(port)]
+        commands[LLAMA] = lambda port: [*llama, "--port", str(port)]
     for text in given.also:
-        found[text] = _with(found, serve, *text.split())
-    return found
+        commands[text] = _with(commands, serve, *text.split())
+    return commands
 
 
-def _with(found: dict[str, Command], serve: Sequence[str], name: str, *options: str) -> Command:
+def _with(commands: dict[str, Command], serve: Sequence[str], name: str, *options: str) -> Command:
     """A server with more options; `mlcc=FOLDER` serves another artifact."""
     name, _, folder = name.partition("=")
-    if name not in (MLCC, LLAMA) or name not in found:
+    if name not in (MLCC, LLAMA) or name not in commands:
         raise SystemExit(f"--also {name}: 'mlcc', or 'llama-server' where --llama-server is given")
     if folder:
-        again = [folder if part == serve[4] else part for part in serve]
-        return lambda port: [*again, *options, "--port", str(port)]
-    return lambda port: [*found[name](port), *options]
+        other = [folder if part == serve[4] else part for part in serve]
+        return lambda port: [*other, *options, "--port", str(port)]
+    return lambda port: [*commands[name](port), *options]
 
 
-def beside(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """What mlcc is beside the others, of medians over rounds."""
-    found: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+def comparison(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Ratios of mlcc to the other servers, of medians over rounds."""
+    cases: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
     for row in rows:
-        case = found.setdefault((row["workload"], row["loop"]), {})
+        case = cases.setdefault((row["workload"], row["loop"]), {})
         case.setdefault(row["engine"], []).append(row)
-    for (workload, loop), engines in found.items():
+    for (workload, loop), engines in cases.items():
         for other in engines:
             if MLCC in engines and other != MLCC:
-                speed, first = (
+                speed, ttft = (
                     [median(value(row) for row in engines[name]) for name in (MLCC, other)]
-                    for value in (_speed, _first)
+                    for value in (_speed, _ttft)
                 )
                 yield (
                     f"{workload}, {loop}: {speed[0] / max(speed[1], 1e-9):.2f} times the output of "
-                    f"{other}; first token after {first[0] / max(first[1], 1e-9):.2f} of its time"
+                    f"{other}; first token after {ttft[0] / max(ttft[1], 1e-9):.2f} of its time"
                 )
 
 
@@ -207,7 +216,7 @@ def _speed(row: dict[str, Any]) -> float:
     return float(row["output_tokens_per_s"])
 
 
-def _first(row: dict[str, Any]) -> float:
+def _ttft(row: dict[str, Any]) -> float:
     return float(row["ttft_ms"].get("p50", 0.0))
 
 
@@ -241,20 +250,24 @@ def main() -> None:
     parser.add_argument("--also", nargs="*", default=[], help="'mlcc OPTIONS' and the like")
     given = parser.parse_args()
     manifest = json.loads((given.artifact / "mlcc.json").read_text())
-    vocab, wanted, rows = manifest["model"]["vocab_size"], cases(given), []
+    vocab, chosen, rows = manifest["model"]["vocab_size"], cases(given), []
     for number in range(given.rounds or (1 if given.quick else 3)):
-        for engine, command in engines(given, max(case.streams for case in wanted)).items():
-            todo = [x for x in wanted if engine != BARE or not given.quick or x.workload in ALIKE]
+        for engine, command in servers(given, max(case.streams for case in chosen)).items():
+            todo = [
+                x
+                for x in chosen
+                if engine != NO_PREFIX_CACHE or not given.quick or x.workload in SHARED_PREFIX
+            ]
             with serving(command) as url:
                 for case in todo:
-                    # Other prompts in each round, and for each case: no cache has them.
-                    seed = given.seed + 1000 * number + 100 * wanted.index(case)
-                    found = measure(url, case, vocab, seed)
-                    what = {"workload": case.workload, "loop": case.loop, "engine": engine}
-                    rows.append({"round": number, **what, **found})
+                    # Other prompts in each round and case, so that no cache has them.
+                    seed = given.seed + 1000 * number + 100 * chosen.index(case)
+                    result = measure(url, case, vocab, seed)
+                    labels = {"workload": case.workload, "loop": case.loop, "engine": engine}
+                    rows.append({"round": number, **labels, **result})
                     print(*table(rows[-1:]), sep="\n", file=sys.stderr, flush=True)
     rows.sort(key=lambda row: (row["workload"], row["loop"], row["engine"], row["round"]))
-    print("\n".join([*table(rows), *beside(rows)]))
+    print("\n".join([*table(rows), *comparison(rows)]))
     print(json.dumps({"rows": rows}))
 
 

@@ -1,13 +1,13 @@
-"""What the server's own process costs beside the engine's: CPU time for each streamed token.
+"""CPU time of the server's process per streamed token, beside the engine's process.
 
     python -m benchmarks.server.server_cost ARTIFACT [--streams 16] [--tokens 400] [--rounds 3]
 
-Streams of one client are read while the engine decodes them together. CPU times of the server's
-process, of the engine's and of the client's are the system's (/proc, so Linux only): others on the
-machine make them longer only by what they do to caches, unlike wall time. The engine's process
-spends its CPU time in all threads of a step. `share` is the server's CPU time for a step's tokens
-over the time of such a step alone (`least`, as in `engine/decode_step.py`: the least time between
-two steps that the client saw). Prints a table and one JSON line.
+One client reads several streams while the engine decodes them together. CPU times of the server,
+the engine and the client come from /proc (Linux only): unlike wall time, other processes lengthen
+them only through the caches. The engine's CPU time is that of all threads of a step. `share` is the
+server's CPU time for a step's tokens over the time of such a step alone (`least`, as in
+`engine/decode_step.py`: the least time between two steps, seen by the client). Prints a table and
+one JSON line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def engine_of(server: int) -> int:
-    """The child that has used the most."""
+    """The child process with the most CPU time."""
     children = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -48,39 +48,38 @@ def engine_of(server: int) -> int:
     return max(children, key=cpu_seconds)
 
 
-async def stream(url: str, tokens: int, begun: asyncio.Event, marks: list[float]) -> None:
-    """One answer, read without looking at it: the bytes are split by a socket's reads only."""
-    place = urlsplit(url)
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
-    asked = {"prompt": "one", "max_tokens": tokens, "ignore_eos": True, "stream": True}
-    body = json.dumps(asked).encode()
+async def stream(url: str, tokens: int, marks: list[float]) -> None:
+    """Read one answer without parsing it; `marks` gets the time of each socket read."""
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    fields = {"prompt": "one", "max_tokens": tokens, "ignore_eos": True, "stream": True}
+    body = json.dumps(fields).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     writer.write(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
     tail = b""
     while b"[DONE]" not in tail:
         piece = await reader.read(65536)
         assert piece, tail
-        begun.set()
         marks.append(time.perf_counter())
         tail = (tail + piece)[-4096:]
     writer.close()
 
 
 async def measure(url: str, server: int, streams: int, tokens: int) -> dict[str, float]:
-    """One round."""
+    """Results of one round."""
     engine = engine_of(server)
-    begun, marks = asyncio.Event(), [[] for _ in range(streams)]  # type: ignore[var-annotated]
+    marks: list[list[float]] = [[] for _ in range(streams)]
     before = cpu_seconds(server), cpu_seconds(engine)
     client = time.process_time()
-    began = time.perf_counter()
-    await asyncio.gather(*(stream(url, tokens, begun, mark) for mark in marks))
-    made = streams * tokens
+    start = time.perf_counter()
+    await asyncio.gather(*(stream(url, tokens, mark) for mark in marks))
+    count = streams * tokens
     gaps = [b - a for a, b in zip(marks[0], marks[0][1:], strict=False)]
     return {
-        "server_us": 1e6 * (cpu_seconds(server) - before[0]) / made,
-        "engine_us": 1e6 * (cpu_seconds(engine) - before[1]) / made,
-        "client_us": 1e6 * (time.process_time() - client) / made,
-        "wall_us": 1e6 * (time.perf_counter() - began) / made,
+        "server_us": 1e6 * (cpu_seconds(server) - before[0]) / count,
+        "engine_us": 1e6 * (cpu_seconds(engine) - before[1]) / count,
+        "client_us": 1e6 * (time.process_time() - client) / count,
+        "wall_us": 1e6 * (time.perf_counter() - start) / count,
         "step_ms": 1e3 * statistics.quantiles(gaps, n=10)[0],
     }
 

@@ -1,14 +1,14 @@
-"""A server that is asked for hours in a minute: does anything grow?
+"""A soak test: thousands of mixed requests to one server; does memory, threads or pages grow?
 
     python -m benchmarks.server.soak ARTIFACT [--requests 20000] [--clients 24] [--kv-pages 160]
 
-Clients ask at random, by one seed: short and long prompts, half of them with a beginning that
-others have too; greedy and drawn; several answers of one prompt; answers held to a grammar; some
-hang up amid an answer, and some ask what is refused. The pool is so small that sequences are put
-off and computed again. Prints a line now and then (memory, threads and open files of the server's
-processes, pages that are not free), and one JSON line. Ends with 1 if an answer was lost, a page or
-a thread stays taken once all is quiet, or memory grew by more than a twentieth from the second
-quarter of the requests to the last. Linux only. Not a benchmark of speed: `serve.py` is.
+Requests are random, from one seed: short and long prompts, half of them with a shared prefix;
+greedy and sampled; several answers to one prompt; grammars; some clients disconnect during an
+answer, and some requests are invalid. The pool is so small that sequences are preempted and
+recomputed. Prints samples (memory, threads and open files of the server's processes, pages in use)
+and one JSON line. Exits with 1 if an answer was lost, if a page or thread is still held when all is
+idle, or if memory grew by more than 5 % from the second quarter of the requests to the last. Linux
+only. Not a benchmark of speed: `serve.py` is.
 """
 
 from __future__ import annotations
@@ -29,91 +29,93 @@ from urllib.parse import urlsplit
 from benchmarks.server.serve import serving
 
 SAMPLES = 40
-"""Lines that are printed."""
-QUIET_S = 60.0
-"""Within which all pages are free once nobody asks any more."""
+"""Number of printed samples."""
+IDLE_S = 60.0
+"""Seconds within which all pages must be free after the last request."""
 GROWTH = 1.05
 
 
 class Sample(NamedTuple):
-    """What a server holds at one moment."""
+    """The resources of a server at one moment."""
 
     requests: int
     mib: float
-    """Resident, over all its processes."""
+    """Resident memory of all processes."""
     threads: int
     files: int
     held_pages: int
     preemptions: int
 
 
-def family(pid: int) -> list[int]:
-    """A process and all below it."""
-    found = [pid]
-    for parent in found:
-        for listed in Path(f"/proc/{parent}/task").glob("*/children"):  # a thread may start one
-            found += map(int, listed.read_text().split())
-    return found
+def process_tree(pid: int) -> list[int]:
+    """A process and its descendants."""
+    pids = [pid]
+    for parent in pids:
+        for children in Path(f"/proc/{parent}/task").glob(
+            "*/children"
+        ):  # any thread may start a process
+            pids += map(int, children.read_text().split())
+    return pids
 
 
 def sample(pid: int, url: str, requests: int) -> Sample:
-    """Look at all processes, and ask for the engine's counters."""
+    """Read all processes of the server and the engine's counters."""
     mib, threads, files = 0.0, 0, 0
-    for one in family(pid):
+    for process in process_tree(pid):
         status = dict(
-            line.split(":", 1) for line in Path(f"/proc/{one}/status").read_text().splitlines()
+            line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines()
         )
         mib += int(status["VmRSS"].split()[0]) / 1024
         threads += int(status["Threads"])
-        files += len([*Path(f"/proc/{one}/fd").iterdir()])
-    told = counters(url)
-    held = int(told["mlcc_engine_pages"] - told["mlcc_engine_pages_free"])
-    put_off = int(told["mlcc_engine_preemptions_total"])
-    return Sample(requests, round(mib, 1), threads, files, held, put_off)
+        files += len([*Path(f"/proc/{process}/fd").iterdir()])
+    values = counters(url)
+    held = int(values["mlcc_engine_pages"] - values["mlcc_engine_pages_free"])
+    preemptions = int(values["mlcc_engine_preemptions_total"])
+    return Sample(requests, round(mib, 1), threads, files, held, preemptions)
 
 
 def counters(url: str) -> dict[str, float]:
-    """By name, of the one model."""
+    """The server's metrics by name, without labels."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
     return {name.split("{")[0]: float(value) for name, value in pairs}
 
 
-def wish(draw: random.Random, vocab: int) -> tuple[str, dict[str, Any], int]:
-    """What kind it is, the fields of a request, and after how many pieces its client hangs up."""
-    kind = draw.choices(
-        ("plain", "several", "grammar", "hangs up", "refused"), (50, 10, 15, 20, 5)
-    )[0]
-    length = draw.choice((8, 24, 60, 200))
-    prompt = [draw.randrange(vocab) for _ in range(length)]
-    if draw.random() < 0.5:
-        same = random.Random(draw.randrange(4))
-        prompt = [*(same.randrange(vocab) for _ in range(96)), *prompt]
+def random_request(rng: random.Random, vocab: int) -> tuple[str, dict[str, Any], int]:
+    """(kind, fields of the request, number of chunks after which the client disconnects)."""
+    kind = rng.choices(("plain", "several", "grammar", "hangs up", "refused"), (50, 10, 15, 20, 5))[
+        0
+    ]
+    length = rng.choice((8, 24, 60, 200))
+    prompt = [rng.randrange(vocab) for _ in range(length)]
+    if rng.random() < 0.5:
+        prefix = random.Random(rng.randrange(4))
+        prompt = [*(prefix.randrange(vocab) for _ in range(96)), *prompt]
     fields: dict[str, Any] = {
-        "prompt": prompt, "max_tokens": draw.choice((1, 8, 16, 120)),
-        "seed": draw.randrange(1 << 30),
-        "temperature": draw.choice((0, 1)), "stream": kind != "several",
-        "ignore_eos": draw.random() < 0.5,
+        "prompt": prompt, "max_tokens": rng.choice((1, 8, 16, 120)),
+        "seed": rng.randrange(1 << 30),
+        "temperature": rng.choice((0, 1)), "stream": kind != "several",
+        "ignore_eos": rng.random() < 0.5,
     }  # fmt: skip
     if kind == "several":
         fields["n"] = 3
     elif kind == "grammar":
-        fields["structured_outputs"] = {"regex": f"[a-z]{{4,{draw.randrange(5, 40)}}}"}
+        fields["structured_outputs"] = {"regex": f"[a-z]{{4,{rng.randrange(5, 40)}}}"}
     elif kind == "refused":
         fields["temperature"] = -1
-    return kind, fields, draw.randrange(1, 6) if kind == "hangs up" else 1 << 30
+    return kind, fields, rng.randrange(1, 6) if kind == "hangs up" else 1 << 30
 
 
-async def ask(url: str, fields: dict[str, Any], pieces: int) -> str:
-    """What became of it: "ended", "refused", "left" (by its client), or "lost"."""
-    place = urlsplit(url)
+async def send(url: str, fields: dict[str, Any], chunks: int) -> str:
+    """The outcome: "ended", "refused", "left" (the client disconnected) or "lost"."""
+    address = urlsplit(url)
     body = json.dumps(fields).encode()
     head = (
-        f"POST /v1/completions HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n"
+        f"POST /v1/completions HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=1 << 20)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1 << 20)
     try:
         writer.write(head.encode() + body)
         status = (await reader.readline()).split(b" ")[1:2]
@@ -122,8 +124,8 @@ async def ask(url: str, fields: dict[str, Any], pieces: int) -> str:
         ended = False
         while line := await reader.readline():
             ended = ended or b'"finish_reason":"' in line.replace(b" ", b"")
-            pieces -= line.startswith(b"data: {")
-            if pieces <= 0:
+            chunks -= line.startswith(b"data: {")
+            if chunks <= 0:
                 return "left"
         return "ended" if ended else "lost"
     except OSError:
@@ -133,52 +135,52 @@ async def ask(url: str, fields: dict[str, Any], pieces: int) -> str:
 
 
 class Soak:
-    """All clients of one server."""
+    """The clients of one server."""
 
     def __init__(self, url: str, pid: int, given: argparse.Namespace, vocab: int) -> None:
         self._url, self._pid, self._given, self._vocab = url, pid, given, vocab
-        self._draw = random.Random(given.seed)
-        self._asked = 0
+        self._rng = random.Random(given.seed)
+        self._sent = 0
         self.outcomes: Counter[str] = Counter()
         self.samples: list[Sample] = []
 
     async def run(self) -> None:
-        """Ask everything, and look at the server in between."""
+        """Send all requests, with samples of the server in between."""
         await asyncio.gather(*(self._client() for _ in range(self._given.clients)))
-        end = time.monotonic() + QUIET_S
-        while (last := self._look()).held_pages and time.monotonic() < end:
+        end = time.monotonic() + IDLE_S
+        while (last := self._sample()).held_pages and time.monotonic() < end:
             await asyncio.sleep(0.5)
-        self._keep(last)
+        self._record(last)
 
     async def _client(self) -> None:
-        while self._asked < self._given.requests:
-            self._asked += 1
-            if self._asked % max(1, self._given.requests // SAMPLES) == 0:
-                self._keep(await asyncio.to_thread(self._look))
-            kind, fields, pieces = wish(self._draw, self._vocab)
-            self.outcomes[f"{kind}: {await ask(self._url, fields, pieces)}"] += 1
+        while self._sent < self._given.requests:
+            self._sent += 1
+            if self._sent % max(1, self._given.requests // SAMPLES) == 0:
+                self._record(await asyncio.to_thread(self._sample))
+            kind, fields, chunks = random_request(self._rng, self._vocab)
+            self.outcomes[f"{kind}: {await send(self._url, fields, chunks)}"] += 1
 
-    def _look(self) -> Sample:
-        return sample(self._pid, self._url, self._asked)
+    def _sample(self) -> Sample:
+        return sample(self._pid, self._url, self._sent)
 
-    def _keep(self, found: Sample) -> None:
-        self.samples.append(found)
-        print("  ".join(f"{k} {v}" for k, v in found._asdict().items()), flush=True)
+    def _record(self, taken: Sample) -> None:
+        self.samples.append(taken)
+        print("  ".join(f"{k} {v}" for k, v in taken._asdict().items()), flush=True)
 
     def faults(self) -> list[str]:
-        """What is not as it was."""
+        """Descriptions of leaks and lost answers; empty if there are none."""
         quarter = len(self.samples) // 4
         early, late = self.samples[quarter : 2 * quarter], self.samples[-quarter - 1 : -1]
-        found = []
+        faults = []
         if lost := [name for name in self.outcomes if name.endswith("lost")]:
-            found.append(f"answers were lost: {lost}")
+            faults.append(f"answers were lost: {lost}")
         if (held := self.samples[-1].held_pages) > 0:
-            found.append(f"{held} pages stay taken")
+            faults.append(f"{held} pages stay taken")
         for name in ("mib", "threads", "files"):
             before, after = (max(getattr(s, name) for s in part) for part in (early, late))
             if after > GROWTH * before:
-                found.append(f"{name} grew from {before} to {after}")
-        return found
+                faults.append(f"{name} grew from {before} to {after}")
+        return faults
 
 
 def main() -> None:
@@ -195,9 +197,9 @@ def main() -> None:
     serve += ["--kv-pages", str(given.kv_pages)]
     with serving(lambda port: [*serve, "--port", str(port)], processes.append) as url:
         soak = Soak(url, processes[0].pid, given, vocab)
-        began = time.monotonic()
+        start = time.monotonic()
         asyncio.run(soak.run())
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start
     faults = soak.faults()
     print(json.dumps(
         {

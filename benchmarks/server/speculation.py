@@ -1,13 +1,13 @@
-"""What guessing ahead brings: the same prompts with `--speculate` and without, one stream.
+"""Speculative decoding: the same prompts with `--speculate` and without, one stream.
 
     python -m benchmarks.server.speculation FOLDER [--how lookup:8] [--draft FOLDER] [--rounds 5]
         [--llama-server PATH --gguf FILE [--llama-how "--spec-type ngram-simple"]]
 
-Copy-heavy: code that is repeated with an edit, a letter that is read out. Elsewhere: prose,
-greedy and sampled, where guesses bring little and should cost nothing. Rounds alternate, and the
-median of each is told, in tokens a second after the first; random weights copy nothing, so the
-model must be a real one. Whether texts are the same is told: rounding may part them at a tie.
-llama-server, if one is given, takes turns with them, without its own guesses and with them.
+Copy-heavy prompts: code that is repeated with an edit, a letter that is read out. Others: prose,
+greedy and sampled, where draft tokens gain little and should cost nothing. Rounds alternate; the
+table has medians, in tokens a second after the first. Random weights repeat nothing, so the model
+must be a real one. The table also says whether texts are equal: rounding may change a tie.
+llama-server, if given, takes turns with the engines, without and with its own speculation.
 """
 
 from __future__ import annotations
@@ -54,30 +54,30 @@ TOKENS = 128
 
 
 def answer(engine: Engine, prompt: str, temperature: float, seed: int) -> tuple[float, str, Any]:
-    """(tokens a second behind the first, the text, what was guessed)."""
+    """(tokens a second after the first, the text, counts of accepted and rejected draft tokens)."""
     stream = engine.completions.create(
         prompt=prompt, max_tokens=TOKENS, temperature=temperature, seed=seed, ignore_eos=True,
         stream=True, stream_options={"include_usage": True},
     )  # fmt: skip
-    first, text, told = 0.0, "", None
+    first, text, drafted = 0.0, "", None
     for chunk in stream:
         first = first or perf_counter()
         if chunk.choices:
             text += chunk.choices[0].text
         else:
-            told = chunk.usage.get("completion_tokens_details")
-    return (TOKENS - 1) / (perf_counter() - first), text, told
+            drafted = chunk.usage.get("completion_tokens_details")
+    return (TOKENS - 1) / (perf_counter() - first), text, drafted
 
 
 def llama_speed(url: str, prompt: str, temperature: float, seed: int) -> float:
-    """The same of llama-server, by its own clock."""
-    asked = {
+    """Tokens a second of llama-server, by its own clock."""
+    fields = {
         "prompt": prompt, "n_predict": TOKENS, "temperature": temperature, "seed": seed,
         "ignore_eos": True, "cache_prompt": False,
     }  # fmt: skip
-    request = urllib.request.Request(f"{url}/completion", json.dumps(asked).encode())
-    with urllib.request.urlopen(request) as answered:
-        return float(json.load(answered)["timings"]["predicted_per_second"])
+    request = urllib.request.Request(f"{url}/completion", json.dumps(fields).encode())
+    with urllib.request.urlopen(request) as response:
+        return float(json.load(response)["timings"]["predicted_per_second"])
 
 
 def main() -> None:
@@ -109,25 +109,28 @@ def main() -> None:
 
 
 def compare(engines: list[Engine], servers: list[str], how: str, rounds: int) -> None:
-    """All cases, a row each."""
+    """Print a row for each case."""
     peers = " llama-server off | on | ratio |" if servers else ""
     print(f"| workload | off | {how} | ratio | accepted / rejected | same text |{peers}")
     print("|---|--:|--:|--:|--:|---|" + "--:|--:|--:|" * bool(servers))
     for name, temperature in CASES:
         speeds: list[list[float]] = [[] for _ in (*engines, *servers)]
-        same, told = True, None
+        same, drafted = True, None
         for number in range(rounds):
-            made = [answer(e, PROMPTS[name], temperature, number) for e in engines]
-            theirs = [llama_speed(url, PROMPTS[name], temperature, number) for url in servers]
-            for mine, speed in zip(speeds, [*(one[0] for one in made), *theirs], strict=True):
-                mine.append(speed)
-            same, told = same and made[0][1] == made[1][1], made[1][2] or told
-        found = [*map(median, speeds)]
+            results = [answer(e, PROMPTS[name], temperature, number) for e in engines]
+            llama = [llama_speed(url, PROMPTS[name], temperature, number) for url in servers]
+            for row, speed in zip(
+                speeds, [*(result[0] for result in results), *llama], strict=True
+            ):
+                row.append(speed)
+            same = same and results[0][1] == results[1][1]
+            drafted = results[1][2] or drafted
+        medians = [*map(median, speeds)]
         rows = [
             f" {a:.1f} | {b:.1f} | {b / a:.2f} |"
-            for a, b in zip(found[::2], found[1::2], strict=True)
+            for a, b in zip(medians[::2], medians[1::2], strict=True)
         ]
-        counts = " / ".join(map(str, told.values())) if told else "none"
+        counts = " / ".join(map(str, drafted.values())) if drafted else "none"
         print(f"| {name}, t = {temperature:g} |{rows[0]} {counts} | "
               f"{'yes' if same else 'up to a tie'} |{''.join(rows[1:])}", flush=True)  # fmt: skip
 
