@@ -8,17 +8,17 @@ al., 2025); `batch_writer.py` fills it in place. Nothing here knows about reques
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from mlcc.engine.batch.tables import FLOATS, MOST_TOP_LOGPROBS, CacheGroup, StepLayout, Table
 from mlcc.errors import InvalidRequestError
 
 
-def int32(values: Sequence[int] = ()) -> array[int]:
-    """An int32 array, which numpy, ctypes and JavaScript read without a copy."""
-    return array("i", values)
+int32: Callable[..., array[int]] = partial(array, "i")
+"""An int32 array of some values, which numpy, ctypes and JavaScript read without a copy."""
 
 
 @dataclass(slots=True)

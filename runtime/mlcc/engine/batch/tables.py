@@ -71,7 +71,7 @@ begins with zeros) and written; no slot written in a step is read by another seq
 """
 
 
-@fast_dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True)
 class CacheGroup:
     """Layers whose caches grow and are freed alike: one pool, one page list per sequence."""
 
@@ -90,8 +90,9 @@ class CacheGroup:
         if self.page_size < 1 or (self.window is not None and self.window < 1):
             raise ValueError(f"a cache group has pages of {self.page_size}, window {self.window}")
 
-    @property
+    @cached_property
     def has_pages(self) -> bool:
+        """Whether a sequence holds pages; of a state group it holds one slot."""
         return self.kind != "state"
 
     def most_pages(self, context: int, chunk: int) -> int:
