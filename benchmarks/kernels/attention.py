@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.kernels.linear import bandwidth, compile_kernel, measure, tensor
-from mlcc.engine.batch.batch import PageList, int32
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import BatchWriter, PageList, int32
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 from mlcc_compiler.ir.layout import AttentionShape, KvLayout
 from mlcc_compiler.kernels.cpu.attention.attention import paged_attention

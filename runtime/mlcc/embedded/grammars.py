@@ -27,7 +27,7 @@ from mlcc.model.structured_output.backend import (
     Matcher,
     Tag,
 )
-from mlcc.service.prompts import DirectPrompts
+from mlcc.service.served_model import DirectPrompts
 
 
 def tab_grammars(js: Any, vocab_size: int, eos_ids: Collection[int]) -> LlGrammars:

@@ -25,8 +25,7 @@ from mlcc.model.model import ModelText
 from mlcc.model.speculation import Speculation
 from mlcc.model.text import read_text
 from mlcc.service.adapters import AdapterEntry, AdapterFolders, check_name
-from mlcc.service.model_port import OneModel
-from mlcc.service.served_model import ServedModel, ServiceBounds
+from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
 from mlcc.service.service import Service
 
 MAX_QUEUE = 64

@@ -15,8 +15,7 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from mlcc.engine.batch.batch import Batch, Capacity, PageList, check_capacity, int32
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity, PageList, check_capacity, int32
 from mlcc.engine.events import Event, Finished, Stats
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling.grammar import Grammar

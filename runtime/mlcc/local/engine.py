@@ -17,8 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from mlcc.engine_args import EngineArgs
 from mlcc.limits import check_all
-from mlcc.local.caller import Caller, Chunks
-from mlcc.local.view import View
+from mlcc.local.caller import Caller, Chunks, View
 from mlcc.worker.worker import OpenModel
 
 T = TypeVar("T")

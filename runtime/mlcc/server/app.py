@@ -35,10 +35,9 @@ from mlcc.server.observability.metrics import Metrics
 from mlcc.server.observability.request_log import RequestLog
 from mlcc.server.observability.traces import Traces
 from mlcc.server.openapi import components, operation
-from mlcc.service.engine_client import EngineClient
+from mlcc.service.engine_client import EngineClient, Observer, ObserverGroup
 from mlcc.service.http.routes import HEALTH, READY, ROUTES, Route
-from mlcc.service.model_port import Models
-from mlcc.service.observer import Observer, ObserverGroup
+from mlcc.service.served_model import Models
 from mlcc.service.service import Service
 
 PUBLIC = (HEALTH, READY)

@@ -1,28 +1,126 @@
-"""A model that answers requests: its engine, its text side, and the limits of one request.
+"""The models of a service. `ServedModel` is one: its engine, its text side, a request's limits.
 
 It checks what is common to all requests (size of the body, model name, unknown fields, deadline).
-`generate.py` and `embeddings.py` are built on it and make answers.
+`generate.py` and `embeddings.py` are built on it and make answers. Two ports:
+
+- `Prompts` renders and tokenizes prompts. A chat template is untrusted code and long texts take
+  long, so a server does it in a pool of processes (`mlcc.server.prompts.prompt_pool`).
+- `Models` selects the model of a request. `OneModel` serves one (tab, phone, Python program); a
+  server with several loads them on demand (`mlcc.server.models.pool`). A lease keeps a model loaded
+  while a request uses it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from array import array
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Protocol
 
 from mlcc.api.errors import NotFoundError
 from mlcc.api.openai.embeddings import writes_nothing
+from mlcc.api.openai.responses import ModelInfo
+from mlcc.api.openai.shapes import ModelState
 from mlcc.api.schema.schema import Object, header, unknown
+from mlcc.engine.sampling.grammar import Structure
+from mlcc.errors import UnsupportedError
 from mlcc.limits import default
 from mlcc.model.model import ModelText
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.engine_client import EngineClient
 from mlcc.service.http.types import ApiRequest, read_json
-from mlcc.service.prompts import DirectPrompts, Prompts
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.util.fast_dataclass import fast_dataclass
+
+NO_VARIABLES: Mapping[str, Any] = {}
+
+
+class Prompts(Protocol):
+    """Renders and tokenizes. `context`: longest prompt in tokens; `seconds`: time limit. All
+    methods raise MlccError."""
+
+    async def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        context: int,
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> array[int]:
+        """The token ids of a conversation; `variables` of the template include `tools`."""
+        ...
+
+    async def text(
+        self, prompt: str, context: int, seconds: float | None, add_special: bool = True
+    ) -> array[int]:
+        """The token ids of a raw prompt, with the model's start token or without."""
+        ...
+
+    async def written(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The text that the template renders for a conversation."""
+        ...
+
+    async def structure(self, structure: Structure, seconds: float | None) -> None:
+        """Raise MlccError if answers cannot be constrained to the structure."""
+        ...
+
+
+def check_built(text: ModelText, structure: Structure) -> None:
+    """Raise UnsupportedError if there is no grammar backend."""
+    if text.grammars is None:
+        raise UnsupportedError(
+            f"'{structure.field}' is not built here: this host of the model has nothing that reads "
+            "grammars; leave it out or ask `mlcc serve`; to a program over mlcc.h llguidance is "
+            "given by its `path`",
+            param=structure.field,
+            code="unsupported_parameter",
+        )
+
+
+class DirectPrompts:
+    """Renders and tokenizes in this process, for hosts without a pool."""
+
+    def __init__(self, text: ModelText) -> None:
+        self._text = text
+
+    async def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        context: int,
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> array[int]:
+        """The token ids of a conversation."""
+        return self._text.encode_chat(messages, context, variables)
+
+    async def text(
+        self, prompt: str, context: int, seconds: float | None, add_special: bool = True
+    ) -> array[int]:
+        """The token ids of a raw prompt, with the model's start token or without."""
+        return self._text.encode_prompt(prompt, context, add_special)
+
+    async def written(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The text that the template renders for a conversation."""
+        return self._text.render(messages, variables)[0].text
+
+    async def structure(self, structure: Structure, seconds: float | None) -> None:
+        """Raise MlccError if answers cannot be constrained to it; runs in a thread, as it is
+        slow."""
+        if (grammars := self._text.grammars) is not None:
+            await asyncio.to_thread(grammars.check, structure)
+
 
 log = logging.getLogger("mlcc.service")
 MOST_LOGGED = 256
@@ -114,3 +212,139 @@ class ServedModel:
             return lambda: None
         end = started + min(bounds)
         return lambda: max(0.0, end - time.monotonic())
+
+
+@fast_dataclass(frozen=True)
+class ModelEntry:
+    """One model in a list of models."""
+
+    name: str
+    created: int
+    """Unix time since which it is available."""
+    state: ModelState
+    context: int
+    """Longest sequence in tokens: as loaded, or the most it can be loaded with."""
+    aliases: tuple[str, ...] = ()
+    """Other names of the model."""
+    memory_bytes: int | None = None
+    """Planned bytes; None = not loaded, or without a plan."""
+    in_flight: int = 0
+    """Requests waiting or running."""
+    info: ModelInfo = field(default_factory=ModelInfo)
+    """Metadata for Ollama's routes."""
+    parent: str | None = None
+    """The base model of an adapter."""
+
+
+def _nothing() -> None:
+    return None
+
+
+@fast_dataclass(frozen=True)
+class Lease:
+    """A loaded model, which stays loaded until `release` is called. `release` is idempotent."""
+
+    served: ServedModel
+    release: Callable[[], None] = _nothing
+
+
+class Models(Protocol):
+    """All models of a service."""
+
+    @property
+    def only(self) -> ServedModel | None:
+        """The model, if the service has exactly one, always loaded."""
+        ...
+
+    @property
+    def conversations(self) -> Conversations:
+        """Stored conversations of /v1/responses, of all models."""
+        ...
+
+    def entries(self) -> list[ModelEntry]:
+        """All models. Raises MlccError if the engine is dead."""
+        ...
+
+    def entry(self, name: str) -> ModelEntry:
+        """The model with this name. Raises NotFoundError, and what `entries` raises."""
+        ...
+
+    async def lease(self, name: str | None) -> Lease:
+        """The model with this name, loaded on demand; None = the default model.
+
+        Raises NotFoundError, and what loading raises.
+        """
+        ...
+
+    async def load(self, name: str) -> ModelEntry:
+        """Load a model now. Raises what `lease` raises."""
+        ...
+
+    async def unload(self, name: str) -> ModelEntry:
+        """Unload a model. Raises BusyError while it is in use, UnsupportedError if models cannot be
+        unloaded, NotFoundError."""
+        ...
+
+    async def counters(self) -> Mapping[str, Any]:
+        """Counters for /health of each loaded model, by name."""
+        ...
+
+
+class OneModel:
+    """One model, always loaded."""
+
+    def __init__(self, served: ServedModel) -> None:
+        self._core = served
+
+    @property
+    def only(self) -> ServedModel | None:
+        return self._core
+
+    @property
+    def conversations(self) -> Conversations:
+        return self._core.conversations
+
+    def entries(self) -> list[ModelEntry]:
+        """The model, then its adapters. Raises `dead` of its engine."""
+        served = self._core
+        served.engine.check_alive()
+        context = served.engine.capacity.context
+        in_flight, info = served.engine.in_flight, served.text.info
+        name, created = served.text.name, served.created
+        return [
+            ModelEntry(
+                name, created, "loaded", context, served.aliases, in_flight=in_flight, info=info
+            ),
+            *(
+                ModelEntry(each.name, each.created, "loaded", context, parent=name, info=info)
+                for each in served.engine.adapters.values()
+            ),
+        ]
+
+    def entry(self, name: str) -> ModelEntry:
+        """The model, by one of its names."""
+        found = self.entries()
+        self._core.check_model(name)
+        return next((entry for entry in found if entry.name == name), found[0])
+
+    async def lease(self, name: str | None) -> Lease:
+        """The model; the caller checks its name."""
+        return Lease(self._core)
+
+    async def load(self, name: str) -> ModelEntry:
+        """The model is always loaded."""
+        return self.entry(name)
+
+    async def unload(self, name: str) -> ModelEntry:
+        """Raises UnsupportedError: the model stays loaded."""
+        self.entry(name)
+        raise UnsupportedError(
+            f"'{name}' is the only model here and stays loaded; end the program instead "
+            "(`mlcc stop` does, for a server)",
+            param="model",
+            code="model_stays",
+        )
+
+    async def counters(self) -> Mapping[str, Any]:
+        """Counters of its engine."""
+        return {self._core.text.name: await self._core.engine.counters()}

@@ -15,8 +15,7 @@ from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.service.http.router import Router, handler, service_handler
 from mlcc.service.http.routes import ROUTES, Route
 from mlcc.service.http.types import ApiRequest, ApiResponse, ParsedBody, error_response, read_json
-from mlcc.service.model_port import Lease, Models
-from mlcc.service.served_model import ServiceBounds
+from mlcc.service.served_model import Lease, Models, ServiceBounds
 
 
 class Service:

@@ -1,5 +1,8 @@
 """The engine loop: one thread takes commands between steps and runs the model.
 
+While it plans the next step or waits for the device, two other threads work: `OutputThread`
+detokenizes, pickles and sends replies, `GrammarThread` compiles the grammars of new requests.
+
 Does not know HTTP. It ends on Stop, when the device fails, or when the pipe closes because the
 parent process is gone.
 """
@@ -8,17 +11,20 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from queue import Queue
+from threading import Thread
 from typing import Protocol
 
+from mlcc.api.errors import internal_error
 from mlcc.engine.request import Request
-from mlcc.engine.sampling.grammar import Grammar
+from mlcc.engine.sampling.grammar import Grammar, Grammars
 from mlcc.engine.text.output_text import DeferredText
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.encoder_driver import driver_of
 from mlcc.model.model import Model
-from mlcc.worker.grammar_thread import GrammarThread
 from mlcc.worker.messages import (
     Accepted,
     AdapterDone,
@@ -40,7 +46,124 @@ from mlcc.worker.messages import (
     UnloadAdapter,
 )
 from mlcc.worker.migration import Migrator
-from mlcc.worker.output_thread import OutputThread
+
+MAX_QUEUED = 64
+"""Replies that wait for a slow receiver before the engine does."""
+
+
+class OutputThread:
+    """Detokenizes and sends replies, in their order. Owned by the engine thread; `close` ends it.
+    A slow receiver blocks the engine once `MAX_QUEUED` replies are queued."""
+
+    def __init__(self, send: Callable[[Reply], None], texts: DeferredText) -> None:
+        self._send_reply, self._detokenizer = send, texts
+        self._queue: Queue[tuple[Request, Sequence[int]] | Reply | None] = Queue(MAX_QUEUED)
+        self._error: MlccError | None = None
+        self._thread = Thread(target=self._run, name="mlcc-output", daemon=True)
+        self._thread.start()
+
+    def begin(self, request: Request, token_ids: Sequence[int] = ()) -> None:
+        """A request was accepted; its events follow. `token_ids`: output that another engine
+        produced."""
+        self._queue.put((request, token_ids))
+
+    def send(self, reply: Reply) -> None:
+        """Queue a reply."""
+        self._queue.put(reply)
+
+    def take_error(self) -> MlccError | None:
+        """Return why detokenization failed, once; the receiver has been told. All requests running
+        at that time are lost."""
+        error, self._error = self._error, None
+        return error
+
+    def close(self) -> None:
+        """Send what is queued, then end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        connected = True
+        while (what := self._queue.get()) is not None:
+            try:
+                reply = self._reply(what)
+                if reply is not None and connected:
+                    self._send_reply(reply)
+            except OSError:
+                connected = False  # the receiver is gone; the engine thread notices by itself
+
+    def _reply(self, what: tuple[Request, Sequence[int]] | Reply) -> Reply | None:
+        """Return the message to send, with text filled into events."""
+        try:
+            if isinstance(what, tuple):
+                self._detokenizer.begin(*what)
+                return None
+            if isinstance(what, Dropped):
+                self._detokenizer.clear()
+            return (
+                Events(self._detokenizer.add_text(what.events))
+                if isinstance(what, Events)
+                else what
+            )
+        except MlccError as error:
+            self._error = error
+        except Exception:
+            traceback.print_exc()
+            self._error = internal_error()
+        self._detokenizer.clear()
+        return Dropped(self._error)
+
+
+class GrammarThread:
+    """Compiles grammars. Owned by the engine thread; the thread starts with the first grammar."""
+
+    def __init__(self, grammars: Grammars | None) -> None:
+        self._grammars = grammars
+        self._thread = ThreadPoolExecutor(1, "grammars")
+        self._pending: dict[str, tuple[Request, Future[Grammar]]] = {}
+
+    @property
+    def available(self) -> bool:
+        """Whether there is a grammar backend."""
+        return self._grammars is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether grammars are being compiled or wait in `completed`."""
+        return bool(self._pending)
+
+    def open(self, request: Request) -> None:
+        """Start compiling the grammar of a request."""
+        assert self._grammars is not None and request.structure is not None
+        future = self._thread.submit(self._grammars.open, request.structure)
+        self._pending[request.id] = request, future
+
+    def completed(self) -> Iterator[tuple[Request, Grammar | MlccError]]:
+        """Yield the requests whose grammar is ready or was refused."""
+        for request, future in [*self._pending.values()]:
+            if future.done():
+                del self._pending[request.id]
+                yield request, _outcome(future)
+
+    def cancel(self, request_id: str) -> None:
+        """Drop a request. A compilation that has started runs to its end."""
+        if entry := self._pending.pop(request_id, None):
+            entry[1].cancel()
+
+    def close(self) -> None:
+        """Stop compiling."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _outcome(future: Future[Grammar]) -> Grammar | MlccError:
+    try:
+        return future.result()
+    except MlccError as error:
+        return error
+    except Exception:
+        traceback.print_exc()
+        return internal_error()
+
 
 OpenModel = Callable[[], Model]
 """Opens the model in the engine's process; must be picklable."""

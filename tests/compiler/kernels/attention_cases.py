@@ -10,8 +10,7 @@ import numpy as np
 
 from mlcc.device.reference import attention as twin
 from mlcc.device.reference.step_view import StepView
-from mlcc.engine.batch.batch import Batch, Cache, PageList, StateSlot, int32
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import Batch, BatchWriter, Cache, PageList, StateSlot, int32
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 from mlcc_compiler.ir.layout import INT8_FORMS, INT8_WORDS, AttentionShape, KvLayout
 from tests.compiler.kernels.step_cases import BOUNDS, GARBAGE, layout_of

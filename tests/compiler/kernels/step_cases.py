@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.engine.batch.batch import Batch, PageList, StateSlot, int32
-from mlcc.engine.batch.batch_writer import BatchWriter, RowSampling
+from mlcc.engine.batch.batch import Batch, BatchWriter, PageList, RowSampling, StateSlot, int32
 from mlcc.engine.batch.filters import Filters
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 

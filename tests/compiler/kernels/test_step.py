@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlcc.engine.batch.batch import Batch
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import Batch, BatchWriter
 from mlcc.engine.batch.tables import FLOATS, ROWS, StepLayout
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, kernel, store

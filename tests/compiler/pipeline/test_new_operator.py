@@ -17,8 +17,7 @@ from mlcc.device.reference import executor
 from mlcc.device.reference.caches import CachedOperator, LayerCache
 from mlcc.device.reference.executor import ReferenceExecutor
 from mlcc.device.reference.step_view import StepView
-from mlcc.engine.batch.batch import Batch, Capacity, StateSlot
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity, StateSlot
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 from mlcc_compiler.ir._tvm import T, Tensor, nn, relax, tvm
 from mlcc_compiler.ir.caches import (

@@ -14,8 +14,7 @@ import pytest
 from mlcc.device.check_batch import BadBatchError, check_batch
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
-from mlcc.engine.batch.batch import Batch, PageList, StateSlot, int32
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import Batch, BatchWriter, PageList, StateSlot, int32
 from mlcc.engine.batch.tables import FILTERS, Table
 from tests.runtime.device.unloaded import CAPACITY, Unloaded
 

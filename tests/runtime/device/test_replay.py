@@ -7,8 +7,7 @@ import random
 from pathlib import Path
 
 from mlcc.device.compiled.executor import CompiledExecutor
-from mlcc.engine.batch.batch import Result
-from mlcc.engine.batch.batch_writer import BatchWriter, RowSampling
+from mlcc.engine.batch.batch import BatchWriter, Result, RowSampling
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from tests.runtime.device.demo import adjusted, cpu_executor
 

@@ -12,8 +12,7 @@ import pytest
 from mlcc.device.check_batch import BadBatchError, check_adjustments
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
-from mlcc.engine.batch.batch import Batch, Capacity
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import CapacityError
 

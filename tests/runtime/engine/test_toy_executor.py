@@ -12,8 +12,7 @@ import pytest
 from mlcc.device.check_batch import BadBatchError
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Batch, Capacity, Engine, Request, SamplingParams
-from mlcc.engine.batch.batch import PageList, StateSlot, int32
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import BatchWriter, PageList, StateSlot, int32
 from mlcc.engine.batch.tables import FLOATS, CacheGroup
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from tests.runtime.engine.engine_drive import SMALL, small

@@ -20,8 +20,7 @@ from mlcc.errors import ArtifactError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry, AdapterFolders
 from mlcc.service.http.types import ApiRequest
-from mlcc.service.model_port import OneModel
-from mlcc.service.served_model import ServedModel
+from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.lora_client import load_initial_adapters

@@ -20,8 +20,7 @@ from mlcc.artifact.folder import Artifact
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.device.reference.executor import ReferenceExecutor
 from mlcc.engine import Request, SamplingParams, TextDelta
-from mlcc.engine.batch.batch import Batch, Capacity
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity
 from mlcc.engine.batch.executor import Executor
 from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.lora import NO_ADAPTER, AdapterUse

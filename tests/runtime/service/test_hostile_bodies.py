@@ -11,11 +11,10 @@ import pytest
 
 from mlcc.errors import InvalidRequestError
 from mlcc.service.http.types import JSON_TYPE, ApiRequest
-from mlcc.service.model_port import OneModel
 from mlcc.service.protocols.responses import input_items
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.service.response_store.store import MemoryResponseStore
-from mlcc.service.served_model import ServedModel
+from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread

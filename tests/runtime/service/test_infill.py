@@ -17,8 +17,7 @@ from tokenizers.models import BPE
 from mlcc.api.openai.infill import FAMILIES, Infill, family_of
 from mlcc.model.model import Model, ModelText
 from mlcc.service.http.types import JSON_TYPE, ApiRequest
-from mlcc.service.model_port import OneModel
-from mlcc.service.served_model import ServedModel
+from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any
 
 from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
-from mlcc.service.model_port import OneModel
-from mlcc.service.served_model import ServedModel
+from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread

@@ -12,7 +12,7 @@ from mlcc.engine import Finished, Request, SamplingParams, TextDelta
 from mlcc.engine.text.output_text import DeferredText
 from mlcc.errors import ArtifactError, MlccError
 from mlcc.worker.messages import Accepted, Dropped, Events, Reply
-from mlcc.worker.output_thread import MAX_QUEUED, OutputThread
+from mlcc.worker.worker import MAX_QUEUED, OutputThread
 
 END = Finished("a", "length", 1, 2)
 

@@ -9,7 +9,7 @@ from threading import Event
 from mlcc.engine import Request
 from mlcc.engine.sampling.grammar import Grammar, Structure
 from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.worker.grammar_thread import GrammarThread
+from mlcc.worker.worker import GrammarThread
 
 
 class Anything:

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from mlcc.device.tvm.cuda_graphs import Bucket, bucket_of
-from mlcc.engine.batch.batch import Batch, Capacity, PageList, int32
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import Batch, BatchWriter, Capacity, PageList, int32
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.model.model import Model
 from tests.e2e.demo.equality import greedy_tokens

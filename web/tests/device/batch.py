@@ -12,8 +12,7 @@ from typing import Any
 
 from mlcc.artifact.records import to_plain
 from mlcc.artifact.schema import tables_of
-from mlcc.engine.batch.batch import PageList, int32
-from mlcc.engine.batch.batch_writer import BatchWriter, RowSampling
+from mlcc.engine.batch.batch import BatchWriter, PageList, RowSampling, int32
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 
 PAGE_SIZE = 16

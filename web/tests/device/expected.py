@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import BatchWriter
 from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.loader import open_model
 from mlcc.model.model import Model

@@ -15,7 +15,7 @@ from typing import Any
 
 from jinja2.exceptions import SecurityError
 from jinja2.filters import do_mark_safe
-from jinja2.runtime import Undefined
+from jinja2.runtime import Context, Undefined
 from jinja2.sandbox import SandboxedEscapeFormatter, SandboxedFormatter
 
 from mlcc.api.chat_template.budget import BUDGET, SLOT, STEP, Budget, OverBudget
@@ -45,6 +45,11 @@ def text_of(value: Any) -> str:
         return str(value)
     budget.spend(_REPR * budget.measure(value))
     return GUARD.get().unescaped(str(value))
+
+
+def written(context: Context, value: Any) -> str:
+    """`{{ value }}`."""
+    return text_of(value)
 
 
 def concat(*parts: Any) -> str:

@@ -210,7 +210,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=["jinja2.ext.loopcontrols", GenerationTag],
-            finalize=pass_context(_written),  # with a context, so that nothing is computed early
+            # with a context, so that nothing is computed early
+            finalize=pass_context(operations.written),
             optimized=False,
             cache_size=0,
         )
@@ -317,10 +318,6 @@ class GenerationTag(Extension):
         """The statements up to `{% endgeneration %}`."""
         next(parser.stream)
         return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))
-
-
-def _written(context: Context, value: Any) -> str:
-    return text_of(value)
 
 
 def _check_public(name: Any) -> None:

@@ -23,8 +23,7 @@ from mlcc.model.model import Model
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.http.types import error_response
-from mlcc.service.model_port import OneModel
-from mlcc.service.served_model import ServedModel, ServiceBounds
+from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
 from mlcc.service.service import Service
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mlcc.engine.batch.batch import Batch, Cache, Capacity
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import Batch, BatchWriter, Cache, Capacity
 from mlcc.engine.kv_cache.cache_manager import CacheManager
 
 

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter
-from mlcc.engine.batch.batch import Batch, PageList, StateSlot, int32
-from mlcc.engine.batch.batch_writer import BatchWriter, new_words
+from mlcc.engine.batch.batch import Batch, BatchWriter, PageList, StateSlot, int32, new_words
 from mlcc.engine.batch.filters import NO_FILTERS
 from mlcc.engine.batch.random import Draws, uniform
 from mlcc.engine.batch.tables import CacheGroup, StepLayout, Table

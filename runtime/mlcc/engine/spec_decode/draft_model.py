@@ -16,8 +16,7 @@ from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from mlcc.engine.batch.batch import Batch, Cache, Capacity, PageList, Result
-from mlcc.engine.batch.batch_writer import BatchWriter
+from mlcc.engine.batch.batch import Batch, BatchWriter, Cache, Capacity, PageList, Result
 from mlcc.engine.batch.random import uniform
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.kv_cache.cache_manager import CacheManager

@@ -2,7 +2,7 @@
 
 Joins `detokenizer.py`, `stop_strings.py` and `logprobs.py`; knows nothing about scheduling or
 pages. `DeferredText` makes the text of an engine's events in another thread, where the text decides
-nothing (`text_decides`); `worker/output_thread.py` uses it.
+nothing (`text_decides`); `worker/worker.py` uses it.
 """
 
 from __future__ import annotations

@@ -15,12 +15,10 @@ from mlcc.server.models.pool import ModelPool
 from mlcc.server.models.sources import Source
 from mlcc.server.prompts.prompt_pool import PromptPool
 from mlcc.service.adapters import AdapterFolders
-from mlcc.service.engine_client import EngineClient
-from mlcc.service.model_port import Models, OneModel
-from mlcc.service.observer import Observer
+from mlcc.service.engine_client import EngineClient, Observer
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.service.response_store.store import ResponseStore
-from mlcc.service.served_model import ServedModel
+from mlcc.service.served_model import Models, OneModel, ServedModel
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.lora_client import load_initial_adapters
 from mlcc.worker.process import EngineProcess

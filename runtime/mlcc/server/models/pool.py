@@ -1,5 +1,5 @@
 """Model pool: loads models on demand and evicts the least recently used one when memory is full.
-Implements the port `mlcc.service.model_port`.
+Implements the port `Models` of `mlcc.service.served_model`.
 
 Runs in one event loop: state only changes between two awaits.
 """
@@ -20,12 +20,10 @@ from mlcc.errors import MlccError, OutOfMemoryError
 from mlcc.server.models.loaded_model import LoadedModel
 from mlcc.server.models.memory_budget import Allocation, Evict, Grant, Wait, decide
 from mlcc.server.models.sources import Source
-from mlcc.service.engine_client import EngineClient
-from mlcc.service.model_port import Lease, ModelEntry
-from mlcc.service.observer import Observer
+from mlcc.service.engine_client import EngineClient, Observer
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.service.response_store.store import ResponseStore
-from mlcc.service.served_model import ServedModel, ServiceBounds
+from mlcc.service.served_model import Lease, ModelEntry, ServedModel, ServiceBounds
 
 
 @dataclass(eq=False)

@@ -1,5 +1,5 @@
-"""Prompt pool: implements the port `mlcc.service.prompts` with worker processes. A prompt that
-takes too much time or memory costs its process only, and other requests do not wait for it."""
+"""Prompt pool: implements the port `Prompts` with worker processes. A prompt that takes too much
+time or memory costs its process only, and other requests do not wait for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mlcc.server.prompts.prompt_worker import (
     prompt_main,
     too_costly_error,
 )
-from mlcc.service.prompts import NO_VARIABLES
+from mlcc.service.served_model import NO_VARIABLES
 
 WORKERS = 2
 LARGE = 64 << 10

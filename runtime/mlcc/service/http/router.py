@@ -15,8 +15,7 @@ from mlcc.errors import MlccError
 from mlcc.service.http import routes as at
 from mlcc.service.http.routes import Route
 from mlcc.service.http.types import ApiRequest, ApiResponse, error_response
-from mlcc.service.model_port import Models
-from mlcc.service.served_model import ServedModel
+from mlcc.service.served_model import Models, ServedModel
 
 Handler = Callable[[ServedModel, ApiRequest], Awaitable[ApiResponse]]
 Handlers = Mapping[Route, Handler]

@@ -10,8 +10,7 @@ from mlcc.service.adapters import AdapterEntry, check_name
 from mlcc.service.http.router import ServiceHandlers
 from mlcc.service.http.routes import LORA_LOAD, LORA_UNLOAD
 from mlcc.service.http.types import ApiRequest, ApiResponse, read_json
-from mlcc.service.model_port import Models
-from mlcc.service.served_model import ServedModel
+from mlcc.service.served_model import Models, ServedModel
 
 _MOST = 64 << 10
 """Largest body in bytes."""

@@ -6,8 +6,8 @@ from mlcc.api.schema.admin_fields import NAMED_MODEL
 from mlcc.service.http.router import ServiceHandlers
 from mlcc.service.http.routes import LOAD, UNLOAD
 from mlcc.service.http.types import ApiRequest, ApiResponse, json_response, read_json
-from mlcc.service.model_port import Models
 from mlcc.service.protocols.openai import shown
+from mlcc.service.served_model import Models
 
 _MOST = 64 << 10
 """Largest body in bytes; it holds only a name."""

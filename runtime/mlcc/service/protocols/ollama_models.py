@@ -28,8 +28,7 @@ from mlcc.service.http.routes import (
     OLLAMA_VERSION,
 )
 from mlcc.service.http.types import ApiRequest, ApiResponse, json_response, lines_response, to_json
-from mlcc.service.model_port import Models
-from mlcc.service.served_model import ServedModel
+from mlcc.service.served_model import Models, ServedModel
 from mlcc.version import __version__
 
 

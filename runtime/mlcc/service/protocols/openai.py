@@ -11,8 +11,7 @@ from mlcc.service.http.router import Handlers, ServiceHandlers
 from mlcc.service.http.routes import CHAT_COMPLETIONS, COMPLETIONS, HEALTH, MODEL, MODELS, READY
 from mlcc.service.http.sse import lines
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
-from mlcc.service.model_port import ModelEntry, Models
-from mlcc.service.served_model import ServedModel
+from mlcc.service.served_model import ModelEntry, Models, ServedModel
 
 
 async def health(models: Models, request: ApiRequest) -> ApiResponse:

@@ -25,8 +25,7 @@ from mlcc.service.http.routes import (
 )
 from mlcc.service.http.sse import event_lines, run_through
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
-from mlcc.service.model_port import Models
-from mlcc.service.served_model import ServedModel
+from mlcc.service.served_model import Models, ServedModel
 
 _NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
 """Fields of a chat request, and their names here."""

@@ -12,8 +12,7 @@ from mlcc.api.llamacpp.fields import DETOKENIZE, TOKENIZE
 from mlcc.api.openai.requests import parse_chat
 from mlcc.api.schema.chat_fields import CHAT
 from mlcc.errors import InvalidRequestError
-from mlcc.service.chat import ChatPlan
-from mlcc.service.generate import MOST_COUNTED
+from mlcc.service.generate import MOST_COUNTED, ChatPlan
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import APPLY_TEMPLATE
 from mlcc.service.http.routes import DETOKENIZE as DETOKENIZE_AT
