@@ -1,11 +1,11 @@
-"""Where a decode step's time goes on a CPU: the engine's plan and commit, executor, kernels.
+"""A decode step on a CPU by part: the engine's plan and commit, the executor, the kernels.
 
     python -m benchmarks.engine.decode_step ARTIFACT [--sequences 1 64] [--threads 1] [--steps 600]
 
-Steps run in turn as they do in a server. libmlcc_executor itself takes the time of the kernel calls
-that it makes again; `beyond` is what `submit` and `collect` took more than those, of the same step.
-Other processes make steps longer, never shorter: read the least and the tenth percentile of all
-steps, which are in microseconds. Prints a table and one JSON line.
+Steps run one after the other, as in a server. libmlcc_executor itself times the kernel calls that
+it replays; `beyond` is the time of `submit` and `collect` minus those, of the same step. Other
+processes make steps longer, never shorter: read the minimum and the tenth percentile of all steps,
+in microseconds. Prints a table and one JSON line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Times = dict[str, list[float]]
 
 
 def measure(model: Model, sequences: int, steps: int) -> Times:
-    """Microseconds of each part of each step that a decoding engine makes."""
+    """Microseconds of each part of each decode step."""
     engine, executor = model.new_engine(), model.executor
     assert isinstance(executor, CompiledExecutor)
     sampling = SamplingParams(temperature=0.0, max_tokens=steps, ignore_eos=True)
@@ -49,11 +49,11 @@ def measure(model: Model, sequences: int, steps: int) -> Times:
         result = executor.collect(ticket)
         marks.append(time.perf_counter_ns())
         engine.commit(result)
-        del result  # as whoever drives an engine does, and not within the next `collect`
+        del result  # as a driver does, instead of within the next `collect`
         marks.append(time.perf_counter_ns())
         after = executor.use()
         if after.replays == before.replays or batch.num_tokens < sequences:
-            continue  # of a prompt, or the first of its kind
+            continue  # a prefill step, or the first decode step, which is not a replay
         kernels = after.nanoseconds - before.nanoseconds
         parts = [end - start for start, end in pairwise(marks)]
         for name, spent in zip(
@@ -64,12 +64,12 @@ def measure(model: Model, sequences: int, steps: int) -> Times:
 
 
 def summary(times: Times) -> dict[str, dict[str, float]]:
-    """The least, the tenth percentile and the median of each part."""
-    found = {}
+    """The minimum, tenth percentile and median of each part."""
+    parts = {}
     for part, values in times.items():
         tenths = statistics.quantiles(values, n=10)
-        found[part] = {"least": min(values), "tenth": tenths[0], "median": tenths[4]}
-    return found
+        parts[part] = {"least": min(values), "tenth": tenths[0], "median": tenths[4]}
+    return parts
 
 
 def main() -> None:

@@ -1,13 +1,14 @@
-"""Long contexts with pages of several kinds: what they take, and how fast prompts and answers are.
+"""Long contexts by the dtype of the KV cache: memory, prefill and decode speed.
 
-    mlcc compile MODEL --context 9216 --kv f16 -o f16;  mlcc compile MODEL --context 9216 --kv int8 -o int8
+    mlcc compile MODEL --context 9216 --kv f16 -o f16
+    mlcc compile MODEL --context 9216 --kv int8 -o int8
     python -m benchmarks.engine.long_context f16 int8 [--prompt 8192] [--streams 1 4] [--answer 64]
 
-Each artifact is opened in this process in turn, round after round; streams of prompts of random tokens
-are computed in full, then decode together, all as long. Prints a row for each, and one JSON line: bytes
-of pages a token, tokens that a GiB of pages holds, prompt tokens a second, and answered tokens a second
-(the median over rounds). Other work on the machine shows: the load is printed.
-"""  # noqa: E501
+Each artifact is opened in this process in turn, round after round. The streams' prompts of random
+tokens are prefilled in full, then all streams decode together. Prints a row for each, and one JSON
+line: bytes of pages a token, tokens that a GiB of pages holds, prompt tokens a second, and decoded
+tokens a second (the median over rounds). Other processes affect the times: the load is printed.
+"""
 
 from __future__ import annotations
 
@@ -31,39 +32,42 @@ from mlcc.model.driver import Driver
 
 
 def bytes_of_token(manifest: Manifest) -> float:
-    """Of groups that keep all tokens."""
+    """Bytes a token in the cache groups that keep all tokens."""
     paged = [cache for cache in manifest.caches if cache.kind == "paged"]
     return sum(cache.bytes_per_page / cache.page_size for cache in paged)
 
 
 def measure(path: Path, streams: int, prompt: int, answer: int, seed: int) -> tuple[float, float]:
-    """(prompt tokens, answered tokens) a second, of so many streams."""
+    """(prompt tokens, decoded tokens) a second of `streams` streams."""
     model = open_model(path, EngineArgs(prefix_cache=False))
     try:
-        driver, draw = Driver(model), random.Random(seed)
-        vocabulary, said = model.capacity.vocab_size, dict.fromkeys(map(str, range(streams)), 0)
+        driver, rng = Driver(model), random.Random(seed)
+        vocabulary, generated = (
+            model.capacity.vocab_size,
+            dict.fromkeys(map(str, range(streams)), 0),
+        )
         sampling = SamplingParams(temperature=0.0, max_tokens=answer, ignore_eos=True)
-        for name in said:
-            tokens = [draw.randrange(vocabulary) for _ in range(prompt)]
+        for name in generated:
+            tokens = [rng.randrange(vocabulary) for _ in range(prompt)]
             driver.engine.add(Request(name, tokens, sampling))
 
         def step() -> None:
             for event in driver.step():
                 if isinstance(event, TextDelta):
-                    said[event.request_id] += len(event.token_ids)
+                    generated[event.request_id] += len(event.token_ids)
 
-        began = time.perf_counter()
-        while min(said.values()) == 0:
+        start = time.perf_counter()
+        while min(generated.values()) == 0:
             step()
-        filled, before = time.perf_counter(), sum(said.values())
-        while driver.has_work and max(said.values()) < answer:
+        prefilled, before = time.perf_counter(), sum(generated.values())
+        while driver.has_work and max(generated.values()) < answer:
             step()
-        seconds = time.perf_counter() - filled
-        count = sum(said.values()) - before
-        for name in said:
+        seconds = time.perf_counter() - prefilled
+        count = sum(generated.values()) - before
+        for name in generated:
             driver.engine.cancel(name)
         driver.drain()
-        return streams * prompt / (filled - began), count / seconds
+        return streams * prompt / (prefilled - start), count / seconds
     finally:
         model.close()
 
@@ -82,24 +86,24 @@ def main() -> None:
     for turn in range(given.rounds):
         for path in given.artifacts:
             for streams in given.streams:
-                found = measure(path, streams, given.prompt, given.answer, turn)
-                rows.setdefault((path, streams), []).append(found)
-    told: list[dict[str, Any]] = []
-    for (path, streams), found in rows.items():
+                speeds = measure(path, streams, given.prompt, given.answer, turn)
+                rows.setdefault((path, streams), []).append(speeds)
+    results: list[dict[str, Any]] = []
+    for (path, streams), speeds in rows.items():
         manifest = Artifact.open(path, verify=False).manifest
         each, kind = bytes_of_token(manifest), kv_dtype(manifest.caches[0])
-        prefill, decode = (median(column) for column in zip(*found, strict=True))
+        prefill, decode = (median(column) for column in zip(*speeds, strict=True))
         print(
             f"{kind:<20} {streams:>8} {each:>8.0f} {2**30 / each:>11.0f} {prefill:>14.0f} "
             f"{decode:>13.1f}"
         )
-        told.append(
+        results.append(
             {
                 "artifact": path.name, "pages": kind, "streams": streams, "token_bytes": each,
                 "prefill": prefill, "decode": decode,
             }
         )  # fmt: skip
-    print(json.dumps({"prompt": given.prompt, "answer": given.answer, "rows": told}))
+    print(json.dumps({"prompt": given.prompt, "answer": given.answer, "rows": results}))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ STEPS = 300
 
 
 class Bytes:
-    """A tokenizer that costs next to nothing."""
+    """A tokenizer with almost no cost."""
 
     def decode(self, ids: list[int]) -> str:
         return bytes(32 + i % 90 for i in ids).decode()
@@ -44,10 +44,10 @@ def measure(sequences: int, prompt: int, stop: tuple[str, ...]) -> float:
         planned = time.perf_counter()
         assert batch is not None
         result = Result([1] * batch.num_rows, [0.0] * batch.num_rows)
-        again = time.perf_counter()
+        committing = time.perf_counter()
         engine.commit(result)
         if batch.num_tokens == sequences:
-            times.append(planned - start + time.perf_counter() - again)
+            times.append(planned - start + time.perf_counter() - committing)
     return 1e6 * statistics.median(times)
 
 

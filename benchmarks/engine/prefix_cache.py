@@ -1,9 +1,9 @@
-"""What the prefix cache saves: time to the first token of a long prompt, and of a chat's next turn.
+"""Time to first token with the prefix cache and without: a long prompt, and a chat's next turn.
 
     python -m benchmarks.engine.prefix_cache ARTIFACT [--tokens 1600] [--rounds 5]
 
-Prompts are random tokens, other ones in each round, with the cache and without it in turn. Prints a
-table and one JSON line; medians in milliseconds.
+Prompts are random tokens, new ones in each round; runs with the cache and without it alternate.
+Prints a table and one JSON line; medians in milliseconds.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from mlcc.loader import open_model
 from mlcc.model.model import Model
 from mlcc.model.session import Session
 
-ANSWER, MORE = 16, 24
-"""Tokens of the first answer, and of what the user says next."""
+ANSWER, QUESTION = 16, 24
+"""Tokens of the first answer, and of the user's next message."""
 
 
 def first_token_ms(session: Session, prompt: Sequence[int]) -> tuple[float, int]:
-    """Time to the first token, and how much of the prompt was cached."""
-    wishes = {"temperature": 0.0, "max_tokens": ANSWER, "ignore_eos": True}
-    for _ in session.answer(prompt, wishes):
+    """(milliseconds to the first token, cached tokens of the prompt)."""
+    params = {"temperature": 0.0, "max_tokens": ANSWER, "ignore_eos": True}
+    for _ in session.answer(prompt, params):
         pass
     assert session.last is not None
     return 1e3 * session.last.first_token_s, session.last.cached_tokens
 
 
 def measure(model: Model, tokens: int, rounds: int) -> dict[str, list[float]]:
-    """Of each kind of request, all times."""
-    draw = random.Random(7)
+    """All times of each kind of request."""
+    rng = random.Random(7)
     times: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
-        prompt = [draw.randrange(3, model.capacity.vocab_size) for _ in range(tokens)]
-        turn = [*prompt, *(draw.randrange(3, model.capacity.vocab_size) for _ in range(MORE))]
+        prompt = [rng.randrange(3, model.capacity.vocab_size) for _ in range(tokens)]
+        turn = [*prompt, *(rng.randrange(3, model.capacity.vocab_size) for _ in range(QUESTION))]
         for cache in (True, False):
             session = Session(replace(model, prefix_cache=cache))
-            for name, asked in (("first", prompt), ("again", prompt), ("next turn", turn)):
-                spent, cached = first_token_ms(session, asked)
+            for name, tokens_in in (("first", prompt), ("again", prompt), ("next turn", turn)):
+                spent, cached = first_token_ms(session, tokens_in)
                 assert (cached >= tokens - 1) == (cache and name != "first")
                 times[f"{name}, {'with' if cache else 'without'} cache"].append(spent)
     return times

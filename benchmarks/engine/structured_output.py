@@ -1,9 +1,9 @@
-"""What structured output costs: reading a schema, a mask, and the share of decoding.
+"""Cost of structured output: reading a schema, computing masks, and their share of a step.
 
     python -m benchmarks.engine.structured_output MODEL [--streams 1] [--tokens 96]
 
-MODEL is a compiled folder. The same prompts are answered freely and by a schema of 50 fields, each
-stream with a draw of its own; times are medians.
+MODEL is a compiled folder. The same prompts are answered without constraint and with a schema of 50
+fields, each stream with its own seed; times are medians.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SCHEMA = {
 @click.option("--streams", default=1)
 @click.option("--tokens", default=96)
 def main(model: Path, streams: int, tokens: int) -> None:
-    """Print the figures."""
+    """Print the results."""
     opened = open_model(model, EngineArgs(context=1024, max_batch=streams))
     grammars = opened.text.grammars
     assert grammars is not None
@@ -58,18 +58,18 @@ def main(model: Path, streams: int, tokens: int) -> None:
     again = [seconds(partial(grammars.open, other)) for _ in range(9)]
     print(f"the same again: {median(again) * 1e3:.2f} ms")
     structure = Structure("json_schema", json.dumps(SCHEMA))
-    for name, wanted in (("free", None), ("structured", structure)) * 2:
-        print(f"{name:>10}: {decoding(opened, wanted, streams, tokens)}")
+    for name, constraint in (("free", None), ("structured", structure)) * 2:
+        print(f"{name:>10}: {decoding(opened, constraint, streams, tokens)}")
 
 
 def seconds(work: Any) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def decoding(model: Model, structure: Structure | None, streams: int, tokens: int) -> str:
-    """How long steps are, and what of it planning and masks take."""
+    """Speed, time of a step, and the share of the masks."""
     driver, grammars = Driver(model), model.text.grammars
     assert grammars is not None
     for n in range(streams):
@@ -79,22 +79,22 @@ def decoding(model: Model, structure: Structure | None, streams: int, tokens: in
     engine, masks = driver.engine, [0.0]
     adjustments = engine.adjustments
 
-    def timed(lend: Any) -> Any:
-        began = time.perf_counter()
+    def timed(buffer: Any) -> Any:
+        start = time.perf_counter()
         try:
-            return adjustments(lend)
+            return adjustments(buffer)
         finally:
-            masks[-1] += time.perf_counter() - began
+            masks[-1] += time.perf_counter() - start
 
     engine.adjustments = timed  # type: ignore[method-assign]
-    steps, began = [], time.perf_counter()
+    steps, start = [], time.perf_counter()
     while driver.has_work:
         steps.append(seconds(driver.step))
         masks.append(0.0)
-    span, said = time.perf_counter() - began, engine.stats().sampled_tokens
+    span, tokens_out = time.perf_counter() - start, engine.stats().sampled_tokens
     step, mask = median(steps) * 1e3, median(masks) * 1e3
     return (
-        f"{said / span:.1f} tokens/s, {len(steps)} steps for {said} tokens; "
+        f"{tokens_out / span:.1f} tokens/s, {len(steps)} steps for {tokens_out} tokens; "
         f"a step {step:.2f} ms, of it masks {mask:.3f} ms ({mask / step:.1%})"
     )
 

@@ -1,12 +1,11 @@
-"""What ranks cost and bring on one machine: the same model as one process and as several.
+"""Tensor parallelism on one machine: the same model as one process and as several ranks.
 
     python -m benchmarks.engine.tensor_parallel ONE MANY [--threads 2] [--steps 200] [--turns 5]
 
-ONE and MANY are artifacts of one checkpoint, MANY of `mlcc compile --tp N`; --threads are those of
-all ranks together. They decode in alternating turns; printed are the least microseconds of a step,
-the CPU microseconds of all ranks a step (of the turn that took least; what other processes take is
-not in it), and what a collective took at the least and on average, waiting for the slower rank
-included. The load is printed too.
+ONE and MANY are artifacts of one checkpoint, MANY of `mlcc compile --tp N`; --threads is the total
+of all ranks. They decode in alternating turns. Prints the minimum microseconds of a step, the CPU
+microseconds of all ranks a step (of the turn with the least; other processes are not included), the
+average microseconds of a collective, with the wait for the slower rank, and the load.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ PROMPT = 256
 
 
 def decode(model: Model, steps: int) -> tuple[float, float, float]:
-    """Microseconds: of the prompt's step, the least of a decode step, CPU of all ranks a step."""
+    """Microseconds: of prefill, of the fastest decode step, and CPU of all ranks a step."""
     engine, executor = model.new_engine(), model.executor
     assert isinstance(executor, CompiledExecutor)
     sampling = SamplingParams(temperature=0.0, max_tokens=steps, ignore_eos=True)
     engine.add(Request("a", list(range(5, 5 + PROMPT)), sampling))
-    took: list[float] = []
-    spent = _cpu(executor)
+    durations: list[float] = []
+    before = _cpu(executor)
     while engine.has_work:
         batch = engine.plan(executor.step_buffer())
         assert batch is not None
         start = time.perf_counter_ns()
         result = executor.collect(executor.submit(batch))
-        took.append((time.perf_counter_ns() - start) / 1e3)
+        durations.append((time.perf_counter_ns() - start) / 1e3)
         engine.commit(result)
-    return took[0], min(took[1:]), (_cpu(executor) - spent) * 1e6 / len(took)
+    return durations[0], min(durations[1:]), (_cpu(executor) - before) * 1e6 / len(durations)
 
 
 def _cpu(executor: CompiledExecutor) -> float:
-    """Seconds of CPU that all ranks have taken."""
+    """CPU seconds of all ranks so far."""
     pids = [os.getpid()]
     if isinstance(executor, RankedExecutor):
         pids += executor.processes
@@ -59,14 +58,14 @@ def _cpu_of(pid: int) -> float:
 
 
 def collectives(model: Model, steps: int) -> dict[str, float]:
-    """Calls and microseconds of each collective a step, of a model of several ranks."""
+    """Average microseconds of a call of each collective."""
     executor = model.executor
     assert isinstance(executor, CompiledExecutor)
     executor.watch()
     decode(model, steps)
-    found = {use.name: use for use in executor.kernels() if use.name.startswith("mlcc.all_")}
+    uses = {use.name: use for use in executor.kernels() if use.name.startswith("mlcc.all_")}
     executor.watch(False)
-    return {name: round(use.nanoseconds / use.calls / 1e3, 2) for name, use in found.items()}
+    return {name: round(use.nanoseconds / use.calls / 1e3, 2) for name, use in uses.items()}
 
 
 def main() -> None:
@@ -90,8 +89,12 @@ def main() -> None:
         print(
             "{}: prompt {:.0f} us, decode {:.1f} us, CPU {:.1f} us a step".format(path.name, *row)
         )
-    of = collectives(models[1], given.steps)
-    print(json.dumps({"threads": given.threads, "load": os.getloadavg()[0], "collectives_us": of}))
+    averages = collectives(models[1], given.steps)
+    print(
+        json.dumps(
+            {"threads": given.threads, "load": os.getloadavg()[0], "collectives_us": averages}
+        )
+    )
     for model in models:
         model.close()
 

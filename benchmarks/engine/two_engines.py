@@ -1,10 +1,10 @@
-"""Two engines side by side on the cores of one: what sharing costs beside half of the cores each.
+"""Two engines on the cores of one: all cores shared, beside half of the cores each.
 
     python -m benchmarks.engine.two_engines ARTIFACT [--tokens 400] [--rounds 5]
 
-A round has both ways in turn: two processes decode at once, each with all threads, then each with
-half of them. Prints tokens a second of both together, the least of CPU milliseconds a token, and
-the ratio of the medians; other processes make all of it worse, so look at the load.
+A round runs both cases in turn: two processes decode at once, each with all threads, then each with
+half of them. Prints tokens a second of both together, the minimum CPU milliseconds a token, and the
+ratio of the medians. Other processes slow all of it: look at the load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mlcc.loader import open_executor
 
 
 def decode(path: Path, threads: int, tokens: int) -> None:
-    """What a child does: begins when its line comes, and says what it took."""
+    """The child process: decodes once it reads a line, and prints wall and CPU seconds."""
     executor = open_executor(
         Artifact.open(path), EngineArgs(threads=threads, max_batch=1, context=tokens + 128)
     )
@@ -42,7 +42,7 @@ def decode(path: Path, threads: int, tokens: int) -> None:
 
 
 def both(path: Path, threads: int, tokens: int) -> tuple[float, float]:
-    """(tokens a second of both, CPU milliseconds a token)."""
+    """Run two children: (tokens a second of both, CPU milliseconds a token)."""
     command = [sys.executable, "-m", "benchmarks.engine.two_engines", str(path)]
     command += ["--tokens", str(tokens), "--decode", str(threads)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -70,17 +70,19 @@ def main() -> None:
         decode(given.artifact, given.decode, given.tokens)
         return
     cores = len(os.sched_getaffinity(0))
-    ways = {"all threads each": cores, "half of them each": max(cores // 2, 1)}
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    cases = {"all threads each": cores, "half of them each": max(cores // 2, 1)}
+    results: dict[str, list[tuple[float, float]]] = {case: [] for case in cases}
     for _ in range(given.rounds):
-        for way, threads in ways.items():
-            found[way].append(both(given.artifact, threads, given.tokens))
-    medians = {way: statistics.median(speed for speed, _ in rows) for way, rows in found.items()}
-    for way, rows in found.items():
+        for case, threads in cases.items():
+            results[case].append(both(given.artifact, threads, given.tokens))
+    medians = {
+        case: statistics.median(speed for speed, _ in rows) for case, rows in results.items()
+    }
+    for case, rows in results.items():
         least = min(cpu for _, cpu in rows)
-        print(f"{way:<20}{medians[way]:>9.1f} tok/s of both{least:>9.2f} CPU ms a token")
-    every, half = medians.values()
-    print(f"all of half: {every / half:.2f}; load {os.getloadavg()[0]:.1f}")
+        print(f"{case:<20}{medians[case]:>9.1f} tok/s of both{least:>9.2f} CPU ms a token")
+    shared, half = medians.values()
+    print(f"all of half: {shared / half:.2f}; load {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

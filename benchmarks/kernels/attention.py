@@ -10,7 +10,7 @@ Floors to read the table against, for a context of n keys, H heads and KV heads 
     prefill  time >= 2 n^2 H D / (cores x peak of one core): scores and sums of a causal square.
              Zen 5 at 4.1 GHz does 0.26 TFLOP/s of f32 on each core.
 
-First decile and median of single calls. Other work on the machine shows: compare quiet runs only.
+First decile and median of single calls. Other processes affect the times: compare quiet runs only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PREFILL = 512
 
 
 def layout_of(shape: tuple[int, int, int], dtype: str, contexts: list[int]) -> KvLayout:
-    """Room for one sequence of the longest context."""
+    """The layout of pages for one sequence of the longest context."""
     _, kv_heads, dim = shape
     group, pages = CacheGroup("paged", _PAGE), -(-max(*contexts, _PREFILL) // _PAGE)
     return KvLayout(_PAGE, dtype, kv_heads, dim, StepLayout((group,), _PREFILL, 1, 1, pages, 1), 0)
@@ -47,7 +47,7 @@ def layout_of(shape: tuple[int, int, int], dtype: str, contexts: list[int]) -> K
 def inputs(
     shape: tuple[int, int, int], layout: KvLayout, queries: int, keys: int, rng: np.random.Generator
 ) -> list[list[Any]]:
-    """Arguments of one sequence for as many layers as exceed the caches; pages are shuffled."""
+    """Kernel arguments for so many layers that they exceed the caches; pages are shuffled."""
     heads, kv_heads, dim = shape
     count = -(-keys // _PAGE)
     page = 2 * kv_heads * _PAGE * dim
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--heads", default="9/3/64,32/8/64,32/8/128", help="heads/kv_heads/dim")
     parser.add_argument("--dtypes", default="float32,float16", help="of the pages")
     parser.add_argument("--contexts", default="128,1024,4096,32768", help="keys when decoding")
-    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--json", type=Path, help="also write the results here")
     options = parser.parse_args()
     level = host_level()
     isa = Isa.from_features(level.arch, level.features)

@@ -1,12 +1,12 @@
-"""Experts beside a dense layer of as many weights, one token: which share of its speed they reach.
+"""Experts of a mixture beside a dense layer of as many weights, for one token.
 
     python -m benchmarks.kernels.experts [--schemes int4_g32] [--shapes 64x8x1024x2048]
 
-A shape is experts x chosen x N x K. A call multiplies with the chosen of many experts; the dense
-layer has as many copies as make up all experts. In a cycle each copy and each expert has its turn
-once, so that a weight waits as long for its next turn on either side: a third-level cache of
-hundreds of megabytes would else keep the side that has fewer. Both take turns, call by call, in
-this process: first deciles and medians of single calls.
+A shape is experts x chosen x N x K. A call multiplies with the chosen experts; the dense layer has
+as many copies as make up all experts. In a cycle each copy and each expert is used once, so that a
+weight is reused after the same number of bytes on both sides: otherwise a last-level cache of
+hundreds of megabytes would hold the smaller side. Both alternate, call by call, in this process.
+Prints first deciles and medians of single calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.kernels import linear as bench
+from benchmarks.kernels.linear import compile_kernel, random_tensors, tensor
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.moe.experts import expert_linear, stored
@@ -31,13 +31,13 @@ SHAPES = "64x8x1024x2048,64x8x2048x1024,128x8x768x2048"
 
 
 def rows_of(form: Any, k: int, rng: np.random.Generator) -> list[Any]:
-    """One row, quantized if the scheme wants it so."""
+    """One row, quantized if the scheme requires it."""
     if form.scheme.is_float:
-        return [bench.tensor(rng.standard_normal((1, k), np.float32))]
+        return [tensor(rng.standard_normal((1, k), np.float32))]
     rows = form.rows
-    codes = bench.tensor(rng.integers(-100, 100, (1, k), np.int8))
-    scales = bench.tensor(np.full((1, k // rows.group), 0.01, np.float32))
-    return [codes, scales, bench.tensor(np.zeros((1, k // rows.sums), np.int32))]
+    codes = tensor(rng.integers(-100, 100, (1, k), np.int8))
+    scales = tensor(np.full((1, k // rows.group), 0.01, np.float32))
+    return [codes, scales, tensor(np.zeros((1, k // rows.sums), np.int32))]
 
 
 def measure(name: str, shape: str, rounds: int) -> None:
@@ -46,20 +46,20 @@ def measure(name: str, shape: str, rounds: int) -> None:
     level, rng = host_level(), np.random.default_rng(0)
     isa = Isa.from_features(level.arch, level.features)
     form = stored(isa, (experts, n_out, k), name)
-    sparse = bench.compile_kernel(expert_linear(isa, (experts, n_out, k), name, experts, chosen, k))
-    sort = bench.compile_kernel(expert_order(isa, experts, chosen))
-    dense = bench.compile_kernel(linear.linear(isa, chosen * n_out, k, name, False))
+    sparse = compile_kernel(expert_linear(isa, (experts, n_out, k), name, experts, chosen, k))
+    sort = compile_kernel(expert_order(isa, experts, chosen))
+    dense = compile_kernel(linear.linear(isa, chosen * n_out, k, name, False))
     packed = linear.packing(chosen * n_out, k, name, isa)
     size = sum(np.prod(t.shape) * np.dtype(t.dtype).itemsize for t in packed.tensors)
-    weights = bench.random_tensors(form, rng)
-    copies = [bench.random_tensors(packed, rng) for _ in range(experts // chosen)]
+    weights = random_tensors(form, rng)
+    copies = [random_tensors(packed, rng) for _ in range(experts // chosen)]
     x = rows_of(form.one, k, rng)
-    y = bench.tensor(np.zeros((1, chosen * n_out), np.float32))
+    y = tensor(np.zeros((1, chosen * n_out), np.float32))
     lists = [np.zeros(shape, np.int32) for shape in ((1, chosen), experts + 1, experts + 1)]
-    order = [bench.tensor(array) for array in lists]
+    order = [tensor(array) for array in lists]
 
     def with_experts(choice: Any) -> Any:
-        sort(bench.tensor(choice.astype(np.int32).reshape(1, chosen)), *order)
+        sort(tensor(choice.astype(np.int32).reshape(1, chosen)), *order)
         return partial(sparse, *order, *x, *weights, y)
 
     times: dict[str, list[float]] = {"dense": [], "experts": []}
@@ -73,7 +73,7 @@ def measure(name: str, shape: str, rounds: int) -> None:
                 times[kind].append(time.perf_counter() - start)
     line = f"{name:<10} {shape:<16}"
     for at in (0.1, 0.5):
-        seconds = {kind: float(np.quantile(found, at)) for kind, found in times.items()}
+        seconds = {kind: float(np.quantile(values, at)) for kind, values in times.items()}
         line += "".join(f" {size / s / 1e9:8.1f}" for s in seconds.values())
         line += f" {seconds['dense'] / seconds['experts']:6.2f}"
     print(line, flush=True)

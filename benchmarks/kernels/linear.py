@@ -1,4 +1,4 @@
-"""Linear layers one shape at a time: bandwidth when decoding, operations per second in prefill.
+"""Linear layers, one shape at a time: bandwidth in decode, operations per second in prefill.
 
     python -m benchmarks.kernels.linear [--schemes int4_g32,int8_g32] [--shapes 576x576]
         [--json out.json]
@@ -16,9 +16,9 @@ Zen 5 at 4.1 GHz: 1.05 TOP/s of bytes and 0.26 TFLOP/s of f32 per core. A model 
 shape reads 90 MB per token as q4 (60 MB of int4, 30 MB of int8 head) and does 109 GOP per 512
 tokens of prefill: at 50 GB/s and 1.6 TOP/s (two cores) no less than 1.8 ms and 68 ms.
 
-Decode cycles through copies of the weight that together exceed every cache. First decile and
-median of single calls; beside them numpy's f32 product (n = 512) and the bandwidth measured just
-before. Other work on the machine shows: read the load, and compare only quiet runs.
+Decode cycles through copies of the weight that together exceed every cache. The table has the first
+decile of single calls; above it numpy's f32 product (n = 512) and the bandwidth, measured just
+before. Other processes affect the times: read the load, and compare only quiet runs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SHAPES = "960x576,576x576,3072x576,576x1536,49152x576"
 _CACHES = 128 << 20
 _PREFILL_ROWS = 512
 _HEAD_COLUMNS = 16384
-"""A head this wide is not run in prefill: a model asks for one row of logits."""
+"""A head this wide is not run in prefill: a model computes one row of logits."""
 
 
 def compile_kernel(kernel: Any, cpu: Level | None = None) -> Any:
@@ -102,7 +102,7 @@ def tensor(array: Any) -> Any:
 
 
 def random_tensors(packing: linear.CpuPacking, rng: np.random.Generator) -> list[Any]:
-    """A weight in its physical form; the numbers do not matter, but must not be subnormal."""
+    """A packed weight; its values do not matter, but must not be subnormal."""
     arrays = []
     for part in packing.tensors:
         if part.dtype.startswith("float"):
@@ -117,19 +117,19 @@ def random_tensors(packing: linear.CpuPacking, rng: np.random.Generator) -> list
 
 
 def inputs_of(cpu: Level, k: int, name: str, x: Any, row: dict[str, Any]) -> list[Any]:
-    """x as a product reads it; how long it takes to quantize goes to `row`."""
-    isa, how = isa_of(cpu), scheme(name)
+    """x as the kernel reads it; the time to quantize it goes to `row`."""
+    isa, quantization = isa_of(cpu), scheme(name)
     bits = tensor((x.view(np.uint32) >> 16).astype(np.uint16))
-    if how.is_float:
-        return [bits if uses_bf16_dot(isa, k, how) else tensor(x)]
-    n, form = len(x), linear.row_form(how, k)
+    if quantization.is_float:
+        return [bits if uses_bf16_dot(isa, k, quantization) else tensor(x)]
+    n, form = len(x), linear.row_form(quantization, k)
     codes = [tensor(np.zeros((n, k), np.int8))]
     codes += [tensor(np.zeros((n, k // form.group), np.float32))]
     codes += [tensor(np.zeros((n, k // form.sums), np.int32))]
     rows = compile_kernel(linear.quantize_rows(isa, k, form.group, form.sums), cpu)
     call = partial(rows, tensor(x), *codes)
     row[f"quantize_rows_{n}_s"] = measure([call], 0.1)["best"]
-    return [*codes, bits] if uses_amx(isa, k, how) else codes
+    return [*codes, bits] if uses_amx(isa, k, quantization) else codes
 
 
 def isa_of(cpu: Level) -> Isa:
@@ -147,7 +147,10 @@ def benchmark(
     row["compile_s"] = time.perf_counter() - start
     weight = random_tensors(packing, rng)
     row["bytes"] = sum(np.prod(t.shape) * np.dtype(t.dtype).itemsize for t in packing.tensors)
-    copies = [weight, *([tensor(t.numpy()) for t in weight] for _ in range(_count(row["bytes"])))]
+    copies = [
+        weight,
+        *([tensor(t.numpy()) for t in weight] for _ in range(_extra_copies(row["bytes"]))),
+    ]
 
     def run(n: int, weights: list[list[Any]]) -> dict[str, float]:
         inputs = inputs_of(cpu, k, name, rng.standard_normal((n, k), np.float32), row)
@@ -162,13 +165,13 @@ def benchmark(
     return row
 
 
-def _count(size: int) -> int:
-    """Further copies so that all of them exceed the caches."""
+def _extra_copies(size: int) -> int:
+    """The number of further copies, so that all together exceed the caches."""
     return min(int(_CACHES // size), 200)
 
 
 def numpy_flops(rng: np.random.Generator) -> float:
-    """f32 operations per second of numpy's own product of 512 x 576 and 576 x 1536."""
+    """f32 operations per second of numpy's product of 512 x 576 and 576 x 1536."""
     x, w = (rng.standard_normal(s, np.float32) for s in ((512, 576), (576, 1536)))
     return 2 * 512 * 576 * 1536 / measure([lambda: x @ w])["best"]
 
@@ -187,12 +190,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--shapes", default=SHAPES, help="N x K, comma separated")
     parser.add_argument("--schemes", default="int4_g32,int8_g32,bf16", help=", ".join(SCHEMES))
-    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--json", type=Path, help="also write the results here")
     parser.add_argument("--cpu", default="host", help="a level of `mlcc compile --cpu`")
     options = parser.parse_args()
     cpu, rng = level(options.cpu), np.random.default_rng(0)
     if "amx-tile" in cpu.features and allow_tiles():
-        parser.error("this system has no AMX, or does not let it be used; leave out --cpu")
+        parser.error("this system has no AMX or does not allow it; leave out --cpu")
     memory, blas = bandwidth(), numpy_flops(rng)
     threads, load = int(os.environ["TVM_NUM_THREADS"]), os.getloadavg()[0]
     print(f"{cpu.name}, {threads} threads, load {load:.1f}")

@@ -1,19 +1,19 @@
-"""What a byte of each format costs to read: products of one row, on a CPU or through Vulkan.
+"""Cost of a byte of each weight format: products with one row, on a CPU or through Vulkan.
 
     python -m benchmarks.kernels.weight_formats [--gpu] [--schemes q4_k,q6_k] [--shapes 2048x640]
         [--json F] [--cached] [--small-pages]
 
-Decoding reads every weight once, so formats may differ in time as they differ in bytes; what they
-take beyond that is unpacking. A timing is one pass over copies of a weight that together are four
-times the last cache, so that weights come from memory as they do in a model; it is the process's
-CPU time, of one thread. All formats read the same memory: where pages lie costs up to a tenth.
-Passes of a format stand between those of `int4_g32` and `k4_g32`, and a column says how much more,
-or less, a byte costs than a byte of those: the median over the turns, as what neighbours do to
-memory changes slowly, and beside it the quotient of the least times.
+Decoding reads every weight once, so the times of two formats may differ as their bytes do; more is
+the cost of unpacking. A timing is one pass over copies of a weight that together are four times the
+last-level cache, so weights come from memory as in a model; it is the CPU time of one thread. All
+formats read the same memory, because the place of the pages changes the time by up to a tenth.
+A pass of a format runs between passes of `int4_g32` and `k4_g32`, and a column has the cost of a
+byte relative to each of them: the median over the turns, since the load of the memory changes
+slowly, and beside it the ratio of the minimum times.
 
-With --cached there are two copies, which caches hold: what a core does where memory hides nothing.
-With --gpu the kernels are WGSL on the machine's first Vulkan device; lavapipe runs them on the CPU,
-where what a GPU's memory would hide shows, too.
+With --cached there are two copies, which fit into the caches: the speed of a core without the
+memory's limit. With --gpu the kernels are WGSL on the machine's first Vulkan device; lavapipe runs
+them on the CPU, where costs show that a GPU's memory would hide.
 """
 
 from __future__ import annotations
@@ -53,36 +53,36 @@ SCHEMES = (
 )
 SHAPES = "2048x2048,2048x8192,2048x640"
 _LEAST_COPIES, _CACHES = 128 << 20, 4
-"""Bytes of copies of a weight, or this many times the last cache, if that is more."""
+"""Bytes of all copies of a weight, or this multiple of the last-level cache if that is more."""
 _ALIGNED = 64
 _BINDING = 128 << 20
 
 _BYTE = 0x3C
-"""What weights in memory are made of: of it no float, scale or exponent is subnormal."""
+"""The byte that fills all weights: no float, scale or exponent made of it is subnormal."""
 _ROWS = 32
-"""That are quantized; the others are the same again."""
+"""The number of rows that are quantized; the others repeat them."""
 
 Call = Callable[[], Any]
 Array = npt.NDArray[Any]
 
 
 def last_cache() -> int:
-    """Bytes of the largest cache of a core; 0 where the system does not say."""
-    found = [0]
+    """Bytes of the largest cache of a core; 0 if unknown."""
+    sizes = [0]
     for size in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         number, unit = size.read_text().strip()[:-1], size.read_text().strip()[-1]
-        found.append(int(number) << {"K": 10, "M": 20}[unit])
-    return max(found)
+        sizes.append(int(number) << {"K": 10, "M": 20}[unit])
+    return max(sizes)
 
 
 def packed(packing: Any, rng: np.random.Generator) -> list[Any]:
-    """A weight as it is stored."""
+    """A packed weight."""
     rows = rng.standard_normal((_ROWS, packing.k), np.float32)
     if packing.scheme.is_float:
         stored: list[Any] = packing.pack(np.tile(rows, (packing.n // _ROWS, 1)))
         return stored
-    few = quantize(rows, packing.scheme)
-    parts = {n: p for n in PARTS if (p := getattr(few, n)) is not None}
+    quantized = quantize(rows, packing.scheme)
+    parts = {n: p for n in PARTS if (p := getattr(quantized, n)) is not None}
     parts = {name: np.tile(part, (packing.n // _ROWS, 1)) for name, part in parts.items()}
     stored = packing.pack_quantized(Quantized(packing.scheme, **parts))
     return stored
@@ -91,7 +91,7 @@ def packed(packing: Any, rng: np.random.Generator) -> list[Any]:
 def cpu_calls(
     n_out: int, k: int, name: str, rng: np.random.Generator, memory: Array
 ) -> tuple[int, list[Call]]:
-    """Bytes of a weight, and calls of the product with each of its copies in memory."""
+    """(bytes of a weight, calls of the product with each of its copies in memory)."""
     level = host_level()
     isa = Isa.from_features(level.arch, level.features)
     packing = linear.packing(n_out, k, name, isa)
@@ -116,30 +116,30 @@ def cpu_calls(
 
 
 def pages(size: int, small: bool) -> Array:
-    """Memory in huge pages, as files lie in them too where a system has that, or in small ones."""
-    whole = mmap.mmap(-1, size)
+    """Memory in huge pages, as the page cache has files on some systems, or in small pages."""
+    mapped = mmap.mmap(-1, size)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        whole.madvise(mmap.MADV_NOHUGEPAGE if small else mmap.MADV_HUGEPAGE)
-    memory = np.frombuffer(whole, np.uint8)
+        mapped.madvise(mmap.MADV_NOHUGEPAGE if small else mmap.MADV_HUGEPAGE)
+    memory = np.frombuffer(mapped, np.uint8)
     memory[:] = _BYTE
     return memory
 
 
 def copies_of(packing: Any, memory: Array) -> list[list[Any]]:
-    """As many copies of a weight as memory has, one behind the other, each as it lies in a file."""
+    """As many copies of a weight as fit in `memory`, consecutive, each in the layout of a file."""
     dtypes = [np.dtype(part.dtype) for part in packing.tensors]
     sizes = [
         int(np.prod(part.shape)) * d.itemsize
         for part, d in zip(packing.tensors, dtypes, strict=True)
     ]
-    places = [-(-size // _ALIGNED) * _ALIGNED for size in sizes]
+    strides = [-(-size // _ALIGNED) * _ALIGNED for size in sizes]
     copies = []
-    for first in range(0, len(memory) - sum(places) + 1, sum(places)):
+    for first in range(0, len(memory) - sum(strides) + 1, sum(strides)):
         copy, at = [], first
-        for part, dtype, size, place in zip(packing.tensors, dtypes, sizes, places, strict=True):
+        for part, dtype, size, stride in zip(packing.tensors, dtypes, sizes, strides, strict=True):
             view = memory[at : at + size].view(dtype).reshape(part.shape)
             copy.append(tvm.runtime.from_dlpack(view))
-            at += place
+            at += stride
         copies.append(copy)
     return copies
 
@@ -147,7 +147,7 @@ def copies_of(packing: Any, memory: Array) -> list[list[Any]]:
 def gpu_calls(
     n_out: int, k: int, name: str, rng: np.random.Generator, memory: Array
 ) -> tuple[int, list[Call]]:
-    """The same on a GPU, of one copy in its own memory."""
+    """(bytes of a weight, one call) on a GPU, with the weight in its memory."""
     packing = GpuPacking(n_out, k, scheme(name), _BINDING)
     weight = packed(packing, rng)
     kernel = gpu_linear.linear_part(Gpu(f16=False), packing, 0, False)
@@ -171,22 +171,22 @@ def gpu_calls(
 
 
 def passes(turns: Sequence[list[Call]], seconds: float) -> Array:
-    """CPU time [turn, of each]: one pass over the calls of each in every turn."""
-    found: list[list[float]] = []
+    """CPU times [turn, format]: in every turn one pass over the calls of each format."""
+    times: list[list[float]] = []
     end = time.process_time() + seconds * len(turns)
-    while time.process_time() < end or len(found) < 4:
+    while time.process_time() < end or len(times) < 4:
         row = []
         for calls in turns:
             start = time.process_time()
             for call in calls:
                 call()
             row.append((time.process_time() - start) / len(calls))
-        found.append(row)
-    return np.array(found[1:])
+        times.append(row)
+    return np.array(times[1:])
 
 
 def compare(shape: str, names: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for each format: bytes, the median time, and what a byte costs beside the bases."""
+    """A row for each format: bytes, median time, and cost of a byte relative to the bases."""
     n_out, k = (int(d) for d in shape.split("x"))
     calls = gpu_calls if options.gpu else cpu_calls
     total = 8 * n_out * k if options.cached else max(_LEAST_COPIES, _CACHES * last_cache())
@@ -202,10 +202,10 @@ def compare(shape: str, names: Sequence[str], options: argparse.Namespace) -> li
         row: dict[str, Any] = {"shape": shape, "scheme": name, "bytes": size, "seconds": median}
         row |= {"least_seconds": float(least[1]), "gb_s": size / median / 1e9}
         for column, base, (base_size, _) in zip((0, 2), BASES, bases, strict=True):
-            bytes_more = size / base_size
-            ratios = np.quantile(times[:, 1] / times[:, column], (0.5, 0.25, 0.75)) / bytes_more
+            bytes_ratio = size / base_size
+            ratios = np.quantile(times[:, 1] / times[:, column], (0.5, 0.25, 0.75)) / bytes_ratio
             row[f"per_byte_of_{base}"], *row[f"quartiles_of_{base}"] = ratios.tolist()
-            row[f"least_per_byte_of_{base}"] = float(least[1] / least[column] / bytes_more)
+            row[f"least_per_byte_of_{base}"] = float(least[1] / least[column] / bytes_ratio)
         rows.append(row)
         show(row)
     return rows
@@ -224,10 +224,14 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="WGSL through Vulkan")
     parser.add_argument("--shapes", default=SHAPES, help="N x K, comma separated")
     parser.add_argument("--schemes", default=SCHEMES)
-    parser.add_argument("--cached", action="store_true", help="two copies, which caches hold")
-    parser.add_argument("--small-pages", action="store_true", help="of memory, not huge ones")
-    parser.add_argument("--seconds", type=float, default=0.4, help="of CPU, for each of the turns")
-    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument(
+        "--cached", action="store_true", help="two copies, which fit into the caches"
+    )
+    parser.add_argument(
+        "--small-pages", action="store_true", help="small memory pages instead of huge ones"
+    )
+    parser.add_argument("--seconds", type=float, default=0.4, help="CPU seconds of each format")
+    parser.add_argument("--json", type=Path, help="also write the results here")
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f}; time per byte is relative to {' and '.join(BASES)}\n")
     print(
