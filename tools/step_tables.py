@@ -50,22 +50,22 @@ def typescript() -> str:
     text = f"""\
 // {WRITTEN}
 
-/** The columns of a step's tables, in their order; a word each. What they mean is said there. */
+/** The columns of a step's tables, in their order; a word each. Their meaning is documented there. */
 
 """
     text += "".join(constant(name, columns) for name, columns in TABLES.items())
     text += "/** Columns whose words are the bits of a float. */\n"
     text += f"export const FLOATS: readonly string[] = {array(sorted(FLOATS))};\n"
     text += (
-        "/** What a cache group of a kind adds to tokens and sequences, followed by `.group`. */\n"
+        "/** Columns that a cache group of a kind adds to tokens and sequences, with suffix `.group`. */\n"
     )
     text += "export const OF_GROUP = {\n"
     for kind, (tokens, sequences) in OF_GROUP.items():
         text += f"  {kind}: {{ tokens: {array(tokens)}, sequences: {array(sequences)} }},\n"
     text += "} as const;\n"
-    text += "/** Of the buffer of a step's adjustments (`mlcc.engine.batch.adjust_tables`). */\n"
+    text += "/** Header of a step's adjustments (`mlcc.engine.batch.adjust_tables`). */\n"
     text += constant("ADJUST_HEADER", adjust_tables.HEADER)
-    text += "/** For which there is room in each row of what `top_logprobs` gives. */\n"
+    text += "/** Width of a row of `top_logprobs`' results. */\n"
     return text + f"export const MOST_TOP_LOGPROBS = {MOST_TOP_LOGPROBS};\n"
 
 

@@ -1,4 +1,4 @@
-/** For tests that build pages of their own the way the page is built. */
+/** For tests that build their own pages with the page's configuration. */
 
 import type { UserConfig } from 'vite';
 

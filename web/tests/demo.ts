@@ -1,4 +1,4 @@
-/** What tests of the whole need: the demo model, and the built package. Not a test. */
+/** Helpers of the end-to-end tests: the demo model, and the built package. Not a test. */
 
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';

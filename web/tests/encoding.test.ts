@@ -1,11 +1,11 @@
-/** What an engine asks of an encoder, over a fetch that is written down. */
+/** The requests of an engine to an encoder, recorded by a fake fetch. */
 
 import { expect, test } from 'vitest';
 import type { EmbeddingList, EmbeddingRequest } from '../src/api.js';
 import { ApiError } from '../src/errors.js';
 import { Encoding } from '../src/openai/encoding.js';
 
-test('asks its address, and gives the whole answer', async () => {
+test('requests its address, and returns the whole answer', async () => {
   const asked: unknown[] = [];
   const answer = { object: 'list', data: [], model: 'm', usage: {} };
   const encoding = new Encoding<EmbeddingRequest, EmbeddingList>(
@@ -20,7 +20,7 @@ test('asks its address, and gives the whole answer', async () => {
   expect(asked).toEqual([['/v1/embeddings', { input: ['a', 'b'] }, signal]]);
 });
 
-test('what is refused is an ApiError with its code', async () => {
+test('a refusal is an ApiError with its code', async () => {
   const body = { error: { message: 'it writes', type: 'x', param: 'model', code: 'no_encoder' } };
   const encoding = new Encoding('/v1/rerank', async () => Response.json(body, { status: 400 }));
   const refused = encoding.create({ query: 'a', documents: ['b'] });

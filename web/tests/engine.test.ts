@@ -1,5 +1,5 @@
 /**
- * The package in a page of a real Chromium, whose GPU is software: from the start to the worst.
+ * The package in a page of a real Chromium with a software GPU: from the start to failures.
  *
  * The tests share one page and build on each other's state, because a start takes seconds.
  */
@@ -15,7 +15,7 @@ import { type StaticServer, serveFolders } from '../tools/static.js';
 import { builtLibrary, demoModel } from './demo.js';
 import type * as InPage from './engine_page.js';
 
-/** No name but this machine's own is ever found: who asks another host fails. */
+/** Only this machine's own name resolves: requests to other hosts fail. */
 const NO_NETWORK = '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1';
 const MODULES = `
   import * as mlcc from '/index.js';
@@ -43,7 +43,7 @@ afterAll(async () => {
   await rm(bundle, { recursive: true, force: true });
 });
 
-/** engine_page.ts as a page gets it from its bundler. */
+/** engine_page.ts, bundled. */
 async function bundled(): Promise<string> {
   const outDir = await mkdtemp(join(tmpdir(), 'mlcc-page-'));
   const entry = join(import.meta.dirname, 'engine_page.ts');
@@ -53,7 +53,7 @@ async function bundled(): Promise<string> {
   return outDir;
 }
 
-/** By force: past all caches, and with no service worker for the page. */
+/** `byForce`: a reload without caches and without a service worker. */
 async function visit(byForce = false): Promise<Page> {
   const fresh = await browser.context.newPage();
   await fresh.goto(server.url);
@@ -84,12 +84,12 @@ async function inWorker(code: string): Promise<void> {
   await page.workers()[0]?.evaluate(code);
 }
 
-/** What was asked for of the model, but for its manifest. */
+/** The requested files of the model, without its manifest. */
 function modelFiles(): string[] {
   return server.asked.filter((path) => path.startsWith('/model/') && !path.includes('mlcc.json'));
 }
 
-test('it starts, telling its stages, and answers', async () => {
+test('it starts, reports its stages, and answers', async () => {
   const { info, events } = await call('start');
   expect(info).toMatchObject({ context: 256, f16: false });
   expect(info.adapter.toLowerCase()).toContain('swiftshader');
@@ -102,7 +102,7 @@ test('it starts, telling its stages, and answers', async () => {
   expect(timing).toMatchObject({ completionTokens: 2, ttft: null });
 });
 
-test('the engine is loaded by its worker, nothing of it by the page', async () => {
+test('the worker loads the engine, the page none of it', async () => {
   const large = /\.(wasm|zip|whl|safetensors)$/;
   const loaded: string[] = await page.evaluate(
     "performance.getEntriesByType('resource').map(({ name }) => new URL(name).pathname)",
@@ -112,7 +112,7 @@ test('the engine is loaded by its worker, nothing of it by the page', async () =
   expect(server.asked.filter((path) => large.test(path)).length).toBeGreaterThan(3);
 });
 
-test('two chats at once say what each says alone', async () => {
+test('two concurrent chats get the same answers as alone', async () => {
   const { text } = await call('ask', 3);
   const { texts, timing } = await call('streamTwice', 3);
   expect(texts).toEqual([text, text]);
@@ -120,14 +120,14 @@ test('two chats at once say what each says alone', async () => {
   expect(timing?.decode).toBeGreaterThan(0);
 });
 
-test('interrupt ends a stream quietly after what was said, and a whole answer by an error', async () => {
-  const said = await call('streamInterrupted', 200);
-  expect(said.length).toBeGreaterThan(0);
-  expect(said.length).toBeLessThan(100);
+test('interrupt ends a stream after its text, and rejects a whole answer', async () => {
+  const text = await call('streamInterrupted', 200);
+  expect(text.length).toBeGreaterThan(0);
+  expect(text.length).toBeLessThan(100);
   expect(await call('askInterrupted', 200)).toBe('CancelledError');
 });
 
-test('a signal ends a whole answer, a stream that nobody reads, and a start', async () => {
+test('a signal ends a whole answer, an unread stream, and a start', async () => {
   const { name, tokens } = await call('askAborted');
   expect(name).toBe('AbortError');
   expect(tokens).toBeLessThan(200); // of 400
@@ -139,7 +139,7 @@ test("what the API refuses is OpenAI's error, typed", async () => {
   expect(await call('refused')).toEqual({ name: 'ApiError', status: 400, param: 'messages' });
 });
 
-test('what is wrong with an adapter is typed', async () => {
+test('errors of adapters are typed', async () => {
   const names = ['UnsupportedError', 'ArtifactError', 'ApiError'];
   expect(await call('refusedAdapters')).toEqual(names);
 });
@@ -150,15 +150,15 @@ test("OpenAI's client fetches from the page itself", async () => {
   expect(server.asked.filter((path) => path.startsWith('/v1/'))).toEqual([]);
 });
 
-test('a page that is slow is waited for; one whose relay has ended is on the network', async () => {
+test('the relay waits for a slow page; requests of a page without a relay reach the network', async () => {
   expect(await call('fetchSlowly')).toEqual({ slow: 200, without: 404 });
 });
 
-test('a lost GPU is said, and a reload continues from storage', async () => {
-  const told = call('loss');
+test('a lost GPU is reported, and a reload continues from storage', async () => {
+  const errors = call('loss');
   await inWorker('mlcc.executor.device.destroy()');
   const name = 'DeviceLostError';
-  expect(await told).toEqual({ lost: name, answering: name, later: name });
+  expect(await errors).toEqual({ lost: name, answering: name, later: name });
   const before = modelFiles().length;
   expect(await call('fetchModels')).toEqual({ status: 503, code: 'device_lost' });
   const meanwhile = { status: 503, code: 'cancelled' };
@@ -168,17 +168,17 @@ test('a lost GPU is said, and a reload continues from storage', async () => {
   expect(modelFiles().length).toBe(before);
 });
 
-test('a worker that ends is noticed; without a model there is an error, not silence', async () => {
-  const told = call('loss');
-  inWorker('self.close()').catch(() => {}); // it ends before it can say that it did
+test('the end of a worker is detected; without a model, requests fail', async () => {
+  const errors = call('loss');
+  inWorker('self.close()').catch(() => {}); // it ends before it can reply
   const name = 'WorkerDiedError';
-  expect(await told).toEqual({ lost: name, answering: name, later: name });
+  expect(await errors).toEqual({ lost: name, answering: name, later: name });
   await call('unload');
   expect(await call('fetchModels')).toEqual({ status: 503, code: 'cancelled' });
   await expect(call('ask', 2)).rejects.toThrow('call reload()');
 });
 
-test('a second visit fetches nothing of the model, and needs no server for it', async () => {
+test('a second visit fetches no file of the model, and needs no server', async () => {
   await page.close();
   const before = modelFiles().length;
   server.broken = '/model/';
@@ -189,7 +189,7 @@ test('a second visit fetches nothing of the model, and needs no server for it', 
   expect(modelFiles().length).toBe(before);
 });
 
-test('no other host was asked for anything', () => {
+test('no other host got a request', () => {
   const hosts = requested.map((url) => new URL(url)).filter(({ host }) => host !== '');
   expect(hosts.length).toBeGreaterThan(10);
   expect(new Set(hosts.map(({ origin }) => origin))).toEqual(new Set([server.url]));

@@ -1,7 +1,7 @@
 /**
- * What `engine.test.ts` does inside the page: a module of the page, bundled with OpenAI's client.
+ * The functions that `engine.test.ts` calls inside the page: a module bundled with OpenAI's client.
  *
- * Not a test. The package itself is the built one, given by `use`.
+ * Not a test. `use` sets the built package.
  */
 
 import OpenAI from 'openai';
@@ -23,7 +23,7 @@ export async function start() {
   return { info: engine.info, events };
 }
 
-/** Starts that are given up: before, and at the first news of it. By the errors' names. */
+/** Aborts starts before they begin and at the first progress; returns the errors' names. */
 export async function startAborted(): Promise<string[]> {
   const early = nameOf(mlcc.CreateEngine('model/', { signal: AbortSignal.abort() }));
   const stop = new AbortController();
@@ -31,10 +31,7 @@ export async function startAborted(): Promise<string[]> {
   return Promise.all([early, nameOf(mlcc.CreateEngine('model/', options))]);
 }
 
-/**
- * Twice at once: the first is given up for the second, by the error's name. What the page's own
- * fetch is told meanwhile.
- */
+/** Two concurrent reloads: the first one's error, and the page's fetch meanwhile. */
 export async function reloadTwice() {
   const first = nameOf(engine.reload());
   const second = engine.reload();
@@ -42,7 +39,7 @@ export async function reloadTwice() {
   await second;
   return { first: await first, meanwhile };
 }
-/** What the page's own fetch is told, through the service worker. */
+/** The response of the page's own fetch, through the service worker. */
 export async function fetchModels() {
   const response = await fetch('/v1/models');
   return { status: response.status, code: (await response.json()).error?.code };
@@ -75,17 +72,14 @@ export async function streamTwice(max_tokens: number) {
 export const streamInterrupted = (max_tokens: number): Promise<string> =>
   stream(max_tokens, () => engine.interrupt());
 
-/** A whole answer that is interrupted, by the error's name. */
+/** Interrupts a whole answer; returns the error's name. */
 export async function askInterrupted(max_tokens: number): Promise<string> {
   const asked = ask(max_tokens);
   setTimeout(() => engine.interrupt(), 100);
   return nameOf(asked);
 }
 
-/**
- * Answers that are given up by a signal: a whole one by its error's name, a stream that nobody
- * reads.
- */
+/** Aborts a whole answer (returns the error's name) and an unread stream by a signal. */
 export async function askAborted() {
   const before = (await health()).sampled_tokens;
   const body = { messages: HELLO, max_tokens: 200, temperature: 0, ignore_eos: true };
@@ -116,7 +110,7 @@ export async function refused() {
   return undefined;
 }
 
-/** The names of what a model without room for adapters throws, and an address that has none. */
+/** The errors of a model without adapter slots, and of a URL without an adapter. */
 export async function refusedAdapters() {
   const named = (error: unknown) => (error as Error).name;
   const files = { config: new Blob(['{}']), weights: new Blob([]) };
@@ -130,7 +124,7 @@ export async function refusedAdapters() {
 /** Through OpenAI's own client and the service worker. */
 export async function askOpenAI(max_tokens: number) {
   await mlcc.registerRelay(engine);
-  await mlcc.registerRelay(engine); // takes the place of the first
+  await mlcc.registerRelay(engine); // replaces the first relay
   const client = new OpenAI({
     baseURL: `${location.origin}/v1`,
     apiKey: '-',
@@ -146,20 +140,20 @@ export async function askOpenAI(max_tokens: number) {
   return { whole: whole.choices[0]?.message.content ?? '', streamed };
 }
 
-/** The page's own fetch while the page is held up, and when its relay has ended, by status. */
+/** Statuses of the page's own fetch while the page is blocked, and after its relay ended. */
 export async function fetchSlowly() {
   const stop = await mlcc.registerRelay(engine);
   const asked = fetch('/v1/models');
   for (const end = performance.now() + 1500; performance.now() < end; );
   const slow = (await asked).status;
   stop();
-  await new Promise((later) => setTimeout(later, 100)); // the lock is given back
+  await new Promise((later) => setTimeout(later, 100)); // the lock is released
   const without = (await fetch('/v1/models')).status;
   await mlcc.registerRelay(engine);
   return { slow, without };
 }
 
-/** What the page is told when the engine is lost: in the midst of an answer, at once, and later. */
+/** The errors after a loss of the engine: during an answer, at once, and later. */
 export async function loss() {
   const answering = nameOf(stream(200));
   const { name } = await engine.lost;

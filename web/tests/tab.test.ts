@@ -1,4 +1,4 @@
-/** A tab in Node: the demo model on a software GPU, the engine in Pyodide, no worker between. */
+/** A tab in Node: the demo model on a software GPU, the engine in Pyodide, without a worker. */
 
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { ChatCompletion, ChatCompletionChunk } from '../src/api.js';
@@ -51,7 +51,7 @@ function engineStats(): { running: number; pages: number; pages_free: number } {
   return tab.stats()['engine'] as ReturnType<typeof engineStats>;
 }
 
-test('the start tells its stages, each up to its end', () => {
+test('the start reports its stages, each up to its end', () => {
   for (const stage of ['python', 'files', 'weights', 'pipelines', 'ready'] as const) {
     const last = events.filter((event) => event.stage === stage).at(-1);
     expect(last?.done, stage).toBe(last?.total);
@@ -60,38 +60,38 @@ test('the start tells its stages, each up to its end', () => {
   expect(tab.info.startup['total']).toBeGreaterThan(0);
 });
 
-test('whole and streamed answers say the same, also while others are answered', async () => {
+test('whole and streamed answers are equal, also beside other requests', async () => {
   const alone = await answered(SHORT);
   expect(alone.length).toBeGreaterThan(0);
   const others = await Promise.all([streamed(SHORT), answered(SHORT)]);
   expect(others).toEqual([alone, alone]);
 });
 
-test('what is cut off says no more, and its pages are free again', async () => {
+test('a cancelled answer sends no more, and its pages are freed', async () => {
   const response = await tab.fetch(chatRequest({ ...SHORT, max_tokens: 200, stream: true }));
   await response.body?.cancel();
   await until(() => engineStats().running === 0);
   expect(engineStats().pages_free).toBe(engineStats().pages);
 });
 
-test('interrupt ends streams after what was said, and whole answers by an error', async () => {
+test('interrupt ends streams after their text, and rejects whole answers', async () => {
   const response = await tab.fetch(chatRequest({ ...SHORT, max_tokens: 200, stream: true }));
   const whole = tab.fetch(chatRequest({ ...SHORT, max_tokens: 200 }));
   const reader = response.body?.getReader();
   await reader?.read();
   tab.interrupt();
   await expect(whole).rejects.toMatchObject({ name: 'CancelledError' });
-  while (!(await reader?.read())?.done); // it ends, and without an error
+  while (!(await reader?.read())?.done); // it ends without an error
 });
 
-test('bytes that are no text are refused as the server does', async () => {
+test('bytes that are no text are refused, as by the server', async () => {
   const broken = { ...chatRequest({}), body: new Uint8Array([0x22, 0xff, 0x22]) };
   const response = await tab.fetch(broken);
   expect(response.status).toBe(400);
   expect(await response.json()).toMatchObject({ error: { code: 'invalid_json' } });
 });
 
-test('what cannot work is said before any weight is read', async () => {
+test('impossible options are refused before any weight is read', async () => {
   const seen: Progress[] = [];
   const options = {
     assets: builtLibrary(),

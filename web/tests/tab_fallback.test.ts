@@ -1,8 +1,7 @@
 /**
- * Starts on a GPU that has less than was asked for: no float16, little memory, or that is not
- * there.
+ * Starts on a GPU with less than the model needs: no float16, little memory, or no GPU.
  *
- * A real tab in Node on a software GPU; only what the GPU is said to have is made smaller.
+ * A real tab in Node on a software GPU, whose reported limits are lowered.
  */
 
 import { createHash } from 'node:crypto';
@@ -22,7 +21,7 @@ import { builtLibrary, chatRequest, demoModel } from './demo.js';
 const folder = mkdtempSync(join(tmpdir(), 'mlcc-fallback-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-test('the float32 variant is taken, and pages are halved until all fits', async () => {
+test('the float32 variant is selected, and pages are halved until everything fits', async () => {
   withFloat16First(folder);
   const { caches, memory, limits } = manifestOf(folder);
   const [{ page_size, pool }] = caches;
@@ -39,12 +38,12 @@ test('the float32 variant is taken, and pages are halved until all fits', async 
   expect(tab.info.notes.join()).toContain("the GPU's memory was full: room for");
   const body = { messages: [{ role: 'user', content: '<|im_end|>' }], max_tokens: 1 };
   const answer = await readWhole<ChatCompletion>(await tab.fetch(chatRequest(body)));
-  // Nine tokens are the template's; as text the message would be several.
+  // Nine tokens are the template's; as text, the message would be several tokens.
   expect(answer.usage).toMatchObject({ prompt_tokens: 10, completion_tokens: 1 });
   tab.close();
 });
 
-test('where even the weights do not fit, that is said before one is read', async () => {
+test('if even the weights do not fit, the error comes before any is read', async () => {
   const stages = new Set<string>();
   const opened = openNodeTab(demoModel(), {
     assets: builtLibrary(),
@@ -55,7 +54,7 @@ test('where even the weights do not fit, that is said before one is read', async
   expect(stages).toEqual(new Set(['python', 'files']));
 });
 
-test('no WebGPU is said at once, however long Python takes', async () => {
+test('missing WebGPU is reported at once, without waiting for Python', async () => {
   const boot = (): Promise<never> => new Promise(() => {});
   const opened = openTab({
     files: new FolderFiles(new Map()),
@@ -72,7 +71,7 @@ interface Manifest {
   checksum?: string;
   alternatives?: string[];
   files: { path: string; bytes: number; sha256: string; chunks: string[] }[];
-  /** The demo's one group. */
+  /** The demo's one cache group. */
   caches: [{ page_size: number; pool: number }];
   limits: { context: number };
   memory: { weights_bytes: number; cache_bytes: number; workspace_bytes: number };
@@ -83,7 +82,7 @@ function manifestOf(model: string): Manifest {
   return JSON.parse(readFileSync(join(model, 'mlcc.json'), 'utf8'));
 }
 
-/** The demo, as the second choice of a manifest that wants float16. */
+/** The demo, as the alternative of a manifest that needs float16. */
 function withFloat16First(model: string): void {
   cpSync(demoModel(), model, { recursive: true });
   const plain = readFileSync(join(model, 'mlcc.json'));
@@ -96,16 +95,14 @@ function withFloat16First(model: string): void {
   writeFileSync(join(model, 'mlcc.json'), sealed(first));
 }
 
-/**
- * As `mlcc.artifact.manifest` writes it: the checksum is that of the text with zeros in its place.
- */
+/** Seal as `mlcc.artifact.manifest` does: the checksum of the text with zeros in its place. */
 function sealed({ checksum: _, ...manifest }: Manifest): string {
   const text = JSON.stringify(manifest, null, 1).replace(/\n}$/, `,\n "checksum": "${ZEROS}"\n}\n`);
   return text.replace(ZEROS, createHash('sha256').update(text).digest('hex'));
 }
 
-/** The software GPU with so many bytes for buffers: what is beyond is asked of it in a size that
- * it refuses, as a full GPU would. */
+/** The software GPU with a limit of bytes for buffers: allocations beyond it are made with a size
+ * that it refuses, like a full GPU. */
 function withMemory(room: number): GPU {
   const gpu = softwareGpu();
   return new Proxy(gpu, {

@@ -1,7 +1,7 @@
-"""Writes src/model/bert_characters.ts: which characters `BertNormalizer` and `BertPreTokenizer` of
-Python's `tokenizers` take for what. They ask tables of an old Unicode, a browser has a new one.
+"""Writes src/model/tokenizer/bert_characters.ts: the character classes of `BertNormalizer` and
+`BertPreTokenizer` of Python's `tokenizers`, which use tables of an older Unicode than browsers.
 
-Run by hand in the project's environment: each code point is shown to both.
+Run by hand in the project's environment: each code point is passed to both.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def written(name: str, about: str, test: Callable[[str], bool]) -> str:
 def main() -> None:
     blocks = [
         "// Written by web/tools/bert_characters.py: change that and run it again.\n\n"
-        "/** What BERT's tokenizers take for what, as ranges of code points in hexadecimal. */\n",
+        "/** Character classes of BERT's tokenizers, as ranges of code points in hexadecimal. */\n",
         written("REMOVED", "Control characters.", lambda c: CLEAN.normalize_str(c) == ""),
         written("SPACES", "White space that becomes a space.",
                 lambda c: c != " " and CLEAN.normalize_str(c) == " "),
         written("IDEOGRAPHS", "Each is a word.", lambda c: IDEOGRAPHS.normalize_str(c) != c),
-        written("MARKS", "Accents, once they are apart.", lambda c: STRIP.normalize_str(c) == ""),
+        written("MARKS", "Accents, after decomposition.", lambda c: STRIP.normalize_str(c) == ""),
         written("PUNCTUATION", "Each is a word.",
                 lambda c: [t for t, _ in WORDS.pre_tokenize_str(f"a{c}b")] == ["a", c, "b"]),
     ]  # fmt: skip

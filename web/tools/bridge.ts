@@ -1,12 +1,11 @@
 /**
- * A small HTTP server whose answers are made by the browser's engine: any client of the API can
- * talk to a tab.
+ * A small HTTP server over the browser's engine, so any client of the API can use a tab.
  *
  *     node dist/bridge.mjs --mode node|chromium --model FOLDER [--port 0]
  *         [--adapter NAME=FOLDER ...]
  *
- * Prints one line of JSON, {"port", "mode"}, when it answers. For tests and benchmarks: it trusts
- * whoever reaches 127.0.0.1.
+ * Prints one line of JSON, {"port", "mode"}, when it is ready. For tests and benchmarks: it has no
+ * access control beyond 127.0.0.1.
  */
 
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';

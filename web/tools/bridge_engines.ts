@@ -1,4 +1,4 @@
-/** Where a model may live for the bridge: in this Node process, or in a page of Chromium. */
+/** The bridge's engines: in this Node process, or in a page of Chromium. */
 
 import { openAsBlob } from 'node:fs';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { softwareGpu } from './dawn.js';
 import { serveFolders } from './static.js';
 
 export interface BridgeEngine {
-  /** Answers like fetch; `signal` ends the work. */
+  /** Answers like fetch; `signal` cancels the request. */
   fetch(request: PlainRequest, signal: AbortSignal): Promise<Response>;
   close(): Promise<void>;
 }
@@ -46,12 +46,12 @@ export async function openInNode(
   };
 }
 
-/** What the page has for the functions below, which run there. */
+/** The page's globals, for the functions below that run there. */
 interface PageGlobals {
   engine: import('../src/engine.js').Engine;
-  /** Ends of requests by their id. */
+  /** Abort controllers of requests, by id. */
   ends: Map<number, AbortController>;
-  /** To this process. */
+  /** Sends a piece to this process. */
   piece(id: number, piece: AnswerPiece): Promise<void>;
 }
 

@@ -1,9 +1,9 @@
 /**
- * Builds dist/: the package (`lib`), the chat page (`page`) and the bridge, and says their sizes.
+ * Builds dist/: the package (`lib`), the chat page (`page`) and the bridge, and prints their sizes.
  *
- *     node tools/build.mjs [lib] [page] [bridge]     all of them, if none is named
+ *     node tools/build.mjs [lib] [page] [bridge]     default: all
  *
- * public/ must be there: tools/python.mjs makes it.
+ * Needs public/, which tools/python.mjs makes.
  */
 
 import { execFileSync } from 'node:child_process';
@@ -41,9 +41,9 @@ function bundle(input, file, { format = 'es', ...options } = {}) {
   });
 }
 
-/** Everything but what brings machine code along. */
+/** All dependencies except those with machine code. */
 const NODE = {
-  define: { __dirname: 'import.meta.dirname' }, // the runtime's glue asks for it
+  define: { __dirname: 'import.meta.dirname' }, // used by the runtime's glue code
   ssr: { noExternal: true, external: ['webgpu', 'playwright-core'] },
   build: { ssr: true, target: 'node20' },
 };
@@ -61,7 +61,7 @@ async function lib() {
 async function page() {
   await build({ ...PAGE, configFile: false, logLevel: 'error' });
   await bundle('src/worker/service_worker.ts', 'page/service_worker.js', { format: 'iife' });
-  // For any web server: a model beside the page, and no API. `mlcc serve` answers with its own.
+  // For any web server: a model beside the page, no API. `mlcc serve` generates its own.
   await writeFile(join(DIST, 'page/site.json'), '{ "api": null, "model": "model/" }\n');
 }
 
@@ -69,7 +69,7 @@ async function bridge() {
   await bundle('tools/bridge.ts', 'bridge.mjs', NODE);
 }
 
-/** Every file that is served, but declarations: bytes, and bytes on the wire. */
+/** Size and gzip size of every served file, without declarations. */
 async function sizes(folder) {
   const found = await readdir(folder, { recursive: true, withFileTypes: true });
   const files = found.filter((entry) => entry.isFile() && !entry.name.endsWith('.d.ts'));

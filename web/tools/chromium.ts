@@ -1,4 +1,4 @@
-/** Starts a Chromium with WebGPU in software, and with a profile that is gone afterwards. */
+/** Starts a Chromium with software WebGPU and a temporary profile. */
 
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -27,7 +27,7 @@ export interface Browser {
   close(): Promise<void>;
 }
 
-/** Where Chromium is (`CHROMIUM` says otherwise), or undefined. */
+/** Path of Chromium (`CHROMIUM` overrides it), or undefined. */
 export function chromiumPath(): string | undefined {
   return [process.env['CHROMIUM'] ?? '', ...PATHS].find((path) => path && existsSync(path));
 }

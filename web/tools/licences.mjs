@@ -1,12 +1,12 @@
-/** A plugin of the page's build: `licences.txt`, what libraries are in it and under which terms. */
+/** A plugin of the page's build: writes `licences.txt`, the libraries and their licences. */
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 
 const MODULES = resolve(import.meta.dirname, '../node_modules');
-/** In the worker and beside it, which are built apart. */
+/** In the worker and beside it, which are built separately. */
 const BESIDE = ['@huggingface/tokenizers', '@mlc-ai/web-runtime', 'pyodide'];
-/** Their code is in the page through others, by files that name no module of their own. */
+/** In the page through style sheets, which are not modules of these packages. */
 const SHEETS = ['katex'];
 
 /** @returns {import('vite').Plugin} */
@@ -24,7 +24,7 @@ export function licences() {
   };
 }
 
-/** The package that a module is of. */
+/** The package of a module. */
 function folderOf(id) {
   if (!id.startsWith(MODULES)) return null;
   for (let folder = dirname(id.split('?')[0]); folder !== MODULES; folder = dirname(folder)) {
@@ -41,7 +41,7 @@ function entryOf(folder) {
   return `${found.name} ${found.version} (${found.license})\n\n${terms}\n`;
 }
 
-/** Of a package without the text: where that is, and its source, which MPL-2.0 wants said. */
+/** For a package without a licence text: its location, and the source, as MPL-2.0 requires. */
 function named({ license, repository }) {
   const source = (repository?.url ?? repository ?? '').replace(/^git\+/, '');
   return `Licence: ${license}, https://spdx.org/licenses/${license}.html\nSource: ${source}`;

@@ -1,10 +1,10 @@
 /**
- * Makes public/pyodide and public/python: all of Python that a tab loads.
+ * Makes public/pyodide and public/python: all Python files that a tab loads.
  *
  *     node tools/python.mjs SITE_PACKAGES
  *
- * SITE_PACKAGES is the folder of a Python installation where jinja2, markupsafe and llguidance
- * are; only their pure files are taken. bundle.py, which runs in Pyodide itself, decides what else is needed.
+ * SITE_PACKAGES is the folder of a Python installation with jinja2, markupsafe and llguidance; only
+ * their pure files are taken. bundle.py, which runs in Pyodide, selects the rest.
  */
 
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -16,7 +16,7 @@ const PYODIDE = join(WEB, 'node_modules/pyodide');
 const PUBLIC = join(WEB, 'public');
 const COPIED = ['pyodide.mjs', 'pyodide.asm.mjs', 'pyodide.asm.wasm'];
 
-/** Pyodide's parts as they are, but a lock file that lists no package: none is fetched. */
+/** Copies Pyodide's files, with a lock file without packages, so none is fetched. */
 async function copyPyodide() {
   const out = join(PUBLIC, 'pyodide');
   await mkdir(out, { recursive: true });

@@ -1,4 +1,4 @@
-/** Serves folders on 127.0.0.1, with ranges: for tests and the bridge. Not for strangers. */
+/** Serves folders on 127.0.0.1, with ranges, for tests and the bridge. */
 
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -21,9 +21,9 @@ const EMPTY_PAGE = '<!doctype html><meta charset="utf-8"><link rel="icon" href="
 export interface StaticServer {
   /** Without a slash at the end. */
   readonly url: string;
-  /** Paths that were asked for, with their ranges, in order. */
+  /** Requested paths with their ranges, in order. */
   readonly asked: string[];
-  /** Connections for paths that start so are broken off, as if the network were gone. */
+  /** Connections for paths with this prefix are broken, to simulate a lost network. */
   broken: string | undefined;
   close(): void;
 }

@@ -1,6 +1,6 @@
 /**
- * Penalties, biases, masks and top logprobs on the real library and a real (software) GPU, against
- * the numpy reference; and that a step without them does nothing more than ever.
+ * Penalties, biases, masks and top log-probabilities on the real library and a real (software) GPU,
+ * against the numpy reference; and the cost of steps without them.
  */
 
 import { beforeAll, beforeEach, expect, it } from 'vitest';
@@ -11,7 +11,7 @@ import { DeviceError } from '../../src/errors.js';
 import { type Packed, pack, type Row } from './batch.js';
 import { DemoModel, openGpu, python } from './device_model.js';
 
-/** Of a step of the sequences 1, 2 and 0; see `device_adjusted.py`. */
+/** Results of a step of the sequences 1, 2 and 0; see `adjusted.py`. */
 interface Expected {
   readonly prompts: readonly number[][];
   /** The first token of sequence 0's answer; the others' are in flight. */
@@ -26,7 +26,7 @@ interface Expected {
 
 /** Logits differ by 1e-5 between the reference and float32 kernels; see tests/e2e/demo. */
 const CLOSE = 1e-3;
-/** Top logprobs that each row wants. */
+/** Top log-probabilities that each row requests. */
 const TOP = [7, 0, MOST_TOP_LOGPROBS] as const;
 
 type Asked = Omit<Counts, 'bindGroups'>;
@@ -35,7 +35,7 @@ const model = new DemoModel();
 let executor: Executor;
 let expected: Expected;
 let adjustments: Uint8Array;
-/** What the step asks of WebGPU before any was adjusted. */
+/** WebGPU calls of a step before the first adjusted one. */
 let plainly: Asked;
 
 beforeAll(async () => {
@@ -65,13 +65,13 @@ function whole(sequence: number): Row {
   return { ids: expected.prompts[sequence] ?? [], start: 0, pages: pagesOf(sequence) };
 }
 
-/** The last token of a prompt that was computed, once more: what follows is in flight then. */
+/** Recomputes the last token of a prompt; the next token is then in flight. */
 function last(sequence: number): Row {
   const { ids, pages } = whole(sequence);
   return { ids: ids.slice(-1), start: ids.length - 1, pages };
 }
 
-/** The step in question; `top` as each row wants. */
+/** The tested step; `top`: requested log-probabilities of each row. */
 function step(top: readonly number[] = [0, 0, 0]): Packed {
   const ids = { 1: -1, 2: -2, 0: expected.known };
   const row = (sequence: 0 | 1 | 2, i: number): Row => ({
@@ -83,7 +83,7 @@ function step(top: readonly number[] = [0, 0, 0]): Packed {
   return packed(([1, 2, 0] as const).map(row));
 }
 
-/** What a step asks of WebGPU. */
+/** The WebGPU calls of a step. */
 async function asked(...submitted: Parameters<Executor['submit']>): Promise<Asked> {
   const before = { ...executor.counts };
   await executor.submit(...submitted);
@@ -95,7 +95,7 @@ async function asked(...submitted: Parameters<Executor['submit']>): Promise<Aske
   };
 }
 
-it('an adjusted step answers as the reference does, and names the likeliest tokens', async () => {
+it('an adjusted step equals the reference, with the most likely tokens', async () => {
   expect(expected.tokens).not.toEqual(expected.plain);
   const result = await executor.submit(...step(TOP), adjustments);
   expect([...result.tokens]).toEqual(expected.tokens);
@@ -111,13 +111,13 @@ it('an adjusted step answers as the reference does, and names the likeliest toke
     for (const [k, token] of tokens.slice(0, count).entries()) {
       const found = logprobs[k] ?? 1;
       expect(Math.abs(found - (expected.top[i]?.[k]?.[1] ?? 1))).toBeLessThan(CLOSE);
-      expect(Math.abs(found - (wanted.get(token) ?? 1))).toBeLessThan(CLOSE); // equals may swap
+      expect(Math.abs(found - (wanted.get(token) ?? 1))).toBeLessThan(CLOSE); // equal ones may swap
     }
     if (count > 0) expect(tokens[0]).toBe(expected.tokens[i]);
   }
 });
 
-it('either alone does its own', async () => {
+it('adjustments and top log-probabilities work alone', async () => {
   const top = await executor.submit(...step(TOP));
   expect([...top.tokens]).toEqual(expected.plain);
   expect(top.top?.tokens[0]).toBe(expected.plain[0]);
@@ -127,17 +127,17 @@ it('either alone does its own', async () => {
   expect(adjusted.top).toBeUndefined();
 });
 
-it('a step without them is what it was before there was one with them', async () => {
+it('a step without them is the same before and after steps with them', async () => {
   const all = await asked(...step(TOP), adjustments);
   await executor.submit(...packed([last(1), last(2)]));
   expect(await asked(...step())).toEqual(plainly);
-  // The tables and the scalars of dispatches; adjustments are one upload more, nothing else waits.
+  // The tables and the scalars of dispatches; adjustments add one upload and no wait.
   expect(plainly).toMatchObject({ submits: 1, writes: 2 });
   expect(all).toMatchObject({ submits: 1, writes: 3 });
   expect(all.dispatches).toBeGreaterThan(plainly.dispatches);
 });
 
-/** Adjustments whose header says so many rows. */
+/** Adjustments with this row count in their header. */
 function ofRows(count: number): Uint8Array {
   const changed = adjustments.slice();
   new DataView(changed.buffer).setInt32(0, count, true);

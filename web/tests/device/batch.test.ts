@@ -1,10 +1,10 @@
-/** The steps of these tests are those that the engine would send. */
+/** The steps of these tests equal those of the engine. */
 
 import { expect, it } from 'vitest';
 import { type Copy, pack, type Row, type Table } from './batch.js';
 import { python } from './device_model.js';
 
-interface Told {
+interface Steps {
   readonly tables: readonly Table[];
   readonly page_size: number;
   readonly steps: readonly {
@@ -16,7 +16,7 @@ interface Told {
 }
 
 it('steps are packed as Python packs them, to the bit', () => {
-  const { tables, page_size, steps } = python<Told>('batch.py');
+  const { tables, page_size, steps } = python<Steps>('batch.py');
   expect(steps.length).toBeGreaterThan(0);
   for (const { rows, copies, words, sizes } of steps) {
     const [data, counts] = pack(tables, page_size, rows, copies);

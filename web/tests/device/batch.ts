@@ -1,6 +1,6 @@
 /**
- * Steps as Python packs them (`mlcc.engine.batch.batch.BatchWriter`), of a model whose one group
- * is paged.
+ * Packs steps as Python does (`mlcc.engine.batch.batch.BatchWriter`), for a model with one paged
+ * group.
  */
 
 import {
@@ -13,7 +13,7 @@ import {
   type TOKENS,
 } from '../../src/device/tables.js';
 
-/** As a manifest has it: `entries` of a word a column, from word `offset` on. */
+/** A table of the manifest: `entries` with one word per column, from word `offset` on. */
 export interface Table {
   readonly name: string;
   readonly columns: readonly string[];
@@ -21,15 +21,15 @@ export interface Table {
   readonly offset: number;
 }
 
-/** What one sequence computes in a step. */
+/** The tokens of one sequence in a step. */
 export interface Row {
   readonly ids: readonly number[];
   /** Position of the first of `ids`. */
   readonly start: number;
   readonly pages: readonly number[];
-  /** False: no token is wanted after these. */
+  /** False: no token is sampled after these. */
   readonly sample?: boolean;
-  /** Greedy, if left out. */
+  /** Default: greedy. */
   readonly sampling?: Partial<Sampling>;
 }
 
@@ -68,7 +68,7 @@ const GREEDY: Sampling = {
   dynatemp_exponent: 1,
 };
 
-/** The words in use and the sizes of a step on pages of `size` tokens. */
+/** The used words and the sizes of a step on pages of `size` tokens. */
 export function pack(
   tables: readonly Table[],
   size: number,

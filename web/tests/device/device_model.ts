@@ -1,6 +1,6 @@
 /**
- * The demo model on Node's GPU for the tests of `src/device`: its folder is read here directly,
- * without the downloads and the planning that have tests of their own.
+ * The demo model on Node's GPU, for the tests of `src/device`: reads the folder directly, without
+ * downloads and planning, which have their own tests.
  *
  * `MLCC_DEMO_WEBGPU` names the folder, compiled by `mlcc compile examples/demo/model --target
  * webgpu --no-f16 --quant q4`.
@@ -17,7 +17,7 @@ import { Executor } from '../../src/device/executor.js';
 import type { Capacity, Plan, TensorSpec, WeightSpec } from '../../src/plan.js';
 import type { Table } from './batch.js';
 
-/** Debian's; any other driver by VK_ICD_FILENAMES. */
+/** Debian's; VK_ICD_FILENAMES selects another driver. */
 const SWIFTSHADER = '/usr/lib/chromium/libvk_swiftshader.so';
 /** Without this SwiftShader takes six times as long to compile kernels with workgroup arrays. */
 const DAWN = ['disable-dawn-features=use_vulkan_zero_initialize_workgroup_memory_extension'];
@@ -32,7 +32,7 @@ export const CAPACITY: Capacity = {
   max_rows: 4,
 };
 
-/** The part of a manifest that is needed here. */
+/** The used part of a manifest. */
 interface Manifest {
   readonly caches: readonly { readonly page_size: number }[];
   readonly tables: readonly Table[];
@@ -40,7 +40,7 @@ interface Manifest {
 
 let gpu: GPU | undefined;
 
-/** The GPU of this process, kept: Dawn ends with what `create` returned. */
+/** The GPU of this process, never collected: Dawn ends with the object that `create` returned. */
 export function nodeGpu(): GPU {
   if (!gpu) {
     if (existsSync(SWIFTSHADER)) process.env['VK_ICD_FILENAMES'] ??= driverFile();
@@ -78,7 +78,7 @@ export class DemoModel {
     return new Uint8Array(readFileSync(join(this.folder, 'model.wasm')));
   }
 
-  /** Its one group of caches, with so many pages. */
+  /** Its one cache group, with this many pages. */
   caches(pages: number): TensorSpec[] {
     return this.plan.caches.map(({ dtype, shape }) => ({
       dtype,
@@ -90,7 +90,7 @@ export class DemoModel {
     return Executor.create(this.library, device, this.plan);
   }
 
-  /** An executor that can run steps. */
+  /** An executor that is ready for steps. */
   async load(device: GPUDevice): Promise<Executor> {
     const executor = await this.executor(device);
     const compiled = executor.compilePipelines(() => undefined);
@@ -106,7 +106,7 @@ export class DemoModel {
     return executor;
   }
 
-  /** As a safetensors file holds them: length of the header, header, data. */
+  /** The bytes in a safetensors file: length of the header, header, data. */
   private bytesOf({ name, shard }: WeightSpec): Uint8Array {
     const file = readFileSync(join(this.folder, shard));
     const start = 8 + Number(file.readBigUInt64LE(0));
@@ -115,14 +115,14 @@ export class DemoModel {
   }
 }
 
-/** What a script beside this file prints as JSON. */
+/** The JSON output of a script beside this file. */
 export function python<T>(script: string): T {
   const beside = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
   const program = process.env['MLCC_PYTHON'] ?? beside('../../../.venv/bin/python');
   return JSON.parse(execFileSync(program, [beside(script)], { encoding: 'utf8' }));
 }
 
-/** Counts the buffers that are made from here on and not destroyed. */
+/** Counts the buffers that are created from here on and not destroyed. */
 export function liveBuffers(device: GPUDevice): () => number {
   const live = new Set<GPUBuffer>();
   const create = device.createBuffer.bind(device);

@@ -49,7 +49,7 @@ function tokens(sequence: number): number[] {
   return expected.tokens[sequence] ?? [];
 }
 
-/** The row that computes what follows the first `known` tokens of an answer. */
+/** The row that computes the token after the first `known` tokens of an answer. */
 function next(
   sequence: number,
   known: number,
@@ -68,7 +68,7 @@ async function run(...rows: Row[]): Promise<number[]> {
 }
 
 describe('steps', () => {
-  it('answer as the reference does, and as sure', async () => {
+  it('equal the reference, with its log-probabilities', async () => {
     const ids = prompt(0);
     const first = await executor.submit(...pack([whole(0)]));
     const got = [...first.tokens];
@@ -84,7 +84,7 @@ describe('steps', () => {
     expect(Math.max(...off)).toBeLessThan(CLOSE);
   });
 
-  it('mix prompts, parts of prompts and answers, each as if alone', async () => {
+  it('mix prompts, chunks of prompts and answers, each as if alone', async () => {
     const [one, two] = [prompt(1), prompt(2)];
     const part = { ids: two.slice(0, 21), start: 0, pages: pagesOf(2), sample: false };
     const rest = { ids: two.slice(21), start: 21, pages: pagesOf(2) };
@@ -94,10 +94,10 @@ describe('steps', () => {
     expect(await run(next(2, 1), next(1, 2))).toEqual([tokens(2)[1], tokens(1)[2]]);
   });
 
-  it('are planned before the last token is known', async () => {
+  it('are submitted before the last token is known', async () => {
     const both = await run(whole(1), whole(2));
     expect(both).toEqual([tokens(1)[0], tokens(2)[0]]);
-    // Row 0 of the step before was sequence 1, then 2: a placeholder names the row, not the sequence.
+    // Row 0 of the previous step was sequence 1, then 2: placeholders name rows, not sequences.
     const second = executor.submit(...pack([next(2, 1, [-2]), next(1, 1, [-1])]));
     const third = executor.submit(...pack([next(1, 2, [-2]), next(2, 2, [-1])]));
     expect([...(await second).tokens]).toEqual([tokens(2)[1], tokens(1)[1]]);
@@ -106,7 +106,7 @@ describe('steps', () => {
     expect([...(await fourth).tokens]).toEqual([tokens(1)[3]]);
   });
 
-  it('without logit rows resolve empty, in their turn, and keep the tokens sampled before', async () => {
+  it('without logit rows resolve empty, in order, and keep earlier sampled tokens', async () => {
     const order: string[] = [];
     const silent = { ids: prompt(2).slice(0, 3), start: 0, pages: pagesOf(2), sample: false };
     const first = executor.submit(...pack([whole(0)])).finally(() => order.push('first'));
@@ -135,9 +135,9 @@ describe('steps', () => {
     expect([...result.tokens]).toEqual([tokens(0)[1], tokens(0)[1]]);
   });
 
-  it('take the same number of WebGPU calls each, and make nothing new', async () => {
+  it('make the same number of WebGPU calls each, and create no objects', async () => {
     await run(whole(0));
-    // A step's buffers go round: after a while every combination of them was bound before.
+    // A step's buffers rotate: after a while every combination was bound before.
     for (let i = 0; i < 26; i++) await run(next(0, 1 + (i % 10)));
     const before = { ...executor.counts };
     for (const known of [4, 5, 6, 7]) await run(next(0, known));
@@ -165,11 +165,11 @@ it('memory stays flat, on the GPU and in wasm', async () => {
   await flight;
   expect(new Set(buffers.slice(1)).size).toBe(1);
   const [, first = 0, , last = 0] = room;
-  // An object left behind in each of these 24 steps would take 24 blocks.
+  // An object leaked in each of these 24 steps would take 24 blocks.
   expect(first - last).toBeLessThan(12);
 });
 
-/** Counts the small blocks that fit into wasm's memory as far as it reached at first. */
+/** Counts the small blocks that fit into the initial size of wasm's memory. */
 function freeRoom(): () => number {
   const { exports } = executor['library']['runtime'];
   const allocate = (bytes: number): number => exports['TVMWasmAllocSpace']?.(bytes);
@@ -186,7 +186,7 @@ function freeRoom(): () => number {
 }
 
 describe('a step that cannot be run', () => {
-  it('beyond the depth is refused, and those in flight are not disturbed', async () => {
+  it('beyond the depth is refused, without effect on those in flight', async () => {
     const flight = [executor.submit(...pack([whole(0)])), executor.submit(...pack([whole(1)]))];
     await expect(executor.submit(...pack([whole(2)]))).rejects.toThrow(/2 steps are in flight/);
     const results = await Promise.all(flight);
@@ -207,7 +207,7 @@ describe('a step that cannot be run', () => {
     await expect(executor.submit(long, sizes)).rejects.toThrow(/words, but .* was loaded for/);
   });
 
-  it('rejects with the words of the library, and the next one runs', async () => {
+  it('rejects with the error of the library, and the next one runs', async () => {
     const [data, sizes] = pack([whole(0)]);
     const failed = executor.submit(data, Int32Array.of(...sizes, 1));
     await expect(failed).rejects.toThrow(DeviceError);
@@ -216,7 +216,7 @@ describe('a step that cannot be run', () => {
   });
 });
 
-it('a lost device rejects every step with the same error, and says so', async () => {
+it('a lost device rejects every step with the same error, and `lost` resolves', async () => {
   const pending = [executor.submit(...pack([whole(0)])), executor.submit(...pack([whole(1)]))];
   const settled = Promise.allSettled(pending);
   device.destroy();

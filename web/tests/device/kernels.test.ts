@@ -46,7 +46,7 @@ async function read(id: number, count: number): Promise<Float32Array> {
   return new Float32Array(buffer.getMappedRange().slice(0));
 }
 
-it('more launches than fit one submission each see their own scalars', async () => {
+it('more launches than fit into one submission each get their own scalars', async () => {
   await kernels.compile(ADD, CODE);
   const launch = kernels.launcher('add');
   const id = buffers.allocate(4);
@@ -56,7 +56,7 @@ it('more launches than fit one submission each see their own scalars', async () 
   expect(commands.counts).toMatchObject({ dispatches: 600, submits: 3, bindGroups: 1 });
 });
 
-it('a grid wider than WebGPU takes is launched in full, and not beyond its end', async () => {
+it('a grid wider than WebGPU’s limit is launched in full, and not beyond its end', async () => {
   await kernels.compile(ADD, CODE);
   const [width, room] = [131_073, 131_080];
   const id = buffers.allocate(4 * room);
@@ -66,7 +66,7 @@ it('a grid wider than WebGPU takes is launched in full, and not beyond its end',
   expect([...sums.subarray(width)]).toEqual([0, 0, 0, 0, 0, 0, 0]);
 });
 
-it('memory that is freed while a launch is recorded lives until that is submitted', async () => {
+it('memory freed while a launch is recorded lives until the submission', async () => {
   await kernels.compile(ADD, CODE);
   const launch = kernels.launcher('add');
   const [kept, freed] = [buffers.allocate(4), buffers.allocate(4)];
@@ -77,7 +77,7 @@ it('memory that is freed while a launch is recorded lives until that is submitte
   expect(() => buffers.at(freed)).toThrow();
 });
 
-it('a kernel that the GPU does not accept is named', async () => {
+it('an invalid kernel is named', async () => {
   const failed = kernels.compile(ADD, CODE.replace('f32(podArgs.value)', 'podArgs.value'));
   await expect(failed).rejects.toThrow(DeviceError);
   await expect(failed).rejects.toThrow(/the kernel add.*compile the model again/s);

@@ -1,4 +1,4 @@
-/** What can go wrong before the first step, on the real library and a real (software) GPU. */
+/** Failures before the first step, on the real library and a real (software) GPU. */
 
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -21,7 +21,7 @@ async function openDevice(): Promise<GPUDevice> {
 }
 
 describe('a library', () => {
-  it('of another ABI is refused, and both are named', async () => {
+  it('of another ABI is refused, and both ABIs are named', async () => {
     const device = await openDevice();
     const created = Executor.create(model.library, device, { ...model.plan, abi: 'feedbeef' });
     await expect(created).rejects.toThrow(ArtifactError);
@@ -55,7 +55,7 @@ describe('a library', () => {
 });
 
 describe('memory', () => {
-  it('beyond what one tensor may have is refused before the GPU is asked', async () => {
+  it('beyond the limit of one tensor is refused without a GPU call', async () => {
     const executor = await model.executor(await openDevice());
     const asked = executor.allocateCaches(model.caches(1_000_000));
     await expect(asked).rejects.toThrow(OutOfMemoryError);
@@ -63,7 +63,7 @@ describe('memory', () => {
     executor.close();
   });
 
-  it('beyond what the GPU has is its own error, everything is given back, and less fits', async () => {
+  it('beyond the GPU’s memory is an error, everything is freed, and less fits', async () => {
     const device = await openDevice();
     const executor = await model.executor(device);
     const live = liveBuffers(device);
@@ -77,7 +77,7 @@ describe('memory', () => {
     executor.close();
   });
 
-  it('is given back when other pages are asked for, and workspace must fit beside them', async () => {
+  it('is freed when other pages are allocated, and the workspace must fit beside them', async () => {
     const device = await openDevice();
     const executor = await model.executor(device);
     const live = liveBuffers(device);
@@ -90,7 +90,7 @@ describe('memory', () => {
     executor.close();
   });
 
-  it('that runs out later ends the executor, which says so', async () => {
+  it('that runs out later ends the executor, and `lost` resolves', async () => {
     const device = await openDevice();
     const executor = await model.executor(device);
     await withMemory(256, async () => {
@@ -103,7 +103,7 @@ describe('memory', () => {
     executor.close();
   });
 
-  it('is not promised by a device that is lost', async () => {
+  it('is not allocated by a lost device', async () => {
     const device = await openDevice();
     const executor = await model.executor(device);
     device.destroy();
@@ -112,17 +112,17 @@ describe('memory', () => {
   });
 });
 
-it('an executor that was closed says so, and does not call its device lost', async () => {
+it('a closed executor reports that it is closed, and not that its device is lost', async () => {
   const device = await openDevice();
   const executor = await model.executor(device);
   executor.close();
   await device.lost;
   await expect(executor.submit(new Uint8Array(), new Int32Array(4))).rejects.toThrow(/unloaded/);
-  const waited = new Promise((resolve) => setTimeout(resolve, 50, 'nothing heard'));
-  expect(await Promise.race([executor.lost, waited])).toBe('nothing heard');
+  const waited = new Promise((resolve) => setTimeout(resolve, 50, 'not lost'));
+  expect(await Promise.race([executor.lost, waited])).toBe('not lost');
 });
 
-/** What `action` does while this process, which is also the software GPU, has so many MiB left. */
+/** Runs `action` while this process, which includes the software GPU, has this many MiB left. */
 async function withMemory<T>(megabytes: number, action: () => Promise<T>): Promise<T> {
   const pages = Number(readFileSync('/proc/self/statm', 'utf8').split(' ')[0]);
   limitMemory(String(pages * 4096 + (megabytes << 20)));

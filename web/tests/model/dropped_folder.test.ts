@@ -1,11 +1,11 @@
-/** What is dropped on the page: a model's folder with all that is in it, or nothing. */
+/** Folders dropped on the page: a model's folder with all its files, or none. */
 
 import { expect, test } from 'vitest';
 import { droppedFolder } from '../../src/model/download/dropped_folder.js';
 
 type Tree = { [name: string]: Tree | string };
 
-/** What a browser makes of a dropped file or folder; a reader gives an entry at a time. */
+/** The browser's entry of a dropped file or folder; a reader returns one entry per call. */
 function entryOf(name: string, content: Tree | string): unknown {
   if (typeof content === 'string') {
     const file = (ok: (file: File) => void) => ok(new File([content], name));

@@ -1,4 +1,4 @@
-/** What is kept of a model's files: used again, shared, deleted, and done without. */
+/** Stored files of a model: reuse, sharing, deletion, and a failing store. */
 
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { DownloadError } from '../../src/errors.js';
@@ -23,7 +23,7 @@ function open(options: Partial<FilesOptions> = {}): ModelFiles {
   return new ModelFiles(url, { store: new MemoryStore(), retryDelays: [1, 1, 1], ...options });
 }
 
-test('the second visit asks for nothing but the manifest', async () => {
+test('the second visit requests only the manifest', async () => {
   const store = new MemoryStore();
   const first = open({ store });
   await first.manifest();
@@ -42,7 +42,7 @@ test('the second visit asks for nothing but the manifest', async () => {
   expect(stored).toEqual(Array(6).fill(true));
 });
 
-test('offline, the stored copy is used and that is said', async () => {
+test('offline, the stored copy is used, with a note', async () => {
   const store = new MemoryStore();
   const first = open({ store });
   await first.manifest();
@@ -60,7 +60,7 @@ test('offline without a copy is an error', async () => {
   expect(await failure(open().manifest())).toBeInstanceOf(DownloadError);
 });
 
-test('a changed model: only what differs is fetched, what is left over is deleted', async () => {
+test('a changed model: only changed chunks are fetched, unused ones are deleted', async () => {
   const store = new MemoryStore();
   const first = open({ store });
   await first.manifest();
@@ -77,7 +77,7 @@ test('a changed model: only what differs is fetched, what is left over is delete
   expect(await store.keys()).not.toContain(`c-${ENTRY.chunks[1]}`);
 });
 
-test('models share chunks; removing one leaves the other whole', async () => {
+test('models share chunks; removing one leaves the other complete', async () => {
   const store = new MemoryStore();
   const one = open({ store });
   await one.manifest();
@@ -113,7 +113,7 @@ test('without ranges, a connection ends with the last chunk that it is for', asy
   expect(signals.map((signal) => signal?.aborted)).toEqual([true]);
 });
 
-test('too little room: nothing is stored, that is said once, and all arrives', async () => {
+test('too little space: nothing is stored, one note, and all bytes arrive', async () => {
   const notes: string[] = [];
   const store = new MemoryStore(20e6);
   const files = open({ store, note: (text) => void notes.push(text) });
@@ -123,17 +123,17 @@ test('too little room: nothing is stored, that is said once, and all arrives', a
   expect(notes).toEqual([expect.stringMatching(/needs 42 MB, there is room for 20 MB/)]);
 });
 
-test('storing that fails on the way: that is said once, and all arrives', async () => {
+test('a store that fails midway: one note, and all bytes arrive', async () => {
   const notes: string[] = [];
   const store = new MemoryStore(20e6);
   const files = open({ store, note: (text) => void notes.push(text) });
   expectSame(await fetchAll(files), SHARD);
-  // Room for two whole chunks; beside them the short last one fits, if it arrives before it is full.
+  // Space for two whole chunks and the short last one, if it arrives before the store is full.
   expect([2, 3]).toContain((await store.keys()).length);
   expect(notes).toHaveLength(1);
 });
 
-test('a store that cannot be read is as good as an empty one', async () => {
+test('an unreadable store behaves like an empty one', async () => {
   const broken: Store = {
     kind: 'memory',
     get: () => Promise.reject(new Error('disk error')),
@@ -148,7 +148,7 @@ test('a store that cannot be read is as good as an empty one', async () => {
   expectSame(await fetchAll(files), SHARD);
 });
 
-test('what arrives of a model that was deleted meanwhile goes when a model is next opened', async () => {
+test('chunks of a model deleted during its download are removed at the next opening', async () => {
   const store = new MemoryStore();
   const files = open({ store });
   await files.manifest();
@@ -160,7 +160,7 @@ test('what arrives of a model that was deleted meanwhile goes when a model is ne
   expect(await store.keys()).toHaveLength(1);
 });
 
-test('a chunk that is open is not deleted: that is said, the rest goes, and it the next time', async () => {
+test('an open chunk is not deleted: an error reports it, the rest is deleted, and it the next time', async () => {
   const store = new MemoryStore();
   const files = open({ store });
   await files.manifest();

@@ -1,4 +1,4 @@
-/** The two files of an adapter, from an address or from the page; whatever is wrong is typed. */
+/** The two files of an adapter, from a URL or from the page; errors are typed. */
 
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -46,7 +46,7 @@ test('files of the page are copied', async () => {
   expect(found.weights).toEqual(WEIGHTS);
 });
 
-test('what is wrong is typed', async () => {
+test('errors are typed', async () => {
   await expect(readLora('no address')).rejects.toThrow(DownloadError);
   await expect(readLora(`${url}/none`)).rejects.toThrow(ArtifactError);
   await expect(readLora(`${url}/ill/`)).rejects.toThrow(DownloadError);

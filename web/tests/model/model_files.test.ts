@@ -35,7 +35,7 @@ describe('download', () => {
     expect(server.sent(ENTRY.path)).toBe(SHARD.length);
   });
 
-  test('a file of one chunk is asked for without a range', async () => {
+  test('a file of one chunk is requested without a range', async () => {
     expectSame(await open().read(TEXT), SMALL);
     expect(server.asked).toEqual([{ path: TEXT.path, range: undefined, bytes: SMALL.length }]);
   });
@@ -52,7 +52,7 @@ describe('download', () => {
     expect(server.asked).toHaveLength(1);
   });
 
-  test('at most four chunks are on their way while the sink is slow', async () => {
+  test('at most four chunks are in flight while the sink is slow', async () => {
     let most = 0;
     let delivered = 0;
     await open().stream(ENTRY, async () => {
@@ -88,13 +88,13 @@ describe('broken downloads', () => {
     expect(server.sent(ENTRY.path)).toBe(SHARD.length + 3 * 5_000_000);
   });
 
-  test('without ranges go on after what was delivered', async () => {
+  test('without ranges continue after the delivered bytes', async () => {
     server.faults = { noRanges: true, cut: { after: 2 * CHUNK_BYTES + 5, times: 1 } };
     expectSame(await fetchAll(open()), SHARD);
     expect(server.asked).toHaveLength(2);
   });
 
-  test('a range that is not given, after others were, is asked for again', async () => {
+  test('a range that is refused after others were sent is requested again', async () => {
     let answers = 0;
     const forgetful = (address: string, init: RequestInit) => {
       answers += 1;
@@ -104,19 +104,19 @@ describe('broken downloads', () => {
     expect(answers).toBe(7);
   });
 
-  test('a server that falls silent is asked again', async () => {
+  test('a silent server is retried', async () => {
     server.faults = { silent: { times: 1 } };
     expectSame(await fetchAll(open({ idleMs: 200 })), SHARD);
   });
 
-  test('a server that is busy is asked again', async () => {
+  test('a busy server is retried', async () => {
     server.faults = { status: { code: 503, times: 2 } };
     expectSame(await fetchAll(open()), SHARD);
   });
 
-  test('end in an error that says what is kept; the next attempt fetches only the rest', async () => {
+  test('end in an error that reports stored bytes; the next attempt fetches only the rest', async () => {
     const store = new MemoryStore();
-    // Two chunks arrive, then nothing more does.
+    // Two chunks arrive, then no more.
     let answers = 0;
     const breaking = async (address: string, init: RequestInit) => {
       answers += 1;
@@ -132,7 +132,7 @@ describe('broken downloads', () => {
     expect(server.sent(ENTRY.path)).toBe(SHARD.length - 2 * CHUNK_BYTES);
   });
 
-  test('abort leaves whole chunks and stops fetching', async () => {
+  test('abort keeps whole chunks and stops fetching', async () => {
     const store = new MemoryStore();
     const stop = new AbortController();
     const sink = (offset: number) => {
@@ -140,7 +140,7 @@ describe('broken downloads', () => {
     };
     const work = open({ store }).stream(ENTRY, sink, undefined, stop.signal);
     expect((await failure(work)).name).toBe('AbortError');
-    await pause(50); // requests that were on their way arrive
+    await pause(50); // requests in flight arrive
     const asked = server.asked.length;
     const hashes = (await store.keys()).map((key) => key.slice(2));
     expect(hashes.length).toBeGreaterThanOrEqual(2);
@@ -173,7 +173,7 @@ describe('damage', () => {
     expect(server.sent(ENTRY.path)).toBe(SHARD.length + CHUNK_BYTES);
   });
 
-  test('a chunk that stays wrong is named, and never used or stored', async () => {
+  test('a persistently wrong chunk is named, and never used or stored', async () => {
     server.faults = { corrupt: { at: damage, times: 9 } };
     const store = new MemoryStore();
     const seen: number[] = [];
@@ -199,7 +199,7 @@ describe('damage', () => {
     expect(error.message).toMatch(/weights.safetensors/);
   });
 
-  test('a manifest entry with the wrong number of chunks, or a hash that is none', async () => {
+  test('a manifest entry with a wrong number of chunks, or an invalid hash', async () => {
     const few = { ...ENTRY, chunks: ENTRY.chunks.slice(1) };
     expect(await failure(fetchAll(open(), few))).toBeInstanceOf(ArtifactError);
     const path = { ...TEXT, chunks: ['../../secret'] };

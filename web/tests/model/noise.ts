@@ -1,4 +1,4 @@
-/** The model of the tests of files: noise in two files, and what they do with it. Not a test. */
+/** The model of the file tests: two files of noise, and helpers. Not a test. */
 
 import { expect } from 'vitest';
 import type { ModelFiles } from '../../src/model/download/model_files.js';
@@ -33,7 +33,7 @@ export async function fetchAll(files: ModelFiles, entry: FileEntry = ENTRY): Pro
   return whole;
 }
 
-/** Of megabytes vitest would print a difference byte by byte. */
+/** Compares large arrays, which vitest would print byte by byte. */
 export function expectSame(a: Uint8Array, b: Uint8Array): void {
   expect(Buffer.compare(a, b)).toBe(0);
 }

@@ -1,4 +1,4 @@
-/** Addresses of models as people give them, and paths that must not leave the folder. */
+/** URLs of models from user input, and paths that must not leave the folder. */
 
 import { describe, expect, test } from 'vitest';
 import { ArtifactError, DownloadError } from '../../src/errors.js';

@@ -1,7 +1,7 @@
 /**
- * A small model folder made of noise, and a real web server for it that can misbehave.
+ * A small model folder made of noise, and a real web server for it with switchable faults.
  *
- * Not a test. The server's faults are switched while it runs, and it writes down what it was asked.
+ * Not a test. The server records its requests.
  */
 
 import { createHash } from 'node:crypto';
@@ -33,7 +33,7 @@ export function entryOf(path: string, bytes: Uint8Array): FileEntry {
   return { path, bytes: bytes.length, sha256: sha256(bytes), chunks };
 }
 
-/** What of mlcc.json the browser's side of the files reads. */
+/** The fields of mlcc.json that the file classes read. */
 export function manifestOf(entries: readonly FileEntry[], name = 'noise'): Bytes {
   return new TextEncoder().encode(JSON.stringify({ model: { name }, files: entries }));
 }
@@ -41,15 +41,15 @@ export function manifestOf(entries: readonly FileEntry[], name = 'noise'): Bytes
 export interface Faults {
   /** Answer Range with the whole file. */
   noRanges?: boolean;
-  /** Cut the connection after so many bytes of an answer, so many times. */
+  /** Cut the connection after this many bytes of a response, this many times. */
   cut?: { after: number; times: number };
-  /** Flip the byte at this place of the file, in so many answers. */
+  /** Flip the byte at this offset of the file, in this many responses. */
   corrupt?: { at: number; times: number };
-  /** Answer with this status, so many times. */
+  /** Respond with this status, this many times. */
   status?: { code: number; times: number };
-  /** Send nothing after the first bytes, so many times. */
+  /** Send nothing after the first bytes, this many times. */
   silent?: { times: number };
-  /** The page of a server that answers every address with its start page. */
+  /** Respond to every URL with a start page. */
   html?: boolean;
 }
 

@@ -1,7 +1,7 @@
 /**
- * The browser's own storage, in a worker of a real Chromium: what a second visit finds.
+ * The browser's own storage in a worker of a real Chromium, over several visits.
  *
- * The model is on another origin than the page, as it mostly is.
+ * The model is on another origin than the page, as usual.
  */
 
 import { fileURLToPath } from 'node:url';
@@ -52,7 +52,7 @@ async function workerCode(): Promise<Uint8Array> {
   return new TextEncoder().encode(output.output[0].code);
 }
 
-/** A visit: a fresh page and worker, the storage of the visits before. */
+/** A visit: a new page and worker, with the storage of earlier visits. */
 async function visit(job: Job): Promise<Outcome> {
   const page = await context.newPage();
   await page.goto(`${home}page.html`);
@@ -72,7 +72,7 @@ function startWorker({ job, url }: { job: Job; url: string }): Promise<Outcome> 
   });
 }
 
-/** As if no one had been here. */
+/** Delete all storage. */
 async function forget(): Promise<void> {
   const page = await context.newPage();
   const devtools = await context.newCDPSession(page);
@@ -101,7 +101,7 @@ describe.each(['opfs', 'cache'] as const)('%s', (store) => {
     return () => server.stop();
   });
 
-  test('a broken download goes on at the next visit; the one after needs no network', async () => {
+  test('a broken download continues at the next visit; the one after needs no network', async () => {
     // The connection of each range is lost after the first two came whole.
     const first = server.files.get(ENTRY.path) as Uint8Array;
     server.files.set(ENTRY.path, first.subarray(0, 2 * CHUNK_BYTES));
@@ -140,9 +140,9 @@ describe.each(['opfs', 'cache'] as const)('%s', (store) => {
     await page.close();
   });
 
-  // Chromium tells pages that there is room for 10 GiB more, whatever there is: only a failing
-  // write shows the quota.
-  test('a quota that is too small: that is said once, and all arrives', async () => {
+  // Chromium always reports 10 GiB of free space to pages: only a failing write reveals the
+  // quota.
+  test('a quota that is too small: one note, and all bytes arrive', async () => {
     const page = await context.newPage();
     const devtools = await context.newCDPSession(page);
     const quota = { origin: new URL(home).origin };
@@ -158,7 +158,7 @@ describe.each(['opfs', 'cache'] as const)('%s', (store) => {
   });
 });
 
-test('a worker that is killed while it stores leaves what can be used', async () => {
+test('a worker that is killed while it stores leaves usable chunks', async () => {
   const server = new ModelServer(
     new Map([
       ['mlcc.json', MANIFEST],
@@ -177,7 +177,7 @@ test('a worker that is killed while it stores leaves what can be used', async ()
   await server.stop();
 });
 
-test('without storage a little memory, and that is said', async () => {
+test('without storage, a little memory is used, with a note', async () => {
   const notes: string[] = [];
   const store = await openStore((text) => void notes.push(text));
   expect(store.kind).toBe('memory');

@@ -1,4 +1,4 @@
-/** A worker of model_store.test.ts: does with the real stores what the test asks for by name. */
+/** The worker of `store.test.ts`: runs named operations on the real stores. */
 
 import { ModelFiles } from '../../src/model/download/model_files.js';
 import { CacheStore } from '../../src/model/store/cache_storage.js';
@@ -52,7 +52,7 @@ async function run(job: Job): Promise<Outcome> {
   return { kind: store.kind, ...(error && { error }), notes, hashes, keys, stored, models };
 }
 
-/** What a tab that was killed while it wrote leaves behind. */
+/** The state after a tab was killed while it wrote. */
 async function halfWrite(store: Store, entry: FileEntry): Promise<void> {
   const key = `c-${entry.chunks[1]}`;
   const bytes = await store.get(key);

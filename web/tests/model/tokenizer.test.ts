@@ -6,7 +6,7 @@ import { ArtifactError, UnsupportedError } from '../../src/errors.js';
 import { createTokenizer, type Tokenizer } from '../../src/model/tokenizer/tokenizer.js';
 
 interface Answers {
-  /** Places in the fixture's `answers`, one per text. */
+  /** Indices in the fixture's `answers`, one per text. */
   ids: number[];
   texts: string[];
   loose: [ids: number[], text: string][];
@@ -81,7 +81,7 @@ test('names its special tokens, each of which is one id', () => {
   );
 });
 
-test('tells how its vocabulary writes parts of a character', () => {
+test('returns tokens as the vocabulary writes parts of a character', () => {
   const tokenizer = createTokenizer(readFileSync(DEMO));
   const pieces = [...tokenizer.encode('⭐', false)].map((id) => tokenizer.piece(id));
   expect(pieces.join('')).toBe('âŃĲ');

@@ -1,4 +1,7 @@
-/** Shards to weights: every byte goes to its place, and shards that differ from the plan do not. */
+/**
+ * Shards to weights: every byte is written to its offset, and shards that differ from the plan are
+ * refused.
+ */
 
 import { describe, expect, test } from 'vitest';
 import { ArtifactError } from '../../src/errors.js';
@@ -92,7 +95,7 @@ function replaced(text: string, by: string): Bytes {
 }
 
 describe('weights', () => {
-  test('go to their places, in pieces that WebGPU can write', async () => {
+  test('are written to their offsets, in pieces that WebGPU accepts', async () => {
     const { weights, pieces, progress } = await load();
     const start = A.length - (12 + 52 + 19_200_000 + 7 + 57 + 10 + 54);
     const places = [start + 64, 0, start, start + 19_200_064, start + 19_200_128];
@@ -144,7 +147,7 @@ describe('refused', () => {
     expect(await refusal(load(parts[0] === parts[1] ? damaged : A))).toMatch(message);
   });
 
-  test('a weight that WebGPU could not be given in pieces', async () => {
+  test('a weight that cannot be written in pieces', async () => {
     const header = '{"second":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}  '.slice(0, 59);
     const bytes = new Uint8Array([59, 0, 0, 0, 0, 0, 0, 0, ...Buffer.from(header), 1, 2, 3, 4]);
     const [spec] = SPECS.filter(({ name }) => name === 'second');
@@ -202,7 +205,7 @@ describe('a folder', () => {
     expect(await refusal(new FolderFiles(files).read(outside))).toMatch(/unsafe path/);
   });
 
-  test('stops when it is told to', async () => {
+  test('stops on abort', async () => {
     const stop = AbortSignal.abort();
     const work = new FolderFiles(files).read(entry, stop);
     await expect(work).rejects.toThrow(expect.objectContaining({ name: 'AbortError' }));

@@ -7,7 +7,7 @@ import { createTokenizer, type Tokenizer } from '../../src/model/tokenizer/token
 
 interface Kind {
   readonly tokenizer: object;
-  /** Ids of `Hi` with what is put around a text. */
+  /** Ids of `Hi` with the special tokens around a text. */
   readonly start: number[];
   readonly ids: number[][];
   readonly loose: [ids: number[], text: string][];
@@ -44,7 +44,7 @@ describe.each(Object.entries(kinds))('%s', (_, { tokenizer, start, ids, loose })
   });
 });
 
-test('without a token for what it does not know it is refused', () => {
+test('a tokenizer without an unknown token is refused', () => {
   const { tokenizer } = Object.values(kinds)[0] as Kind;
   const parts = { ...tokenizer, model: { ...model, unk_token: '[NONE]' } };
   expect(() => made(parts)).toThrow(UnsupportedError);

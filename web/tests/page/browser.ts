@@ -1,5 +1,6 @@
 /**
- * What the tests of the page over scripted engines share: a Chromium, a tab, a look. Not a test.
+ * Helpers of the page's tests with scripted engines: a Chromium, a tab, checks of the look. Not a
+ * test.
  */
 
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -24,7 +25,7 @@ let browser: Browser;
 let context: BrowserContext;
 let home: string;
 
-/** To be called by the file of tests. */
+/** To be called by each test file. */
 export function inChromium(): void {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'mlcc-page-'));
@@ -56,7 +57,7 @@ export function inChromium(): void {
   });
 }
 
-/** A fresh tab. Whatever its scripts fail at fails the test. */
+/** A new tab. An error in its scripts fails the test. */
 export async function open(query = ''): Promise<Page> {
   const page = await context.newPage();
   await page.setViewportSize(DESKTOP);
@@ -82,17 +83,14 @@ export async function ask(page: Page, question: string): Promise<void> {
   await page.locator('.question-text', { hasText: question }).last().waitFor();
 }
 
-/** The last answer, once it is whole. */
+/** The last answer, once it is complete. */
 export async function answered(page: Page): Promise<string> {
   const last = page.locator('.message').last();
   await last.and(page.locator('[aria-busy=false]')).waitFor();
   return (await last.locator(':scope > .markdown').textContent()) ?? '';
 }
 
-/**
- * A narrow and a light look, a wide and a dark one: colours and widths do not depend on each
- * other.
- */
+/** Narrow and light, wide and dark: colours and widths are independent. */
 const LOOKS = [
   [PHONE, 'light'],
   [DESKTOP, 'dark'],
@@ -100,14 +98,14 @@ const LOOKS = [
 
 let looked = 0;
 
-/** With `--long` both, else the one and the other in turn. */
+/** Both with `--long`, else one of them in turn. */
 function looks(): readonly (typeof LOOKS)[number][] {
   if (process.env['MLCC_LONG']) return LOOKS;
   looked += 1;
   return LOOKS.filter((_, i) => i === looked % LOOKS.length);
 }
 
-/** Nothing to complain of for axe, and nothing wider than the screen. */
+/** Check that axe finds no violations, and that nothing is wider than the screen. */
 export async function look(page: Page): Promise<void> {
   for (const [size, colorScheme] of looks()) {
     await page.setViewportSize(size);

@@ -1,6 +1,6 @@
-/** What the page's tests run inside a page. Not a test. */
+/** Functions of the page's tests that run inside a page. Not a test. */
 
-/** What axe, which the page must have, complains of. */
+/** The violations that axe, loaded in the page, finds. */
 export async function complaints(): Promise<string[]> {
   interface Axe {
     run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }>;

@@ -1,4 +1,4 @@
-/** Conversations: the tree of what was said, what is kept of it by several tabs, and as a file. */
+/** Conversations: the tree, storage by several tabs, and files. */
 
 import { expect, test } from 'vitest';
 import { AttachmentError, readAttachment, withAttachments } from '../../page/attachments.js';
@@ -27,7 +27,7 @@ class MapStore implements TextStore {
 
 const words = ({ messages }: Conversation) => messages.map(({ content }) => content);
 
-/** A whole answer. */
+/** A complete answer. */
 function answer(conversation: Conversation, content: string): Message {
   return Object.assign(conversation.answer('m'), { content, end: 'stop' });
 }
@@ -41,7 +41,7 @@ function talk(): Conversation {
   return conversation;
 }
 
-test('an edited question stands beside the first, with what follows each', () => {
+test('an edited question is a sibling of the first, each with its descendants', () => {
   const conversation = talk();
   const [, , second] = conversation.messages as [Message, Message, Message];
   conversation.goTo(second.parent);
@@ -52,10 +52,10 @@ test('an edited question stands beside the first, with what follows each', () =>
   conversation.showSibling(edited, -1);
   expect(words(conversation)).toEqual(['Why?', 'Because.', 'And now?', 'Well.']);
   conversation.showSibling(edited, 5);
-  expect(words(conversation)).toEqual(['Why?', 'Because.', 'And now?', 'Well.']); // there is none
+  expect(words(conversation)).toEqual(['Why?', 'Because.', 'And now?', 'Well.']); // the last sibling
 });
 
-test('an answer that was being written when it was kept is interrupted', () => {
+test('an answer that was stored while it was running is interrupted', () => {
   const conversation = new Conversation();
   conversation.ask('Why?');
   conversation.answer('m').content = 'Be';
@@ -63,7 +63,7 @@ test('an answer that was being written when it was kept is interrupted', () => {
   expect(after.last).toMatchObject({ content: 'Be', end: 'interrupted' });
 });
 
-test('the title is the beginning of the first question until it has its own', () => {
+test('the title is the beginning of the first question until it is set', () => {
   const conversation = new Conversation();
   expect(conversation.title).toBe('New chat');
   conversation.ask(`${'long '.repeat(40)}`);
@@ -72,7 +72,7 @@ test('the title is the beginning of the first question until it has its own', ()
   expect(conversation.title).toBe('Mine');
 });
 
-test('two tabs that save one conversation lose nothing of each other', async () => {
+test('two tabs that save one conversation lose no messages', async () => {
   const store = Promise.resolve(new MemoryConversationStore());
   const [one, two] = [new Library(store, null, () => {}), new Library(store, null, () => {})];
   const here = talk();
@@ -87,19 +87,19 @@ test('two tabs that save one conversation lose nothing of each other', async () 
   writing.content = 'The';
   await one.save(here);
   await two.save(there);
-  expect(words(there).at(-2)).toBe('There?'); // what is read stays what it is
+  expect(words(there).at(-2)).toBe('There?'); // the shown path is unchanged
   here.merge((await one.get(here.id)) as StoredConversation);
   Object.assign(writing, { content: 'There.', end: 'stop' });
   await two.save(there);
   await one.save(here);
   const kept = (await one.get(here.id)) as StoredConversation;
-  const said = kept.messages.map(({ content }) => content);
-  expect(said.toSorted()).toEqual(
+  const contents = kept.messages.map(({ content }) => content);
+  expect(contents.toSorted()).toEqual(
     ['And now?', 'Because.', 'Here.', 'Here?', 'There.', 'There?', 'Well.', 'Why?'].toSorted(),
   );
 });
 
-test('what another tab deleted stays deleted, and a refused question is not kept', async () => {
+test('a conversation deleted by another tab stays deleted, and a refused question is not stored', async () => {
   const store = Promise.resolve(new MemoryConversationStore());
   const [one, two] = [new Library(store, null, () => {}), new Library(store, null, () => {})];
   const conversation = talk();
@@ -127,7 +127,7 @@ test('search finds all words, in titles and texts, in any case', async () => {
   expect(await found('because whale')).toEqual(['Whales']);
 });
 
-test('an export comes back as it was, beside what is there', async () => {
+test('an export is imported unchanged, beside existing conversations', async () => {
   const library = new Library(Promise.resolve(new MemoryConversationStore()), null, () => {});
   const conversation = talk();
   await library.save(conversation);
@@ -166,7 +166,7 @@ test.each([
   expect(isStored({ ...whole, ...damage })).toBe(false);
 });
 
-test('files go along as text, in fences that they cannot end', async () => {
+test('attached files become text, in fences that they cannot close', async () => {
   const attached = await readAttachment(new File(['a\n```\nb\n'], 'x.md'));
   expect(withAttachments('Why?', [attached])).toBe('x.md:\n````\na\n```\nb\n````\n\nWhy?');
   const refused = (parts: BlobPart[]) => readAttachment(new File(parts, 'x.bin'));
@@ -175,14 +175,14 @@ test('files go along as text, in fences that they cannot end', async () => {
   await expect(refused(['x'.repeat(600_000)])).rejects.toThrow('600 kB');
 });
 
-test('a forbidden storage is none', () => {
+test('a forbidden storage is null', () => {
   const refused = () => {
     throw new DOMException('no', 'SecurityError');
   };
   expect(storageOr(refused)).toBe(null);
 });
 
-test('settings are kept; unsound ones are the default again', () => {
+test('settings are stored; invalid ones get their defaults', () => {
   const store = new MapStore();
   const settings: Settings = { ...DEFAULTS, system: 'Be brief.', temperature: 0, topK: 4, seed: 7 };
   saveSettings(store, settings);
@@ -192,7 +192,7 @@ test('settings are kept; unsound ones are the default again', () => {
   expect(readSettings(store)).toEqual(DEFAULTS);
 });
 
-test('a request holds what is set and nothing else', () => {
+test('a request has the settings that are set and no others', () => {
   expect(requestFields(DEFAULTS)).toEqual({});
   const settings = { ...DEFAULTS, system: '  Be brief. ', temperature: 0, maxTokens: 64 };
   expect(requestOf(talk().messages.slice(0, 2), settings)).toEqual({
@@ -206,7 +206,7 @@ test('a request holds what is set and nothing else', () => {
   });
 });
 
-test('schema and tools are sent if they are sound, and said to be unsound', () => {
+test('valid schemas and tools are sent, invalid ones are reported', () => {
   const schema = '{"type": "object"}';
   const tools = '[{"type": "function", "function": {"name": "f"}}]';
   const set = { ...DEFAULTS, schema, tools };
@@ -220,7 +220,7 @@ test('schema and tools are sent if they are sound, and said to be unsound', () =
   expect(faultOf('tools', { ...DEFAULTS, tools: '{}' })).toContain('no JSON array');
 });
 
-test('calls and their results go into the next request in OpenAI’s words', () => {
+test('tool calls and results are sent in OpenAI’s format', () => {
   const conversation = new Conversation();
   conversation.ask('Weather?');
   const calls = answer(conversation, '');
@@ -236,7 +236,7 @@ test('calls and their results go into the next request in OpenAI’s words', () 
   ]);
 });
 
-test('an answer is spoken by whole sentences, each once, without its marks', () => {
+test('an answer is announced by whole sentences, each once, without Markdown characters', () => {
   const sentences = new Sentences();
   expect(sentences.next('Pi is 3.14')).toBe('');
   expect(sentences.next('Pi is 3.14, **about**. It')).toBe('Pi is 3.14, about.');

@@ -1,4 +1,4 @@
-/** Markdown as models write it: what is seen as what, and what stays text. */
+/** Markdown as models write it: the parsed tree, and the texts that stay text. */
 
 import { expect, test } from 'vitest';
 import { blocks, type Node, parse } from '../../page/markdown.js';
@@ -91,12 +91,12 @@ test.each([
   '![a](data:image/svg+xml,<svg onload=x>)',
   '[a](/v1/models) [b](//evil.example)',
 ])('no element and no address comes of %j', (text) => {
-  const told = JSON.stringify(parse(text));
-  expect(told).not.toContain('"link"');
-  expect(told).not.toMatch(/"tag":"(?!p")/);
+  const tree = JSON.stringify(parse(text));
+  expect(tree).not.toContain('"link"');
+  expect(tree).not.toMatch(/"tag":"(?!p")/);
 });
 
-test('a text that grows keeps the blocks in front as they are', () => {
+test('a growing text keeps its leading blocks', () => {
   const text =
     '# T\n\npara *one*\n\n- a\n- b\n\n```\ncode\n```\n\n|a|\n|-|\n|b|\n\n$$\nx\n$$\n\nend';
   const sources = (grown: string) => blocks(grown, {}).map((block) => block.source);

@@ -1,4 +1,4 @@
-/** The words of the panels: stages and figures while loading, advice after a failure. */
+/** The texts of the panels: stages and figures while loading, advice after a failure. */
 
 import { expect, test } from 'vitest';
 import { initialModel } from '../../page/engines.js';
@@ -10,7 +10,7 @@ import * as errors from '../../src/errors.js';
 
 const MB = 1e6;
 
-test('figures as people read them', () => {
+test('numbers formatted for people', () => {
   expect([0, 1, 999, 1000, 12_345, 99_940, 999_499, 999_500, 2.5e9].map(bytes)).toEqual([
     '0 bytes',
     '1 byte',
@@ -69,7 +69,7 @@ test('stages wait, run with their figures, and are done', () => {
   expect(loading.lines().every(({ state }) => state === 'done')).toBe(true);
 });
 
-test('every error of the engine has advice of its own, and a bug is called one', () => {
+test('every error of the engine has its own advice, and a bug is called a bug', () => {
   const page = { secure: true };
   const typed = Object.values(errors)
     .filter((made) => typeof made === 'function' && made.prototype instanceof errors.MlccError)
@@ -91,7 +91,7 @@ test('without WebGPU the advice depends on the modelAddress of the page', () => 
   expect(advise(error, { secure: false }).next).toContain('https://');
 });
 
-test('a model by address', () => {
+test('a model by URL', () => {
   const page = new URL('https://host.example/web/?model=../other&x=1#y');
   expect(modelParam(page)).toBe('https://host.example/other/');
   expect(modelParam(new URL('https://host.example/web/'))).toBe(null);
@@ -106,7 +106,7 @@ test('a model by address', () => {
   );
 });
 
-test('what a model fetches is one library of those for several kinds of GPU', async () => {
+test('of several libraries, a model fetches one', async () => {
   const files = [
     { path: 'model.wasm', bytes: 3 },
     { path: 'model.f32.wasm', bytes: 4 },
@@ -125,7 +125,7 @@ test('what a model fetches is one library of those for several kinds of GPU', as
   expect(summary(url, { files })).toBe(null);
 });
 
-test('what a page starts with', () => {
+test('the model that a page starts', () => {
   const here = { kind: 'url', url: 'https://h.example/m/' } as const;
   const small = { kind: 'server', name: 'small' } as const;
   const large = { kind: 'server', name: 'large' } as const;
@@ -140,7 +140,7 @@ test('what a page starts with', () => {
   expect(initialModel(large, null, models, server)).toEqual(large);
   expect(initialModel({ kind: 'server', name: 'gone' }, null, models, both)).toEqual(small);
   expect(initialModel(here, null, models, both)).toEqual(here);
-  expect(initialModel(here, null, models, server)).toEqual(small); // no GPU is offered any more
+  expect(initialModel(here, null, models, server)).toEqual(small); // the GPU is no longer offered
   expect(initialModel(null, null, [], alone)).toBe(null);
   expect(initialModel(here, null, [], alone)).toEqual(here);
   expect(initialModel(here, 'https://h.example/other/', models, both)).toBe(null);

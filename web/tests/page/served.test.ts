@@ -1,7 +1,6 @@
 /**
- * The built page against a real `mlcc serve` of the demo model, in a real Chromium, under the
- * policy that the server sends. What answers is the demo model; `MLCC_SERVER` is the server's
- * address.
+ * The built page with a real `mlcc serve` of the demo model, in a real Chromium, under the server's
+ * Content-Security-Policy. `MLCC_SERVER` is the server's URL.
  */
 
 import { readFile } from 'node:fs/promises';
@@ -49,7 +48,7 @@ async function answered(): Promise<string> {
   return `${text}\n${figures}`;
 }
 
-test('the server’s own model answers, and the page says where and at what cost', async () => {
+test('the server’s model answers, and the page shows where and with which figures', async () => {
   await field().waitFor();
   expect(await page.locator('.state').textContent()).toBe('on this server');
   expect(await ask('What is 17 + 25?')).toContain('17 + 25 = 42');
@@ -60,7 +59,7 @@ test('the server’s own model answers, and the page says where and at what cost
   );
 });
 
-test('a cut answer is gone on with', async () => {
+test('a cut answer is continued', async () => {
   await page.getByRole('button', { name: 'Settings' }).click();
   await page.getByLabel('Longest answer').fill('4');
   await page.getByLabel('Temperature').fill('0');
@@ -73,7 +72,7 @@ test('a cut answer is gone on with', async () => {
   expect(words(await answered()).startsWith(words(cut))).toBe(true);
 });
 
-test('an answer is held to a pasted schema', async () => {
+test('a pasted schema constrains the answer', async () => {
   await page.getByRole('button', { name: 'Settings' }).click();
   await page.getByLabel('Longest answer').fill('48');
   await page.getByLabel('JSON schema of answers').fill('{"enum": ["yes", "no"]}');
@@ -83,7 +82,7 @@ test('an answer is held to a pasted schema', async () => {
   expect(['yes', 'no']).toContain(JSON.parse(text ?? ''));
 });
 
-test('no string of a script becomes one, and nothing else was asked of any host', async () => {
+test('no string becomes a script, and no other host gets a request', async () => {
   const tried = await page.evaluate(() => {
     const spoken = (act: () => unknown) => {
       try {
@@ -109,7 +108,7 @@ test('no string of a script becomes one, and nothing else was asked of any host'
   expect(new Set(asked)).toEqual(new Set([new URL(SERVER).origin]));
 });
 
-test('axe has nothing to say, in light and dark, wide and narrow', async () => {
+test('axe finds no violations, in light and dark, wide and narrow', async () => {
   await page.evaluate(await readFile(AXE, 'utf8'));
   for (const [width, colorScheme] of [
     [390, 'dark'],

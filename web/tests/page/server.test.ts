@@ -1,6 +1,6 @@
 /**
- * The page in a real Chromium over a scripted server: what the page does with keys, several models,
- * reasoning, calls of tools, and with conversations: branches, the list, two tabs.
+ * The page in a real Chromium with a scripted server: keys, several models, reasoning, tool calls,
+ * and conversations (branches, the list, two tabs).
  */
 
 import type { Page } from 'playwright-core';
@@ -18,7 +18,7 @@ async function connected(query = ''): Promise<Page> {
   return page;
 }
 
-test('nothing can be written before the engine is known, and a draft outlives a reload', async () => {
+test('no question can be sent before an engine is known, and a draft survives a reload', async () => {
   const page = await open('server=open&hold');
   await expect.poll(() => state(page).textContent()).toBe('connecting');
   expect(await field(page).isVisible()).toBe(false);
@@ -33,7 +33,7 @@ test('nothing can be written before the engine is known, and a draft outlives a 
   expect(await field(page).inputValue()).toBe('half a quest');
 });
 
-test('a server that asks for a key: a wrong one is said, a right one is kept for the tab', async () => {
+test('a server with a key: a wrong key is reported, a right one is stored for the tab', async () => {
   const page = await open('server=locked');
   await page.getByRole('heading', { name: 'This server asks for a key' }).waitFor();
   await look(page);
@@ -50,7 +50,7 @@ test('a server that asks for a key: a wrong one is said, a right one is kept for
   expect(await page.evaluate('JSON.stringify(localStorage)')).not.toContain('sesame');
 });
 
-test('a server that does not answer is a failure that can be tried again', async () => {
+test('an unreachable server is a failure that can be retried', async () => {
   const page = await open('server=down');
   await failure(page).getByRole('heading', { name: 'The server does not answer' }).waitFor();
   await look(page);
@@ -75,10 +75,10 @@ test('models of the server and of the GPU are picked in one place', async () => 
   expect(await answered(page)).toContain('is about 2.2');
   await page.reload();
   await field(page).waitFor();
-  expect(await state(page).textContent()).toBe('on your GPU'); // as this tab had it
+  expect(await state(page).textContent()).toBe('on your GPU'); // the model of this tab
 });
 
-test('thoughts are folded, calls are shown, and what came of them goes on', async () => {
+test('reasoning is folded, tool calls are shown, and their results are sent', async () => {
   const page = await connected();
   await ask(page, 'think');
   expect(await answered(page)).toBe('4');
@@ -96,7 +96,7 @@ test('thoughts are folded, calls are shown, and what came of them goes on', asyn
   expect(await page.locator('.room').textContent()).toBe('832 of 2,048 tokens');
 });
 
-test('a question in other words, an answer once more: all of it stays and can be turned to', async () => {
+test('edited questions and regenerated answers are siblings that can be switched to', async () => {
   const page = await connected();
   await ask(page, 'say one');
   await answered(page);
@@ -116,7 +116,7 @@ test('a question in other words, an answer once more: all of it stays and can be
   expect(await answered(page)).toBe('one');
 });
 
-test('rich text: formulas, tables, links and colours, all from this page', async () => {
+test('rich text: formulas, tables, links and colours, all from this host', async () => {
   const page = await connected();
   const asked: string[] = [];
   page.on('request', (request) => asked.push(new URL(request.url()).host));
@@ -132,7 +132,7 @@ test('rich text: formulas, tables, links and colours, all from this page', async
   expect(new Set(asked)).toEqual(new Set([new URL(page.url()).host]));
 });
 
-test('the list: search, rename, delete, export and import; another tab sees it at once', async () => {
+test('the list: search, rename, delete, export and import; another tab updates at once', async () => {
   const page = await connected();
   const other = await connected();
   const list = (tab: Page) => tab.getByRole('navigation', { name: 'Conversations' });
@@ -154,9 +154,9 @@ test('the list: search, rename, delete, export and import; another tab sees it a
   const download = page.waitForEvent('download');
   await page.getByRole('button', { name: 'Export Stripes' }).click();
   const file = await (await download).path();
-  await ask(other, 'say lion'); // both tabs write one conversation
+  await ask(other, 'say lion'); // both tabs write to one conversation
   await answered(other);
-  await expect.poll(() => page.locator('.message').count()).toBe(2); // what is read here stays
+  await expect.poll(() => page.locator('.message').count()).toBe(2); // the shown path is unchanged
   await page.getByRole('button', { name: 'Delete Stripes' }).click();
   await page.getByRole('button', { name: 'Delete', exact: true }).click();
   await other.getByText('deleted in another tab').waitFor();
@@ -168,7 +168,7 @@ test('the list: search, rename, delete, export and import; another tab sees it a
   expect(await answered(page)).toBe('zebra');
 });
 
-test('on a phone the list lies over the conversation, and goes with Escape', async () => {
+test('on a phone the list covers the conversation, and Escape closes it', async () => {
   const page = await connected();
   await page.setViewportSize({ width: 390, height: 780 });
   const list = page.getByRole('navigation', { name: 'Conversations' });
@@ -184,7 +184,7 @@ test('on a phone the list lies over the conversation, and goes with Escape', asy
   await expect.poll(() => list.isVisible()).toBe(false);
 });
 
-test('answers under a schema are JSON, and a schema that is none is said', async () => {
+test('answers under a schema are JSON, and an invalid schema is reported', async () => {
   const page = await connected();
   await page.getByRole('button', { name: 'Settings' }).click();
   await page.getByLabel('JSON schema of answers').fill('{');

@@ -1,4 +1,4 @@
-/** The model's life and the asking, over a scripted engine: what is closed, kept and told. */
+/** The model's session and the chat with a scripted engine: closing, storing, errors. */
 
 import { expect, test } from 'vitest';
 import { Chat } from '../../page/chat.js';
@@ -8,7 +8,7 @@ import { ModelSession, type Phase } from '../../page/model_session.js';
 import { DEFAULTS } from '../../page/settings.js';
 import { ApiError, CancelledError, DeviceLostError } from '../../src/errors.js';
 
-/** An engine whose deltas, loss and closing are in the test's hands. */
+/** An engine whose deltas, loss and closing the test controls. */
 class HandEngine implements ChatEngine {
   readonly info = { model: 'm' } as ChatEngine['info'];
   readonly lost: Promise<Error>;
@@ -38,7 +38,7 @@ class HandEngine implements ChatEngine {
   }
 }
 
-/** Engines whose opening is in the test's hands. */
+/** Engines whose opening the test controls. */
 class HandEngines implements Engines {
   readonly opened: { engine: HandEngine; open: () => void; fail: (e: Error) => void }[] = [];
   open(): Promise<ChatEngine> {
@@ -64,7 +64,7 @@ function newSession(): { session: ModelSession; engines: HandEngines; phases: st
 const PLACE = { kind: 'url', url: 'https://h.example/m/' } as const;
 const OTHER = { kind: 'url', url: 'https://h.example/n/' } as const;
 
-test('a model that is lost is a failure, and retry starts it again', async () => {
+test('a lost model is a failure, and retry starts it again', async () => {
   const { session, engines, phases } = newSession();
   const started = session.start(PLACE);
   engines.opened[0]?.open();
@@ -80,7 +80,7 @@ test('a model that is lost is a failure, and retry starts it again', async () =>
   expect(phases).toEqual(['starting', 'running', 'failed', 'starting', 'running']);
 });
 
-test('a start that was given up is closed when it comes, and its failure is not told', async () => {
+test('the late result of an abandoned start is closed, and its failure is not shown', async () => {
   const { session, engines, phases } = newSession();
   const first = session.start(PLACE);
   session.choose();
@@ -94,7 +94,7 @@ test('a start that was given up is closed when it comes, and its failure is not 
   expect(phases).toEqual(['starting', 'choosing', 'starting', 'choosing']);
 });
 
-test('another model ends the one that runs, whose loss is then no news', async () => {
+test('another model ends the running one, whose loss is then ignored', async () => {
   const { session, engines, phases } = newSession();
   const first = session.start(PLACE);
   engines.opened[0]?.open();
@@ -136,7 +136,7 @@ test('an answer is filled piece by piece, with its end and its figures', async (
   ];
   const { conversation, endsInWork, ask } = newChat(engine);
   await ask('Why?');
-  // Drawn as whole before its figures are there, it would be so without them.
+  // If it were drawn as complete before its figures arrive, it would lack them.
   expect(endsInWork).toEqual([undefined, undefined, undefined]);
   expect(conversation.messages[1]).toMatchObject({
     role: 'assistant',
@@ -159,7 +159,7 @@ test('an answer is filled piece by piece, with its end and its figures', async (
   ]);
 });
 
-test('a stopped answer stays as far as it came; one of nothing does not', async () => {
+test('a stopped answer keeps its text; an empty one is removed', async () => {
   const engine = new HandEngine();
   const { conversation, chat, ended, ask } = newChat(engine);
   for (const script of [[{ text: 'Be' }, 'wait'], ['wait']] as const) {
@@ -178,7 +178,7 @@ test('a stopped answer stays as far as it came; one of nothing does not', async 
   expect(ended.map(({ error }) => error)).toEqual([null, null]);
 });
 
-test('a failure is told, what came before it is kept, and asking again answers beside it', async () => {
+test('a failure is reported, earlier text is kept, and regenerating adds a sibling', async () => {
   const engine = new HandEngine();
   const error = new DeviceLostError('reset');
   engine.script = [{ text: 'Be' }, error];
@@ -204,24 +204,21 @@ test.each([400, 500])('a question that gets %i', async (status) => {
   expect(ended).toHaveLength(isRefused ? 0 : 1);
 });
 
-test.each([400, 500])(
-  'an answer that was asked for again and got %i is the old one',
-  async (status) => {
-    const engine = new HandEngine();
-    engine.script = [{ text: 'Because', finish: 'stop' }];
-    const { conversation, chat, ended, refused, ask } = newChat(engine);
-    await ask('Why?');
-    const before = [...conversation.messages];
-    const error = new ApiError(status, { message: 'no', type: 'api_error' });
-    engine.script = [error];
-    await chat.regenerate(engine, DEFAULTS, conversation.last);
-    expect(conversation.messages).toEqual(before);
-    expect(ended[1]).toMatchObject({ message: { content: '' }, error });
-    expect(refused).toEqual([]);
-  },
-);
+test.each([400, 500])('a regenerated answer that gets %i leaves the old one', async (status) => {
+  const engine = new HandEngine();
+  engine.script = [{ text: 'Because', finish: 'stop' }];
+  const { conversation, chat, ended, refused, ask } = newChat(engine);
+  await ask('Why?');
+  const before = [...conversation.messages];
+  const error = new ApiError(status, { message: 'no', type: 'api_error' });
+  engine.script = [error];
+  await chat.regenerate(engine, DEFAULTS, conversation.last);
+  expect(conversation.messages).toEqual(before);
+  expect(ended[1]).toMatchObject({ message: { content: '' }, error });
+  expect(refused).toEqual([]);
+});
 
-test('a question in other words that is refused leaves what was read', async () => {
+test('a refused edited question leaves the shown path unchanged', async () => {
   const engine = new HandEngine();
   engine.script = [{ text: 'Because', finish: 'stop' }];
   const { conversation, chat, refused, ask } = newChat(engine);
@@ -233,7 +230,7 @@ test('a question in other words that is refused leaves what was read', async () 
   expect(refused).toMatchObject([{ question: { content: 'Why not?' } }]);
 });
 
-test('a cut answer is gone on with, where it ended', async () => {
+test('a cut answer is continued where it ended', async () => {
   const engine = new HandEngine();
   engine.script = [{ text: 'Be', finish: 'length' }];
   const { conversation, chat, ended, ask } = newChat(engine);
@@ -253,7 +250,7 @@ test('a cut answer is gone on with, where it ended', async () => {
   expect(ended).toHaveLength(3);
 });
 
-test('reasoning and calls of tools are put together from their pieces', async () => {
+test('reasoning and tool calls are assembled from their pieces', async () => {
   const engine = new HandEngine();
   engine.script = [
     { text: '', reasoning: 'Hm' },

@@ -1,6 +1,6 @@
 /**
- * The page in a real Chromium over a scripted engine: every state, with the keyboard, on a phone's
- * width, light and dark, and each looked over by axe. No GPU: what answers is `harness/`.
+ * The page in a real Chromium with a scripted engine (`harness/`): every state, by keyboard, at a
+ * phone's width, light and dark, each checked by axe. No GPU.
  */
 
 import { expect, test } from 'vitest';
@@ -19,7 +19,7 @@ import {
 
 inChromium();
 
-test('start: the hosted model with its size, those stored, an address, a folder', async () => {
+test('start: the hosted model with its size, stored models, an address, a folder', async () => {
   const page = await open();
   await page.getByText('stored in this browser', { exact: true }).waitFor();
   await look(page);
@@ -27,7 +27,7 @@ test('start: the hosted model with its size, those stored, an address, a folder'
   await page.keyboard.press('Enter');
   await page.getByRole('alert').getByText('Type the address of a folder').waitFor();
   expect(await page.getByLabel('A model’s address').inputValue()).toBe('ftp://nowhere');
-  await page.getByLabel('A model’s address').fill('example.org/100%-mine'); // escapes nothing
+  await page.getByLabel('A model’s address').fill('example.org/100%-mine'); // not a valid escape
   await page.keyboard.press('Enter');
   await field(page).waitFor();
 });
@@ -43,7 +43,7 @@ test('loading: stages and figures; cancel goes back', async () => {
   await expect.poll(() => page.evaluate('document.activeElement.tagName')).toBe('H2');
 });
 
-test('chat: an answer as Markdown, its figures; it survives a reload', async () => {
+test('chat: an answer as Markdown with figures; it survives a reload', async () => {
   const page = await started();
   expect(await page.evaluate('document.activeElement.id')).toBe('message');
   await ask(page, 'Why is the sky blue?');
@@ -55,7 +55,7 @@ test('chat: an answer as Markdown, its figures; it survives a reload', async () 
   );
   await look(page);
   await page.reload();
-  await field(page).waitFor(); // the tab had this model: it starts by itself
+  await field(page).waitFor(); // this tab's last model starts automatically
   expect(await answered(page)).toContain('the lens keeps some away');
   await ask(page, 'echo');
   expect(JSON.parse(await answered(page)).messages).toHaveLength(3);
@@ -63,7 +63,7 @@ test('chat: an answer as Markdown, its figures; it survives a reload', async () 
   await page.getByText('What would you like to talk about?').waitFor();
 });
 
-test('a model’s text is text: no element of it, no address to click', async () => {
+test('a model’s text stays text: it creates no elements and no unsafe links', async () => {
   const page = await started();
   const text = '<img src=x onerror=alert(1)> [a](javascript:alert(1)) <b>x</b>';
   await ask(page, `say ${text}`);
@@ -71,7 +71,7 @@ test('a model’s text is text: no element of it, no address to click', async ()
   expect(await page.locator('.answer :is(img, a, b)').count()).toBe(0);
 });
 
-test('keyboard: Enter sends, Shift and Enter does not, Escape stops, again asks again', async () => {
+test('keyboard: Enter sends, Shift and Enter does not, Escape stops, regenerate repeats', async () => {
   const page = await started('pace=30');
   await field(page).pressSequentially('Why is');
   await page.keyboard.press('Shift+Enter');
@@ -89,27 +89,27 @@ test('keyboard: Enter sends, Shift and Enter does not, Escape stops, again asks 
   expect(await page.locator('.message').count()).toBe(2);
 });
 
-test('a screen reader hears whole sentences, once, and the log is silent', async () => {
+test('screen readers get whole sentences, once, and the log is no live region', async () => {
   const page = await open();
   await page.evaluate(() => {
-    const heard: string[] = [];
-    Object.assign(globalThis, { heard });
+    const announced: string[] = [];
+    Object.assign(globalThis, { announced });
     const region = document.querySelector('.app > [role=status]');
     const note = (records: MutationRecord[]): void => {
       for (const { addedNodes } of records) {
-        for (const node of addedNodes) heard.push(node.textContent ?? '');
+        for (const node of addedNodes) announced.push(node.textContent ?? '');
       }
     };
     if (region) new MutationObserver(note).observe(region, { childList: true });
   });
   await starter(page).click();
   await field(page).waitFor();
-  const heard = async (): Promise<string> => String(await page.evaluate('heard.join(" ")'));
-  await expect.poll(heard).toContain('demo-q4 is ready.');
+  const texts = async (): Promise<string> => String(await page.evaluate('announced.join(" ")'));
+  await expect.poll(texts).toContain('demo-q4 is ready.');
   await ask(page, 'Why is the sky blue?');
   await answered(page);
-  await expect.poll(heard).toContain('is about 2.2.');
-  const all = await heard();
+  await expect.poll(texts).toContain('is about 2.2.');
+  const all = await texts();
   expect(all.split('Our eyes see it badly').length).toBe(2);
   expect(await page.getByRole('log').getAttribute('aria-live')).toBe('off');
 });
@@ -124,10 +124,10 @@ test.each([
   await failure(page).getByRole('heading', { name: title }).waitFor();
   await look(page);
   await failure(page).getByRole('button', { name: action }).click();
-  await field(page).waitFor(); // the script fails once
+  await field(page).waitFor(); // the scripted engine fails once
 });
 
-test('a lost GPU: the conversation stays, and goes on after a reload of the model', async () => {
+test('a lost GPU: the conversation stays, and continues after a reload of the model', async () => {
   const page = await started();
   await ask(page, 'lose');
   await failure(page).getByRole('heading', { name: 'The GPU was taken away' }).waitFor();
@@ -144,7 +144,7 @@ test('a lost GPU: the conversation stays, and goes on after a reload of the mode
   ]);
 });
 
-test('a refused question goes back to its writer, and is not in the next request', async () => {
+test('a refused question returns to the field, and is not in the next request', async () => {
   const page = await started('script=notes');
   await page.getByText('The context was cut to 2048 tokens').waitFor();
   await look(page);
@@ -158,7 +158,7 @@ test('a refused question goes back to its writer, and is not in the next request
   expect(JSON.parse(await answered(page)).messages).toHaveLength(1);
 });
 
-test('a dropped file that is no text is said, and text goes with the question', async () => {
+test('a dropped binary file is reported, and a text file is attached to the question', async () => {
   const page = await started();
   const drop = (name: string, bytes: number[]) =>
     page.evaluate(
@@ -179,7 +179,7 @@ test('a dropped file that is no text is said, and text goes with the question', 
   expect(await answered(page)).toContain('is about 2.2'); // the question is no longer "echo" alone
 });
 
-test('settings: kept, sent with the next question; stored models can be deleted', async () => {
+test('settings are stored and sent with the next question; stored models can be deleted', async () => {
   const page = await started();
   await page.getByRole('button', { name: 'Settings' }).click();
   await page.getByLabel('System prompt').fill('Be brief.');
@@ -198,7 +198,7 @@ test('settings: kept, sent with the next question; stored models can be deleted'
   await page.evaluate('localStorage.clear()');
 });
 
-test('a stored model that a tab has open: that is said in the dialog', async () => {
+test('deleting a stored model that a tab has open is reported in the dialog', async () => {
   const page = await started('script=busy');
   await page.getByRole('button', { name: 'Settings' }).click();
   await page.getByRole('button', { name: 'Delete SmolLM2-135M' }).click();
@@ -206,7 +206,7 @@ test('a stored model that a tab has open: that is said in the dialog', async () 
   await look(page);
 });
 
-test('a long conversation comes back bit by bit', async () => {
+test('a long conversation is rendered over several frames', async () => {
   const page = await open();
   await starter(page).waitFor();
   await page.evaluate(() => {
@@ -231,7 +231,7 @@ test('a long conversation comes back bit by bit', async () => {
   });
   await page.addInitScript(() => {
     let milliseconds = 0;
-    performance.now = () => ++milliseconds; // a message takes one, and 5 are what a frame has
+    performance.now = () => ++milliseconds; // a message takes one, a frame has five
     const bits: number[] = [];
     new MutationObserver((changes) => {
       const added = changes.flatMap(({ addedNodes }) => [...addedNodes]);

@@ -1,6 +1,6 @@
 // Written by web/tools/bert_characters.py: change that and run it again.
 
-/** What BERT's tokenizers take for what, as ranges of code points in hexadecimal. */
+/** Character classes of BERT's tokenizers, as ranges of code points in hexadecimal. */
 
 /** Control characters. */
 export const REMOVED =
@@ -15,7 +15,7 @@ export const SPACES = '9-a d a0 1680 2000-200a 2028-2029 202f 205f 3000';
 export const IDEOGRAPHS =
   '3400-4dbf 4e00-9fff f900-faff 20000-2a6df 2a700-2b81f 2b920-2ceaf 2f800-2fa1f';
 
-/** Accents, once they are apart. */
+/** Accents, after decomposition. */
 export const MARKS =
   '300-36f 483-487 591-5bd 5bf 5c1-5c2 5c4-5c5 5c7 610-61a 64b-65f 670 6d6-6dc 6df-6e4 6e7-6e8 ' +
   '6ea-6ed 711 730-74a 7a6-7b0 7eb-7f3 816-819 81b-823 825-827 829-82d 859-85b 8e3-902 93a 93c ' +

@@ -1,7 +1,7 @@
 /**
  * A scripted engine for the page's tests: starts in stages and answers with a fixed text, slowly.
  *
- * `?script=` of the address says what it does; no GPU is needed, and nothing of it is in the page.
+ * `?script=` in the URL selects its behaviour; no GPU is needed, and the page contains none of it.
  */
 
 import type { ChatDelta, ChatEngine, ChatRequest } from '../../../page/engine_port.js';
@@ -134,7 +134,7 @@ class ScriptedEngine implements ChatEngine {
   async close(): Promise<void> {}
 }
 
-/** `say X` is answered by X, `echo` by the request. */
+/** The answer to `say X` is X, to `echo` the request. */
 function textFor(request: ChatRequest): string {
   const question = request.messages.at(-1)?.content;
   if (typeof question === 'string' && question.startsWith('say ')) return question.slice(4);

@@ -1,4 +1,4 @@
-/** The page over the scripted engine, and with `?server` over a scripted server. */
+/** The page with the scripted engine, and with `?server` a scripted server. */
 
 import { App } from '../../../page/app.js';
 import { tabEngines } from './engine.js';

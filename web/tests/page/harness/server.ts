@@ -1,6 +1,6 @@
 /**
- * A scripted server for the page's tests: what `?server` names is answered by this page's own
- * `fetch`. It shows what no demo model does: keys, several models, reasoning, calls of tools.
+ * A scripted server for the page's tests, inside the page's own `fetch` and selected by `?server`:
+ * keys, several models, reasoning and tool calls, which the demo model lacks.
  */
 
 /** `server`: open, locked or down. */
