@@ -50,14 +50,14 @@ def typescript() -> str:
     text = f"""\
 // {WRITTEN}
 
-/** The columns of a step's tables, in their order; a word each. Their meaning is documented there. */
+/** The columns of a step's tables, in their order; a word each. See there for their meaning. */
 
 """
     text += "".join(constant(name, columns) for name, columns in TABLES.items())
     text += "/** Columns whose words are the bits of a float. */\n"
     text += f"export const FLOATS: readonly string[] = {array(sorted(FLOATS))};\n"
     text += (
-        "/** Columns that a cache group of a kind adds to tokens and sequences, with suffix `.group`. */\n"
+        "/** Columns of a cache group in tokens and sequences, by kind, with suffix `.group`. */\n"
     )
     text += "export const OF_GROUP = {\n"
     for kind, (tokens, sequences) in OF_GROUP.items():

@@ -1,4 +1,4 @@
-// Untried: Gradle and Google's Maven were not at hand where this was written.
+// Untried: Gradle and Google's Maven were not available.
 plugins {
     id("com.android.application") version "8.13.0"
     id("org.jetbrains.kotlin.android") version "2.2.21"
@@ -19,11 +19,11 @@ android {
     sourceSets["main"].apply {
         kotlin.srcDirs("src/main/kotlin", "src/android/kotlin")
         manifest.srcFile("src/android/AndroidManifest.xml")
-        assets.srcDir("src/android/assets") // model/: the folder that `mlcc compile --target android` made
+        assets.srcDir("src/android/assets") // model/: made by `mlcc compile --target android`
     }
-    // Weights hardly compress, and are copied faster as they are.
+    // Weights hardly compress, and are copied faster uncompressed.
     androidResources { noCompress += listOf("safetensors", "so", "zip") }
-    // DJL's libraries for desktops, which its JAR brings as resources.
+    // DJL's desktop libraries, which its JAR has as resources.
     packaging { resources.excludes += "native/lib/**" }
 }
 

@@ -1,4 +1,4 @@
-// The app for Android; the desktop's is built by Maven. Untried: Gradle and Google's Maven were not at hand.
+// The app for Android; Maven builds the desktop app. Untried: Gradle and Google's Maven were not available.
 pluginManagement {
     repositories {
         google()

@@ -1,6 +1,6 @@
 // Written by tools/step_tables.py from mlcc.engine.batch.tables: change that and run it again.
 
-/** The columns of a step's tables, in their order; a word each. Their meaning is documented there. */
+/** The columns of a step's tables, in their order; a word each. See there for their meaning. */
 
 export const HEADER = ['tokens', 'sequences', 'rows', 'copies', 'top_logprobs'] as const;
 export const TOKENS = ['id', 'position', 'sequence'] as const;
@@ -9,7 +9,7 @@ export const ROWS = ['token', 'temperature', 'top_k', 'top_p', 'min_p', 'uniform
 export const COPIES = ['group', 'source', 'destination'] as const;
 /** Columns whose words are the bits of a float. */
 export const FLOATS: readonly string[] = ['dynatemp_exponent', 'dynatemp_range', 'epsilon', 'eta', 'min_p', 'temperature', 'top_n_sigma', 'top_p', 'typical_p', 'uniform', 'xtc'];
-/** Columns that a cache group of a kind adds to tokens and sequences, with suffix `.group`. */
+/** Columns of a cache group in tokens and sequences, by kind, with suffix `.group`. */
 export const OF_GROUP = {
   paged: { tokens: ['slot'], sequences: ['first_page'] },
   window: { tokens: ['slot'], sequences: ['first_page', 'page_number'] },

@@ -10,15 +10,15 @@ import dev.mlcc.Engine
 import dev.mlcc.TrimLevel
 
 /**
- * Tells an engine when the app is out of sight and when memory is short, until it is closed. Calls
- * return at once, as is right for the main thread.
+ * Notifies an engine when the app goes to the background and when memory is low, until it is closed.
+ * Calls return at once, so they suit the main thread.
  *
  *     EngineLifecycle(engine).attach(application)
  *
- * While the app is seen, low memory makes the engine forget what it keeps of earlier prompts, critical
- * memory makes it refuse new requests, too. Out of sight it forgets, gives the model back if it was
- * loaded with `unloadInBackground`, and refuses when the system says that the app is next to go. Back
- * in sight all is as before.
+ * In the foreground, low memory empties the engine's prefix cache, and critical memory also makes it
+ * refuse new requests. In the background, the prefix cache is emptied, the model is unloaded if it was
+ * loaded with `unloadInBackground`, and requests are refused when the system is about to end the app.
+ * In the foreground again, all is as before.
  */
 public class EngineLifecycle internal constructor(
     private val trim: (TrimLevel) -> Unit,
@@ -30,14 +30,14 @@ public class EngineLifecycle internal constructor(
     private var application: Application? = null
     private val seen = HashSet<Activity>()
 
-    /** Begin to listen, in the main thread; activities may be in sight already. */
+    /** Start listening, in the main thread; activities may be visible already. */
     public fun attach(application: Application) {
         this.application = application
         application.registerActivityLifecycleCallbacks(this)
         application.registerComponentCallbacks(this)
     }
 
-    /** Listen no more. */
+    /** Stop listening. */
     public fun detach() {
         application?.unregisterActivityLifecycleCallbacks(this)
         application?.unregisterComponentCallbacks(this)
@@ -64,26 +64,26 @@ public class EngineLifecycle internal constructor(
     /** Called by Android. */
     override fun onActivityStopped(activity: Activity) {
         seen -= activity
-        // One that is turned round stops before it starts again, and is not out of sight.
+        // A rotated activity stops before it starts again; the app stays in the foreground.
         if (seen.isEmpty() && !activity.isChangingConfigurations) tell { background(true) }
     }
 
-    /** Called by Android; nothing to do. */
+    /** Called by Android; does nothing. */
     override fun onActivityCreated(activity: Activity, state: Bundle?): Unit = Unit
 
-    /** Called by Android; nothing to do. */
+    /** Called by Android; does nothing. */
     override fun onActivityResumed(activity: Activity): Unit = Unit
 
-    /** Called by Android; nothing to do. */
+    /** Called by Android; does nothing. */
     override fun onActivityPaused(activity: Activity): Unit = Unit
 
-    /** Called by Android; nothing to do. */
+    /** Called by Android; does nothing. */
     override fun onActivitySaveInstanceState(activity: Activity, state: Bundle): Unit = Unit
 
-    /** Called by Android; nothing to do. */
+    /** Called by Android; does nothing. */
     override fun onActivityDestroyed(activity: Activity): Unit = Unit
 
-    /** Called by Android; nothing to do. */
+    /** Called by Android; does nothing. */
     override fun onConfigurationChanged(configuration: Configuration): Unit = Unit
 
     private fun tell(what: () -> Unit) {

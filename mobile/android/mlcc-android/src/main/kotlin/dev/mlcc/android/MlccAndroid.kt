@@ -19,10 +19,10 @@ import java.io.FileNotFoundException
 import java.io.InputStream
 import java.nio.file.Path
 
-/** mlcc in an Android app: where its parts and models are. */
+/** mlcc in an Android app: finds its native parts and models. */
 public object MlccAndroid {
     /**
-     * [Mlcc.load] with the app's own parts: the libraries of its APK, Python's modules of its assets.
+     * [Mlcc.load] with the app's native parts: libraries from the APK, Python modules from the assets.
      *
      * @throws dev.mlcc.MlccException as [Mlcc.load], and [files]'.
      */
@@ -36,8 +36,8 @@ public object MlccAndroid {
     }
 
     /**
-     * Where mlcc's parts are. Python's modules are unpacked once, to the app's files that are in no
-     * backup.
+     * Location of mlcc's native parts. Python's modules are unpacked once, to the app's files that are
+     * excluded from backups.
      *
      * @throws SetupException the app has none for this phone's CPU, or damaged ones.
      */
@@ -49,10 +49,10 @@ public object MlccAndroid {
     }
 
     /**
-     * A model in the app's assets, or in those of an asset pack that is installed with it: [path] is the
-     * folder that `mlcc compile` made. It is copied once, to where it can be mapped into memory.
+     * A model in the app's assets, or in an install-time asset pack. [path]: the folder made by
+     * `mlcc compile`. It is copied once to the app's files, where it can be memory-mapped.
      *
-     * @throws dev.mlcc.MlccException it is damaged or no model, or there is no room for it.
+     * @throws dev.mlcc.MlccException it is damaged or no model, or there is too little space.
      */
     public suspend fun asset(
         context: Context,
@@ -64,7 +64,7 @@ public object MlccAndroid {
         return ModelSource.Folder(model.unpacked(folder(context, "assets").resolve(name), onProgress))
     }
 
-    /** The app's store of models that were fetched. */
+    /** The app's store of downloaded models. */
     public fun store(context: Context, maxBytes: Long? = null): ModelStore =
         ModelStore(folder(context, "models"), maxBytes)
 

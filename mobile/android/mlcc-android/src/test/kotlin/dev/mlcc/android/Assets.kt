@@ -10,9 +10,9 @@ import java.security.MessageDigest
 import java.util.zip.ZipEntry
 import java.util.zip.ZipOutputStream
 
-/** The assets of a tests' app, by their paths. */
+/** The assets of a test app, by path. */
 internal class Assets(private val files: Map<String, ByteArray>) {
-    /** An app with these alone, in an archive as an APK is. */
+    /** An app with these assets, in an archive like an APK. */
     fun of(app: Context): Context {
         val apk = Files.createTempFile("assets", ".apk")
         ZipOutputStream(Files.newOutputStream(apk)).use { zip ->
@@ -34,7 +34,7 @@ internal class Assets(private val files: Map<String, ByteArray>) {
         fun sha256(data: ByteArray): String = MessageDigest.getInstance("SHA-256").digest(data)
             .joinToString("") { "%02x".format(it) }
 
-        /** parts.json as package.py writes it. */
+        /** parts.json, as written by package.py. */
         fun parts(files: Map<String, ByteArray>): ByteArray {
             val entries = files.map { (path, data) ->
                 """{"path":"$path","bytes":${data.size},"sha256":"${sha256(data)}"}"""
@@ -43,7 +43,7 @@ internal class Assets(private val files: Map<String, ByteArray>) {
             return """{"platform":"android","python":"3",$places,"files":$entries}""".encodeToByteArray()
         }
 
-        /** mlcc.json of a model with one file, sealed as the compiler seals it. */
+        /** mlcc.json of a model with one file, sealed as by the compiler. */
         fun manifest(file: String, data: ByteArray): ByteArray {
             val files = """[{"path":"$file","bytes":${data.size},"chunks":["${sha256(data)}"]}]"""
             val blank = """{"model":{"name":"m"},"files":$files,"checksum":"${"0".repeat(64)}"}"""

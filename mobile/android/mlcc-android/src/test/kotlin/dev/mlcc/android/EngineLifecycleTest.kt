@@ -14,58 +14,58 @@ import org.robolectric.Robolectric
 import org.robolectric.RobolectricTestRunner
 import org.robolectric.RuntimeEnvironment
 
-/** What an engine is told, on Robolectric's Android 14. */
+/** Calls of the engine by the lifecycle, on Robolectric's Android 14. */
 @RunWith(RobolectricTestRunner::class)
 class EngineLifecycleTest {
     private val application: Application = RuntimeEnvironment.getApplication()
-    private val told = mutableListOf<String>()
-    private val lifecycle = EngineLifecycle({ told += "trim $it" }, { told += "background $it" })
+    private val calls = mutableListOf<String>()
+    private val lifecycle = EngineLifecycle({ calls += "trim $it" }, { calls += "background $it" })
 
-    private fun heard(): List<String> = told.toList().also { told.clear() }
+    private fun recorded(): List<String> = calls.toList().also { calls.clear() }
 
     @Test
-    fun `out of sight is the last activity that stops, in sight the first that starts`() {
+    fun `the last stopped activity is the background, the first started one the foreground`() {
         lifecycle.attach(application)
         val first = Robolectric.buildActivity(Activity::class.java).create().start()
-        assertEquals(listOf("background false", "trim NONE"), heard())
+        assertEquals(listOf("background false", "trim NONE"), recorded())
         val second = Robolectric.buildActivity(Activity::class.java).create().start()
         first.stop()
-        assertEquals(emptyList<String>(), heard())
+        assertEquals(emptyList<String>(), recorded())
         second.stop()
-        assertEquals(listOf("background true"), heard())
+        assertEquals(listOf("background true"), recorded())
         second.restart().start()
-        assertEquals(listOf("background false", "trim NONE"), heard())
+        assertEquals(listOf("background false", "trim NONE"), recorded())
     }
 
     @Test
-    fun `an activity that was there before counts`() {
+    fun `an activity that started before counts`() {
         val early = Robolectric.buildActivity(Activity::class.java).create().start()
         lifecycle.attach(application)
         early.stop()
-        assertEquals(listOf("background true"), heard())
+        assertEquals(listOf("background true"), recorded())
     }
 
     @Test
-    fun `short memory trims, by its level`() {
+    fun `low memory trims, by its level`() {
         lifecycle.attach(application)
         application.onTrimMemory(TRIM_MEMORY_RUNNING_LOW)
         application.onTrimMemory(TRIM_MEMORY_RUNNING_CRITICAL)
         application.onTrimMemory(TRIM_MEMORY_BACKGROUND)
         application.onTrimMemory(TRIM_MEMORY_COMPLETE)
         application.onLowMemory()
-        assertEquals(listOf("trim CACHE", "trim REFUSE", "trim CACHE", "trim REFUSE", "trim REFUSE"), heard())
+        assertEquals(listOf("trim CACHE", "trim REFUSE", "trim CACHE", "trim REFUSE", "trim REFUSE"), recorded())
         lifecycle.detach()
         application.onLowMemory()
-        assertEquals(emptyList<String>(), heard())
+        assertEquals(emptyList<String>(), recorded())
     }
 
     @Test
     fun `a closed engine is left alone`() {
-        var calls = 0
-        val closed = { _: Any -> calls++; throw ClosedException("closed") }
+        var count = 0
+        val closed = { _: Any -> count++; throw ClosedException("closed") }
         EngineLifecycle({ closed(it) }, { closed(it) }).attach(application)
         application.onLowMemory()
         application.onLowMemory()
-        assertEquals(1, calls)
+        assertEquals(1, count)
     }
 }

@@ -52,18 +52,18 @@ class MlccAndroidTest {
     }
 
     @Test
-    fun `an app without the phone's CPU says which it has`() {
+    fun `an app without the phone's CPU names the CPUs that it has`() {
         supported("riscv64")
         fun refused(context: Context) =
             assertThrows(SetupException::class.java) { runBlocking { MlccAndroid.files(context) } }
         val error = refused(with("mlcc/platforms" to "x86_64".encodeToByteArray()))
         assertEquals("no_native_parts", error.code)
         assertTrue(error.message, "riscv64" in error.message && "x86_64" in error.message)
-        assertTrue("none" in refused(with()).message) // an AAR that was made without
+        assertTrue("none" in refused(with()).message) // an AAR without native parts
     }
 
     @Test
-    fun `a model is copied out of the assets once, whole or in pieces`() {
+    fun `a model is copied from the assets once, whole or in pieces`() {
         val context = with(
             "models/small/mlcc.json" to manifest,
             "models/small/weights.bin.000" to weights.copyOf(600),

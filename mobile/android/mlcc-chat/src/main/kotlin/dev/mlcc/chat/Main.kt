@@ -21,7 +21,7 @@ import kotlin.system.exitProcess
 
 private val screen = PrintStream(System.out, true, Charsets.UTF_8)
 
-/** A chat with the model in a folder or at an address; one question and its answer if there is one. */
+/** A chat with the model in a folder or at a URL; with a question, answers only that. */
 public fun main(arguments: Array<String>) {
     if (arguments.isEmpty()) {
         System.err.println("arguments: MODEL [QUESTION]    MODEL: a folder that mlcc compile made, or its URL")
@@ -38,9 +38,9 @@ public fun main(arguments: Array<String>) {
 private suspend fun chat(model: String, question: String?) {
     val options = EngineOptions(onProgress = ::show)
     Mlcc.load(ModelSource.of(model, ModelStore(cache())), options).use { engine ->
-        val said = mutableListOf<Message>()
+        val messages = mutableListOf<Message>()
         if (question != null) {
-            engine.turn(said, question)
+            engine.turn(messages, question)
             return
         }
         System.err.println("${engine.info.model}: ${engine.info.context} tokens. An empty line ends.")
@@ -48,19 +48,19 @@ private suspend fun chat(model: String, question: String?) {
             screen.print("> ")
             val line = readlnOrNull()
             if (line.isNullOrBlank()) return
-            engine.turn(said, line)
+            engine.turn(messages, line)
         }
     }
 }
 
-/** One question, and the answer as it is made. */
-private suspend fun Engine.turn(said: MutableList<Message>, question: String) {
-    said += Message(Role.USER, question)
-    val answer = chat.completions.stream(ChatCompletionRequest(said, temperature = 0.0))
+/** Sends a question and prints the answer as it arrives. */
+private suspend fun Engine.turn(messages: MutableList<Message>, question: String) {
+    messages += Message(Role.USER, question)
+    val answer = chat.completions.stream(ChatCompletionRequest(messages, temperature = 0.0))
         .onEach { screen.print(it.text) }
         .toList()
     screen.println()
-    said += Message(Role.ASSISTANT, answer.joinToString("") { it.text })
+    messages += Message(Role.ASSISTANT, answer.joinToString("") { it.text })
 }
 
 private fun show(progress: Progress) {

@@ -16,7 +16,7 @@ import java.nio.file.Path
 /**
  * Hugging Face's tokenizers through DJL: `EngineOptions(tokenizer = DjlTokenizer)`.
  *
- * The same Rust as Python's package, so a text gets the same ids (tests/e2e/mobile/test_kotlin.py).
+ * The same Rust code as Python's package, so texts get the same ids (tests/e2e/mobile/test_kotlin.py).
  */
 public class DjlTokenizer private constructor(
     private val tokenizer: HuggingFaceTokenizer,
@@ -57,5 +57,5 @@ public class DjlTokenizer private constructor(
     }
 }
 
-/** [DjlTokenizer] as a service: what [dev.mlcc.EngineOptions] takes where none is said. */
+/** [DjlTokenizer] as a service: the default of [dev.mlcc.EngineOptions]. */
 public class DjlTokenizers : TokenizerFactory by DjlTokenizer

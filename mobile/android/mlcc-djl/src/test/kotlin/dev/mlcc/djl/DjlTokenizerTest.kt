@@ -20,14 +20,14 @@ import java.nio.file.Files
 import java.nio.file.Path
 import java.nio.file.Paths
 
-/** Against what Python's tokenizer made of the same texts, and in an engine. */
+/** Compares with Python's tokenizer on the same texts, and runs in an engine. */
 @EnabledIfSystemProperty(named = "mlcc.demo", matches = ".+")
 class DjlTokenizerTest {
-    /** A text, whether tokens are added round it, and its ids. */
+    /** A text, whether special tokens are added, and its ids. */
     @Serializable
     private class Encoded(val text: String, val special: Boolean, val ids: List<Int>)
 
-    /** Ids, which may end within a letter, and their text. */
+    /** Ids, which may end within a character, and their text. */
     @Serializable
     private class Decoded(val ids: List<Int>, val text: String)
 
@@ -76,7 +76,7 @@ class DjlTokenizerTest {
     }
 
     @Test
-    fun `what is no tokenizer is refused`(@TempDir folder: Path) {
+    fun `a file that is no tokenizer is refused`(@TempDir folder: Path) {
         Files.write(folder.resolve("tokenizer.json"), "{}".encodeToByteArray())
         assertThrows(ArtifactException::class.java) { DjlTokenizer.open(folder) }
     }

@@ -14,7 +14,7 @@ import org.junit.jupiter.api.io.TempDir
 import java.nio.file.Files
 import java.nio.file.Path
 
-/** Libraries that this machine does not load. Here no other test has loaded any. */
+/** Libraries that this machine cannot load. No other test of this module loads one. */
 class ForeignLibraryTest {
     @TempDir
     lateinit var folder: Path
@@ -23,7 +23,7 @@ class ForeignLibraryTest {
         val libraries = Files.createDirectories(folder.resolve("lib"))
         Files.createFile(Files.createDirectories(folder.resolve("model")).resolve("none"))
         if (library != null) Files.write(libraries.resolve("libmlcc.so"), library)
-        // Without a tokenizer of the class path, which would look into the model's folder first.
+        // Without the tokenizer of the class path, which would read the model's folder first.
         val options = EngineOptions(files = NativeFiles(libraries), tokenizer = { NoTokenizer })
         return assertThrows { runTest { Mlcc.load(ModelSource.Folder(folder.resolve("model")), options) } }
     }
@@ -34,10 +34,10 @@ class ForeignLibraryTest {
     }
 
     @Test
-    fun `a library that is not there`() = check(refused(null))
+    fun `a missing library`() = check(refused(null))
 
     @Test
-    fun `a library that is none`() = check(refused("no library".encodeToByteArray()))
+    fun `a file that is no library`() = check(refused("no library".encodeToByteArray()))
 
     @Test
     fun `a library of another CPU`() {

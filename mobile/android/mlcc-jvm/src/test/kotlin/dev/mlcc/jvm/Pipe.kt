@@ -6,7 +6,7 @@ import java.io.OutputStream
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 
-/** An order or what is told of it; what the fields mean is said in tests/e2e/mobile/host.cc. */
+/** A command or its result; tests/e2e/mobile/host.cc documents the fields. */
 internal class Frame(
     val name: Int,
     val id: Int,
@@ -28,7 +28,7 @@ internal class Frame(
 
 /** Frames over two streams, in the machine's byte order. Any thread may write. */
 internal class Pipe(private val input: InputStream, private val output: OutputStream) {
-    /** The next one. Throws EOFException when the other end is closed. */
+    /** The next frame. Throws EOFException when the other end is closed. */
     fun read(): Frame {
         val head = buffer(taken(HEAD_BYTES))
         val (name, id) = head.int to head.int

@@ -20,10 +20,10 @@ import java.nio.file.Paths
 import java.util.concurrent.ConcurrentHashMap
 import kotlin.system.exitProcess
 
-/** A program that tests lead over its standard input and output, as they lead tests/e2e/mobile/host.cc. */
+/** A program that tests drive over standard input and output, like tests/e2e/mobile/host.cc. */
 fun main() {
     val out = FileOutputStream(FileDescriptor.out)
-    System.setOut(System.err) // where nothing but frames may go
+    System.setOut(System.err) // standard output has frames only
     val relay = Relay(Pipe(System.`in`, out))
     try {
         relay.run()
@@ -32,7 +32,7 @@ fun main() {
     }
 }
 
-/** One engine, and requests to it by [Engine.request]: what an app can do, nothing of mlcc's own. */
+/** An engine, and requests by [Engine.request]: uses only the public API. */
 private class Relay(private val pipe: Pipe) {
     private val scope = CoroutineScope(Dispatchers.Default)
     private val running = ConcurrentHashMap<Long, Job>()

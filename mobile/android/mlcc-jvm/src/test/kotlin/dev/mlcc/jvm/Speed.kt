@@ -11,8 +11,8 @@ import java.lang.management.ManagementFactory
 import java.nio.file.Paths
 
 /**
- * What `benchmarks/peers/kotlin.py` asks for, a line each on standard input: `whole` or `stream`, and how many
- * tokens. Answers with the seconds, the tokens, and the microseconds that threads of Java's computed.
+ * Serves `benchmarks/peers/kotlin.py`. Each line of standard input is `whole` or `stream` and a number of
+ * tokens; the reply has the seconds, the tokens, and the microseconds of CPU time of Java's threads.
  */
 fun main(arguments: Array<String>) {
     runBlocking { Mlcc.load(ModelSource.Folder(Paths.get(arguments[0]))) }.use { engine ->
@@ -35,7 +35,7 @@ private fun measured(engine: Engine, order: String): String {
     return "$seconds $tokens ${(javaSeconds() - computed) * 1e6}"
 }
 
-/** Of all threads that Java knows but the one that owns Python, which computes the model. */
+/** CPU time of all of Java's threads except the one that owns Python, which computes the model. */
 private fun javaSeconds(): Double {
     val threads = ManagementFactory.getThreadMXBean()
     return threads.allThreadIds.sumOf { id ->

@@ -19,7 +19,7 @@ import java.util.concurrent.ExecutionException
  *     val options = ClientOptions.builder().httpClient(MlccHttpClient(engine)).apiKey("none").build()
  *     val client = OpenAIClientImpl(options)
  *
- * The address and the key do not matter. Closing the client leaves the engine as it is.
+ * The address and the key do not matter. Closing the client does not close the engine.
  */
 public class MlccHttpClient(private val engine: Engine) : HttpClient {
     override fun execute(request: HttpRequest, requestOptions: RequestOptions): HttpResponse = try {
@@ -37,7 +37,7 @@ public class MlccHttpClient(private val engine: Engine) : HttpClient {
 
     override fun close(): Unit = Unit
 
-    /** The base address's path is `/v1`, wherever that is. */
+    /** The path of the base URL is `/v1`, whatever its host. */
     private fun pathOf(request: HttpRequest): String {
         val segments = listOf("v1") + request.pathSegments.map(::escaped)
         val query = request.queryParams.keys().flatMap { key ->

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Timeout
 import org.junit.jupiter.api.condition.EnabledIfSystemProperty
 import java.nio.file.Paths
 
-/** OpenAI's own client, which knows nothing of mlcc, against the demo model. */
+/** OpenAI's own client, unmodified, against the demo model. */
 @EnabledIfSystemProperty(named = "mlcc.demo", matches = ".+")
 @Timeout(120)
 class OpenAITest {
@@ -52,7 +52,7 @@ class OpenAITest {
     }
 
     @Test
-    fun `a stream that nobody reads to its end is cancelled`() {
+    fun `a stream that is not read to its end is cancelled`() {
         val long = params("Count up from one.").maxCompletionTokens(400)
             .putAdditionalBodyProperty("ignore_eos", com.openai.core.JsonValue.from(true)).build()
         client.chat().completions().createStreaming(long).use { it.stream().findFirst() }
@@ -60,7 +60,7 @@ class OpenAITest {
     }
 
     @Test
-    fun `refusals are the SDK's own exceptions`() {
+    fun `refusals become the SDK's exceptions`() {
         val wrong = assertThrows(BadRequestException::class.java) {
             client.chat().completions().create(params("x").temperature(5.0).build())
         }

@@ -32,15 +32,15 @@ class MainActivity : ComponentActivity() {
     }
 }
 
-/** Outlives activities that are turned round. */
+/** Survives rotations of the activity. */
 class Model(application: android.app.Application) : AndroidViewModel(application) {
-    /** What the screen shows. */
+    /** The state of the screen. */
     sealed interface State
 
-    /** Not yet, or never: why. */
+    /** Loading, or failed, with the reason. */
     class Loading(val why: String? = null) : State
 
-    /** It answers. */
+    /** The model is ready. */
     class Ready(val chat: Chat) : State
 
     val state = MutableStateFlow<State>(Loading())

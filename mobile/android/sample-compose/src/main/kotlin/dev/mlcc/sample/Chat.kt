@@ -15,12 +15,12 @@ import kotlinx.coroutines.Job
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.launch
 
-/** What was said, as the screen shows it. */
+/** A line of the conversation on the screen. */
 data class Line(val role: Role, val text: String)
 
 /**
- * A conversation with a model: what is on the screen, and the answer that is being made. Knows nothing of
- * screens, and of the engine only what streams an answer: `engine.chat.completions::stream`.
+ * A conversation with a model, including the running answer. Independent of the screen, and of the engine
+ * except for the function that streams an answer: `engine.chat.completions::stream`.
  */
 class Chat(
     private val scope: CoroutineScope,
@@ -29,17 +29,17 @@ class Chat(
     /** The conversation; the last line grows while it is answered. */
     val lines = mutableStateListOf<Line>()
 
-    /** Why the last answer broke off. */
+    /** The error of the last answer. */
     var error by mutableStateOf<String?>(null)
         private set
 
-    /** Whether an answer is being made. */
+    /** Whether an answer is running. */
     var isAnswering by mutableStateOf(false)
         private set
 
     private var answering: Job? = null
 
-    /** Say something, unless an answer is being made. */
+    /** Send a message, unless an answer is running. */
     fun ask(text: String) {
         if (text.isBlank() || isAnswering) return
         lines += Line(Role.USER, text.trim())
@@ -50,7 +50,7 @@ class Chat(
         answering = scope.launch { answer(request) }
     }
 
-    /** Enough: what was said so far stays. */
+    /** Stop the answer; its text so far stays. */
     fun stop() {
         answering?.cancel()
     }

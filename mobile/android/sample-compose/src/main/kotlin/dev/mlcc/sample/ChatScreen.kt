@@ -30,7 +30,7 @@ import androidx.compose.ui.draw.clip
 import androidx.compose.ui.unit.dp
 import dev.mlcc.Role
 
-/** The whole app: the conversation, and below it what to say next. The same on a phone and a desktop. */
+/** The whole app: the conversation and the input field. The same on phone and desktop. */
 @Composable
 fun ChatScreen(chat: Chat) {
     MaterialTheme {

@@ -42,7 +42,7 @@ class ChatTest {
     }
 
     @Test
-    fun `what is said is drawn`() {
+    fun `messages are drawn`() {
         val chat = chat { flow { awaitCancellation() } }
         val empty = drawn(chat)
         assertTrue(empty > 100, "$empty")
@@ -55,7 +55,7 @@ class ChatTest {
     }
 
     @Test
-    fun `a refusal is shown, and the next question goes`() {
+    fun `a refusal is shown, and the next question is sent`() {
         val asked = mutableListOf<ChatCompletionRequest>()
         val chat = chat { flow { asked += it; throw ApiException(503, ErrorObject("full", "server_error")) } }
         chat.ask("one")
@@ -68,7 +68,7 @@ class ChatTest {
 
     @Test
     @EnabledIfSystemProperty(named = "mlcc.demo", matches = ".+")
-    fun `the demo model answers in it`() = runBlocking {
+    fun `the demo model answers in the app`() = runBlocking {
         val source = ModelSource.Folder(Paths.get(System.getProperty("mlcc.demo")))
         Mlcc.load(source).use { engine ->
             val chat = chat(engine.chat.completions::stream)
