@@ -1,11 +1,11 @@
-"""Checkpoints of newer families at published sizes, random or without weights: for speed and for
-compiles that look at shapes, not for sense.
+"""Checkpoints of published shapes of newer families, with random weights or without any.
 
     python -m benchmarks.models.published_shapes FOLDER --shape moe|moe-small|hybrid|...
 
-Tensors have the names and shapes that this compiler's own model of the config has, so no list of
-them is kept here. Random ones repeat a block of normal(0, 0.02) at changing places, which takes
-as long as the disk does; a router's rows differ, so tokens choose different experts.
+For speed, and for compiles that only look at shapes; the answers are noise. Names and shapes of
+tensors come from the compiler's own model of the config, so this file has no list of them. Random
+tensors repeat a block of normal(0, 0.02) at changing offsets, which takes as long as the disk; the
+rows of a router differ, so tokens choose different experts.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class NoTensors:
-    """`mlcc_compiler.checkpoint.safetensors.Tensors` that has shapes alone."""
+    """A `mlcc_compiler.checkpoint.safetensors.Tensors` with shapes and no data."""
 
     shapes: Mapping[str, tuple[int, ...]]
     schemes: Mapping[str, str] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class NoTensors:
         return name in self.shapes
 
     def check_dtypes(self, names: Iterable[str]) -> None:
-        """They have none."""
+        """There are no dtypes to check."""
 
 
 def tensor_shapes(shape: str, context: int = 4096) -> dict[str, tuple[int, ...]]:
@@ -213,15 +213,15 @@ def tensor_shapes(shape: str, context: int = 4096) -> dict[str, tuple[int, ...]]
 
 
 def without_weights(folder: Path, shape: str) -> Checkpoint:
-    """A checkpoint that can be planned and lowered, and whose weights cannot be read."""
+    """A checkpoint that can be planned and lowered, without readable weights."""
     write_small_files(folder, shape)
-    found = Checkpoint.open(folder)
-    found.__dict__["tensors"] = NoTensors(tensor_shapes(shape))  # of a cached property
-    return found
+    checkpoint = Checkpoint.open(folder)
+    checkpoint.__dict__["tensors"] = NoTensors(tensor_shapes(shape))  # a cached property
+    return checkpoint
 
 
 def write_small_files(folder: Path, shape: str) -> None:
-    """config.json and a tokenizer of so many tokens."""
+    """Write config.json and a tokenizer with the shape's vocabulary size."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**SHAPES[shape], "torch_dtype": "bfloat16"}))
     write_tokenizer(folder, SHAPES[shape]["vocab_size"])

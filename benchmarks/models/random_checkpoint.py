@@ -1,4 +1,4 @@
-"""A checkpoint folder of a real model's shape with random bf16 weights: for speed, not for sense.
+"""A checkpoint folder of a Llama-like shape with random bf16 weights, for speed measurements.
 
     python -m benchmarks.models.random_checkpoint FOLDER [--shape tiny|135m|1b|8b]
 
@@ -75,7 +75,7 @@ def tensor_shapes(c: dict[str, int]) -> dict[str, tuple[int, ...]]:
 
 
 def header_of(shapes: Mapping[str, tuple[int, ...]]) -> tuple[bytes, int]:
-    """What a safetensors file of bfloat16 begins with, and bytes of the tensors behind it."""
+    """(header of a bfloat16 safetensors file, bytes of the tensors after it)."""
     header, position = {}, 0
     for name, shape in shapes.items():
         end = position + 2 * int(np.prod(shape))
@@ -86,13 +86,13 @@ def header_of(shapes: Mapping[str, tuple[int, ...]]) -> tuple[bytes, int]:
 
 
 def write_weights(path: Path, shapes: dict[str, tuple[int, ...]], empty: bool) -> None:
-    """Stream normal(0, 0.02) matrices and vectors of one, as bfloat16 safetensors; or nothing."""
-    begins, size = header_of(shapes)
+    """Stream normal(0, 0.02) matrices and vectors of one, as bfloat16; or write a sparse file."""
+    header, size = header_of(shapes)
     rng = np.random.default_rng(0)
     with path.open("wb") as file:
-        file.write(begins)
+        file.write(header)
         if empty:
-            file.truncate(len(begins) + size)
+            file.truncate(len(header) + size)
             return
         for shape in shapes.values():
             vector = len(shape) == 1

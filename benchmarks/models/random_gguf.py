@@ -1,10 +1,10 @@
-"""The checkpoint of `random_checkpoint.py` as a GGUF, for llama.cpp's programs: the same shape and
-vocabulary, for speed and not for sense.
+"""The checkpoint of `random_checkpoint.py` as a GGUF, for llama.cpp: same shape and vocabulary.
 
     python -m benchmarks.models.random_gguf FOLDER OUT.gguf [--type Q4_0|Q8_0|BF16|F16]
 
-Linear layers are of the type, the embedding (which is the head, too) Q8_0, of floats the same,
-norms float32: 4.5 bits where mlcc's q4 has as many, 8.5 in the head. Needs the package gguf.
+Linear layers have the type, the embedding (also the head) Q8_0, or the type itself if it is a float
+type; norms are float32. That is 4.5 bits, as mlcc's q4, and 8.5 in the head. Needs the package
+gguf.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-"""Of layers, in both formats."""
+"""Names of a layer's tensors: Hugging Face -> GGUF."""
 FLOATS = (GGMLQuantizationType.BF16, GGMLQuantizationType.F16)
 TOPS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
@@ -44,7 +44,7 @@ def name_of(tensor: str) -> str:
 
 
 def write_tensors(writer: GGUFWriter, path: Path, linear: GGMLQuantizationType) -> None:
-    """All of a bfloat16 safetensors file; rows of q and k are not permuted, as they are random."""
+    """Write all tensors of a bfloat16 safetensors file; q and k are random, so not permuted."""
     data = np.memmap(path, "u1", "r")
     size = int(data[:8].view("<u8")[0])
     for name, entry in json.loads(bytes(data[8 : 8 + size])).items():
@@ -69,7 +69,7 @@ def main() -> None:
     tokens = sorted(tokenizer["vocab"], key=tokenizer["vocab"].__getitem__)
     heads = config["num_attention_heads"]
     writer = GGUFWriter(given.out, "llama")
-    writer.add_file_type(LlamaFileType[f"MOSTLY_{given.type}"])  # OpenVINO asks for it
+    writer.add_file_type(LlamaFileType[f"MOSTLY_{given.type}"])  # OpenVINO requires it
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -84,7 +84,7 @@ def main() -> None:
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
     writer.add_token_types([TokenType.NORMAL] * len(tokens))
-    writer.add_token_merges(["a b"])  # llama.cpp wants some; nothing here is tokenized
+    writer.add_token_merges(["a b"])  # llama.cpp requires some; nothing here is tokenized
     writer.add_eos_token_id(config["eos_token_id"])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_add_bos_token(False)

@@ -1,10 +1,9 @@
-"""The shape `hybrid` of `families.py` (Qwen3.5) as a GGUF in Q4_0, for llama.cpp's programs:
-the same shape and vocabulary, for speed and not for sense.
+"""The shape `hybrid` (Qwen3.5) of `published_shapes.py` as a GGUF in Q4_0, for llama.cpp.
 
     python -m benchmarks.models.random_hybrid_gguf OUT.gguf
 
-As `random_moe_gguf.py`; names, keys and which tensors are matrices are those that the tests of GGUF
-files write, so it needs what tests do.
+Like `random_moe_gguf.py`. Names, keys and the choice of matrices come from the tests' GGUF writer,
+so it needs the tests' dependencies.
 """
 
 from __future__ import annotations
@@ -27,31 +26,35 @@ from tests.compiler.checkpoint.gguf_of import add, architecture_of, converted, i
 
 
 def shapes_of(config: dict[str, Any], architecture: str) -> dict[str, tuple[int, ...]]:
-    """Of each tensor, by GGUF's names: those of a few layers, which repeat."""
-    every = config["layer_types"].index("full_attention") + 1
-    few = {**config, "num_hidden_layers": every, "layer_types": config["layer_types"][:every]}
-    traced = trace(build_model(few, 64).model)
+    """GGUF name -> shape; the first layers are converted and their pattern repeated."""
+    period = config["layer_types"].index("full_attention") + 1
+    truncated = {
+        **config,
+        "num_hidden_layers": period,
+        "layer_types": config["layer_types"][:period],
+    }
+    traced = trace(build_model(truncated, 64).model)
     arrays = {n: np.zeros(s, "f4") for n, s in zip(traced.names, traced.shapes, strict=True)}
-    found = {}
-    for name, array in converted(arrays, few, architecture).items():
+    shapes = {}
+    for name, array in converted(arrays, truncated, architecture).items():
         layer = re.match(r"blk\.(\d+)(\..*)", name)
         if layer is None:
-            found[name] = array.shape
+            shapes[name] = array.shape
             continue
-        for i in range(int(layer[1]), config["num_hidden_layers"], every):
-            found[f"blk.{i}{layer[2]}"] = array.shape
-    return found
+        for i in range(int(layer[1]), config["num_hidden_layers"], period):
+            shapes[f"blk.{i}{layer[2]}"] = array.shape
+    return shapes
 
 
 def values(name: str, shape: tuple[int, ...], rng: Any) -> Any:
-    """Of what is no matrix: decays of about a third, norms of 1, and small numbers."""
+    """Values of vectors: decays of about a third, norms of 1, and small random numbers."""
     if name.endswith("ssm_a"):
         return np.full(shape, -1, "f4")
     return np.ones(shape, "f4") if "norm" in name else rng.standard_normal(shape, "f4") * 0.02
 
 
 def write(out: Path, shape: str) -> None:
-    """A whole file."""
+    """Write the file."""
     config = transformers.Qwen3_5TextConfig(**SHAPES[shape]).to_dict()
     architecture = architecture_of(config)
     writer = GGUFWriter(out, architecture, use_temp_file=True)

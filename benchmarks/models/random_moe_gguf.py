@@ -1,10 +1,9 @@
-"""The OLMoE shapes of `families.py` as a GGUF in Q4_0, for llama.cpp's programs: the same shape and
-vocabulary, for speed and not for sense.
+"""The OLMoE shapes of `published_shapes.py` as a GGUF in Q4_0, for llama.cpp.
 
     python -m benchmarks.models.random_moe_gguf OUT.gguf [--shape moe|moe-small]
 
-Matrices are Q4_0, head and embedding Q8_0, router and norms float32: as `random_gguf.py` has them.
-Weights are random bytes of the formats themselves, with scales that keep values small, so nothing
+Matrices are Q4_0, head and embedding Q8_0, router and norms float32, as in `random_gguf.py`. The
+weights are random bytes of the formats themselves, with scales that keep values small, so nothing
 is quantized: a 7B shape takes as long as the disk. Needs the package gguf.
 """
 
@@ -22,7 +21,7 @@ from benchmarks.models.published_shapes import SHAPES
 
 Q4, Q8 = GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q8_0
 SCALE = 0.004
-"""Of blocks; codes are up to 8 or 127 either way, so Q8_0's is a sixteenth."""
+"""The scale of Q4_0 blocks; codes of Q8_0 are 16 times as large, so its scale is SCALE / 16."""
 MOE = ("moe", "moe-small")
 
 
@@ -57,20 +56,20 @@ def tensors(
 
 
 def add_vocabulary(writer: GGUFWriter, size: int) -> None:
-    """Of so many tokens that nobody will see."""
+    """Add a vocabulary of `size` placeholder tokens."""
     writer.add_vocab_size(size)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(["a", "b", "ab", *(f"<|{i}|>" for i in range(3, size))])
     writer.add_token_types([TokenType.NORMAL] * size)
-    writer.add_token_merges(["a b"])  # llama.cpp wants some
+    writer.add_token_merges(["a b"])  # llama.cpp requires some
     writer.add_eos_token_id(0)
     writer.add_bos_token_id(0)
     writer.add_add_bos_token(False)
 
 
 def write(out: Path, shape: str) -> None:
-    """A whole file."""
+    """Write the file."""
     c = SHAPES[shape]
     writer = GGUFWriter(out, "olmoe", use_temp_file=True)
     writer.add_context_length(c["max_position_embeddings"])
@@ -87,8 +86,10 @@ def write(out: Path, shape: str) -> None:
     rng = np.random.default_rng(0)
     for name, size, kind in tensors(c):
         if kind is None:
-            one = np.ones(size, "f4") if len(size) == 1 else rng.standard_normal(size, "f4") * 0.02
-            writer.add_tensor(name, one.astype("f4"))
+            values = (
+                np.ones(size, "f4") if len(size) == 1 else rng.standard_normal(size, "f4") * 0.02
+            )
+            writer.add_tensor(name, values.astype("f4"))
         else:
             writer.add_tensor(name, blocks(rng, size, kind), raw_dtype=kind)
     writer.write_header_to_file()

@@ -1,12 +1,11 @@
-"""Do published shapes compile, in how much time and memory? Without their weights, which takes a
-second each to describe and 60 GB to have.
+"""Compiles of published shapes without their weights: seconds, memory and plans.
 
     python -m benchmarks.models.real_shapes [--shape qwen3-30b-a3b ...]
         [--target cpu vulkan cuda webgpu]
 
-Each pair in a process of its own: plan, lower, build the library, throw it away. Prints a line
-each: seconds (wall and CPU), peak memory, and what the model would need on its device; or why it
-is refused. Weights are q4 unless --quant says otherwise.
+Each pair runs in a process of its own: plan, lower, build the library, discard it. Prints a line
+each: seconds (wall and CPU), peak memory, and the memory that the model needs on its device; or why
+it is refused. Weights are q4 unless --quant says otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TARGETS = ("cpu", "vulkan", "cuda", "webgpu")
 
 
 def compile_one(shape: str, name: str, quant: str, context: int) -> dict[str, Any]:
-    """In this process. Raises MlccError."""
+    """Compile one pair in this process. Raises MlccError."""
     from benchmarks.models.published_shapes import without_weights
     from mlcc.artifact.expert_weights import expert_bytes
     from mlcc.artifact.schema import WeightSpec
@@ -65,29 +64,29 @@ def compile_one(shape: str, name: str, quant: str, context: int) -> dict[str, An
 
 
 def child(shape: str, target: str, quant: str, context: int) -> None:
-    """One pair, and what it took, as JSON."""
+    """Compile one pair and print its result as JSON."""
     from mlcc.errors import MlccError
 
-    start, told = time.perf_counter(), {}
+    start, result = time.perf_counter(), {}
     try:
-        told = compile_one(shape, target, quant, context)
+        result = compile_one(shape, target, quant, context)
     except MlccError as error:
-        told = {"refused": error.message}
+        result = {"refused": error.message}
     used = resource.getrusage(resource.RUSAGE_SELF)
     below = resource.getrusage(resource.RUSAGE_CHILDREN)
-    told["seconds"] = time.perf_counter() - start
-    told["cpu_seconds"] = sum(u.ru_utime + u.ru_stime for u in (used, below))
-    told["peak_mb"] = max(used.ru_maxrss, below.ru_maxrss) * 1024 / 1e6
-    print(json.dumps(told))
+    result["seconds"] = time.perf_counter() - start
+    result["cpu_seconds"] = sum(u.ru_utime + u.ru_stime for u in (used, below))
+    result["peak_mb"] = max(used.ru_maxrss, below.ru_maxrss) * 1024 / 1e6
+    print(json.dumps(result))
 
 
 def line(shape: str, target: str, row: dict[str, Any]) -> str:
     """A row of the table."""
-    took = f"{row['seconds']:.0f} s, {row['cpu_seconds']:.0f} s of CPU, {row['peak_mb']:.0f} MB"
+    usage = f"{row['seconds']:.0f} s, {row['cpu_seconds']:.0f} s of CPU, {row['peak_mb']:.0f} MB"
     if "refused" in row:
-        return f"{shape:<18}{target:<8}{took}: {row['refused']}"
+        return f"{shape:<18}{target:<8}{usage}: {row['refused']}"
     plan = ", ".join(f"{name} {row[f'{name}_mb']:,.0f} MB" for name in ("weights", "experts", "caches", "workspace"))  # fmt: skip  # noqa: E501
-    return f"{shape:<18}{target:<8}{took}: {plan}"
+    return f"{shape:<18}{target:<8}{usage}: {plan}"
 
 
 def main() -> None:

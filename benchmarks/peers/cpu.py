@@ -1,4 +1,4 @@
-"""Decode and prefill speed on CPU beside llama.cpp, OpenVINO and transformers, in turns.
+"""Prefill and decode speed on a CPU beside llama.cpp, OpenVINO and transformers, in turns.
 
     python -m benchmarks.peers.cpu --peers [--shape 135m] [--rounds 3] [--out build/cpu]
         [--work FOLDER]
@@ -6,15 +6,15 @@
     python -m benchmarks.peers.cpu --shape hybrid --quant q4 --prefill 2048
 
 Makes a random checkpoint of the shape, compiles it (q4, q8), then runs every engine in turn, round
-after round, in a process of its own: prefill of 512 tokens, decode of 128 behind contexts of 0, 512
-and 8192, and of batches of 4, 16 and 64. `--peers` builds or installs the others (`install.py`)
-and makes their files of the same weights: Q4_0, Q8_0 and BF16, as `--quant` has them. Prints
-medians, ratios to the best peer, and one JSON line; says what else kept the cores busy. `--out`
-writes table.txt, result.json and plot.svg. `--work` keeps what was made, and finds it again: with
-`--rounds 0` a run that only prepares. `moe` is OLMoE-1B-7B's shape, whose GGUF `random_moe_gguf.py`
-makes; `moe-small` a quarter of its layers, beside a dense model of as many weights as a token uses;
-`hybrid` is Qwen3.5-0.8B's, beside as many weights in layers of attention alone
-(`random_hybrid_gguf.py`).
+after round, in a process of its own: prefill of 512 tokens, decode of 128 at contexts of 0, 512 and
+8192, and batches of 4, 16 and 64. `--peers` builds or installs the other engines (`install.py`) and
+makes their files of the same weights: Q4_0, Q8_0 and BF16, to match `--quant`. Prints medians,
+ratios to the best peer, and one JSON line, with the load of other processes. `--out` writes
+table.txt, result.json and plot.svg. `--work` keeps checkpoints and compiled models and reuses them;
+with `--rounds 0` the script only prepares them. `moe` is OLMoE-1B-7B's shape, with a GGUF by
+`random_moe_gguf.py`; `moe-small` a quarter of its layers, beside a dense model with as many weights
+as a token uses; `hybrid` is Qwen3.5-0.8B's, beside as many weights in attention layers alone (GGUF:
+`random_hybrid_gguf.py`).
 
 Floors for 135M at q4 (about 90 MB read per token): decode = bytes / bandwidth, about 2 ms at 45
 GB/s; prefill = 2 x 107 M multiply-adds per token over the int8 dot product's peak.
@@ -45,21 +45,21 @@ RUN_MLCC = (sys.executable, "-m", "benchmarks.peers.run_mlcc")
 RUN_TRANSFORMERS = (sys.executable, "-m", "benchmarks.peers.run_transformers")
 PREFILL, DECODE = 512, 128
 QUIET = 0.25
-"""Cores that others may take while a round counts."""
+"""The most cores that other processes may use in a round that counts."""
 Speeds = dict[str, float]
 FAMILIES = ("moe", "moe-small", "moe-small-dense", "hybrid", "hybrid-dense")
 """Shapes of `models/published_shapes.py`."""
 FORMATS = {"q8": "Q8_0", "bf16": "BF16"}
-"""Of the peers' files, for which of our recipes; for others Q4_0."""
-OPENVINO_READS = {"BF16": "F16"}
-"""It knows no BF16 in a GGUF. It computes with either in bfloat16, where a CPU can."""
-BESIDE = {"hybrid": "hybrid-dense", "moe-small": "moe-small-dense"}
-"""What a shape is compared with, of our own."""
+"""Recipe -> format of the peers' files; Q4_0 for all other recipes."""
+OPENVINO_FORMATS = {"BF16": "F16"}
+"""OpenVINO reads no BF16 from a GGUF. It computes either in bfloat16 on a CPU that can."""
+BASELINES = {"hybrid": "hybrid-dense", "moe-small": "moe-small-dense"}
+"""Shape -> the shape that mlcc also runs for comparison."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured. Speeds are called prefill, decode@CONTEXT and batch N."""
+    """Sizes of a run. Speeds are named prefill, decode@CONTEXT and batch N."""
 
     threads: int
     prefill: int
@@ -68,7 +68,7 @@ class Sizes:
 
 
 def mlcc_speeds(artifact: Path, sizes: Sizes) -> Speeds:
-    """Of a compiled model, in a child process."""
+    """Speeds of a compiled model, in a child process."""
     command = [*RUN_MLCC, artifact, sizes.threads, sizes.prefill]
     command += ["--contexts", *sizes.contexts, "--batches", *sizes.batches]
     speeds = _last_json(command)
@@ -81,42 +81,42 @@ def transformers_speeds(checkpoint: Path, sizes: Sizes) -> Speeds:
 
 
 def openvino_speeds(python: Path, gguf: Path, sizes: Sizes) -> Speeds:
-    """It has no batch of streams that begin together: those cells stay empty."""
+    """Prefill and decode; OpenVINO has no batched decode here, so those cells stay empty."""
     script = HERE / "run_openvino.py"
     return _last_json([python, script, gguf, sizes.threads, sizes.prefill, *sizes.contexts])
 
 
 def llama_speeds(bench: str, gguf: Path, sizes: Sizes) -> Speeds:
-    """llama-bench's own numbers for the same sizes, with flash attention."""
+    """The results of llama-bench for the same sizes, with flash attention."""
     words = [*shlex.split(bench), "-m", gguf, "-t", sizes.threads, "-r", 1, "-fa", 1, "-o", "json"]
-    (row,) = json.loads(_said([*words, "-p", sizes.prefill, "-n", 0]))
+    (row,) = json.loads(_output([*words, "-p", sizes.prefill, "-n", 0]))
     speeds = {"prefill": float(row["avg_ts"])}
     depths = ",".join(map(str, sizes.contexts))
-    for row in json.loads(_said([*words, "-p", 0, "-n", DECODE, "-d", depths])):
+    for row in json.loads(_output([*words, "-p", 0, "-n", DECODE, "-d", depths])):
         speeds[f"decode@{row['n_depth']}"] = float(row["avg_ts"])
     batched = f"{bench.removesuffix('llama-bench')}llama-batched-bench"
     if sizes.batches and shutil.which(shlex.split(batched)[0]):
-        most = max(sizes.batches) * 2 * DECODE
-        words = [*shlex.split(batched), "-m", gguf, "-t", sizes.threads, "-c", most, "-fa", "on"]
+        tokens = max(sizes.batches) * 2 * DECODE
+        words = [*shlex.split(batched), "-m", gguf, "-t", sizes.threads, "-c", tokens, "-fa", "on"]
         words += ["-npp", DECODE, "-ntg", DECODE, "-npl", ",".join(map(str, sizes.batches))]
-        for line in _said([*words, "--output-format", "jsonl"]).splitlines():
+        for line in _output([*words, "--output-format", "jsonl"]).splitlines():
             if line.startswith("{"):
                 row = json.loads(line)
                 speeds[f"batch {row['pl']}"] = float(row["speed_tg"])
     return speeds
 
 
-def _said(command: Sequence[object]) -> str:
+def _output(command: Sequence[object]) -> str:
     words = [str(word) for word in command]
     return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def _last_json(command: Sequence[object]) -> Speeds:
-    return dict(json.loads(_said(command).splitlines()[-1]))
+    return dict(json.loads(_output(command).splitlines()[-1]))
 
 
 def busy_seconds() -> float:
-    """CPU seconds spent by every process so far; 0 where the system does not tell."""
+    """CPU seconds spent by every process so far; 0 if the system does not report them."""
     stat = Path("/proc/stat")
     if not stat.exists():
         return 0.0
@@ -125,14 +125,14 @@ def busy_seconds() -> float:
 
 
 def other_load(seconds: float = 1.0) -> float:
-    """Cores that other processes keep busy, measured while this one sleeps."""
+    """Cores used by other processes, measured while this one sleeps."""
     before, start = busy_seconds(), time.perf_counter()
     time.sleep(seconds)
     return (busy_seconds() - before) / (time.perf_counter() - start)
 
 
 def wait_until_quiet(longest: float = 20.0) -> float:
-    """Wait for other processes to leave the cores alone; returns what they still take."""
+    """Wait until other processes are idle. Returns the cores that they still use."""
     end = time.perf_counter() + longest
     while (load := other_load()) > QUIET and time.perf_counter() < end:
         pass
@@ -140,7 +140,7 @@ def wait_until_quiet(longest: float = 20.0) -> float:
 
 
 def run(engines: dict[str, Callable[[], Speeds]], rounds: int) -> dict[str, list[Speeds]]:
-    """Every engine once per round, in turn, so that drift hits all alike."""
+    """Every engine once per round, in turn, so that drift affects all equally."""
     results: dict[str, list[Speeds]] = {name: [] for name in engines}
     for number in range(rounds):
         for name, measure in engines.items():
@@ -160,9 +160,9 @@ def report(results: dict[str, list[Speeds]]) -> dict[str, Speeds]:
         table[name] = {cell: statistics.median(r[cell] for r in quiet) for cell in cells}
         table[name]["rounds"] = len(quiet) if quiet is not rounds else 0
     for name, row in table.items():
-        ours, _, quant = name.partition(" ")
+        engine, _, quant = name.partition(" ")
         peers = [row for peer, row in table.items() if peer.endswith(f" {format_of(quant)}")]
-        for cell in [cell for cell in row if cell != "rounds" and ours == "mlcc"]:
+        for cell in [cell for cell in row if cell != "rounds" and engine == "mlcc"]:
             best = max((peer[cell] for peer in peers if cell in peer), default=None)
             if best:
                 row[f"{cell} of best peer"] = row[cell] / best
@@ -170,12 +170,12 @@ def report(results: dict[str, list[Speeds]]) -> dict[str, Speeds]:
 
 
 def format_of(quant: str) -> str:
-    """The format of the peers' file that has as many bits."""
+    """The format of the peers' file with as many bits."""
     return FORMATS.get(quant, "Q4_0")
 
 
 def text_of(table: dict[str, Speeds]) -> str:
-    """The table for people: engines by cells, the ratio to the best peer behind ours."""
+    """The table: engines by cells, with mlcc's ratio to the best peer in brackets."""
     cells = list(dict.fromkeys(c for row in table.values() for c in row if "peer" not in c))
     lines = [f"{'tok/s':<24}" + "".join(f"{cell:>16}" for cell in cells)]
     for name, row in table.items():
@@ -189,7 +189,7 @@ def text_of(table: dict[str, Speeds]) -> str:
 
 
 def make_checkpoint(shape: str, folder: Path) -> Path:
-    """Random weights of a shape, if they are not there."""
+    """A checkpoint with random weights of a shape; made once."""
     if (folder / "config.json").exists():
         return folder
     module = "published_shapes" if shape in FAMILIES else "random_checkpoint"
@@ -199,7 +199,7 @@ def make_checkpoint(shape: str, folder: Path) -> Path:
 
 
 def gguf_of(shape: str, kind: str, folder: Path) -> Path:
-    """The peers' file of a checkpoint, made if it is not there."""
+    """The peers' file of a checkpoint; made once."""
     gguf = folder / f"{shape}-{kind}.gguf"
     if not gguf.exists():
         command = [sys.executable, "-m", "benchmarks.models.random_gguf", folder / shape, gguf]
@@ -228,9 +228,13 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="*", default=[4, 16, 64])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peers", action="store_true", help="build or install and measure them")
+    parser.add_argument(
+        "--peers", action="store_true", help="build or install the peers, and measure them"
+    )
     parser.add_argument("--llama-bench", help="a path, or words: 'chroot ROOT llama-bench'")
-    parser.add_argument("--gguf", type=Path, help="what llama-bench reads, like the first --quant")
+    parser.add_argument(
+        "--gguf", type=Path, help="llama-bench's file, in the format of the first --quant"
+    )
     parser.add_argument("--no-transformers", action="store_true")
     parser.add_argument("--out", type=Path, help="a folder for table.txt, result.json, plot.svg")
     parser.add_argument("--work", type=Path, help="a folder for checkpoints and compiled models")
@@ -255,15 +259,15 @@ def main() -> None:
 
 
 def engines_of(given: Any, sizes: Sizes, folder: Path) -> dict[str, Callable[[], Speeds]]:
-    """What is measured, each with what runs it once; made here where it has to be."""
+    """The engines by name, each with a function that runs it once. Compiles what is missing."""
     engines: dict[str, Callable[[], Speeds]] = {}
     context = max(given.prefill, *given.contexts, 0) + 4 * DECODE
-    for shape in (given.shape, *filter(None, [BESIDE.get(given.shape)])):
+    for shape in (given.shape, *filter(None, [BASELINES.get(given.shape)])):
         checkpoint = make_checkpoint(shape, folder / shape)
         for quant in given.quant:
             batch = max(given.batches, default=4)
-            place = folder / f"{shape}-{quant}-{context}x{batch}"
-            out, seconds = compile_checkpoint(checkpoint, quant, place, context, batch)
+            target = folder / f"{shape}-{quant}-{context}x{batch}"
+            out, seconds = compile_checkpoint(checkpoint, quant, target, context, batch)
             size = sum(f.stat().st_size for f in out.iterdir())
             print(f"compile {quant}: {seconds:.1f} s, {size / 1e6:.1f} MB", file=sys.stderr)
             name = f"mlcc {quant}" if shape == given.shape else f"{shape} {quant}"
@@ -272,8 +276,10 @@ def engines_of(given: Any, sizes: Sizes, folder: Path) -> dict[str, Callable[[],
         bench = str(install.llama() / "llama-bench")
         for kind in dict.fromkeys(map(format_of, given.quant)):
             gguf = gguf_of(given.shape, kind, folder)
-            other = gguf_of(given.shape, OPENVINO_READS.get(kind, kind), folder)
-            engines[f"OpenVINO {kind}"] = partial(openvino_speeds, install.openvino(), other, sizes)
+            openvino_gguf = gguf_of(given.shape, OPENVINO_FORMATS.get(kind, kind), folder)
+            engines[f"OpenVINO {kind}"] = partial(
+                openvino_speeds, install.openvino(), openvino_gguf, sizes
+            )
             engines[f"llama.cpp {kind}"] = partial(llama_speeds, bench, gguf, sizes)
     elif given.llama_bench:
         kind = format_of(given.quant[0])

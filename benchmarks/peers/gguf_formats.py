@@ -1,13 +1,13 @@
-"""GGUF files of one model in several formats: speed as they lie, beside llama.cpp on the same file.
+"""GGUF files of one model in several formats, unconverted, beside llama.cpp on the same file.
 
     python -m benchmarks.peers.gguf_formats FOLDER --llama-bench PATH [--contexts 0 8192]
 
 Compiles each file of the folder for this CPU (`--quant keep`), then runs mlcc and llama-bench on
 one file after the other, in turn, round after round. Prints medians of the quiet rounds, ratios,
-and one JSON line. `--inside FOLDER` is where llama-bench finds the folder, if that is in a chroot.
-Which formats keep what quality is in docs/quantization.md.
+and one JSON line. `--inside FOLDER` is the folder as llama-bench sees it, if that is in a chroot.
+docs/quantization.md has the quality of each format.
 
-Floor: a decode step reads what a file has of matrices once; prefill is bound by byte products.
+Floor: a decode step reads the matrices of the file once; prefill is bound by byte products.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ def main() -> None:
     context = max(PREFILL, *given.contexts) + 4 * DECODE
     files = sorted(given.folder.glob("*.gguf"))
     engines: dict[str, Callable[[], Speeds]] = {}
-    weigh = {}
+    nbytes = {}
     with tempfile.TemporaryDirectory() as scratch:
         for file in files:
             out, _ = compile_checkpoint(file, "keep", Path(scratch) / file.stem, context)
-            weigh[file.stem] = sum(f.stat().st_size for f in out.glob("*.safetensors"))
-            theirs = (given.inside or given.folder) / file.name
+            nbytes[file.stem] = sum(f.stat().st_size for f in out.glob("*.safetensors"))
+            path = (given.inside or given.folder) / file.name
             engines[f"mlcc {file.stem}"] = partial(mlcc_speeds, out, sizes)
             engines[f"llama.cpp {file.stem}"] = partial(
-                llama_speeds, given.llama_bench, theirs, sizes
+                llama_speeds, given.llama_bench, path, sizes
             )
         rounds = run(engines, given.rounds)
     table = report(rounds)
     cells = ("prefill", *(f"decode@{at}" for at in given.contexts))
     print(f"{'tok/s, llama.cpp, ratio':<24}{'MB':>7}" + "".join(f"{c:>26}" for c in cells))
     for file in files:
-        ours, peer = table[f"mlcc {file.stem}"], table[f"llama.cpp {file.stem}"]
-        found = [f"{ours[c]:>10.1f}{peer[c]:>9.1f}{ours[c] / peer[c]:>7.2f}" for c in cells]
-        print(f"{file.stem:<24}{weigh[file.stem] / 1e6:>7.0f}{''.join(found)}")
+        own, peer = table[f"mlcc {file.stem}"], table[f"llama.cpp {file.stem}"]
+        columns = [f"{own[c]:>10.1f}{peer[c]:>9.1f}{own[c] / peer[c]:>7.2f}" for c in cells]
+        print(f"{file.stem:<24}{nbytes[file.stem] / 1e6:>7.0f}{''.join(columns)}")
     print(json.dumps({"threads": given.threads, "median": table, "rounds": rounds}))
 
 

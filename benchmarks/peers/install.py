@@ -1,10 +1,10 @@
-"""The engines that `cpu.py` compares with, built or installed under build/peers once a machine.
+"""Builds or installs the peers of `cpu.py` under build/peers, once a machine.
 
-    python -m benchmarks.peers.install        # cpu.py --peers does it too
+    python -m benchmarks.peers.install        # `cpu --peers` does it too
 
 llama.cpp is compiled from the sources in llama-cpp-python's sdist, for this CPU (10 minutes of two
 cores); OpenVINO GenAI and matplotlib are wheels, each in a virtual environment. gcc 12 compiles
-llama.cpp's AMX kernels wrongly (ggml-org/llama.cpp issue 20824), so they are off unless asked for.
+llama.cpp's AMX kernels wrongly (ggml-org/llama.cpp issue 20824), so they are off without `--amx`.
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ def llama(amx: bool = False) -> Path:
 def _sources(tools: Path) -> Path:
     folder = PEERS / "llama-source"
     if not folder.exists():
-        got = PEERS / "sdist"
+        downloads = PEERS / "sdist"
         words = ("download", "--no-deps", "--no-binary", ":all:", "--no-build-isolation")
         run(tools / "python", "-m", "pip", "install", "-q", "scikit-build-core")
-        run(tools / "python", "-m", "pip", *words, "-d", got, LLAMA_SDIST)
-        (archive,) = got.glob("*.tar.gz")
+        run(tools / "python", "-m", "pip", *words, "-d", downloads, LLAMA_SDIST)
+        (archive,) = downloads.glob("*.tar.gz")
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
-    (found,) = folder.glob("*/vendor/llama.cpp")
-    return found
+    (source,) = folder.glob("*/vendor/llama.cpp")
+    return source
 
 
 def openvino() -> Path:
-    """The interpreter that has OpenVINO GenAI."""
+    """The interpreter of the environment with OpenVINO GenAI."""
     return python_of("openvino", *OPENVINO)
 
 
 def plotting() -> Path:
-    """The interpreter that has matplotlib."""
+    """The interpreter of the environment with matplotlib."""
     return python_of("plot", "matplotlib")
 
 

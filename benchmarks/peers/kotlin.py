@@ -1,11 +1,11 @@
-"""Tokens a second of Kotlin on the JVM beside Python's, the same engine in process, in turn.
+"""Tokens a second of Kotlin on the JVM beside Python, the same engine in process, in turn.
 
     python -m benchmarks.peers.kotlin MODEL [--rounds 8] [--tokens 128]
 
 MODEL is compiled for cpu. Build mlcc-jvm first: python mobile/android/package.py jar. Both programs
-stay loaded; each round asks each for a whole answer and a streamed one. Prints minima, medians with
-what other processes took of the cores, and one JSON line. What streaming costs is what threads of
-Java's compute a token (JNI's crossing, parsing, coroutines), beside the time of a decode step.
+stay loaded; each round requests a whole answer and a streamed one from each. Prints best and median
+speeds, the load of other processes, and one JSON line. The cost of streaming is the CPU time of
+Java's threads per token (JNI, parsing, coroutines), beside the time of a decode step.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ with Engine(sys.argv[1]) as engine:
     print("ready", flush=True)
     for line in sys.stdin:
         kind, tokens = line.split()
-        asked = dict(messages=[{"role": "user", "content": "Count up from one."}], temperature=0,
-                     max_tokens=int(tokens), ignore_eos=True, stream=kind == "stream")
-        began = time.perf_counter()
-        answer = engine.chat.completions.create(**asked)
+        fields = dict(messages=[{"role": "user", "content": "Count up from one."}], temperature=0,
+                      max_tokens=int(tokens), ignore_eos=True, stream=kind == "stream")
+        start = time.perf_counter()
+        answer = engine.chat.completions.create(**fields)
         if kind == "stream":
             for chunk in answer:
                 pass
-        print(time.perf_counter() - began, tokens, 0, flush=True)
+        print(time.perf_counter() - start, tokens, 0, flush=True)
 """
 Row = dict[str, float]
 
@@ -50,7 +50,7 @@ def command_of_java(model: Path) -> list[str]:
 
 
 class Program:
-    """One of the two, loaded."""
+    """A child process with a loaded model."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(
@@ -58,7 +58,7 @@ class Program:
         )
         assert self._line() == "ready", f"{command[0]} did not load the model; see above"
 
-    def ask(self, kind: str, tokens: int) -> Row:
+    def answer(self, kind: str, tokens: int) -> Row:
         assert self._process.stdin
         self._process.stdin.write(f"{kind} {tokens}\n")
         self._process.stdin.flush()
@@ -87,27 +87,27 @@ def main() -> None:
         "Python": [sys.executable, "-c", PYTHON, str(given.model)],
     }
     programs = {name: Program(command) for name, command in commands.items()}
-    found: dict[str, list[Row]] = {}
+    rows_by_case: dict[str, list[Row]] = {}
     for _ in range(given.warm // given.tokens):
-        programs["Kotlin"].ask("stream", given.tokens)
+        programs["Kotlin"].answer("stream", given.tokens)
     for number in range(given.rounds):
         turn = list(programs.items())
         for name, program in turn if number % 2 else reversed(turn):
             for kind in ("whole", "stream"):
-                row = program.ask(kind, given.tokens) | {"others": other_load(0.3)}
-                found.setdefault(f"{name}, {kind}", []).append(row)
+                row = program.answer(kind, given.tokens) | {"others": other_load(0.3)}
+                rows_by_case.setdefault(f"{name}, {kind}", []).append(row)
     for program in programs.values():
         program.close()
-    report(found)
+    report(rows_by_case)
 
 
-def report(found: dict[str, list[Row]]) -> None:
-    """The table and the JSON line."""
+def report(rows_by_case: dict[str, list[Row]]) -> None:
+    """Print the table and the JSON line."""
     print(
         "| | best tok/s | median tok/s | Java's us a token | other cores |\n|---|--:|--:|--:|--:|"
     )
     table = {}
-    for name, rows in found.items():
+    for name, rows in rows_by_case.items():
         best = max(row["tokens_s"] for row in rows)
         middle = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
         table[name] = {"best": best, **middle}

@@ -1,4 +1,6 @@
-"""Bars of a result of `cpu.py`: `plot.py RESULT.json PLOT.svg`, a panel for each cell.
+"""Bar charts of a result of `cpu.py`, one panel for each measurement.
+
+    PYTHON_WITH_MATPLOTLIB benchmarks/peers/plot.py RESULT.json PLOT.svg
 
 Runs in the environment of `install.plotting`.
 """

@@ -1,12 +1,12 @@
-"""A prefill and decodes of a compiled model, as JSON: tokens a second.
+"""Prefill and decode of a compiled model, in this process: prints JSON, tokens a second.
 
     python -m benchmarks.peers.run_mlcc ARTIFACT THREADS [PREFILL]
         [--contexts 0 512 8192] [--batches 4]
 
-Drives the executor directly: a warm-up, then a prompt of 512 tokens in steps as large as they may
-be, and 128 single steps behind each context, from an empty one as llama-bench does it: `decode`.
-`decode_after` is the same behind the prompt. What lies in pages of other contexts was not computed:
-the time is the same. A batch decodes so many sequences, 128 tokens behind as many.
+Drives the executor directly: a warm-up, then a prompt of 512 tokens in steps of the largest size,
+and 128 single steps from an empty context, as llama-bench does (`decode`). `decode_after` starts
+after the prompt. `decode@N` starts at a context of N, whose pages hold no computed values: the time
+is the same. A batch decodes its sequences at a context of 128.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def prefill(executor: Executor, steps: ManualSteps, count: int) -> float:
 
 
 def decode(executor: Executor, steps: ManualSteps, batch: int = 1) -> float:
-    """Tokens a second of DECODE steps; -1 - i is what row i of the step before was given."""
+    """Tokens a second of DECODE steps; -1 - i is the token sampled in row i of the last step."""
     start = time.perf_counter()
     for _ in range(DECODE):
         executor.collect(executor.submit(steps.step({s: [-1 - s] for s in range(batch)})))
     return batch * DECODE / (time.perf_counter() - start)
 
 
-def behind(executor: Executor, context: int, batch: int = 1) -> ManualSteps:
-    """Sequences that have so many tokens, each step's last tokens known."""
+def at_context(executor: Executor, context: int, batch: int = 1) -> ManualSteps:
+    """Steps of `batch` sequences that already have `context` tokens."""
     steps = ManualSteps(executor.capacity, batch)
     steps.skip(context)
     executor.collect(executor.submit(steps.step({s: [s] for s in range(batch)})))
@@ -70,9 +70,9 @@ def main() -> None:
         steps = ManualSteps(executor.capacity)
         speeds["prefill"] = given.prefill / prefill(executor, steps, given.prefill)
         speeds["decode_after"] = decode(executor, steps)
-        speeds["decode"] = decode(executor, behind(executor, 0))
+        speeds["decode"] = decode(executor, at_context(executor, 0))
     for context in given.contexts:
-        speeds[f"decode@{context}"] = decode(executor, behind(executor, context))
+        speeds[f"decode@{context}"] = decode(executor, at_context(executor, context))
     executor.close()
     if given.batches:
         most = max(given.batches)
@@ -80,7 +80,7 @@ def main() -> None:
             artifact, EngineArgs(threads=given.threads, max_batch=most, context=4 * DECODE)
         )
         for batch in given.batches:
-            speeds[f"batch {batch}"] = decode(executor, behind(executor, DECODE, batch), batch)
+            speeds[f"batch {batch}"] = decode(executor, at_context(executor, DECODE, batch), batch)
         executor.close()
     print(json.dumps(speeds))
 

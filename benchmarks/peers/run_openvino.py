@@ -1,10 +1,11 @@
-"""One prefill and decodes by OpenVINO: `run_openvino.py GGUF THREADS PREFILL CONTEXT...`.
+"""Prefill and decode by OpenVINO, in this process: prints JSON, tokens a second.
 
-Runs in the environment of `install.openvino`; reads the GGUF that llama.cpp reads, beside which
-the model in OpenVINO's form is kept. OpenVINO GenAI makes that, and then fails to compile it
-(2026.4.1: "ReadValue contains dead weak ptr"), so the model's steps are asked of OpenVINO itself.
-The head is computed for the last token alone, as GenAI has it. Prints JSON: prefill, and decode
-behind each context, tokens a second.
+    PYTHON_OF_OPENVINO benchmarks/peers/run_openvino.py GGUF THREADS PREFILL CONTEXT...
+
+Runs in the environment of `install.openvino`, without mlcc. Reads the same GGUF as llama.cpp; the
+model in OpenVINO's format is kept beside it. OpenVINO GenAI writes that, and then fails to compile
+it (2026.4.1: "ReadValue contains dead weak ptr"), so the steps run on OpenVINO's own runtime. The
+head is computed for the last token alone, as GenAI does.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ DECODE = 128
 
 
 def converted(gguf: Path) -> Path:
-    """The model of a GGUF in OpenVINO's form, made once in a folder of its own."""
+    """The model of a GGUF in OpenVINO's format, made once in a folder of its own."""
     model = gguf.with_suffix(".openvino") / "openvino_model.xml"
     if not model.exists():
         model.parent.mkdir(exist_ok=True)
-        inside = model.with_name(gguf.name)
-        inside.hardlink_to(gguf)
-        with suppress(RuntimeError):  # it has been written before it is compiled
-            genai.LLMPipeline(str(inside), "CPU", enable_save_ov_model=True)
+        linked = model.with_name(gguf.name)
+        linked.hardlink_to(gguf)
+        with suppress(RuntimeError):  # after the file is written
+            genai.LLMPipeline(str(linked), "CPU", enable_save_ov_model=True)
     return model
 
 
 def last_row_only(model: Any) -> None:
-    """Cut what the head multiplies, [batch, tokens, width], to its last token."""
+    """Reduce the head's input, [batch, tokens, width], to the last token."""
     head = model.get_results()[0].input_value(0).get_node()
     while head.get_type_name() != "MatMul":
         head = head.input_value(0).get_node()
@@ -55,7 +56,7 @@ class Sequence:
         self.length = 0
 
     def step(self, ids: np.ndarray) -> int:
-        """Append tokens; the likeliest next one."""
+        """Append tokens. Returns the most likely next one."""
         end = self.length + len(ids)
         logits = self.request.infer(
             {
@@ -78,7 +79,7 @@ def main() -> None:
     compiled = core.compile_model(model, "CPU", options)
 
     def measure(prompt: int, tokens: int) -> tuple[float, float]:
-        """(tokens a second of the prompt, of `tokens` behind it)."""
+        """(tokens a second of the prompt, of `tokens` decoded after it)."""
         sequence, marks = Sequence(compiled), [time.perf_counter()]
         token = sequence.step(np.arange(3, 3 + prompt) % 1000)
         marks.append(time.perf_counter())

@@ -1,4 +1,7 @@
-"""One prefill and decode with transformers: `one_transformers.py CHECKPOINT THREADS` -> JSON."""
+"""Prefill and decode with transformers, in this process: prints JSON, tokens a second.
+
+python -m benchmarks.peers.run_transformers CHECKPOINT THREADS
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,7 @@ def main() -> None:
             start = time.perf_counter()
             out = model(prompt, use_cache=True, logits_to_keep=1)
             middle = time.perf_counter()
-            out = model(
-                prompt[:, :1], use_cache=True
-            )  # decode from an empty context, as the others
+            out = model(prompt[:, :1], use_cache=True)  # decode from an empty context
             begin = time.perf_counter()
             for _ in range(DECODE):
                 token = out.logits[:, -1:].argmax(-1)

@@ -1,4 +1,4 @@
-"""Lay an export of onnxruntime-genai out as transformers.js loads it: `RAW CHECKPOINT OUT`.
+"""Arrange an export of onnxruntime-genai as transformers.js loads it: `RAW CHECKPOINT OUT`.
 
 Runs in the exporter's environment. Two things differ: names of files, which the graph repeats, and
 the width of the KV cache, which transformers.js reads from the graph's inputs.

@@ -1,6 +1,6 @@
-"""A Chromium that pages are opened in, and what its processes use: memory, CPU time.
+"""A Chromium driven through `browser.mjs`, with the memory and CPU time of its processes.
 
-Linux only: memory is read from /proc. What is measured is decided elsewhere (`scenarios.py`).
+Linux only: memory is read from /proc. `scenarios.py` decides what is measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 SWIFTSHADER = (
     "--use-webgpu-adapter=swiftshader",
-    # Else SwiftShader unrolls the zeroing of shared arrays: every pipeline compiles for seconds.
+    # Else SwiftShader unrolls the zeroing of shared arrays, and pipelines compile for seconds.
     "--disable-dawn-features=use_vulkan_zero_initialize_workgroup_memory_extension",
 )
 """WebGPU on the CPU."""
@@ -28,7 +28,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class BrowserError(RuntimeError):
-    """What a page threw, or that the browser is gone."""
+    """A page threw an exception, or the browser ended."""
 
 
 class Browser:
@@ -40,27 +40,27 @@ class Browser:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE
         )
         self.pid = self._driver.pid
-        told = {"profile": str(profile), "executable": chromium, "flags": list(flags)}
-        self.version = self._ask("launch", **told)["version"]
+        options = {"profile": str(profile), "executable": chromium, "flags": list(flags)}
+        self.version = self._command("launch", **options)["version"]
 
     def open(self, url: str) -> Page:
-        return Page(self, self._ask("open", url=url)["page"])
+        return Page(self, self._command("open", url=url)["page"])
 
     def close(self) -> None:
         if self._driver.poll() is None:
-            self._ask("close")
+            self._command("close")
         self._driver.communicate(timeout=30)
 
-    def _ask(self, what: str, **told: Any) -> Any:
+    def _command(self, action: str, **arguments: Any) -> Any:
         assert self._driver.stdin and self._driver.stdout
-        self._driver.stdin.write(json.dumps({"do": what, **told}) + "\n")
+        self._driver.stdin.write(json.dumps({"do": action, **arguments}) + "\n")
         self._driver.stdin.flush()
         line = self._driver.stdout.readline()
         if not line:
-            raise BrowserError("the browser's driver ended; its last words are on stderr")
+            raise BrowserError("the browser's driver ended; its last messages are on stderr")
         reply = json.loads(line)
         if "error" in reply:
-            raise BrowserError(f"{what}: {reply['error']}")
+            raise BrowserError(f"{action}: {reply['error']}")
         return reply["value"]
 
 
@@ -72,30 +72,30 @@ class Page:
     number: int
 
     def call(self, name: str, given: Any = None) -> Any:
-        return self.browser._ask("call", page=self.number, name=name, **{"with": given})
+        return self.browser._command("call", page=self.number, name=name, **{"with": given})
 
-    def tidy(self) -> None:
-        """Collect JavaScript's garbage: what is used then is needed."""
-        self.browser._ask("tidy", page=self.number)
+    def collect_garbage(self) -> None:
+        """Run JavaScript's garbage collector, so that memory in use is memory needed."""
+        self.browser._command("tidy", page=self.number)
 
 
 @contextmanager
 def browser(
     chromium: str, flags: tuple[str, ...], profile: Path | None = None
 ) -> Iterator[Browser]:
-    """A Chromium; with no profile given, one that has never seen anything."""
+    """A Chromium; without `profile`, with a fresh one."""
     folder = profile or Path(tempfile.mkdtemp(prefix="mlcc-web-"))
-    chosen = Browser(chromium, folder, flags)
+    opened = Browser(chromium, folder, flags)
     try:
-        yield chosen
+        yield opened
     finally:
-        chosen.close()
+        opened.close()
         if profile is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+def process_tree(pid: int) -> list[int]:
+    """A process and its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -104,14 +104,14 @@ def family(pid: int) -> list[int]:
             except OSError:  # it has just ended
                 continue
             children.setdefault(parent, []).append(int(entry.name))
-    found = [pid]
-    for one in found:
-        found += children.get(one, [])
-    return found
+    pids = [pid]
+    for process in pids:
+        pids += children.get(process, [])
+    return pids
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """CPU time of processes and of those of their children that have ended."""
+    """CPU seconds of processes and of their ended children."""
     ticks = 0
     for pid in pids:
         try:
@@ -123,9 +123,9 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def roles(pid: int) -> dict[int, str]:
-    """The processes of a browser that pages live in: `tab` (all renderers) and `gpu`."""
+    """The processes of a browser that run pages: `tab` (all renderers) and `gpu`."""
     found = {}
-    for child in family(pid):
+    for child in process_tree(pid):
         try:
             command = Path(f"/proc/{child}/cmdline").read_bytes()
         except OSError:  # it has just ended
@@ -138,7 +138,7 @@ def roles(pid: int) -> dict[int, str]:
 
 
 def memory(pid: int) -> dict[str, int]:
-    """Proportional memory in bytes of the tab and of the GPU process."""
+    """Proportional set size (PSS) in bytes of the tab and of the GPU process."""
     found = {"tab": 0, "gpu": 0}
     for child, role in roles(pid).items():
         try:
@@ -149,10 +149,10 @@ def memory(pid: int) -> dict[str, int]:
     return found
 
 
-def set_apart(pid: int) -> bool:
-    """Give the GPU process, which computes if the adapter is the CPU, one core, and tabs the rest.
+def pin_cores(pid: int) -> bool:
+    """Pin the GPU process, which computes if the adapter is the CPU, to one core, tabs to the rest.
 
-    As with a real GPU, Python then waits for no core. False where there is one core only.
+    As with a real GPU, Python then waits for no core. False if there is only one core.
     """
     first, *rest = sorted(os.sched_getaffinity(0))
     for child, role in roles(pid).items() if rest else ():
@@ -163,14 +163,14 @@ def set_apart(pid: int) -> bool:
 
 @dataclass
 class Peak:
-    """The largest memory seen while a `watch` lasted."""
+    """The largest memory during a `watch`."""
 
     tab: int = 0
     gpu: int = 0
     both: int = 0
     samples: int = field(default=0, repr=False)
 
-    def see(self, now: dict[str, int]) -> None:
+    def update(self, now: dict[str, int]) -> None:
         self.tab, self.gpu = max(self.tab, now["tab"]), max(self.gpu, now["gpu"])
         self.both = max(self.both, now["tab"] + now["gpu"])
         self.samples += 1
@@ -183,7 +183,7 @@ def watch(pid: int, every: float = 0.2) -> Iterator[Peak]:
 
     def sample() -> None:
         while not done.wait(every):
-            peak.see(memory(pid))
+            peak.update(memory(pid))
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()

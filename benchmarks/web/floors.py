@@ -1,6 +1,7 @@
-"""The least time that a token takes on this CPU, which is the adapter: by bytes, by operations.
+"""Floors of a token's time on this CPU, which is the adapter: by bytes and by operations.
 
-Both are measured here, all cores: reading memory as `linear.py` does, and numpy's f32 product.
+Both rates are measured here, on all cores: memory reads as in `kernels/linear.py`, and numpy's f32
+product.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from benchmarks.models.random_checkpoint import tensor_shapes
 
 
 def floors(checkpoint: Path, weight_bytes: int, kv_bytes: int, prompt: int) -> dict[str, Any]:
-    """Milliseconds of a decode step and of a prefill, by what bounds each.
+    """Milliseconds of a decode step and of a prefill, by each bound.
 
     Decode reads all weights once (the tied head is the table) and the pages of its context; prefill
-    does two operations per weight of a layer and token. `kv_bytes` is of one token.
+    does two operations per weight of a layer and token. `kv_bytes`: of one token.
     """
     config = json.loads((checkpoint / "config.json").read_text())
     shapes = {"tie_word_embeddings": True, **config}
@@ -38,7 +39,7 @@ def floors(checkpoint: Path, weight_bytes: int, kv_bytes: int, prompt: int) -> d
 
 
 def _operations(size: int = 2048) -> float:
-    """f32 operations a second of a large matrix product; the best of some."""
+    """f32 operations a second of a large matrix product; the best of five."""
     a = np.ones((size, size), np.float32)
     best = float("inf")
     for _ in range(5):

@@ -3,9 +3,9 @@
     FOLDER/checkpoint/135m      random weights (`random_checkpoint.py`); the demo is the bundled one
     FOLDER/mlcc/SHAPE           `mlcc compile --target webgpu --quant q4`, f32 and f16 libraries
     FOLDER/onnx/SHAPE           as transformers.js loads it: q4 weights, f32 activations, KV cache
-    FOLDER/venv                 the exporter, kept out of the project's environment
+    FOLDER/venv                 the exporter, outside the project's environment
 
-What is there already is kept: delete the folder to make everything again.
+Existing files are kept: delete the folder to make everything again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ HERE = Path(__file__).resolve().parent
 DEMO = HERE.parents[1] / "examples" / "demo" / "model"
 SHAPES = ("demo", "135m")
 CONTEXT, CHATS = 512, 4
-"""What mlcc's libraries are compiled for: enough for a prompt of 256 tokens and its answer."""
+"""Bounds of mlcc's libraries: enough for a prompt of 256 tokens and its answer."""
 EXPORTER = ("onnxruntime-genai==0.18.0", "onnxruntime==1.31.1", "onnx==1.23.2", "onnx-ir==1.1.0")
 OPTIONS = ("block_size=32", "prune_lm_head=true", "use_webgpu_fp32=true")
 """Groups of 32 as mlcc has them; logits of a prompt's last token only; SwiftShader has no f16."""
 
 
 def prepare(folder: Path, shapes: list[str], engines: list[str]) -> None:
-    """Make what is missing."""
+    """Make missing models and node modules."""
     for shape in shapes:
         source = checkpoint(folder, shape)
         if "mlcc" in engines:
@@ -58,7 +58,7 @@ def compile_mlcc(source: Path, out: Path) -> None:
 
 
 def exporter(folder: Path) -> Path:
-    """An environment with the exporter; torch and transformers it sees in this one."""
+    """An environment with the exporter, which sees torch and transformers of this one."""
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
@@ -69,7 +69,7 @@ def exporter(folder: Path) -> Path:
 
 
 def export_onnx(source: Path, out: Path, python: Path) -> None:
-    """Export with onnxruntime-genai's builder, and lay the files out for transformers.js."""
+    """Export with onnxruntime-genai's builder, and arrange the files for transformers.js."""
     if out.exists():
         return
     raw = out.with_name(out.name + "-raw")
@@ -83,7 +83,7 @@ def export_onnx(source: Path, out: Path, python: Path) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Of the peers' packages, as installed."""
+    """The installed versions of the peers' packages."""
     names = ("@huggingface/transformers", "onnxruntime-web", "playwright-core")
     found = {}
     for name in names:

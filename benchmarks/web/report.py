@@ -1,4 +1,4 @@
-"""The figures of a run as tables. Knows what they mean, not how they were taken."""
+"""Tables of the results of a run. Measures nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 Figures = dict[str, Any]
 QUIET = 0.25
-"""Cores that others may take while a figure counts (as `cpu.py` has it)."""
+"""The most cores that other processes may use in a round that counts, as in `peers/cpu.py`."""
 NAMES = {"mlcc": "mlcc q4", "peer": "transformers.js q4"}
-PARTS = (  # the first that fits
+PARTS = (  # the first match counts
     ("weights", r"\.safetensors$|\.onnx_data$"),
     ("model library", r"/model[^/]*\.wasm$|\.onnx$"),
     ("Python", r"/pyodide/|/python/|\.whl$"),
@@ -24,7 +24,7 @@ PARTS = (  # the first that fits
 
 
 def medians(rounds: list[Figures]) -> Figures:
-    """Of the rounds that others left alone; of all of them if there is none."""
+    """Medians of the quiet rounds, or of all rounds if none was quiet."""
     quiet = [r for r in rounds if r["other_cores"] <= QUIET]
     used = quiet or rounds
     figures = {k: statistics.median(r[k] for r in used) for k in ("prefill", "decode")}
@@ -32,7 +32,7 @@ def medians(rounds: list[Figures]) -> Figures:
 
 
 def transfers(sent: dict[str, int]) -> dict[str, Figures]:
-    """Bytes of a first visit by part, as they are and as gzip would make them."""
+    """Bytes of a first visit by part, uncompressed and with gzip."""
     found: dict[str, Figures] = {}
     for name, count in sent.items():
         part = next(label for label, pattern in PARTS if re.search(pattern, name))
@@ -46,7 +46,7 @@ def transfers(sent: dict[str, int]) -> dict[str, Figures]:
 
 
 def tables(result: Figures) -> str:
-    """All of a run for a terminal."""
+    """All tables of a run, for a terminal."""
     sections = (_machine, _starts, _speeds, _floors, _batches, _memory, _chats, _transfers)
     return "\n\n".join(filter(None, (section(result) for section in sections)))
 
@@ -55,7 +55,7 @@ def _machine(result: Figures) -> str:
     machine = result["machine"]
     lines = [f"{key}: {value}" for key, value in machine.items()]
     if "swiftshader" in str(machine.get("adapter", "")).lower():
-        lines.append("software adapter: says little of a GPU")
+        lines.append("software adapter: says little about a GPU")
     return "\n".join(lines)
 
 
@@ -63,9 +63,9 @@ def _starts(result: Figures) -> str:
     rows = []
     for shape, found in result["shapes"].items():
         for engine, visits in found["starts"].items():
-            for visit, told in visits.items():
+            for visit, row in visits.items():
                 stages, last = [], 0.0
-                for stage in told["stages"]:
+                for stage in row["stages"]:
                     stages.append(f"{stage['name']} {(stage['ms'] - last) / 1e3:.2f}")
                     last = stage["ms"]
                 rows.append(
@@ -80,10 +80,10 @@ def _speeds(result: Figures) -> str:
         found = {engine: medians(rounds) for engine, rounds in of_shape["speeds"].items()}
         for engine, row in found.items():
             ratio = _ratios(row, found.get("peer")) if engine != "peer" else ""
-            counted = f"{row['quiet_rounds']} of {row['rounds']}"
+            quiet = f"{row['quiet_rounds']} of {row['rounds']}"
             speeds = (f"{row['prefill']:.1f}", f"{row['decode']:.2f}")
-            asked = "{prompt} + {answer}".format(**of_shape["sizes"])
-            rows.append((f"{NAMES[engine]} {shape}", asked, *speeds, counted, ratio))
+            tokens = "{prompt} + {answer}".format(**of_shape["sizes"])
+            rows.append((f"{NAMES[engine]} {shape}", tokens, *speeds, quiet, ratio))
     heads = ("engine", "tokens", "prefill", "decode", "quiet rounds", "to the peer")
     return _table("Tokens a second, batch 1", heads, rows)
 
@@ -119,8 +119,8 @@ def _memory(result: Figures) -> str:
     rows = [("empty tab", "", _mb(result["empty"]["tab"]), _mb(result["empty"]["gpu"]), "", "")]
     for shape, found in result["shapes"].items():
         for engine, visits in found["starts"].items():
-            for visit, told in visits.items():
-                peak, now = told["peak"], told["settled"]
+            for visit, row in visits.items():
+                peak, now = row["peak"], row["settled"]
                 sizes = [_mb(peak[k]) for k in ("tab", "gpu", "both")]
                 rows.append(
                     (f"{NAMES[engine]} {shape}", visit, *sizes, _mb(now["tab"] + now["gpu"]))

@@ -36,8 +36,8 @@ LIBRARY = ROOT / "web" / "dist" / "lib"
 ENGINES = ("mlcc", "peer")
 
 
-def machine(shown: str) -> dict[str, Any]:
-    """Where and with what this ran."""
+def machine(chromium: str) -> dict[str, Any]:
+    """Machine, versions and date of the run."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     name = next((line.partition(":")[2].strip() for line in lines if "model name" in line), "?")
     commit = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
@@ -46,7 +46,7 @@ def machine(shown: str) -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "cpu": f"{name}, {len(os.sched_getaffinity(0))} cores",
         "system": platform.platform(),
-        "chromium": shown,
+        "chromium": chromium,
         "commit": done.stdout.strip(),
         **versions(),
         "load_before": os.getloadavg()[0],
@@ -54,11 +54,11 @@ def machine(shown: str) -> dict[str, Any]:
 
 
 def measure(given: argparse.Namespace, site: Site) -> dict[str, Any]:
-    """All figures of a run; what there is so far is written after each shape."""
+    """All results of a run; written after each shape."""
     flags = tuple(given.flags) if given.flags is not None else SWIFTSHADER
     bench = scenarios.Bench(site, given.chromium, flags, say)
-    with bench.browser() as chosen:
-        about = machine(chosen.version)
+    with bench.browser() as opened:
+        about = machine(opened.version)
     result: dict[str, Any] = {"machine": about, "empty": scenarios.empty(bench), "shapes": {}}
     for shape in given.shapes:
         sizes = scenarios.Sizes() if given.full else scenarios.SOFTWARE[shape]
@@ -78,7 +78,7 @@ def measure(given: argparse.Namespace, site: Site) -> dict[str, Any]:
 def of_shape(
     bench: scenarios.Bench, shape: str, sizes: scenarios.Sizes, engines: list[str]
 ) -> dict[str, Any]:
-    """The figures of one model."""
+    """Results of one model."""
     starts = {engine: scenarios.start(bench, engine, shape, sizes) for engine in engines}
     sent = {engine: transfers(visit["cold"].pop("sent")) for engine, visit in starts.items()}
     found: dict[str, Any] = {"sizes": vars(sizes), "starts": starts, "transfers": sent}
@@ -94,12 +94,17 @@ def write(path: Path | None, result: dict[str, Any]) -> None:
         path.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def floor(models: Path, shape: str, told: dict[str, Any], sizes: scenarios.Sizes) -> dict[str, Any]:
-    """Of the model that a page loaded, from the plan it tells."""
+def floor(
+    models: Path, shape: str, start: dict[str, Any], sizes: scenarios.Sizes
+) -> dict[str, Any]:
+    """The floors of a model, from the capacity that the page reported at its start."""
     manifest = json.loads((models / "mlcc" / shape / "mlcc.json").read_text())
-    (cache,), (pages,) = manifest["caches"], told["capacity"]["pools"]  # no shape has windows
-    kv_bytes = told["bytes"]["caches"] // (pages * cache["page_size"])
-    sources = checkpoint(models, shape), told["bytes"]["weights"], kv_bytes
+    (cache,), (pages,) = (
+        manifest["caches"],
+        start["capacity"]["pools"],
+    )  # no shape has sliding windows
+    kv_bytes = start["bytes"]["caches"] // (pages * cache["page_size"])
+    sources = checkpoint(models, shape), start["bytes"]["weights"], kv_bytes
     return floors(*sources, sizes.prompt)
 
 
@@ -111,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, help="write the figures here")
+    parser.add_argument("--out", type=Path, help="write the results here")
     parser.add_argument("--library", type=Path, default=LIBRARY, help="a build of web/")
     parser.add_argument("--models", type=Path, default=ROOT / "build" / "web-benchmark")
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES), choices=SHAPES)
@@ -119,7 +124,9 @@ def main() -> None:
     parser.add_argument("--chats", type=int, default=200, help="a multiple of 20")
     parser.add_argument("--full", action="store_true", help="256 and 64 tokens; for a real GPU")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
-    parser.add_argument("--flags", nargs="*", help="of Chromium, instead of SwiftShader's")
+    parser.add_argument(
+        "--flags", nargs="*", help="Chromium's flags, instead of those for SwiftShader"
+    )
     given = parser.parse_args()
     if "mlcc" in given.engines and not (given.library / "index.js").exists():
         sys.exit(f"{given.library} is not built; run: python3 dev.py web")

@@ -1,6 +1,6 @@
-"""A static site on this machine that remembers what it sent: ranges, types, nothing compressed.
+"""A static site on this machine that counts the bytes it sends: ranges, types, no compression.
 
-Not a server for anybody else: no index pages, no security beyond staying inside its folders.
+For this benchmark only: no index pages, no security beyond staying inside its folders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TYPES = {
     ".wasm": "application/wasm",
     ".css": "text/css",
 }
-PIECE = 1 << 20
+CHUNK = 1 << 20
 
 
 class Site:
@@ -29,7 +29,7 @@ class Site:
 
     def __init__(self, roots: dict[str, Path]) -> None:
         self.sent: Counter[Path] = Counter()
-        """Bytes of each file that went out; clear it before a visit."""
+        """Bytes sent of each file; clear it before a visit."""
         site = self
 
         class Handler(_Handler):
@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         path: Path | None = None,
         extra: dict[str, str] | None = None,
     ) -> None:
-        """Status and headers. The page is isolated, as threads of wasm want it."""
+        """Status and headers. The page is cross-origin isolated, which threads of wasm require."""
         self.send_response(status)
         headers = {
             "content-length": str(size),
@@ -107,10 +107,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         with path.open("rb") as file:
             file.seek(start)
-            while count and (piece := file.read(min(count, PIECE))):
-                self.wfile.write(piece)
-                self.sent[path] += len(piece)
-                count -= len(piece)
+            while count and (chunk := file.read(min(count, CHUNK))):
+                self.wfile.write(chunk)
+                self.sent[path] += len(chunk)
+                count -= len(chunk)
 
     def log_message(self, format: str, *args: object) -> None:
         """The benchmark's output is a table, not a log."""
