@@ -1,11 +1,10 @@
-"""The documentation as a site: every tracked page of Markdown, at its place in the repository.
+"""Builds the documentation as a site from every tracked Markdown page, at the same paths.
 
     python -m tools.site [FOLDER]
 
-Pages are written for whoever reads them in the repository. Here they are copied to where MkDocs
-looks for them (`mkdocs.yml` at the root says how they look), with what they link to, and every link
-is checked: one that leads nowhere is an error, an anchor too. What pages show comes from the site
-alone, so that it needs no network.
+Pages are written for readers of the repository. They are copied to MkDocs' folder (`mkdocs.yml` at
+the root configures it), with the files that they link to. Every link and anchor is checked; a dead
+one is an error. Pages load nothing from other hosts, so the site needs no network.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGE = ROOT / "build" / "docs" / "pages"
-"""What `docs_dir` in mkdocs.yml names."""
+"""`docs_dir` of mkdocs.yml."""
 SITE = ROOT / "build" / "docs" / "site"
 LEFT_OUT = ("dist/", "tests/")
-"""Pages for who works in these folders only."""
+"""Folders whose pages are not part of the site."""
 
 FENCE = re.compile(r"^\s*(```|~~~)")
 ITEM = re.compile(r"^(\s*)(?:[-*]|\d+\.) ")
@@ -41,19 +40,19 @@ def build(site: Path = SITE) -> None:
 
 
 def quiet() -> dict[str, str]:
-    """Material's notice of what becomes of MkDocs is not ours to print."""
+    """The environment without Material's notice about the future of MkDocs."""
     return {**os.environ, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
 
 
 def tracked() -> set[str]:
-    """The repository's files: as git has them, with those that are new."""
+    """The repository's files: tracked and new ones."""
     listing = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     done = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True)
     return {name for name in done.stdout.split("\0") if name and (ROOT / name).is_file()}
 
 
 def stage(files: set[str], into: Path) -> None:
-    """Copy the pages among `files`, and the files that they link to, as MkDocs reads them."""
+    """Copy the pages among `files`, in MkDocs' form, and the files that they link to."""
     shutil.rmtree(into, ignore_errors=True)
     pages = {name for name in files if name.endswith(".md") and not name.startswith(LEFT_OUT)}
     linked: set[str] = set()
@@ -69,10 +68,10 @@ def stage(files: set[str], into: Path) -> None:
 
 
 def staged(page: str, text: str, files: set[str], linked: set[str]) -> str:
-    """A page as Python-Markdown reads it; adds the files that it links to to `linked`.
+    """A page in Python-Markdown's form; adds the files that it links to to `linked`.
 
-    GitHub's Markdown begins a list without an empty line before it and nests one by two spaces;
-    Python's wants the line, and four. A link to a folder is one to its page.
+    GitHub's Markdown needs no empty line before a list and nests by two spaces; Python-Markdown
+    needs the line, and four. A link to a folder becomes one to its page.
     """
     lines: list[str] = []
     in_fence = in_list = False
@@ -97,7 +96,7 @@ def staged(page: str, text: str, files: set[str], linked: set[str]) -> str:
 
 
 def relinked(page: str, number: int, line: str, files: set[str], linked: set[str]) -> str:
-    """A line whose links lead to files."""
+    """A line with its links resolved to files."""
 
     def link(match: re.Match[str]) -> str:
         words, address = match.groups()

@@ -1,12 +1,12 @@
-"""Makes the one archive of Python that a tab loads; runs in Pyodide, started by python.mjs.
+"""Makes the archive of Python modules that a tab loads; runs in Pyodide, started by python.mjs.
 
-In it: what `mlcc.embedded.entry` imports of mlcc, jinja2, markupsafe, llguidance's reader of GBNF,
-and of Python's standard library, all of it compiled by this very interpreter. Pyodide ships the
-library as source, and compiling that is most of its start-up. The same sources give the same bytes.
-(pyodide-build's `py-compile` writes the bytecode of the Python that it runs on, which is not the
-tab's.)
+It contains the modules that `mlcc.embedded.entry` imports: of mlcc, jinja2, markupsafe, llguidance
+(its GBNF converter) and the standard library, compiled by the tab's own interpreter. Pyodide ships
+the library as source, and compiling it is most of its start-up. The same sources give the same
+bytes. (pyodide-build's `py-compile` writes bytecode for the Python that it runs on, which is not
+the tab's.)
 
-What is imported is found by `python_zip` (../../tools), which python.mjs puts on the path.
+`python_zip` (../../tools), which python.mjs puts on the path, finds the imported modules.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ NEVER = {
     "rlcompleter", "runpy", "socketserver", "statistics", "tarfile", "unittest", "webbrowser",
     "xml", "xmlrpc", "mlcc.local",
 }  # fmt: skip
-"""Debuggers, consoles, servers and formats that nothing in a tab asks for. Some modules name them
-inside functions, which would fail there by ModuleNotFoundError. `mlcc.local` is the package's own
-door for Python programs; a tab has another."""
+"""Debuggers, consoles, servers and formats that a tab does not use. Some modules import them inside
+functions, which would raise ModuleNotFoundError there. `mlcc.local` is the interface for Python
+programs; a tab has another."""
 
 ENCODINGS = [
     "ascii", "latin_1", "raw_unicode_escape", "unicode_escape", "utf_8", "utf_8_sig",
     "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le",
 ]  # fmt: skip
 ALWAYS = ("mlcc.embedded.entry", *(f"encodings.{name}" for name in ENCODINGS))
-"""Encodings are found by name: those that json looks for, and what Jinja reads its strings by."""
+"""Encodings are imported by name: those of json, and those by which Jinja reads its strings."""
 
 
 def read(folders: Sequence[Path], library: Path) -> Sources:
@@ -49,8 +49,8 @@ def read(folders: Sequence[Path], library: Path) -> Sources:
 
 
 def main(folders: Sequence[str], library: str, grammars: str, out: str) -> str:
-    """Write `out`. grammars: a module of llguidance, whose package itself is no Python; the one
-    that reads GBNF is. Returns the names of mlcc's modules in it, for the log."""
+    """Write `out`. grammars: llguidance's GBNF converter, its only needed module in pure Python.
+    Returns the names of mlcc's modules in the archive, for the log."""
     sources = read([Path(folder) for folder in folders], Path(library))
     sources.add("llguidance/gbnf_to_lark.py", Path(grammars).read_bytes())
     missing = [name for name in ALWAYS if name not in sources.files]

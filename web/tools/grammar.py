@@ -1,7 +1,6 @@
-"""Compiles web/grammar, llguidance in wasm, with the Rust that is here. The standard library only.
+"""Compiles web/grammar, llguidance in wasm, with the installed Rust. Standard library only.
 
-Rust is no part of what a clone brings: without it the page is built all the same, and refuses
-grammars by name.
+Rust is optional: without it the page is built too, and refuses grammars by name.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ RUSTUP = "install Rust (rustup), then type: python3 dev.py web"
 
 
 def program(name: str) -> str | None:
-    """Of Rust's, on the path or where rustup puts it."""
+    """The path of a program of Rust, on the path or in rustup's folder."""
     home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "bin"
     return shutil.which(name) or shutil.which(name, path=str(home))
 
 
 def missing() -> str:
-    """Why it cannot be compiled here; "" if it can. Adds the target to a Rust of rustup's."""
+    """Why it cannot be compiled; "" if it can. Adds the target if rustup is there."""
     cargo, rustc = program("cargo"), program("rustc")
     if not cargo or not rustc:
         return f"there is no Rust; {RUSTUP}"
@@ -38,13 +37,13 @@ def missing() -> str:
 
 
 def sources() -> list[Path]:
-    """What it is made of; its dependencies are in the lock file."""
+    """Its sources; dependencies are in the lock file."""
     names = ("Cargo.toml", "Cargo.lock", ".cargo/config.toml", "src/lib.rs")
     return [CRATE / name for name in names]
 
 
 def build(out: Path) -> None:
-    """Write the module. Ends this program if that fails, after what cargo says."""
+    """Write the module. Ends this program if cargo fails."""
     cargo = program("cargo")
     assert cargo is not None
     command = [cargo, "build", "--release", "--locked", "--quiet"]
@@ -57,5 +56,5 @@ def build(out: Path) -> None:
 
 def _has_target(rustc: str) -> bool:
     command = [rustc, "--print", "target-libdir", "--target", TARGET]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CRATE)
-    return told.returncode == 0 and any(Path(told.stdout.strip()).glob("libstd-*"))
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CRATE)
+    return result.returncode == 0 and any(Path(result.stdout.strip()).glob("libstd-*"))

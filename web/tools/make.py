@@ -1,12 +1,12 @@
-"""Makes web/dist from the sources: what changed since, and nothing if nothing did.
+"""Makes web/dist from the sources; unchanged products are kept.
 
     python web/tools/make.py            npm's packages, the tab's Python, then package and page
     python web/tools/make.py --check    formats, lint and types
     python web/tools/make.py --node     print the path of the Node that is used
 
-To be run by a Python that has jinja2, markupsafe and llguidance: their files go into the tab.
-Standard library only. `dev.py web` runs it, and brings a Node where there is none. Where Rust is,
-`grammar.py` compiles what reads grammars; without, tabs refuse them.
+Run it with a Python that has jinja2, markupsafe and llguidance, whose files go into the tab.
+Standard library only. `dev.py web` runs it, and installs Node if there is none. With Rust,
+`grammar.py` compiles llguidance; without, tabs refuse grammars.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import grammar
 WEB = Path(__file__).resolve().parents[1]
 ROOT = WEB.parent
 STAMPS = WEB / "node_modules" / ".mlcc"
-"""Where `npm ci` deletes them: what follows is then made again."""
+"""In a folder that `npm ci` deletes, so later steps run again after it."""
 OLDEST = (20, 19)
 
 
 def find_node() -> str | None:
-    """A Node that is new enough: beside this Python, else on the path."""
+    """The path of a Node that is new enough: beside this Python, else on the path."""
     beside = Path(sys.executable).parent
     for place in (f"{beside}{os.pathsep}{os.environ.get('PATH', '')}", os.environ.get("PATH", "")):
         node = shutil.which("node", path=place)
@@ -41,12 +41,12 @@ def find_node() -> str | None:
 
 
 def version(node: str) -> tuple[int, ...]:
-    """Of a Node; () if it does not start."""
+    """The version of a Node; () if it does not start."""
     try:
-        told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+        result = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
     except OSError:
         return ()
-    return tuple(int(part) for part in re.findall(r"\d+", told.stdout)[:2])
+    return tuple(int(part) for part in re.findall(r"\d+", result.stdout)[:2])
 
 
 def hashed(files: Iterable[Path]) -> str:
@@ -59,13 +59,13 @@ def hashed(files: Iterable[Path]) -> str:
 
 
 def files(*folders: Path) -> list[Path]:
-    """Sources below folders."""
+    """The source files below folders."""
     kinds = {".ts", ".js", ".mjs", ".py", ".html", ".css", ".svg", ".json"}
     return [path for folder in folders for path in folder.rglob("*") if path.suffix in kinds]
 
 
 def step(name: str, inputs: Iterable[Path], product: Path, make: Callable[[], None]) -> None:
-    """Make a product, unless it is there and made of the same inputs."""
+    """Make a product, unless it exists and was made from the same inputs."""
     stamp, wanted = STAMPS / name, hashed(inputs)
     if product.exists() and stamp.exists() and stamp.read_text() == wanted:
         return
