@@ -1,8 +1,8 @@
-"""What every way in bounds: one row for each bound, with its name, range, default and meaning.
+"""The bounds of a model and its service: one row each, with name, range, default and meaning.
 
-`mlcc serve` and the other commands make their options of the rows, `Engine` in Python, mlcc.h and
-the tab check what they are given by them, under the names that they use. What of it fits a model
-and its memory is decided where the model is known (`model.memory`). The standard library alone.
+The command line makes options of these rows; `Engine` in Python, mlcc.h and the tab check their
+arguments against them, under their own names. `model.memory` decides what fits a model and the
+memory. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ MIB = 1 << 20
 
 @fast_dataclass(frozen=True)
 class Bound:
-    """One number. `least` and `most` may be had, `least` not if the bound lies `above` it."""
+    """One number within [least, most]; `above` excludes `least`."""
 
     name: str
-    """As Python, mlcc.h and JSON spell it."""
+    """The name in Python, mlcc.h and JSON."""
     meaning: str
-    """The words of `--help`."""
+    """The text for `--help`; the default in brackets."""
     least: Number = 1
     most: Number = math.inf
     above: bool = False
     default: Number | None = None
-    """None = what the model, the machine or the caller's memory allow."""
+    """None = depends on the model, the machine or the free memory."""
     unit: str = ""
     whole: bool = True
     """An integer."""
     flag: str = ""
-    """Of the command line, where it is not the name with dashes."""
+    """The command line's flag, if it is not the name with dashes."""
 
     @property
     def option(self) -> str:
-        """As the command line spells it."""
+        """The flag on the command line."""
         return self.flag or "--" + self.name.replace("_", "-")
 
     @property
     def range(self) -> str:
-        """In words: "from 1 on", "above 0 and at most 1"."""
+        """The range in words: "from 1 on", "above 0 and at most 1"."""
         least = f"above {self.least}" if self.above else f"from {self.least}"
         if self.most == math.inf:
             return least if self.above else f"{least} on"
         return f"{least} and at most {self.most}" if self.above else f"{least} to {self.most}"
 
     def check(self, value: object, spelled: str = "") -> Number:
-        """The number. Raises InvalidRequestError that says under which name (`spelled`) what was
-        given, and what may be."""
+        """The value as a number. Raises InvalidRequestError with the name (`spelled`), the value
+        and the range."""
         kinds = (int,) if self.whole else (int, float)
         if isinstance(value, kinds) and not isinstance(value, bool) and self._holds(value):
             return value
@@ -65,7 +65,7 @@ class Bound:
         )
 
     def _holds(self, value: Number) -> bool:
-        """Whether it is in the range; what is no number is not."""
+        """Whether a value is a number within the range."""
         return self.least <= value <= self.most and not (self.above and value == self.least)
 
 
@@ -108,28 +108,28 @@ BOUNDS = {
 }  # fmt: skip
 """By name."""
 IN_OTHERS = ("draft_tokens",)
-"""Said within another option."""
+"""Bounds that are a part of another option."""
 ONLY_IN_APPS = ("memory_bytes", "max_unread_bytes")
-"""Of mlcc.h and the tab, where the system does not say or nobody reads sockets."""
+"""Bounds of mlcc.h and the tab, which cannot read the free memory, or have no sockets."""
 
 
 def default(name: str) -> Any:
-    """Of a bound that has one: an int, or a float where it is no whole number."""
+    """The default of a bound that has one: an int, or a float if it is not whole."""
     value = BOUNDS[name].default
     assert value is not None, name
     return value
 
 
 def check_all(given: Mapping[str, object]) -> None:
-    """Those that are bounds; None is what suits. Raises InvalidRequestError for the first that is
-    out of its range."""
+    """Check the values that are bounds; None = default. Raises InvalidRequestError for the first
+    that is out of range."""
     for name, value in given.items():
         if name in BOUNDS and value is not None:
             BOUNDS[name].check(value)
 
 
 def table() -> str:
-    """All of them as Markdown, as docs/options.md has it."""
+    """All bounds as a Markdown table, for docs/options.md."""
     rows = ["| name | option | range | default | what it bounds |", "|---|---|---|---|---|"]
     for bound in BOUNDS.values():
         option = f"`{bound.option}`" if bound.name not in ONLY_IN_APPS else "apps only"

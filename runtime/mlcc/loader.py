@@ -1,7 +1,7 @@
 """Opens a compiled model: its text side, and the executor of its device.
 
-Only this module chooses an executor: `model/` knows the `Executor` protocol, `device/` knows no
-artifacts.
+Only this module selects executors: `model/` knows the `Executor` protocol, and `device/` does not
+know artifacts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mlcc.util.extras import is_here, require
 from mlcc.util.memory import DeviceMemory, available_bytes
 
 Progress = Callable[[int, int], None]
-"""(bytes done, bytes in all)"""
+"""(bytes done, total bytes)"""
 DEFAULTS = EngineArgs()
 
 
@@ -47,10 +47,10 @@ def open_model(
     tokenizer: TextTokenizer | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Model:
-    """Open a compiled model on this machine. `path` is its folder, whatever `args.model` says.
+    """Open a compiled model on this machine. `path`: its folder; `args.model` is ignored.
 
-    tokenizer: a program's own, in place of the one that reads the model's file. `args.threads` must
-    be decided before anything imports tvm, so open models before that. Raises ArtifactError,
+    tokenizer: replaces the one that reads tokenizer.json. The number of threads (`args.threads`)
+    must be set before tvm is imported, so open models before that. Raises ArtifactError,
     CapacityError, DeviceError, and UnsupportedError for speculation that the model cannot do.
     """
     artifact = Artifact.open(path)
@@ -85,8 +85,8 @@ def open_model(
 
 
 def opener(path: Path, args: EngineArgs) -> Callable[..., Model]:
-    """Opens the model at `path` with `args`, in this process or another: picklable. It takes
-    `device`, in place of that of `args`, and `progress`."""
+    """A picklable function that opens the model at `path` with `args`, in this process or another.
+    It takes `device`, which replaces that of `args`, and `progress`."""
     return partial(_open_on, path, args)
 
 
@@ -102,9 +102,9 @@ def open_executor(
     note: Callable[[str], None] = lambda text: None,
     progress: Progress = lambda done, total: None,
 ) -> Executor:
-    """Load the library and the weights. `note` gets a line if less than asked for fits in memory,
-    `progress` how many bytes of weights are on the device. pages: of each cache group, no more and
-    no fewer: a draft model has as many as the model for which it drafts.
+    """Load library and weights. `note` receives a message if less than requested fits in memory,
+    `progress` the number of bytes of weights on the device. pages: exact number of pages of each
+    cache group, for a draft model, which needs as many as its target model.
 
     Raises ArtifactError, CapacityError, DeviceError, UnsupportedError.
     """
@@ -128,7 +128,7 @@ def open_executor(
     on_cpu = manifest.target.device == "cpu"
 
     def fitted(found: DeviceMemory) -> Capacity:
-        """What fits; notes it if it is less than asked for."""
+        """The capacity that fits; notes it if it is less than requested."""
         nonlocal streamed
         offered = memory_share(_memory_of(found, args.memory_bytes), args.memory)
         offered = offered.per_rank(ranks if on_cpu else 1)
@@ -179,7 +179,7 @@ def open_executor(
 
 
 def _device_handle(target: TargetInfo, wanted: int | None) -> DeviceHandle:
-    """Where a library of this row runs. Raises DeviceError."""
+    """The device for a target's libraries. Raises DeviceError."""
     if target.device != "cpu":
         from mlcc.device.select import select_device
 
@@ -190,7 +190,7 @@ def _device_handle(target: TargetInfo, wanted: int | None) -> DeviceHandle:
 
 
 def _memory_of(found: DeviceMemory, given: int | None) -> DeviceMemory:
-    """What the program gives, or what the system says."""
+    """The memory limit set by the host program, or the system's."""
     if given is None:
         return found
     why = "the program gives it {}"
@@ -220,9 +220,9 @@ def executor_of(
     linked: str = "",
     streamed: bool = False,
 ) -> Executor:
-    """The executor of a compiled library on its device: libmlcc_executor, but for CUDA and Metal,
-    and for a CPU's libraries where it was not built: these go through TVM's package. linked and
-    streamed: as it takes them.
+    """The executor of a compiled library on its device: libmlcc_executor. CUDA and Metal use TVM's
+    package; so do CPU libraries where libmlcc_executor was not built. linked, streamed: passed on
+    to the executor.
 
     Raises ArtifactError, CapacityError, DeviceError.
     """
@@ -256,7 +256,7 @@ def executor_of(
 
 
 def _ranked(artifact: Artifact, capacity: Capacity, threads: int, progress: Progress) -> Executor:
-    """Of a model that several processes compute together. Raises ArtifactError, CapacityError,
+    """The executor of a model computed by several processes. Raises ArtifactError, CapacityError,
     DeviceError."""
     if absent := executor_library.why_absent():
         raise DeviceError(absent)
@@ -278,7 +278,7 @@ def _ranked(artifact: Artifact, capacity: Capacity, threads: int, progress: Prog
 def _gpu_ranks(
     artifact: Artifact, capacity: Capacity, handles: Sequence[DeviceHandle], progress: Progress
 ) -> Executor:
-    """Of a model that several GPUs compute together. Raises ArtifactError, CapacityError,
+    """The executor of a model computed by several GPUs. Raises ArtifactError, CapacityError,
     DeviceError."""
     from mlcc.device.parallel.experimental.gpu_executor import RankedGpuExecutor
 

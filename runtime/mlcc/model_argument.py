@@ -1,6 +1,6 @@
-"""MODEL on a command line: whether it can be a path or the name of a model at all.
+"""Checks whether MODEL on a command line can be a path or the name of a model.
 
-What there is under that name is said by whoever opens it. Standard library only.
+The callers resolve the name. Standard library only.
 """
 
 from __future__ import annotations

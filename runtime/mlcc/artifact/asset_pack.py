@@ -1,4 +1,4 @@
-"""Writes a compiled model as an asset pack: a module of an Android app's build with only files.
+"""Writes a compiled model as an asset pack: an Android app module that contains only files.
 
     OUT/build.gradle.kts                        the build file for Gradle
     OUT/src/main/assets/models/NAME/mlcc.json   the manifest, with a hash of every 8 MiB

@@ -33,7 +33,7 @@ CODES = {name: code for code, (name, _) in DTYPE_BITS.items()}
 
 
 class SafetensorsError(ValueError):
-    """A file that is not sound safetensors; the message names the file and what is wrong."""
+    """An invalid safetensors file; the message names the file and the fault."""
 
 
 @fast_dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""What `mlcc.json` holds, as records: everything a runtime must know about a compiled model.
+"""The records of `mlcc.json`: everything a runtime must know about a compiled model.
 
 Standard library only, so that the compiler, the desktop, Pyodide and a phone read the same file.
-Data alone: `manifest.py` reads and writes it, `consistency.py` says what must hold. The policy
-for changes is in docs/internals/artifact.md.
+Data only: `manifest.py` reads and writes it, `consistency.py` checks it. The policy for changes is
+in docs/internals/artifact.md.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 MANIFEST_NAME = "mlcc.json"
 SCHEMA_VERSION, OLDEST_SCHEMA = 4, 3
-"""Of this file, and the oldest that is read: 3 has cache groups and tables, 4 the dtype of
-activations. Others are refused."""
+"""The schema's version, and the oldest that is read; others are refused. 3 has cache groups and
+tables, 4 the dtype of activations."""
 CHUNK_BYTES = 8 << 20
 """Files are hashed in chunks of this size, so that a browser can check a ranged fetch."""
 DTYPE_BYTES = {
@@ -26,18 +26,18 @@ DTYPE_BYTES = {
     "float8_e4m3fn": 1, "float8_e5m2": 1,
 }  # fmt: skip
 ACTIVATION_DTYPES = ("float32",)
-"""Dtypes of activations that kernels are written for. Another one is a row's to ask for and a
-kernel set's to compute: its kernels widen what they load and round what they store."""
+"""Dtypes of activations that kernels support. Kernels widen what they load and round what they
+store for any other dtype."""
 MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS = 512, 1024
-"""For which a model may be compiled."""
+"""Bounds for which a model may be compiled."""
 MOST_RANKS = 64
-"""Processes of tensor parallelism."""
+"""Most processes of tensor parallelism."""
 AGAIN = "compile the model again or copy the folder again"
 
 
 @fast_dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """What the model is, whatever it runs on."""
+    """Identity of the model, independent of the target."""
 
     name: str
     architecture: str
@@ -56,7 +56,7 @@ class ModelInfo:
 
 @fast_dataclass(frozen=True, kw_only=True)
 class QuantizationInfo:
-    """The scheme by name, and its row (bits, group, symmetric, packing) as data."""
+    """The scheme: its name, and its row (bits, group, symmetric, packing) as data."""
 
     name: str
     options: dict[str, Any]
@@ -64,20 +64,20 @@ class QuantizationInfo:
 
 @fast_dataclass(frozen=True, kw_only=True)
 class TargetInfo:
-    """The row the library was compiled for."""
+    """The target that the library was compiled for."""
 
     name: str
     device: str
-    """Where it runs: cpu, cuda, metal, vulkan, webgpu."""
+    """Kind of device: cpu, cuda, metal, vulkan, webgpu."""
     arch: str
     """Instruction set of the host code: x86_64, aarch64, wasm32."""
     triple: str
-    """LLVM's triple of the host code."""
+    """LLVM triple of the host code."""
     cpu: str
     features: tuple[str, ...]
     """CPU features the code needs, in LLVM's spelling without '+': avx2, avx512vnni, dotprod."""
     options: dict[str, Any]
-    """The rest of the row: limits, f16, subgroup size, kernel choices."""
+    """Other fields of the target: limits, f16, subgroup size, kernel choices."""
 
 
 @fast_dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class LibraryInfo:
 
 @fast_dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """A tensor that is made at load; a symbolic size is a string, "num_pages" always first."""
+    """A tensor allocated at load; a symbolic size is a string, always "num_pages", first."""
 
     name: str
     dtype: str
@@ -98,16 +98,16 @@ class TensorSpec:
 
 
 PAGE_FORMS = ("rows", "key-columns", "key-columns-byte-quads")
-"""rows: key after key, value after value. key-columns: of each head the keys dimension after
-dimension, [head_dim, page_size], so that neighbouring keys are the lanes of a vector; values as
-they are. key-columns-byte-quads: likewise, but 8-bit numbers, where page size and head_dim are
-multiples of four, lie in fours: keys as [head_dim / 4, page_size, 4], values as
-[page_size / 4, head_dim, 4]."""
+"""rows: key after key, value after value. key-columns: the keys of each head dimension by
+dimension, [head_dim, page_size], so that neighbouring keys are lanes of a vector; values as in
+rows. key-columns-byte-quads: as key-columns, but 8-bit numbers in groups of four where page size
+and head_dim are multiples of four: keys as [head_dim / 4, page_size, 4], values as [page_size / 4,
+head_dim, 4]."""
 
 
 @fast_dataclass(frozen=True, kw_only=True)
 class CacheInfo:
-    """A cache group: what layers keep of the tokens they have seen, in one pool of pages or slots.
+    """A cache group: the cached data of some layers, in one pool of pages or slots.
 
     `forward` takes the tensors of all groups, in this order.
     """
@@ -117,24 +117,24 @@ class CacheInfo:
     page_size: int
     """Tokens per page; 1 for states."""
     window: int | None
-    """Tokens that a query sees, in a window group."""
+    """Tokens that a query attends to, in a window group."""
     pool: int
     """Planned pages or slots; the executor may allocate fewer."""
     layers: tuple[int, ...]
-    """Numbers of the model's layers in this group; each has as many tensors, one after another."""
+    """Layers of this group; each has the same number of tensors, consecutively."""
     tensors: tuple[TensorSpec, ...]
     form: str = "rows"
-    """How numbers lie in a page of `kv.N`, an id: `PAGE_FORMS`. Pages go to a library of the same
-    form only."""
+    """Layout of a page of `kv.N`, an id: `PAGE_FORMS`. Pages are transferred between libraries of
+    the same form only."""
 
     @property
     def group(self) -> CacheGroup:
-        """As the engine knows it. Raises ValueError if the fields do not fit each other."""
+        """The group for the engine. Raises ValueError for inconsistent fields."""
         return CacheGroup(self.kind, self.page_size, self.window)
 
     @property
     def bytes_per_page(self) -> int:
-        """Of one page or slot, over all layers of the group."""
+        """Bytes of one page or slot, over all layers of the group."""
         return sum(prod(page_shape(t)) * DTYPE_BYTES[t.dtype] for t in self.tensors)
 
 
@@ -164,7 +164,7 @@ class Limits:
     """Pages and slots copied in one step."""
 
     def layout(self, groups: Sequence[CacheGroup], adapter_slots: int = 0) -> StepLayout:
-        """The tables of a step of a model with these groups, and room for so many adapters."""
+        """The tables of a step for these groups and this number of adapter slots."""
         return StepLayout(
             tuple(groups),
             self.max_step_tokens,
@@ -203,53 +203,53 @@ class WeightsInfo:
 
 @fast_dataclass(frozen=True, kw_only=True)
 class RanksInfo:
-    """Processes that compute the model together, by one library (tensor parallelism). Weights,
-    caches and memory of the manifest are what one of them has."""
+    """Processes that compute the model together with one library (tensor parallelism). Weights,
+    caches and memory in the manifest are those of one process."""
 
     shards: tuple[tuple[str, ...], ...]
-    """Of each rank, shards of its own, in one order: `weights` names those of rank 0. Other shards
-    all ranks read."""
+    """For each rank its own shards, in the same order; `weights` names those of rank 0. All ranks
+    read the other shards."""
 
     @property
     def count(self) -> int:
         return len(self.shards)
 
     def shard(self, rank: int, shard: str) -> str:
-        """What a rank reads where rank 0 reads `shard`."""
+        """The shard that a rank reads in place of rank 0's `shard`."""
         first = self.shards[0]
         return self.shards[rank][first.index(shard)] if shard in first else shard
 
 
 @fast_dataclass(frozen=True, kw_only=True)
 class AdapterSite:
-    """One product of the library to which adapters add: a linear layer, or several of one input
-    that were merged (q, k, v), side by side."""
+    """One product of the library that adapters modify: a linear layer, or several merged layers
+    with one input (q, k, v), side by side."""
 
     modules: tuple[str, ...]
-    """As the checkpoint names them, such as model.layers.0.self_attn.q_proj."""
+    """Names in the checkpoint, such as model.layers.0.self_attn.q_proj."""
     outputs: tuple[int, ...]
-    """Of each module."""
+    """Number of outputs of each module."""
     inputs: int
 
 
 @fast_dataclass(frozen=True, kw_only=True)
 class AdaptersInfo:
-    """Room for low-rank adapters (LoRA), which `forward_adapters` reads.
+    """Slots for LoRA adapters, which `forward_adapters` reads.
 
-    Of each site it takes two tensors of float32, in this order: a [slots, modules * rank, inputs],
-    a module's rows after those of the module before; b [slots, rank, sum of outputs], in columns as
-    the product has them, scaled. Rows beyond an adapter's own rank are not read.
+    Each site has two float32 tensors, in this order: a [slots, modules * rank, inputs], with the
+    rows of its modules one after another; b [slots, rank, sum of outputs], with the columns of the
+    merged product, scaled. Rows beyond an adapter's own rank are not read.
     """
 
     slots: int
-    """Adapters on the device at once."""
+    """Number of adapters on the device at once."""
     rank: int
-    """The largest that fits."""
+    """The largest rank of an adapter."""
     sites: tuple[AdapterSite, ...]
 
     @property
     def shapes(self) -> list[tuple[int, int, int]]:
-        """Of the tensors, two for each site."""
+        """Shapes of the tensors, two for each site."""
         return [
             shape
             for site in self.sites
@@ -261,36 +261,36 @@ class AdaptersInfo:
 
     @property
     def nbytes(self) -> int:
-        """On the device, of all slots."""
+        """Bytes on the device, of all slots."""
         return sum(4 * prod(shape) for shape in self.shapes)
 
 
 @fast_dataclass(frozen=True, kw_only=True)
 class EncoderInfo:
-    """What an encoder's rows are: `forward` gives one of each text instead of logits, and there
-    is no other function. A text is one step's; its pages are of no use behind it."""
+    """The rows of an encoder: `forward` returns one for each text instead of logits, and there is
+    no other function. A text is computed in one step; its pages are not needed afterwards."""
 
     task: str
-    """embed, or score: of a pair of texts, one number."""
+    """embed, or score: one number for a pair of texts."""
     pooling: str
-    """Which token a row names: cls = the first, last = the last, mean = any."""
+    """The token that a row is read from: cls = the first, last = the last, mean = any."""
     width: int
     """Numbers of a row."""
     normalize: bool
-    """Whether rows are made of length 1 behind the device."""
+    """Whether rows are normalized to length 1 on the host."""
     activation: str = "none"
-    """Of a score: none or sigmoid."""
+    """Activation of a score: none or sigmoid."""
     prompts: dict[str, str]
-    """What goes before a text, by what the text is for."""
+    """Prefixes of a text by use."""
     default_prompt: str = ""
-    """The name of one of them, "" = none."""
+    """Name of the default prompt, "" = none."""
     pair: tuple[tuple[int, ...], ...] = ()
-    """Tokens before, between and behind the two texts of a pair, as its tokenizer puts them."""
+    """Tokens before, between and after the two texts of a pair, as the tokenizer adds them."""
     template: str = ""
-    """Instead of those, the text that a pair becomes, with {query} and {document}."""
+    """Text of a pair, with {query} and {document}, in place of `pair`."""
     segments: int = 1
-    """2 = a pair's second text has ids of token + vocabulary, and model.vocab_size is twice the
-    tokenizer's."""
+    """2 = tokens of a pair's second text have ids of token + vocabulary, and model.vocab_size is
+    twice the tokenizer's."""
 
 
 @fast_dataclass(frozen=True, kw_only=True)
@@ -306,7 +306,7 @@ class FileEntry:
 
 @fast_dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """Bytes on the device once loaded with all pools as planned."""
+    """Bytes on the device after loading, with all pools as planned."""
 
     weights_bytes: int
     cache_bytes: int
@@ -315,7 +315,7 @@ class MemoryPlan:
 
 @fast_dataclass(frozen=True, kw_only=True)
 class ToolVersions:
-    """What made it. No timestamps and no machine names: the same input gives the same bytes."""
+    """Versions of the tools. No timestamps and no host names: equal input gives equal bytes."""
 
     mlcc: str
     tvm: str
@@ -326,7 +326,7 @@ class ToolVersions:
 
 @fast_dataclass(frozen=True, kw_only=True)
 class ManifestRecord:
-    """The whole of mlcc.json; `manifest.Manifest` adds how it is read and written."""
+    """The whole of mlcc.json; `manifest.Manifest` adds reading and writing."""
 
     abi: str
     model: ModelInfo
@@ -337,27 +337,27 @@ class ManifestRecord:
     caches: tuple[CacheInfo, ...]
     limits: Limits
     tables: tuple[TableInfo, ...]
-    """Where everything of a step lies: `layout` for other languages."""
+    """The tables of a step: `layout` for other languages."""
     weights: WeightsInfo
     memory: MemoryPlan
     tools: ToolVersions
     files: tuple[FileEntry, ...] = ()
     alternatives: tuple[str, ...] = ()
-    """Manifests beside this one, the best first, for devices that lack what this library needs:
-    the same model and weights, another library. Each is complete by itself and has none itself."""
+    """Other manifests, best first, for devices that lack features of this library: same model and
+    weights, another library. Each is complete and has no alternatives."""
     adapters: AdaptersInfo | None = None
-    """None = compiled without room for any."""
+    """None = compiled without adapter slots."""
     encoder: EncoderInfo | None = None
-    """None = the model writes."""
+    """None = the model generates text."""
     ranks: RanksInfo | None = None
-    """None = one process computes it."""
+    """None = one process computes the model."""
     activation_dtype: str = "float32"
-    """What the model's operators hand to one another. Logits are float32 whatever it is."""
+    """Dtype of activations between operators. Logits are always float32."""
     schema_version: int = SCHEMA_VERSION
 
     @property
     def layout(self) -> StepLayout:
-        """The tables of a step. Raises ValueError if groups or bounds are none."""
+        """The tables of a step. Raises ValueError for inconsistent groups or bounds."""
         slots = self.adapters.slots if self.adapters else 0
         return self.limits.layout([cache.group for cache in self.caches], slots)
 
@@ -367,12 +367,12 @@ class ManifestRecord:
 
 
 def page_shape(spec: TensorSpec) -> tuple[int, ...]:
-    """A cache tensor without the leading "num_pages", its only symbolic size."""
+    """The shape of a cache tensor without the leading "num_pages", its only symbolic size."""
     return tuple(int(size) for size in spec.shape[1:])
 
 
 def tables_of(layout: StepLayout) -> tuple[TableInfo, ...]:
-    """As the manifest writes them."""
+    """The tables in the manifest's form."""
     return tuple(
         TableInfo(name=t.name, columns=t.columns, entries=t.entries, offset=t.offset)
         for t in layout.tables

@@ -1,5 +1,5 @@
-"""`mlcc bench`: how long the first token takes and how fast the rest come, of a model here or of a
-server. One answer at a time; `benchmarks/server/serve.py` of the sources has load.
+"""`mlcc bench`: time to the first token and decode speed, of a local model or of a server. One
+answer at a time; the repository's `benchmarks/serve.py` measures load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """One answer. Times in seconds."""
+    """Measurements of one answer. Times in seconds."""
 
     prompt_tokens: int
     tokens: int
@@ -35,13 +35,13 @@ class Measured:
 
     @property
     def tokens_per_s(self) -> float:
-        """Of those after the first."""
+        """Decode speed: tokens after the first one per second."""
         span = self.total_s - self.first_token_s
         return (self.tokens - 1) / span if self.tokens > 1 and span > 0 else 0.0
 
     @property
     def prompt_per_s(self) -> float:
-        """Tokens of the prompt until the first of the answer."""
+        """Prompt tokens per second until the first token."""
         return self.prompt_tokens / self.first_token_s if self.first_token_s > 0 else 0.0
 
 
@@ -50,7 +50,7 @@ class Measured:
 @click.option(
     "--url",
     metavar="URL",
-    help="Measure a running server that speaks OpenAI's API, in place of a model.",
+    help="Measure a running server with OpenAI's API, instead of a model.",
 )
 @click.option("--name", help="Name of the server's model.", show_default="its first")
 @click.option(
@@ -58,10 +58,10 @@ class Measured:
     type=click.IntRange(1),
     default=512,
     show_default=True,
-    help="Tokens of each prompt.",
+    help="Length of each prompt in tokens.",
 )
 @click.option("--tokens", type=click.IntRange(2), default=128, show_default=True,
-              help="Tokens of each answer.")  # fmt: skip
+              help="Length of each answer in tokens.")  # fmt: skip
 @click.option("--runs", type=click.IntRange(1), default=3, show_default=True,
               help="Number of runs, after one that is not counted.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -75,9 +75,9 @@ def bench_command(
     runs: int,
     as_json: bool,
 ) -> None:
-    """Measure a model here, or a server: time to the first token, tokens a second.
+    """Measure a local model or a server: time to the first token, tokens per second.
 
-    Prompts are of words that no cache has seen. Give MODEL, or --url of a server that speaks
+    Prompts are new in each run, so that no cache has them. Give MODEL, or --url of a server with
     OpenAI's API.
     """
     if len(models) + (url is not None) != 1:
@@ -137,7 +137,7 @@ def _of_model(
 
 
 def _within(session: Session, prompt_tokens: int, tokens: int) -> int:
-    """The prompt's length, or less where the context is short."""
+    """The length of the prompt, reduced if the context is short."""
     room = session.model.capacity.context - tokens
     if room < 1:
         raise InvalidRequestError(
@@ -149,14 +149,14 @@ def _within(session: Session, prompt_tokens: int, tokens: int) -> int:
 
 
 def _ids(session: Session, count: int, run: int) -> list[int]:
-    """Ordinary tokens, of each run others from the first on."""
+    """Ordinary tokens, different in each run from the first one on."""
     vocabulary = session.model.capacity.vocab_size
     low = vocabulary // 2
     return [low + (index * 7919 + run * 104729 + 13) % (vocabulary - low) for index in range(count)]
 
 
 def _of_server(url: str, model: str, prompt_tokens: int, tokens: int) -> Measured:
-    """By a stream, whose last chunk tells how many tokens it had."""
+    """Measure one streamed answer, whose last chunk has the token counts."""
     words = f"{os.urandom(4).hex()} " + "and then " * (prompt_tokens // 2)
     body = {
         "model": model,

@@ -1,5 +1,5 @@
-"""`mlcc cache list|clean`: the compiled models that chat, run and serve have kept, and what
-compiling for browsers has.
+"""`mlcc cache list|clean`: models compiled on demand by chat, run and serve, and the runtime for
+browsers that compiling leaves.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @click.group("cache")
 def cache_command() -> None:
-    """List or clean the models that were compiled on the way."""
+    """List or delete models that were compiled on demand."""
 
 
 @cache_command.command("list")
 def list_command() -> None:
-    """Name, size and origin of every kept model."""
+    """Name, size and origin of every cached model."""
     from mlcc.model_cache.cache import cache_folder, entries, remove
 
-    # What a killed compile left is of no use; of one that runs somebody holds the lock.
+    # The rest of a killed compile is useless; a running one holds the lock.
     found = [entry for entry in entries() if entry.complete or not remove(entry)]
     for entry in found:
         state = _how(entry) if entry.complete else "compiling"
@@ -44,8 +44,8 @@ def list_command() -> None:
 @cache_command.command("clean")
 @click.argument("names", nargs=-1)
 def clean_command(names: tuple[str, ...]) -> None:
-    """Delete the kept models called NAMES, or all of them, the runtime for browsers, and the notes
-    on which compiled models were hashed."""
+    """Delete the cached models called NAMES, or all of them, the runtime for browsers, and the
+    cache of verified hashes."""
     from mlcc.artifact import hash_cache
     from mlcc.errors import InvalidRequestError
     from mlcc.model_cache.cache import entries, remove
@@ -71,7 +71,7 @@ def clean_command(names: tuple[str, ...]) -> None:
 
 
 def _how(entry: Entry) -> str:
-    """What it was asked for: target, recipe (its own, where none was named), sizes."""
+    """Its compile options: target, recipe (its own, if none was given), sizes."""
     words = list(map(str, entry.source.get("options", [])))
     given = dict(zip(words[::2], words[1::2], strict=False))
     target = given.pop("--target", "?")

@@ -69,13 +69,13 @@ def chat_command(
     reasoning_parser: str | None,
     sampling: SamplingOptions,
 ) -> None:
-    """Talk with a model in the terminal.
+    """Chat with a model in the terminal.
 
     MODEL is a folder made by `mlcc compile`, or a checkpoint (a Hugging Face folder or org/name of
-    the hub), which is compiled first and kept for the next time. With PROMPT, or with something
-    piped in, it answers once and ends: all of the standard input is one prompt.
+    the hub), which is compiled first and cached. With PROMPT, or with piped input, it answers once
+    and exits: the whole standard input is one prompt.
 
-    With --url it is a model of a server of anybody's that speaks OpenAI's API; "-" is its first.
+    With --url the model is on a server with OpenAI's API; "-" is the server's first model.
     """
     screen = Screen()
     if url is None:
@@ -102,8 +102,8 @@ def chat_command(
 
 
 def _refuse_local_options() -> None:
-    """Raises InvalidRequestError for an option that says how a model is loaded here: a server has
-    loaded its own."""
+    """Raises InvalidRequestError for an option that configures loading, which a server has done
+    already."""
     context = click.get_current_context()
     local = {row.name for row in fields(EngineArgs)} - {"model"}
     for parameter in context.command.params:
@@ -140,14 +140,14 @@ class Chat:
     def answer_once(self, prompt: str) -> None:
         """Answer and return; Ctrl-C ends the program."""
         self.conversation.add("user", prompt)
-        self.screen.told(
+        self.screen.answer_parsed(
             self.backend.answer(self.conversation, self.sampling, lambda: False, self.screen.note)
         )
         if cut := cut_off(self.backend.last, self.sampling.get("max_tokens")):
             note(cut)
 
     def loop(self) -> None:
-        """Read and answer until the user leaves."""
+        """Read lines and answer until the user leaves."""
         enable_line_editing(state_folder() / "chat_history")
         self.screen.note(f"{self.backend.about}. /help helps")
         while (line := self._read()) is not None:
@@ -170,7 +170,7 @@ class Chat:
         return None if line is None else line.strip()
 
     def _read_text(self) -> str | None:
-        """A line, or all between two lines of three quotes."""
+        """A line, or the text between two lines of three quotes."""
         line = self.screen.read()
         if line is None or not line.startswith(QUOTES):
             return line
@@ -180,22 +180,22 @@ class Chat:
             if more is None:
                 return None
             text += ("\n" if text else "") + more
-        return text.removesuffix(QUOTES) + "\n"  # of several lines: no command
+        return text.removesuffix(QUOTES) + "\n"  # a text of several lines is no command
 
     def _turn(self, line: str) -> None:
-        """One question and its answer; Ctrl-C stops the answer, which is kept as far as it got."""
+        """One question and its answer; Ctrl-C stops the answer, and the partial text is kept."""
         kept = list(self.conversation.turns)
         self.conversation.add("user", line)
         self._answer(kept)
 
     def _answer(self, kept: list[dict[str, str]]) -> None:
-        """The answer to what was said last; `kept` is what is said again if there is none."""
+        """Answer the last message; `kept` is the conversation to restore if there is no answer."""
         try:
             with Interrupts() as interrupts:
                 pieces = self.backend.answer(
                     self.conversation, self.sampling, interrupts, self.screen.note
                 )
-                text = self.screen.told(pieces)
+                text = self.screen.answer_parsed(pieces)
         except DeviceError:
             raise  # the model is gone
         except MlccError as error:  # too long a prompt, a broken chat template
@@ -212,7 +212,7 @@ class Chat:
             self.screen.note(f"({cut})")
 
     def _command(self, line: str) -> bool:
-        """Obey a line that starts with a slash; False = leave."""
+        """Run a command (a line that starts with a slash); False = leave."""
         word, _, rest = line.partition(" ")
         if word in ("/exit", "/quit", "/bye"):
             return False
@@ -242,7 +242,7 @@ class Chat:
         self.screen.note("(forgotten)")
 
     def _regenerate(self) -> None:
-        """The last answer once more."""
+        """Generate the last answer again."""
         turns = self.conversation.turns
         kept = list(turns)
         if turns and turns[-1]["role"] == "assistant":
@@ -252,7 +252,7 @@ class Chat:
         self._answer(kept)
 
     def _set(self, text: str) -> None:
-        """A parameter of sampling, or the system message. Nothing = say what is set."""
+        """Set a sampling parameter or the system message; without arguments, list the settings."""
         name, _, value = text.partition(" ")
         if name == "system":
             self.conversation.system = value.strip() or None

@@ -1,4 +1,4 @@
-"""Backends of `mlcc chat`: a model in this process, or a server that speaks OpenAI's API."""
+"""Backends of `mlcc chat`: a model in this process, or a server with OpenAI's API."""
 
 from __future__ import annotations
 

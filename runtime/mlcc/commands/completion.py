@@ -1,4 +1,4 @@
-"""`mlcc completion SHELL`: a script that makes Tab complete commands, options and models."""
+"""`mlcc completion SHELL`: a script for Tab completion of commands, options and models."""
 
 from __future__ import annotations
 

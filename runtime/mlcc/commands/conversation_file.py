@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _QUESTION = [{"role": "user", "content": "?"}]
 _MOST = 64 << 20
-"""Bytes of a conversation's file."""
+"""Largest conversation file in bytes."""
 
 
 def with_setting(sampling: SamplingOptions, name: str, text: str) -> SamplingOptions:

@@ -1,4 +1,4 @@
-"""`mlcc doctor`: what works on this machine, and what to install for the rest. Changes nothing."""
+"""`mlcc doctor`: checks this machine and says what to install. Changes nothing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mlcc.util.sizes import size
 from mlcc.version import __version__
 
 LEAST_FREE = 5 << 30
-"""Bytes of disk under which a model of some billions may not fit."""
+"""Bytes of free disk space below which a model of a few billion parameters may not fit."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line. `ok` is None for what may be missing."""
+    """One line. `ok` is None for something optional that is missing."""
 
     about: str
     ok: bool | None
@@ -33,9 +33,9 @@ class Finding:
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor_command(as_json: bool) -> None:
-    """Say what works on this machine and what to install for the rest.
+    """Check what works on this machine and what to install for the rest.
 
-    Ends with 1 if something is broken that running a model on the CPU needs.
+    Exits with 1 if something is broken that running a model on the CPU needs.
     """
     found = list(findings())
     if as_json:
@@ -49,12 +49,12 @@ def doctor_command(as_json: bool) -> None:
 
 
 def findings() -> Iterator[Finding]:
-    """Each in turn; one that fails to look says so."""
+    """All findings in order; a check that fails becomes a finding."""
     for look in (_python, _executor, _memory, _disk, _extras, _gpus):
         try:
             yield from look()
         except (MlccError, OSError) as error:
-            yield Finding(look.__name__.strip("_"), None, f"cannot be told: {error}")
+            yield Finding(look.__name__.strip("_"), None, f"cannot be checked: {error}")
 
 
 def _python() -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""`mlcc embed MODEL TEXT...`: rows of numbers on standard output, a line of JSON for each text."""
+"""`mlcc embed MODEL TEXT...`: embeddings on standard output, one line of JSON for each text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def embed_command(
     prompt_name: str | None,
     truncate: bool,
 ) -> None:
-    """Make a row of numbers of each TEXT, or of each line of the standard input for '-'.
+    """Compute the embedding of each TEXT, or of each line of the standard input for '-'.
 
     MODEL is an encoder. Each line that is printed is {"text", "embedding"}.
     """
@@ -57,4 +57,4 @@ def embed_command(
 
 
 MOST_AT_ONCE = 256
-"""Texts whose rows are held before they are printed."""
+"""Texts per batch; a batch is printed when it is complete."""

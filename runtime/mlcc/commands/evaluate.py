@@ -1,7 +1,5 @@
-"""`mlcc eval MODEL`: accuracy on a file of tasks and perplexity on a file of texts; and what models
-that were quantized differently cost and give, beside each other.
-
-What `mlcc eval --compare` found, as a table and as a drawing. Nothing is measured here.
+"""`mlcc eval MODEL`: accuracy on a file of tasks and perplexity on a file of texts; with --compare,
+size, speed and quality of several quantizations, as a table and a plot.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ HEADINGS = (
 
 
 def table(rows: Sequence[Compared]) -> str:
-    """A line each, columns aligned; "-" is what is not known."""
+    """One line per model, columns aligned; "-" = unknown."""
     lines = [HEADINGS, *map(_cells, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     widths[0] *= -1  # names to the left
@@ -69,7 +67,7 @@ def _cells(row: Compared) -> tuple[str, ...]:
 
 
 def draw(rows: Sequence[Compared], path: Path) -> None:
-    """Size against quality, a named point each, as SVG: KL divergence where it was measured, else
+    """Plot size against quality, one named point per model, as SVG: KL divergence if measured, else
     perplexity. Raises InvalidRequestError without a text, or if the file cannot be written."""
     known = [r for r in rows if r.perplexity is not None]
     if not known:
@@ -115,7 +113,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--compare", is_flag=True, help="Print a table of several MODELs: bits, size, speed, quality."
 )
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.svg",
-              help="Draw what --compare finds.")  # fmt: skip
+              help="Plot the results of --compare.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def eval_command(
     args: EngineArgs,
@@ -129,8 +127,8 @@ def eval_command(
 ) -> None:
     """Score MODEL: exact-match accuracy on --tasks, perplexity on --text, or both.
 
-    --against an artifact of the same checkpoint, --quant f32 say, tells how far the model's
-    probabilities are from its. --compare does that for several and adds what they weigh.
+    --against an artifact of the same checkpoint, for example with --quant f32, measures how far the
+    model's probabilities are from its own. --compare does this for several and adds their sizes.
     """
     from mlcc.eval.evaluation import perplexity, read_rows, score_tasks
 
@@ -181,7 +179,7 @@ def _compare(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Each model by itself, so that memory holds two at most."""
+    """Measure one model at a time, so that at most two are in memory."""
     from mlcc.commands.evaluate import draw, table
     from mlcc.eval.evaluation import read_rows
     from mlcc.model_cache.resolve import check_model
@@ -191,7 +189,7 @@ def _compare(
         require("matplotlib", "plot", "--plot")
     lines = [row["text"] for row in read_rows(texts, ("text",))] if texts else []
     every = [replace(args, model=name) for name in (*models, *([against] if against else ()))]
-    for each in every:  # computing one takes minutes, which are lost if the next is not there
+    for each in every:  # check first: a missing model would waste minutes of measuring
         check_model(each)
     found = [_compared(args, name, lines, against) for name in models]
     click.echo(json.dumps([asdict(row) for row in found], indent=1) if as_json else table(found))

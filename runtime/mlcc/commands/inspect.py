@@ -1,7 +1,4 @@
-"""`mlcc inspect DIR`: what a compiled model is, needs and holds. Reads; loads and changes nothing.
-
-Errors are raised as MlccError; the command line turns them into a line and an exit code.
-"""
+"""`mlcc inspect DIR`: identity, requirements and contents of a compiled model. Read-only."""
 
 from __future__ import annotations
 
@@ -21,7 +18,8 @@ from mlcc.util.sizes import size
 
 
 def _local(_context: click.Context, _parameter: click.Parameter, text: str) -> Path:
-    """A path. Raises ArtifactError for a hub's name, which has been compiled to no folder yet."""
+    """A path. Raises ArtifactError for a name of the hub, which is not a compiled model's
+    folder."""
     if text.startswith(HUB):
         raise ArtifactError(
             f"{text}: is a checkpoint of the hub; `mlcc pull {text.removeprefix(HUB)}` compiles "
@@ -35,7 +33,7 @@ def _local(_context: click.Context, _parameter: click.Parameter, text: str) -> P
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as it is.")
 @click.option("--verify", is_flag=True, help="Also hash every file.")
 def inspect_command(folder: Path, as_json: bool, verify: bool) -> None:
-    """Show what a compiled model is, needs and holds."""
+    """Show what a compiled model is, what it needs and what it contains."""
     artifact = Artifact.open(folder, verify=False, host=False)
     if verify:
         artifact.verify()
@@ -51,7 +49,7 @@ def inspect_command(folder: Path, as_json: bool, verify: bool) -> None:
 
 
 def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Title and text of each line, from the manifest alone."""
+    """Title and text of each line, from the manifest only."""
     model, target, limits = manifest.model, manifest.target, manifest.limits
     ends = ", ".join(map(str, model.eos_token_ids)) or "none"
     yield (
@@ -119,7 +117,7 @@ def _files(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _alternatives(manifests: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
-    """Libraries for devices that need another, the best first."""
+    """The alternative libraries for other devices, best first."""
     for i, each in enumerate(manifests):
         needs = " ".join(each.target.features) or "nothing beyond the base"
         precision = "" if each.target.options.get("f16") else " in float32"

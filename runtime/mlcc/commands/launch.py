@@ -1,4 +1,4 @@
-"""`mlcc launch TOOL`: a coding agent that asks a running server instead of its maker's."""
+"""`mlcc launch TOOL`: starts a coding agent that uses a running server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlcc.errors import InvalidRequestError, printable
 
 @dataclass(frozen=True)
 class Start:
-    """How a tool is started: variables and arguments."""
+    """Environment variables and arguments of a tool."""
 
     environment: Mapping[str, str]
     arguments: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ def launch_command(
 ) -> None:
     """Start a coding agent on a running server's model.
 
-    Prints what to type where the tool is not installed. The server is started by `mlcc serve`; its
+    Prints the command instead if the tool is not installed. `mlcc serve` starts the server; its
     key, if it has one, is read from MLCC_API_KEY.
     """
     server, name = _place(url, model)

@@ -1,4 +1,4 @@
-"""Options that chat, run, eval and serve share, and `load_model`, which opens a model with them."""
+"""Options shared by chat, run, eval and serve, and `load_model`, which opens a model with them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def load_model(
 
 
 def bound_option(name: str) -> Callable[[Command], Command]:
-    """The option of a row of mlcc.limits."""
+    """The option for a row of mlcc.limits."""
     bound = BOUNDS[name]
     kind: click.ParamType[int] | click.ParamType[float]
     most = None if bound.most == math.inf else bound.most
@@ -57,13 +57,13 @@ def bound_option(name: str) -> Callable[[Command], Command]:
 
 
 class TextList(click.types.StringParamType):
-    """A string; several in an environment variable have commas between."""
+    """A string; an environment variable may have several, separated by commas."""
 
     envvar_list_splitter = ","
 
 
 class Devices(click.ParamType[tuple[int, ...]]):
-    """One GPU, or several with commas between."""
+    """One GPU, or several separated by commas."""
 
     name = "N[,N]..."
 

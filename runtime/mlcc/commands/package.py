@@ -1,4 +1,4 @@
-"""`mlcc package DIR OUT`: a compiled model in the form in which an app is built with it."""
+"""`mlcc package DIR OUT`: a compiled model in a form that an app's build includes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def package_command(folder: Path, out: Path, android: bool) -> None:
 
 
 def _bar() -> Callable[[int, int], None]:
-    """A bar on a terminal's stderr, of what takes longer than a moment."""
+    """A progress bar on a terminal's stderr."""
     start = time.monotonic()
 
     def show(done: int, total: int) -> None:

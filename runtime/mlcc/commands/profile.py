@@ -1,4 +1,4 @@
-"""`mlcc profile MODEL`: time by kernel, share of the memory's bandwidth, the costliest first."""
+"""`mlcc profile MODEL`: time by kernel and share of the memory bandwidth, slowest first."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def profile_command(args: EngineArgs, length: int, batch: int, top: int, as_json
 
 
 def _log_of(executor: Executor) -> KernelLog:
-    """What watches its kernels. Raises UnsupportedError if it has none."""
+    """The kernel log of an executor. Raises UnsupportedError if it has none."""
     from mlcc.device.compiled.executor import CompiledExecutor
 
     if isinstance(executor, CompiledExecutor):

@@ -50,8 +50,8 @@ def run_command(
     """Answer PROMPT once and print the answer.
 
     A model with a chat template is asked as in a chat; --raw, or a model without one, continues
-    PROMPT as plain text. PROMPT may be '-' for the standard input. What the model thinks before it
-    answers goes to the standard error, or dimmed to a terminal.
+    PROMPT as plain text. PROMPT may be '-' for the standard input. Reasoning goes
+    to the standard error, or dimmed to a terminal.
     """
     from mlcc.model_cache.resolve import check_model
 
@@ -80,7 +80,7 @@ def run_command(
             screen.answer(session.answer(ids, sampling, structure=structure))
         else:
             ids = text.encode_chat(chat, variables=thinks(think))
-            screen.told(session.answer_chat(ids, sampling, structure=structure))
+            screen.answer_parsed(session.answer_chat(ids, sampling, structure=structure))
         if cut := cut_off(session.last, sampling.get("max_tokens")):
             note(cut)
     finally:
@@ -88,7 +88,8 @@ def run_command(
 
 
 def _structure(given: str) -> Structure:
-    """Of a schema, written out or in a file. Raises InvalidRequestError if it is no JSON."""
+    """A structure from a schema, given as text or as a file. Raises InvalidRequestError if it is
+    not JSON."""
     text = given
     if not given.lstrip().startswith("{"):
         try:

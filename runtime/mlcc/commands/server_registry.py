@@ -1,5 +1,5 @@
-"""Registry of this user's running servers: each holds a locked file that `ps`, `stop` and
-`launch` read. And the HTTP client of these commands, on the standard library.
+"""Registry of this user's running servers: each holds a locked file that `ps`, `stop` and `launch`
+read. Also the HTTP client of these commands, on the standard library.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def servers(url: str | None = None) -> list[Server]:
 
 
 def checked_url(url: str) -> str:
-    """A server's address without /v1 at its end. Raises InvalidRequestError for another thing."""
+    """A server's URL without a trailing /v1. Raises InvalidRequestError if it is malformed."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidRequestError(f"--url {url!r} is no address; type --url http://HOST:PORT")
@@ -89,7 +89,7 @@ def checked_url(url: str) -> str:
 
 
 def ask(url: str, path: str, body: Any = None, seconds: float = _ASK_S) -> Any:
-    """A whole answer as JSON. Raises MlccError with what the server said, or that none answers."""
+    """A whole answer as JSON. Raises MlccError with the server's message, or if none answers."""
     with opened(url, path, body, seconds) as response:
         try:
             return json.load(response)
@@ -122,7 +122,7 @@ def opened(url: str, path: str, body: Any = None, seconds: float | None = None) 
 
 
 def _opener(url: str) -> OpenerDirector:
-    """A proxy of the environment is for strangers: it cannot reach a server on this machine."""
+    """Without the environment's proxies for local servers, which a proxy cannot reach."""
     local = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
     return build_opener(ProxyHandler({})) if local else build_opener()
 
@@ -134,8 +134,8 @@ def _broken_off(url: str) -> MlccError:
 
 
 def events(url: str, response: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The chunks of a stream from `url`. Raises MlccError for one that tells of a failure or that
-    ends too early."""
+    """The chunks of a stream from `url`. Raises MlccError if a chunk reports a failure, or if the
+    stream ends early."""
     for line in response:
         text = line.decode("utf-8", "replace").strip()
         if not text.startswith("data:"):
@@ -163,13 +163,13 @@ def _refused(url: str, error: HTTPError) -> MlccError:
 
 
 def _lock(file: IO[str]) -> None:
-    """Until the process ends, however it does. Raises OSError."""
+    """Lock a file until the process ends. Raises OSError."""
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _is_locked(file: IO[str], pid: int) -> bool:
-    """Whether the process that wrote it still runs."""
+    """Whether the process that registered it still runs."""
     if fcntl is None:
         return _alive(pid)
     try:

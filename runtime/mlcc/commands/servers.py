@@ -1,4 +1,4 @@
-"""`mlcc ps` and `mlcc stop`: servers that run now, and their models."""
+"""`mlcc ps` and `mlcc stop`: running servers and their models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ URL_OPTION = click.option(
 @URL_OPTION
 @JSON_OPTION
 def ps_command(url: str | None, as_json: bool) -> None:
-    """List the servers that run, and their models' state."""
+    """List running servers, and the state of their models."""
     rows: list[dict[str, Any]] = []
     for server in servers(url):
         try:
@@ -77,7 +77,7 @@ def _has(server: Server, model: str) -> bool:
 
 
 def _end(server: Server) -> None:
-    """As Ctrl-C there. Raises InvalidRequestError for one that runs elsewhere."""
+    """End a server like Ctrl-C. Raises InvalidRequestError if it runs elsewhere."""
     if not server.pid:
         raise InvalidRequestError(
             f"the server at {server.url} can be ended where it was started only; name a model to "

@@ -1,4 +1,4 @@
-"""`mlcc pull`, `list`, `show`, `rm`: the models that are kept ready to run."""
+"""`mlcc pull`, `list`, `show`, `rm`: the models stored ready to run."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def pull_command(model: str, target: str | None, quant: str | None, device: int 
     """Download a model and make it ready to run.
 
     MODEL is org/name of the Hugging Face Hub (or hf://org/name@revision), or a folder. It is
-    downloaded, compiled for this machine and kept: `mlcc chat MODEL` then starts at once. A
-    download that was cut off goes on where it was. `mlcc list` shows what is kept.
+    downloaded, compiled for this machine and stored, so that `mlcc chat MODEL` starts at once. An
+    interrupted download is resumed. `mlcc list` shows the stored models.
     """
     from mlcc.model_cache.resolve import resolve
 
@@ -47,7 +47,7 @@ def pull_command(model: str, target: str | None, quant: str | None, device: int 
 @click.command("list")
 @JSON_OPTION
 def list_command(as_json: bool) -> None:
-    """List the models that are kept ready to run."""
+    """List the models that are stored ready to run."""
     from mlcc.model_cache.store import stored
 
     rows = [_row(model) for model in stored()]
@@ -69,7 +69,7 @@ def list_command(as_json: bool) -> None:
 @click.argument("model")
 @JSON_OPTION
 def show_command(model: str, as_json: bool) -> None:
-    """Show what a model is, needs and holds.
+    """Show what a model is, what it needs and what it contains.
 
     MODEL is a name of `mlcc list`, or a folder made by `mlcc compile`.
     """
@@ -96,7 +96,7 @@ def show_command(model: str, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="MODEL...")
 @click.option("--all", "everything", is_flag=True, help="Delete every compiled variant of a model.")
 def rm_command(names: tuple[str, ...], everything: bool) -> None:
-    """Delete models that are kept; what was downloaded for them stays in the hub's cache."""
+    """Delete stored models; downloaded files stay in the hub's cache."""
     from mlcc.model_cache.cache import remove
     from mlcc.model_cache.store import named
 
@@ -113,7 +113,7 @@ def rm_command(names: tuple[str, ...], everything: bool) -> None:
 
 
 def _one(name: str) -> Stored:
-    """Raises InvalidRequestError if a name is several models'."""
+    """Raises InvalidRequestError if several models have the name."""
     from mlcc.model_cache.store import named
 
     found = named(name)

@@ -1,6 +1,5 @@
-"""What `chat` and `run` need of a terminal: safe streaming, plain or coloured notes, Ctrl-C.
-
-What a terminal shows while weights are on their way to a device.
+"""Terminal input and output of `chat` and `run`: streamed answers without control characters,
+notes, line editing, Ctrl-C, and a progress bar while weights are loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LoadingBar:
-    """One line on a terminal while weights go to a GPU, if that takes long; then it is wiped."""
+    """A progress bar while weights are loaded to a GPU, shown only if that takes long."""
 
     PATIENCE_S = 1.0
 
@@ -37,7 +36,7 @@ class LoadingBar:
         self._shown = False
 
     def update(self, done: int, total: int) -> None:
-        """`done` of `total` bytes are there."""
+        """Show that `done` of `total` bytes are loaded."""
         if self._live and time.monotonic() - self._began > self.PATIENCE_S:
             self._shown = True
             bar = "#" * (25 * done // max(1, total))
@@ -53,13 +52,13 @@ class LoadingBar:
 
 
 MOST_HISTORY = 1000
-"""Lines that are remembered from one run to the next."""
+"""Input lines kept from one run to the next."""
 _CONTROL = {code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
-"""A model's words may not drive the terminal: no escape sequences, no carriage returns."""
+"""Control characters in a model's text are replaced: no escape sequences, no carriage returns."""
 
 
 class Screen:
-    """Standard output for answers, standard error for notes."""
+    """Writes answers to standard output and notes to standard error."""
 
     def __init__(self) -> None:
         self.to_terminal = sys.stdout.isatty()
@@ -68,7 +67,7 @@ class Screen:
         self._colour = self.to_terminal and not plain
 
     def answer(self, deltas: Iterable[str]) -> str:
-        """Write the pieces as they come, then end the line; returns the whole text."""
+        """Write pieces of text as they come, then a line end; returns the whole text."""
         kept = []
         for delta in deltas:
             kept.append(delta)
@@ -80,9 +79,9 @@ class Screen:
         sys.stdout.flush()
         return text
 
-    def told(self, deltas: Iterable[Delta]) -> str:
-        """The same for an answer with reasoning, which is dimmed, or goes to the standard error
-        where the answer goes elsewhere; returns the answer alone."""
+    def answer_parsed(self, deltas: Iterable[Delta]) -> str:
+        """Write an answer with reasoning, which is dimmed, or goes to the standard error if the
+        standard output is redirected; returns the answer without reasoning."""
         kept, thinking = [], False
         for delta in deltas:
             is_thought = isinstance(delta, ReasoningDelta)
@@ -111,13 +110,13 @@ class Screen:
         stream.flush()
 
     def note(self, text: str) -> None:
-        """A line of ours, told apart from the model's."""
+        """Print a note, dimmed to distinguish it from the model's text."""
         stream = sys.stdout if self.to_terminal else sys.stderr
         line = f"\x1b[2m{text}\x1b[0m" if self._colour else text
         print(line, file=stream, flush=True)
 
     def read(self, prompt: str = ">>> ") -> str | None:
-        """A line from the user; None if there will be none (Ctrl-D)."""
+        """Read a line from the user; None at the end of input (Ctrl-D)."""
         if not self.to_terminal:
             sys.stderr.write(prompt)
             sys.stderr.flush()
@@ -131,12 +130,12 @@ class Screen:
 
 
 def thinks(wanted: bool | None) -> dict[str, bool]:
-    """The variables of a chat template for --think, as a request sets them."""
+    """Template variables for --think, as in a request."""
     return {} if wanted is None else {"enable_thinking": wanted, "thinking": wanted}
 
 
 def cut_off(timing: Timing | None, limit: int | None) -> str | None:
-    """In words, where an answer was cut; None if it came to its own end. `limit` in tokens."""
+    """A note about where an answer was cut off; None if it was complete. `limit` in tokens."""
     if timing is None or timing.reason != "length":
         return None
     reached = limit is not None and timing.completion_tokens >= limit
@@ -158,8 +157,8 @@ def _not_utf8() -> InvalidRequestError:
 
 
 def enable_line_editing(history: Path) -> None:
-    """Arrow keys for `input`, where Python has readline, and what was typed before, in this run or
-    an earlier one; a paste is one text. A file that cannot be kept costs only that."""
+    """Enable arrow keys for `input`, where Python has readline, with the history of this and
+    earlier runs; bracketed paste is on. An unusable history file is ignored."""
     with suppress(ImportError):
         import readline
 
@@ -179,7 +178,7 @@ def _keep(write: Callable[[Path], None], history: Path) -> None:
 
 
 class Interrupts:
-    """While inside, the first Ctrl-C only sets a flag; a second one interrupts as usual."""
+    """A context in which the first Ctrl-C only sets a flag; a second one interrupts as usual."""
 
     def __init__(self) -> None:
         self.pressed = False

@@ -1,5 +1,5 @@
-"""Which modules of a model an adapter is for, said in PEFT's ways: a list of names' ends, a regular
-expression, or "all-linear"; less `exclude_modules`, and only in `layers_to_transform`.
+"""Selects the modules that an adapter applies to, by PEFT's rules: a list of name suffixes, a
+regular expression, or "all-linear"; without `exclude_modules`, and only in `layers_to_transform`.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 ALL_LINEAR = "all-linear"
 MOST_REPEATS, LONGEST_PATTERN = 4, 2000
-"""A pattern is a stranger's program: with few repeats, none of a group, it ends soon."""
+"""Patterns are untrusted: few repeats, and none of a group, bound the time of a match."""
 _REPEATED_GROUP = re.compile(r"(?<!\\)\)(?:[*+]|\{)")
 _REPEAT = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
 _LAYER = re.compile(r".*?\.[^.]*\.(\d+)\.")
 
 Pattern = str | tuple[str, ...]
-"""A regular expression for whole names, or names and ends of names."""
+"""A regular expression for whole names, or a tuple of names and name suffixes."""
 
 
 @fast_dataclass(frozen=True)
 class Targets:
-    """As adapter_config.json has them; checked by `pattern_of`."""
+    """The target fields of adapter_config.json; checked by `pattern_of`."""
 
     modules: Pattern
     excluded: Pattern = ()
     layers: tuple[int, ...] | None = None
     """None = all of them."""
     layer_names: tuple[str, ...] = ()
-    """What stands before a layer's number; () = anything."""
+    """Text before a layer's number; () = any."""
 
     def match(self, module: str) -> bool:
-        """Whether a linear layer of the model, but its head, is one of them."""
+        """Whether the adapter applies to a linear layer of the model; never to its head."""
         if self.excluded and _fits(self.excluded, module):
             return False
         if self.modules == ALL_LINEAR:
@@ -49,7 +49,7 @@ class Targets:
 
 
 def pattern_of(field: str, value: object) -> Pattern:
-    """A field's value, if it is one of PEFT's ways. Raises ArtifactError."""
+    """The checked value of a field. Raises ArtifactError for other forms than PEFT's."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(value)
     if not isinstance(value, str):

@@ -1,18 +1,18 @@
-"""A half-computed request as bytes: out of one engine and executor, into others.
+"""Exports a request in progress as bytes, and imports it into another engine and executor.
 
-What prefill and decode on different machines stand on, and moving requests off a server that goes
-away. The form, little-endian; docs/internals/kv_transfer.md says it for other languages:
+Used for disaggregated prefill, and to migrate requests away from a server that stops. The format,
+little-endian (docs/internals/kv_transfer.md describes it for other languages):
 
     0    "MLCCREQ" and the version, an ASCII digit
-    8    u64: bytes in all, these included
+    8    u64: total bytes, these included
     16   u64: bytes of the header
     24   sha256 of all that follows
     56   the header: JSON of `Header`
-    ...  pages: group after group, as `Executor.read_pages` gives them
+    ...  pages: group after group, as `Executor.read_pages` returns them
 
-Bytes from elsewhere are checked in full before anything changes: length, checksum, types and ranges
-of the header, whose pages they are, and how many. They are not secret and not signed: whoever may
-send them may say anything in a request's name.
+Imported bytes are checked in full before anything changes: length, checksum, types and ranges of
+the header, identity and number of the pages. They are neither secret nor signed: a sender is
+trusted to submit any request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 
 MAGIC, VERSION = b"MLCCREQ", b"2"
 MOST_HEADER_BYTES = 32 << 20
-"""A million tokens, and a grammar of any size that requests may have."""
+"""Enough for a million tokens and a grammar of any permitted size."""
 _FRONT = Struct("<7scQQ32s")
 _WORDS = {
     "layout": "laid out otherwise (another page size, heads, dtype of pages, or ABI)",
@@ -45,32 +45,32 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Header:
-    """What is told beside the pages."""
+    """Metadata of an exported request."""
 
     identity: Identity
     exported: ExportedRequest
     page_bytes: tuple[int, ...]
-    """Of one page of each cache group."""
+    """Bytes of one page of each cache group."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A request that goes on here."""
+    """An imported request."""
 
     request: Request
     computed: bool
-    """Whether there was room for its pages; if not, they are computed again."""
+    """Whether its pages were imported; if not, they are computed again."""
     output_ids: tuple[int, ...] = ()
-    """Output tokens before it came."""
+    """Output tokens before the export."""
 
 
 def export_request(
     migration: Migration, executor: Executor, identity: Identity, request_id: str
 ) -> bytes:
-    """A live request of an engine as bytes. It goes on here too: cancel it when they have arrived.
+    """Export a request. It continues here too: cancel it when the import has succeeded.
 
-    Between steps. Raises InvalidRequestError if there is none, UnsupportedError if the device
-    cannot, DeviceError if it fails.
+    Call it between steps. Raises InvalidRequestError for an unknown request, UnsupportedError if
+    the device cannot export, DeviceError if it fails.
     """
     exported, ids = migration.export(request_id)
     pages = [executor.read_pages(g, own) if own else b"" for g, own in enumerate(ids)]
@@ -85,10 +85,10 @@ def import_request(
     grammars: Grammars | None = None,
     name: str = "",
 ) -> Imported:
-    """Go on with a request that was exported, under another name if one is given. Between steps.
+    """Import an exported request, optionally under another id. Call it between steps.
 
-    Raises InvalidRequestError for bytes that are damaged or whose pages mean nothing here, or if
-    the request cannot be answered here; UnsupportedError for what this device or version cannot.
+    Raises InvalidRequestError for damaged bytes, for pages of another model or layout, or if the
+    request cannot be answered here; UnsupportedError for a device or version without support.
     Nothing has changed then.
     """
     header, pages = unpacked(data, executor.capacity.groups)
@@ -112,8 +112,8 @@ def import_request(
 def without_pages(
     data: bytes, groups: Sequence[CacheGroup], output_ids: Sequence[int] = ()
 ) -> bytes:
-    """The same request, a few bytes of it: whoever goes on with it computes it again. said: tokens
-    of its answer that came since. Raises as `unpacked` does."""
+    """The exported request without its pages, a few bytes: the importer computes them again.
+    output_ids: tokens of its answer since the export. Raises as `unpacked`."""
     header, _ = unpacked(data, groups)
     exported = header.exported
     output, firsts = (*exported.output, *output_ids), (0,) * len(groups)
@@ -122,7 +122,7 @@ def without_pages(
 
 
 def packed(header: Header, pages: Sequence[bytes]) -> bytes:
-    """The bytes of both."""
+    """Header and pages as bytes."""
     text = json.dumps(to_plain(header), ensure_ascii=False, allow_nan=False).encode()
     body = b"".join((text, *pages))
     total, digest = _FRONT.size + len(body), hashlib.sha256(body).digest()
@@ -130,8 +130,8 @@ def packed(header: Header, pages: Sequence[bytes]) -> bytes:
 
 
 def unpacked(data: bytes, groups: Sequence[CacheGroup]) -> tuple[Header, list[bytes]]:
-    """Both, of an engine with these groups. Raises InvalidRequestError, and UnsupportedError for
-    another version."""
+    """Header and pages, for an engine with these groups. Raises InvalidRequestError, and
+    UnsupportedError for another version."""
     if len(data) < _FRONT.size:
         raise bad_export(f"it ends after {len(data)} bytes")
     magic, version, total, length, digest = _FRONT.unpack_from(data)
@@ -167,7 +167,7 @@ def _no_number(text: str) -> None:
 
 
 def _pages(header: Header, rest: memoryview, groups: Sequence[CacheGroup]) -> list[bytes]:
-    """Of each group; empty where there are none."""
+    """The pages of each group; empty if there are none."""
     exported, each = header.exported, header.page_bytes
     if not len(exported.first_pages) == len(each) == len(groups):
         raise _foreign("layout")

@@ -79,7 +79,7 @@ class ModelText:
 
     @cached_property
     def marks(self) -> dict[str, int]:
-        """Of the marks of its dialect, what grammars take for control tokens."""
+        """Marks of the output format that grammars treat as control tokens, with their ids."""
         return grammar_marks(self.tokenizer, self.output_format.control, self.shown)
 
     def ending(self, prompt: Sequence[int]) -> str:

@@ -34,7 +34,7 @@ TARGET = "cpu"
 _HUB = "hf://"
 _LOCK = ".lock"
 _NAME = 100
-"""Characters of the model's name in the name of an entry; file systems allow 255 bytes."""
+"""Longest part of a model's name in an entry's name; file systems allow 255 bytes."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def remove(entry: Entry) -> bool:
 
     try:
         with FileLock(entry.folder / _LOCK, timeout=0):
-            # Nobody begins to compile into what is going. Windows keeps the lock's open file.
+            # No compile may begin in a deleted folder. Windows keeps the lock's open file.
             shutil.rmtree(entry.folder, ignore_errors=os.name == "nt")
     except Timeout:
         return False
@@ -232,13 +232,13 @@ def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
     command += ["-o", str(entry.model)]
     if (options.target or TARGET) == "cpu":  # for this machine's alone: the folder stays here
         command += ["--cpu", "host"]
-    # The runtime's mode of TVM has no compiler. Its words go to our stderr: stdout is the answer's.
+    # The runtime's mode of TVM has no compiler. It writes to our stderr; stdout is for the answer.
     environment = {key: os.environ[key] for key in os.environ if key != "TVM_USE_RUNTIME_LIB"}
     code = call(command, environment)
     if code != 0 or not entry.complete:
         raise ArtifactError(
             f"compiling {model} failed (exit code {code}), for the reason above; do as it says"
-            if code == 2  # a line of ours, which names the way out
+            if code == 2  # an MlccError, whose message has the remedy
             else f"compiling {model} ended with exit code {code} before it was done; try "
             f"`mlcc compile {model} --verbose`, which shows how far it comes"
         )

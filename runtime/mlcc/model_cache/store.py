@@ -1,5 +1,5 @@
-"""The models that are kept ready to run, by their names: what `list`, `show`, `rm` and a server
-without arguments see of the cache (`cache.py`).
+"""The cached models by name: the view of the cache (`cache.py`) for `list`, `show`, `rm` and a
+server without arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HUB = "hf://"
 
 @dataclass(frozen=True)
 class Stored:
-    """One model that can be loaded."""
+    """One cached model that can be loaded."""
 
     entry: Entry
     manifest: Manifest
@@ -31,32 +31,32 @@ class Stored:
 
     @property
     def origin(self) -> str:
-        """What it was compiled from: a folder, or hf://org/name."""
+        """The model's source: a folder, or hf://org/name."""
         return str(self.entry.source.get("model", "?"))
 
     @property
     def name(self) -> str:
-        """As users call it: org/name of a hub's, or the model's own."""
+        """The name for users: org/name of the hub, or the model's own."""
         if self.origin.startswith(HUB):
             return self.origin.removeprefix(HUB)
         return self.manifest.model.name
 
     @property
     def made(self) -> float:
-        """When, in seconds since 1970."""
+        """Time of creation, in seconds since 1970."""
         return self.model.stat().st_mtime
 
 
 def stored() -> Iterator[Stored]:
-    """Every complete one that this version of mlcc reads."""
+    """Every complete model that this version of mlcc reads."""
     for entry in entries():
         if entry.complete:
-            with suppress(ArtifactError):  # an older version's
+            with suppress(ArtifactError):  # made by an older version
                 yield Stored(entry, Artifact.open(entry.model, verify=False, host=False).manifest)
 
 
 def named(name: str) -> list[Stored]:
-    """Those that answer to a name: org/name, hf://org/name, a folder, or the entry's own name.
+    """Cached models with a name: org/name, hf://org/name, a folder, or the entry's own name.
 
     Raises CheckpointError if there is none.
     """
@@ -69,8 +69,8 @@ def named(name: str) -> list[Stored]:
 
 
 def kept(name: str, target: str | None, quant: str | None) -> Path | None:
-    """The folder of a model that is called by its name in the list; None for paths and the hub's
-    names, which have ways of their own."""
+    """The folder of a model by its name in the list; None for paths and names of the hub, which are
+    resolved elsewhere."""
     if name.startswith(HUB) or Path(name).exists():
         return None
     for each in stored():

@@ -1,4 +1,4 @@
-"""What options of `mlcc serve` must be: checked before anything is loaded."""
+"""Checks of the options of `mlcc serve`, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _OF_THE_API = (
     "strict_fields",
     "ray",
 )
-"""Parameters that mean nothing where there is only the page."""
+"""Parameters that have no effect if only the page is served."""
 
 
 def refuse_web(web: Path | None) -> None:
-    """Raises UnsupportedError: the page is a single model's."""
+    """Raises UnsupportedError: only a server of one model can show --web."""
     if web is not None:
         raise UnsupportedError(
             "--web shows one model in the visitor's browser, beside one model here; serve the "
@@ -47,8 +47,7 @@ def refuse_web(web: Path | None) -> None:
 
 
 def checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
-    """Raises InvalidRequestError for a key that would be none: click takes an empty variable for
-    one that is not set."""
+    """Raises InvalidRequestError for an empty key: click treats an empty variable as unset."""
     from mlcc.server.auth.key_file import check_new_key
 
     alone = os.environ.get(KEY_VARIABLE)
@@ -56,7 +55,7 @@ def checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def tls_of(certfile: Path | None, keyfile: Path | None) -> Tls | None:
-    """Raises MlccError for files that cannot be used."""
+    """The certificate and key. Raises MlccError for files that cannot be used."""
     from mlcc.server.serve import Tls
 
     if certfile is None:
@@ -69,7 +68,7 @@ def tls_of(certfile: Path | None, keyfile: Path | None) -> Tls | None:
 
 
 def checked_root(path: str) -> str:
-    """`/llm`, as it is put before others. Raises InvalidRequestError."""
+    """`/llm`, normalized as a prefix. Raises InvalidRequestError."""
     found = path.rstrip("/")
     if found and (not found.startswith("/") or not found.isprintable() or " " in found):
         raise InvalidRequestError(f"--root-path {path!a} is no path; write it as /llm")
@@ -77,12 +76,12 @@ def checked_root(path: str) -> str:
 
 
 def check_no_engine(args: EngineArgs, web: Path | None, no_page: bool, parse_special: bool) -> None:
-    """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
+    """Raises UnsupportedError for options of an engine, which does not run here."""
     from mlcc.model_cache.cache import is_compiled
 
     engine = ("threads", "device", "memory", "kv_pages")
     bounds = ("context", "max_batch", "max_step_tokens", "max_rows")
-    sizes = bounds if is_compiled(args.model) else ()  # a compile takes them
+    sizes = bounds if is_compiled(args.model) else ()  # else they are options of the compile
     given = {name: getattr(args, name) for name in (*engine, *sizes)}
     given |= {"speculate": args.speculate, "draft": args.draft}
     given["no_prefix_cache"] = None if args.prefix_cache else True

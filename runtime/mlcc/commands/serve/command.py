@@ -60,8 +60,8 @@ def serve_command(args: EngineArgs, server: ServerArgs) -> None:
     MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept. If
     its target is webgpu, a chat page is served that runs it in each visitor's browser.
 
-    Of several models, each is loaded when it is first requested, and the least recently used makes
-    room where memory is full. Without any, all that `mlcc pull` brought are served.
+    If there are several models, each is loaded when it is first requested, and the least recently
+    used is unloaded if memory is full. Without MODEL, all models of `mlcc pull` are served.
 
     Each option is also a key of the file of --config (max-batch = 8) and an environment variable
     (MLCC_MAX_BATCH=8). A flag wins over the variable, the variable over the file.
@@ -74,7 +74,7 @@ with_variables(serve_command)
 
 @dataclass(frozen=True)
 class _Plan:
-    """What was asked for, checked."""
+    """The checked options."""
 
     args: EngineArgs
     server: ServerArgs
@@ -87,7 +87,7 @@ class _Plan:
 
 
 def run_server(args: EngineArgs, server: ServerArgs) -> None:
-    """Check all that is asked for, then serve until Ctrl-C or SIGTERM. Raises MlccError."""
+    """Check all options, then serve until Ctrl-C or SIGTERM. Raises MlccError."""
     from mlcc.server.observability.logs import configure
 
     replicated = Replicated(
@@ -110,8 +110,8 @@ def run_server(args: EngineArgs, server: ServerArgs) -> None:
 
 
 def _settings(server: ServerArgs) -> tuple[Settings, HttpOptions, bool]:
-    """(what the service allows, how it listens, whether requests need a key). Raises MlccError for
-    options that cannot be."""
+    """(settings of the service, HTTP options, whether requests need a key). Raises MlccError for
+    invalid options."""
     from mlcc.server.asgi import Settings
     from mlcc.server.auth.allowed_hosts import allowed_hosts, check_origin
     from mlcc.server.auth.key_file import read_keys
@@ -233,7 +233,7 @@ def _note_reachable(host: str, has_keys: bool) -> None:
 
 
 def _announce(url: str) -> None:
-    """Until the command ends, `mlcc ps` and others find the server."""
+    """Register the server until the command ends, so that `mlcc ps` and others find it."""
     click.get_current_context().with_resource(announced(url))
 
 
@@ -245,8 +245,8 @@ def _print_models(url: str, sources: Sequence[Source], has_keys: bool) -> None:
 
 
 def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
-    """The addresses beside the API's, and whether the page is among them. Raises UnsupportedError
-    if it is asked for and is not here, and ArtifactError."""
+    """The routes besides the API's, and whether the page is among them. Raises UnsupportedError if
+    the page is requested and not installed, and ArtifactError."""
     from mlcc.server.web import no_page_routes, no_web_routes, page_folder, page_routes
 
     if web and no_page:
@@ -263,7 +263,7 @@ def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
 
 
 def _curl(url: str, has_keys: bool, model: str = "", task: str = "") -> str:
-    """An example to type; task: of an encoder."""
+    """An example command; task: the task of an encoder."""
     place, question = _EXAMPLES[task]
     body = json.dumps({"model": model, **question} if model else question)
     key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if has_keys else ""

@@ -29,11 +29,11 @@ _KINDS: tuple[tuple[type, tuple[type, ...], str], ...] = (
     (click.types.FloatParamType, (int, float), "a number"),
     (Devices, (int, str, list), 'an integer, or a string such as "0,1"'),
 )
-"""click's type, the types of TOML that it takes, and their words; others take a string."""
+"""click's type, the accepted TOML types, and their description; other options take a string."""
 
 
 class Secret(click.types.StringParamType):
-    """A string that is one value in an environment variable, whatever is in it."""
+    """A string that is one value in an environment variable, even with separators in it."""
 
     def split_envvar_value(self, rv: str) -> tuple[str]:
         """The whole value."""
@@ -115,7 +115,7 @@ def _nearest(key: str, known: Iterable[str]) -> str:
 def _value(
     path: Path, key: str, value: Any, parameter: click.Parameter, context: click.Context
 ) -> Any:
-    """A value as click takes it. Raises InvalidRequestError that does not show it: it may be a
+    """A value for click. Raises InvalidRequestError, without the value in its message: it may be a
     secret."""
     several = parameter.nargs == -1 or getattr(parameter, "multiple", False)
     if isinstance(parameter, click.Argument) and isinstance(value, str):

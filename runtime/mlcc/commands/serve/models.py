@@ -1,4 +1,4 @@
-"""Which models `mlcc serve` serves, and by which names: what its arguments mean."""
+"""The models of `mlcc serve` and their names, from its arguments."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mlcc.service.adapters import AdapterEntry
 
 Alias = tuple[str, "str | None"]
-"""A name, and the MODEL that gets it; None = the only one."""
+"""A name and the MODEL that it is for; None = the only one."""
 
 
 def aliases_of(given: Iterable[str]) -> list[Alias]:
-    """--alias NAME and NAME=MODEL. Raises InvalidRequestError for a name that is none."""
+    """Parse --alias NAME and NAME=MODEL. Raises InvalidRequestError for a malformed name."""
     found: list[Alias] = []
     for text in given:
         name, equals, model = text.partition("=")
@@ -37,7 +37,8 @@ def aliases_of(given: Iterable[str]) -> list[Alias]:
 
 
 def adapters_of(given: Iterable[str]) -> tuple[AdapterEntry, ...]:
-    """--lora NAME=FOLDER. Raises InvalidRequestError for what is none, or a name given twice."""
+    """Parse --lora NAME=FOLDER. Raises InvalidRequestError if malformed, or for a duplicate
+    name."""
     from mlcc.service.adapters import AdapterEntry, check_name
 
     found: dict[str, AdapterEntry] = {}
@@ -53,7 +54,7 @@ def adapters_of(given: Iterable[str]) -> tuple[AdapterEntry, ...]:
 
 
 def refuse_adapters(settings: Settings) -> None:
-    """Raises UnsupportedError for adapters beside several models, which come and go."""
+    """Raises UnsupportedError for adapters with several models, which are loaded and unloaded."""
     if settings.adapters or settings.lora_dir:
         raise UnsupportedError(
             "--lora and --lora-dir are for a server of one model; give `mlcc serve` that alone"
@@ -61,8 +62,8 @@ def refuse_adapters(settings: Settings) -> None:
 
 
 def refuse_adapters_uncompiled(settings: Settings, args: EngineArgs) -> None:
-    """Raises UnsupportedError for adapters of a checkpoint: compiled on the way, it has no room for
-    them, and that is better said before."""
+    """Raises UnsupportedError for adapters of a checkpoint: compiled on demand, it has no adapter
+    slots. Checked before it is compiled."""
     from mlcc.model_cache.cache import is_compiled
     from mlcc.model_cache.resolve import check_model
     from mlcc.model_cache.store import kept
@@ -80,7 +81,7 @@ def refuse_adapters_uncompiled(settings: Settings, args: EngineArgs) -> None:
 def chosen(models: tuple[str, ...], folder: Path | None) -> tuple[tuple[str, ...], bool]:
     """The models to serve, and whether it is a single one, loaded at the start.
 
-    None are all that `mlcc pull` brought. Raises InvalidRequestError or ArtifactError.
+    Without MODEL: all models of `mlcc pull`. Raises InvalidRequestError or ArtifactError.
     """
     if folder is not None:
         from mlcc.server.models.sources import models_in_folder
@@ -102,7 +103,7 @@ def chosen(models: tuple[str, ...], folder: Path | None) -> tuple[tuple[str, ...
 
 
 def names_of_one(name: str, model: str, aliases: Sequence[Alias]) -> tuple[str, ...]:
-    """The aliases of a model that is served alone. Raises InvalidRequestError for another's."""
+    """The aliases of a single model. Raises InvalidRequestError for an alias of another model."""
     for alias, owner in aliases:
         if owner not in (None, name, model):
             raise InvalidRequestError(f"--alias {alias}={owner}: the model here is {name}")
@@ -116,8 +117,8 @@ def sources_of(
     parse_special: bool,
     parsers: Mapping[str, str | None],
 ) -> list[Source]:
-    """All that can be loaded here; checkpoints are compiled first. What cannot is said, and left
-    out where it came with others out of a folder. Raises MlccError if nothing is left."""
+    """All models that can be loaded here; checkpoints are compiled first. A model that cannot is
+    noted, and left out if it is one of a folder's. Raises MlccError if none is left."""
     from mlcc.model_cache.resolve import resolve
     from mlcc.server.models.sources import artifact_source, with_names
 
@@ -138,7 +139,7 @@ def sources_of(
 
 
 def names_text(sources: Iterable[Source]) -> str:
-    """Their names, with aliases."""
+    """The models' names, with aliases."""
     texts = []
     for source in sources:
         more = f" ({', '.join(source.aliases)})" if source.aliases else ""
@@ -147,12 +148,12 @@ def names_text(sources: Iterable[Source]) -> str:
 
 
 def print_page(url: str) -> None:
-    """Where it is, once it is there."""
+    """Print the page's URL."""
     click.echo(f"The chat page is at {url}/web/ (Ctrl-C ends it): the browser's GPU runs its model")
 
 
 def note_open(host: str, api_keys: bool, tls: bool) -> None:
-    """What the page's host may not expect."""
+    """Note limits of a page on this host."""
     from mlcc.server.auth.allowed_hosts import is_local
 
     if api_keys:
@@ -162,8 +163,8 @@ def note_open(host: str, api_keys: bool, tls: bool) -> None:
 
 
 def check_adapters(settings: Settings, artifact: Path) -> None:
-    """Raises UnsupportedError for adapters of a compiled model without room for any, ArtifactError
-    for one that does not fit: loading the model may take minutes, and is not waited for."""
+    """Raises UnsupportedError for adapters of a compiled model without slots, ArtifactError for one
+    that does not fit: before loading the model, which may take minutes."""
     from mlcc.artifact.folder import Artifact
     from mlcc.engine.lora import no_adapters
     from mlcc.lora.fit import check

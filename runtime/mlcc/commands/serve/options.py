@@ -1,4 +1,4 @@
-"""The options of `mlcc serve`, their groups in `--help`, and the two records that they fill."""
+"""The options of `mlcc serve`, their groups in `--help`, and the two records they fill."""
 
 from __future__ import annotations
 

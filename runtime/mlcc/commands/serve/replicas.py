@@ -1,4 +1,4 @@
-"""Several engines in place of one in `mlcc serve`: replicas on Ray, or an engine on each device."""
+"""Several engines for `mlcc serve`: replicas on Ray, or an engine on each device."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Replicated:
-    """What was given. `scale` is None without --ray. Raises InvalidRequestError for what means
-    nothing then, or contradicts itself."""
+    """The options of replicas. `scale` is None without --ray. Raises InvalidRequestError for
+    options that need --ray or contradict each other."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Replicated:
         self.scale = Scale(replicas or 1, many, prefill or 0)
 
     def check(self, settings: Settings, alone: bool, devices: Sequence[int] = ()) -> None:
-        """Before a model is compiled for it. Raises UnsupportedError for what is not built."""
+        """Raises UnsupportedError for unsupported combinations, before a model is compiled."""
         if devices:
             _check_devices(settings, alone, self.scale is not None)
         if self.scale is None:
@@ -62,7 +62,7 @@ class Replicated:
             )
 
     def begin(self, text: ModelText, devices: Sequence[int] = ()) -> StartEngine:
-        """What starts that which answers."""
+        """A function that starts the engines."""
         about = text.info
         if devices:
             from mlcc.scale.data_parallel import DataParallelEngines
@@ -86,7 +86,7 @@ class Replicated:
 
 
 def _check_devices(settings: Settings, alone: bool, ray: bool) -> None:
-    """Raises UnsupportedError for what is not built with an engine on each of several devices."""
+    """Raises UnsupportedError for options unsupported with an engine on each of several devices."""
     if ray:
         raise UnsupportedError(
             "--device with several numbers is without Ray; with --ray each replica gets a GPU of "

@@ -123,7 +123,7 @@ def _shrunk(wanted: Capacity, manifest: Manifest, left: int) -> tuple[int, ...]:
 
 
 def _per_sequences(sequences: int, wanted: Capacity) -> Iterator[int]:
-    """Pools of windows and states for so many sequences; none of pages."""
+    """Pools of windows and states for this number of sequences; no pages."""
     for group in wanted.groups:
         most = group.most_pages(wanted.context, wanted.max_step_tokens)
         yield 0 if group.kind == "paged" else sequences * most

@@ -1,11 +1,10 @@
-"""The port of `mlcc.engine.sampling.grammar` over llguidance, which reads schemas, expressions and
-grammars.
+"""Grammars for `mlcc.engine.sampling.grammar`, by llguidance: JSON Schemas, regular expressions,
+Lark.
 
-Its masks come from an Earley parser over derivatives of regular expressions, of which only what an
-answer needs is made (https://github.com/guidance-ai/llguidance). What it reads is a stranger's: all
-of it has bounds in size and memory, and on a server in time, in a thread that nobody else waits
-for. Which build of llguidance that is, is behind `Reader`: Python's package (`native_grammars`) or
-wasm in a tab (`mlcc.embedded.grammars`).
+Its masks come from an Earley parser over derivatives of regular expressions, built lazily
+(https://github.com/guidance-ai/llguidance). Grammars are untrusted: size, memory and, on a server,
+time are bounded, and they are compiled in a thread of their own. `Reader` is the port to a build of
+llguidance: Python's package (`llguidance.py`) or wasm in a tab (`mlcc.embedded.grammars`).
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.structured_output.json_schema import check_schema
 
 LONGEST = 128 << 10
-"""Characters of a schema, an expression or a grammar."""
+"""Most characters of a schema, an expression or a grammar."""
 KEPT = 24
-"""Grammars that are not read again."""
+"""Number of compiled grammars that are cached."""
 LEXER_STATES = 20_000
-"""Of one answer, at 1 to 2 kB each."""
+"""Most lexer states of one answer, at 1 to 2 kB each."""
 GRAMMAR_SYMBOLS = 200_000
 WHITESPACE = r" |\n[ \t]{0,32}"
-"""Between the parts of JSON: a space, or a new line with its indent. A model that may write any
-number of spaces sometimes writes nothing else."""
+"""White space between the parts of JSON: a space, or a new line with its indent. A model that may
+write any number of spaces sometimes writes nothing else."""
 _WHAT: dict[Kind, str] = {
     "json_schema": "JSON Schema",
     "regex": "regular expression",
@@ -41,25 +40,25 @@ _WHAT: dict[Kind, str] = {
     "grammar": "grammar",
 }
 SETTINGS = {"whitespace_pattern": WHITESPACE, "lenient": False, "coerce_one_of": False}
-"""llguidance's of a schema. Not lenient: what it cannot hold to is an error."""
+"""llguidance's options for schemas. Not lenient: an unsupported keyword is an error."""
 Tag = Literal["json_schema", "regex", "lark"]
-"""What llguidance calls the kinds of text that it reads."""
+"""llguidance's names of grammar kinds."""
 
 
 class Matcher(Protocol):
-    """llguidance's state of one answer; methods by its own names. Once it has failed it stays so,
-    and allows what ends an answer."""
+    """llguidance's state of one answer, with its own method names. After a failure it stays failed,
+    and allows only tokens that end an answer."""
 
     def deep_copy(self) -> Matcher: ...
 
     def compute_bitmask(self) -> bytes:
-        """A bit a token that may follow, and perhaps some more at the end."""
+        """The mask of the next token, one bit per token, possibly with padding."""
         ...
 
     def consume_token(self, token: int, /) -> object: ...
 
     def compute_ff_tokens(self) -> Sequence[int]:
-        """What must follow."""
+        """Tokens that must follow."""
         ...
 
     def is_stopped(self) -> bool: ...
@@ -73,34 +72,34 @@ class Reader(Protocol):
     """llguidance with one model's tokenizer."""
 
     def read(self, tag: Tag, text: str) -> Matcher:
-        """One at its start, by SETTINGS and within LEXER_STATES and GRAMMAR_SYMBOLS; errors are the
-        matcher's to tell."""
+        """A matcher at its start, with SETTINGS and within LEXER_STATES and GRAMMAR_SYMBOLS; the
+        matcher reports errors."""
         ...
 
 
 class LlGrammars:
-    """Grammars over one tokenizer, those of late kept."""
+    """Grammars over one tokenizer, with a cache of recent ones."""
 
     def __init__(self, reader: Callable[[], Reader], vocab_size: int) -> None:
-        """reader: opens it when the first is read; raises OSError or ValueError if it cannot."""
+        """reader: opens the reader on first use; raises OSError or ValueError if it cannot."""
         self._open_reader, self._vocab_size = reader, vocab_size
         self._reader: Reader | None = None
         self._kept: OrderedDict[Structure, Matcher] = OrderedDict()
         self._lock = Lock()
 
     def check(self, structure: Structure) -> None:
-        """Read it. Raises InvalidRequestError or UnsupportedError."""
+        """Compile a structure. Raises InvalidRequestError or UnsupportedError."""
         with self._lock:
             self._matcher(structure)
 
     def open(self, structure: Structure) -> LlGrammar:
-        """For one answer. Raises as `check`."""
+        """A grammar for one answer. Raises as `check`."""
         with self._lock:
             return LlGrammar(self._matcher(structure).deep_copy(), self._vocab_size)
 
     def _matcher(self, structure: Structure) -> Matcher:
-        """One at its start, to be copied."""
-        if structure not in self._kept or self._kept[structure].is_error():  # its memory was lost
+        """A matcher at its start, to be copied."""
+        if structure not in self._kept or self._kept[structure].is_error():  # it was invalidated
             self._kept[structure] = self._read_new(structure)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
@@ -111,7 +110,7 @@ class LlGrammars:
         if len(structure.text) > LONGEST:
             raise _refusal(structure, f"has more than {LONGEST} characters; shorten it")
         matcher = self._opened(structure).read(*_source(structure))
-        matcher.compute_bitmask()  # what it learns by this, its copies know
+        matcher.compute_bitmask()  # its copies share the computed states
         if matcher.is_error():
             why = _first_line(matcher.get_error())
             if "coerce_one_of" in why:
@@ -134,7 +133,7 @@ class LlGrammars:
 
 
 class LlGrammar:
-    """Of one answer."""
+    """The grammar of one answer."""
 
     def __init__(self, matcher: Matcher, vocab_size: int) -> None:
         self._matcher = matcher
@@ -148,23 +147,23 @@ class LlGrammar:
 
     @property
     def failed(self) -> bool:
-        """Whether a limit was met."""
+        """Whether a limit was exceeded."""
         return self._matcher.is_error()
 
     def allowed(self) -> array[int]:
-        """The mask of the next token; of end tokens alone once it has failed."""
+        """The mask of the next token; only end tokens after a failure."""
         if self._allowed is None:
             mask = self._matcher.compute_bitmask()
-            self._allowed = array("i", mask[: self._mask_bytes])  # it has a bit more
+            self._allowed = array("i", mask[: self._mask_bytes])  # without padding
         return self._allowed
 
     def accept(self, token: int) -> None:
-        """A token was said."""
+        """Append a sampled token."""
         self._matcher.consume_token(token)
         self._allowed = None
 
     def lookahead(self, tokens: Sequence[int]) -> Sequence[array[int]]:
-        """The masks behind these tokens, as a copy of the matcher says."""
+        """The masks after each of these tokens, from a copy of the matcher."""
         ahead, masks = LlGrammar(self._matcher.deep_copy(), 0), list[array[int]]()
         ahead._mask_bytes, ahead._allowed = self._mask_bytes, self._allowed
         for token in tokens:
@@ -177,18 +176,18 @@ class LlGrammar:
         return masks
 
     def forced(self) -> Sequence[int]:
-        """As the tokenizer writes the text that must follow."""
+        """The tokens of the text that must follow."""
         return self._matcher.compute_ff_tokens()
 
 
 def _source(structure: Structure) -> tuple[Tag, str]:
-    """As llguidance reads it."""
+    """The structure in llguidance's form."""
     text = structure.text
     if structure.kind == "json_schema":
         schema = _parsed(structure)
         check_schema(schema, structure.field)
         if isinstance(schema, bool):
-            text = "{}" if schema else '{"not": {}}'  # which is refused: nothing could be said
+            text = "{}" if schema else '{"not": {}}'  # refused later: no value satisfies it
         return "json_schema", text
     if structure.kind == "regex":
         return "regex", text
@@ -199,12 +198,12 @@ def _source(structure: Structure) -> tuple[Tag, str]:
 
 
 def _lark(structure: Structure) -> str:
-    """A grammar as Lark writes it."""
-    from llguidance.gbnf_to_lark import any_to_lark  # of llguidance all that a tab has
+    """A grammar in Lark's notation."""
+    from llguidance.gbnf_to_lark import any_to_lark  # the only part of llguidance that a tab has
 
     try:
         return any_to_lark(structure.text)
-    except Exception as error:  # it raises whatever its parser met
+    except Exception as error:  # it raises exceptions of any type
         why = f"Failed to convert the grammar from GBNF to Lark: {error}"
         raise _refusal(structure, f"cannot be read: {_first_line(why)}") from None
 
@@ -225,5 +224,5 @@ def _refusal(structure: Structure, why: str) -> InvalidRequestError:
 
 
 def _first_line(text: str) -> str:
-    """What an error of llguidance says, without the picture below it."""
+    """The message of an llguidance error, without the source excerpt below it."""
     return re.sub(r"\s+", " ", text)[:300].strip()

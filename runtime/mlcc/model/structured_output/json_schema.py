@@ -1,8 +1,8 @@
-"""Which keywords of JSON Schema an answer is held to. One that is not is refused, by name.
+"""The JSON Schema keywords that are enforced. Others are refused by name.
 
-llguidance refuses the keywords of JSON Schema that it does not know how to enforce, and reads over
-words that are none. Here every word that is neither held to nor a mere remark is refused, for what
-is misspelt was meant. Subschemas are walked, not what only looks like them (`const`, `default`).
+llguidance refuses known keywords that it cannot enforce, and ignores unknown ones. Here every
+keyword that is neither enforced nor an annotation is refused: a misspelled keyword was meant to
+have an effect. Only subschemas are walked, not values that resemble them (`const`, `default`).
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 DEEPEST = 64
-"""Schemas in each other, as they are written; `$ref` may lead further."""
+"""Most nested schemas as written; `$ref` may lead deeper."""
 MOST = 10_000
-"""Schemas in all."""
+"""Most schemas in total."""
 MOST_TARGETS = 256
-"""Schemas that a `$ref` names: each may lead to the next, and llguidance follows on the stack."""
+"""Most targets of `$ref`: each may lead to the next, and llguidance recurses on the stack."""
 REMARKS = frozenset(
     {"$schema", "$id", "$comment", "$anchor", "title", "description", "default", "examples"}
     | {"example", "deprecated", "readOnly", "writeOnly", "discriminator"}
 )
-"""Hold an answer to nothing, by the standard's own word (discriminator: by OpenAPI's)."""
+"""Annotations, by the standard (discriminator: by OpenAPI), which constrain nothing."""
 ONE = frozenset({"items", "additionalItems", "additionalProperties"})
-"""Hold a schema."""
+"""Keywords with a schema as value."""
 SEVERAL = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-"""Hold an array of schemas."""
+"""Keywords with an array of schemas as value."""
 NAMED = frozenset({"$defs", "definitions", "properties", "patternProperties"})
-"""Hold an object of schemas."""
+"""Keywords with an object of schemas as value."""
 PLAIN = frozenset(
     {"$ref", "const", "enum", "type", "required", "minProperties", "maxProperties"}
     | {"minItems", "maxItems", "minLength", "maxLength", "pattern", "format", "multipleOf"}
@@ -38,8 +38,8 @@ HELD_TO = ONE | SEVERAL | NAMED | PLAIN
 
 
 def check_schema(schema: object, field: str) -> None:
-    """Raise UnsupportedError that names the first keyword that is not held to, and its place;
-    InvalidRequestError for what is no schema, or too large. field: of the request."""
+    """Raise UnsupportedError naming the first keyword that is not enforced, and its path;
+    InvalidRequestError for an invalid or too large schema. field: of the request."""
     left: list[tuple[object, str, int]] = [(schema, "#", 1)]
     seen, targets = 0, set[str]()
     while left:
@@ -68,7 +68,7 @@ def check_schema(schema: object, field: str) -> None:
 
 
 def _inner(schema: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    """The schemas in a schema, by their place in it."""
+    """The subschemas of a schema, by their paths in it."""
     for word, value in schema.items():
         if word in NAMED and isinstance(value, dict):
             yield from ((f"{word}/{name}", inner) for name, inner in value.items())
@@ -85,7 +85,7 @@ def _invalid(why: str, field: str) -> InvalidRequestError:
 
 
 def relaxed(schema: Any) -> Any:
-    """The same without words to which answers cannot be held: for who wants as much as there is."""
+    """A copy without the keywords that are not enforced, for callers that accept partial checks."""
     if not isinstance(schema, dict):
         return schema if isinstance(schema, bool) else {}
     return {word: _relaxed(word, value) for word, value in schema.items() if word in HELD_TO}

@@ -1,5 +1,4 @@
-"""llguidance's own package for Python behind `mlcc.model.structured_output.backend`; refusals
-where it is not."""
+"""A `Reader` over llguidance's Python package, and refusals if it is not installed."""
 
 from __future__ import annotations
 
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class NoGrammars:
-    """Where llguidance is not installed."""
+    """Refuses all structures: llguidance is not installed."""
 
     def check(self, structure: Structure) -> None:
-        """Raises UnsupportedError, which says what to type."""
+        """Raises UnsupportedError with the command that installs it."""
         raise UnsupportedError(
             f"'{structure.field}' needs {advice('llguidance', 'structured')}",
             param=structure.field or None,
@@ -36,16 +35,17 @@ class NoGrammars:
         )
 
     def open(self, structure: Structure) -> LlGrammar:
-        """The same."""
+        """Raises UnsupportedError with the command that installs it."""
         self.check(structure)
         raise AssertionError
 
 
 class NativeReader:
-    """A `Reader` of one tokenizer."""
+    """A `Reader` with one tokenizer."""
 
     def __init__(self, tokenizer: str, vocab_size: int, eos_ids: Collection[int]) -> None:
-        """tokenizer: the text of its tokenizer.json. Raises ValueError if that is not known."""
+        """tokenizer: text of tokenizer.json. Raises ValueError if llguidance does not support
+        it."""
         from llguidance import LLTokenizer
 
         self._tokenizer: LLTokenizer = LLTokenizer(
@@ -53,7 +53,7 @@ class NativeReader:
         )
 
     def read(self, tag: Tag, text: str) -> Matcher:
-        """As `Reader` has it."""
+        """See `Reader.read`."""
         from llguidance import LLMatcher, LLParserLimits
 
         limits = LLParserLimits(
@@ -71,12 +71,12 @@ class NativeReader:
 def native_grammars(
     tokenizer: Callable[[], str], vocab_size: int, eos_ids: Collection[int]
 ) -> LlGrammars:
-    """tokenizer: gives the text of its tokenizer.json, once the first grammar is read."""
+    """Grammars; tokenizer: returns the text of tokenizer.json, called for the first grammar."""
     return LlGrammars(lambda: NativeReader(tokenizer(), vocab_size, eos_ids), vocab_size)
 
 
 def open_grammars(tokenizer: Path, vocab_size: int, eos_ids: Collection[int]) -> Grammars:
-    """For a model whose tokenizer.json is at `tokenizer`. Reads nothing before it is asked."""
+    """Grammars for a model with its tokenizer.json at `tokenizer`, which is read on first use."""
     if not is_here("llguidance"):
         return NoGrammars()
     return native_grammars(lambda: tokenizer.read_text(encoding="utf-8"), vocab_size, eos_ids)

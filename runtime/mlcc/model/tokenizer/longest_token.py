@@ -1,9 +1,8 @@
-"""How many characters of a text one token can stand for at most, if a tokenizer allows to say so.
+"""The largest number of characters that one token can represent, if a tokenizer has such a bound.
 
-A text of more characters than a context of tokens can stand for need not be encoded to know that it
-is too long: encoding 4 MB takes seconds and a gigabyte. Exact in one direction: what is refused for
-its length does not fit. So a tokenizer that may drop text, or let one token stand for any run of
-it, has no bound.
+A text with more characters than a full context of tokens can represent is refused without encoding
+it: encoding 4 MB takes seconds and a gigabyte. The bound is exact in one direction: a refused text
+does not fit. A tokenizer that may drop text, or represent any run of it by one token, has no bound.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 from typing import Any
 
 _COMPOSED = 4
-"""Characters that Unicode's normal forms make one of, at most (U+1F82)."""
+"""Most characters that Unicode's normal forms compose into one (U+1F82)."""
 _KEEPS_LENGTH = {"ByteLevel", "Lowercase", "Prepend"}
 _COMPOSES = {"NFC", "NFD", "NFKC", "NFKD"}
 _SPLITS = {"ByteLevel", "Metaspace", "Digits", "UnicodeScripts"}
@@ -20,13 +19,13 @@ _KEEPING_SPLITS = {"Split", "Punctuation"}
 
 
 def longest_text(tokenizer: Any) -> int | None:
-    """Characters, for a `tokenizers.Tokenizer`; None if there is no bound."""
+    """Characters per token of a `tokenizers.Tokenizer`; None if there is no bound."""
     shrinks = max((_shrinks(step) for step in _steps(tokenizer.normalizer)), default=1)
     steps = _steps(tokenizer.pre_tokenizer)
     if shrinks == 0 or not all(map(_keeps_text, steps)):
         return None
     if any(t.lstrip or t.rstrip for t in tokenizer.get_added_tokens_decoder().values()):
-        return None  # they take any white space beside them
+        return None  # they absorb any white space around them
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     if not _knows_all(tokenizer.model, vocabulary, any(s["type"] == "ByteLevel" for s in steps)):
         return None
@@ -34,7 +33,7 @@ def longest_text(tokenizer: Any) -> int | None:
 
 
 def _steps(part: Any) -> list[dict[str, Any]]:
-    """A normalizer or pre-tokenizer as a flat list of what it does in turn."""
+    """The steps of a normalizer or pre-tokenizer as a flat list."""
     return [] if part is None else _flat(json.loads(part.__getstate__()))
 
 
@@ -46,7 +45,7 @@ def _flat(step: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _shrinks(step: dict[str, Any]) -> int:
-    """Characters that a normalizer makes one of, at most; 0 if any number."""
+    """Most characters that a normalizer turns into one; 0 = no bound."""
     if step["type"] in _COMPOSES:
         return _COMPOSED
     if step["type"] == "Replace":
@@ -62,7 +61,7 @@ def _keeps_text(step: dict[str, Any]) -> bool:
 
 
 def _knows_all(model: Any, vocabulary: dict[str, int], by_bytes: bool) -> bool:
-    """Whether each character of a text is in some token of its own or of a known word."""
+    """Whether each character of a text is in a token of its own or of a known word."""
     if type(model).__name__ != "BPE":
         return False
     if by_bytes:

@@ -1,4 +1,4 @@
-"""The marks of a dialect (`mlcc.api.parsers.output_format`) as tokens of one tokenizer."""
+"""The marks of an output format (`mlcc.api.parsers.output_format`) as tokens of a tokenizer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 
 _ENDING = 24
-"""Tokens of a prompt's end that may be the mark of reasoning, however it is written."""
+"""Tokens at the end of a prompt that can contain the reasoning mark."""
 
 
 def hidden_marks(tokenizer: TextTokenizer, marks: Iterable[str]) -> tuple[tuple[int, str], ...]:
-    """Those that are control tokens, which decoding leaves out: their ids, and the marks."""
+    """The marks that are control tokens, which decoding drops: their ids and texts."""
     found = {}
     for written in marks:
         ids = tokenizer.encode(written, add_special_tokens=False)
@@ -23,8 +23,8 @@ def hidden_marks(tokenizer: TextTokenizer, marks: Iterable[str]) -> tuple[tuple[
 def grammar_marks(
     tokenizer: TextTokenizer, marks: Iterable[str], hidden: Iterable[tuple[int, str]]
 ) -> dict[str, int]:
-    """Those that grammars take for control tokens: the hidden ones, and for llguidance also added
-    ones that are written `<...>`."""
+    """The marks that grammars treat as control tokens: the hidden ones, and for llguidance also
+    added tokens written `<...>`."""
     found = {written: token for token, written in hidden}
     for written in marks:
         ids = tokenizer.encode(written, add_special_tokens=False)
@@ -34,6 +34,6 @@ def grammar_marks(
 
 
 def ending_of(tokenizer: TextTokenizer, prompt: Sequence[int], seen: Mapping[int, str]) -> str:
-    """How a prompt ends. seen: the control tokens that are told, and how they are written."""
+    """The end of a prompt as text. seen: control tokens to include, with their texts."""
     last = prompt[-_ENDING:]
     return "".join(seen.get(token) or tokenizer.decode([token]) for token in last)

@@ -1,7 +1,7 @@
 """A model's tokenizer: the port, and `tokenizer.json` read by Hugging Face's tokenizers library.
 
-Text to ids for the drivers, ids to text for the engine. Pyodide has no wheel of that library, which
-is therefore imported only when a file is read: the browser brings another behind the same port.
+Pyodide has no wheel of that library, which is therefore imported only when a file is read: a
+browser has another implementation of the port.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.util.panics import is_panic, muted
 
 MAX_TOKENIZER_BYTES = 128 << 20
-"""Gemma 3's, of 262,144 tokens, takes 33 MB."""
+"""Largest tokenizer.json; Gemma 3's, of 262,144 tokens, takes 33 MB."""
 
 
 class TextTokenizer(Protocol):
-    """Both directions. `decode` is what the engine needs."""
+    """Encodes and decodes text. The engine uses only `decode`."""
 
     @property
     def longest(self) -> int | None:
-        """Characters of a text that one token stands for at most; None if there is no bound."""
+        """Most characters of a text that one token represents; None = no bound."""
         ...
 
     def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
@@ -36,14 +36,14 @@ class TextTokenizer(Protocol):
         ...
 
     def special_tokens(self) -> tuple[str, ...]:
-        """As they are written: what steers the model and is no text (`<|im_end|>`)."""
+        """Texts of the control tokens, such as `<|im_end|>`."""
         ...
 
 
 class FileTokenizer:
     """The tokenizer of a folder. Thread-safe. Raises ArtifactError if it cannot be read.
 
-    data: what the file holds, or will, where that is known already.
+    data: the file's contents, if they are known already.
     """
 
     def __init__(self, path: Path, data: bytes | None = None) -> None:
@@ -67,7 +67,7 @@ class FileTokenizer:
 
     @cached_property
     def longest(self) -> int | None:
-        """Characters of a text that one token stands for at most; None if there is no bound."""
+        """Most characters of a text that one token represents; None = no bound."""
         from mlcc.model.tokenizer.longest_token import longest_text
 
         return longest_text(self._tokenizer)
@@ -95,12 +95,12 @@ class FileTokenizer:
         return text
 
     def piece(self, token: int) -> str | None:
-        """A token as the vocabulary writes it."""
+        """A token as the vocabulary spells it."""
         written: str | None = self._tokenizer.id_to_token(token)
         return written
 
     def special_tokens(self) -> tuple[str, ...]:
-        """The added tokens that are marked so."""
+        """The added tokens that are marked as special."""
         added = self._tokenizer.get_added_tokens_decoder().values()
         return tuple(token.content for token in added if token.special)
 
@@ -112,17 +112,17 @@ def beginning(tokenizer: TextTokenizer) -> list[int]:
 
 
 def _failure(error: BaseException) -> ArtifactError | None:
-    """For what the library raises if a tokenizer loads and does not work; None for the rest."""
+    """The error for a tokenizer that loads but does not work; None for other exceptions."""
     if type(error) is not Exception and not is_panic(error):
         return None
     return ArtifactError(f"the tokenizer failed: {error}; the model's tokenizer.json is not sound")
 
 
 def check_unicode(text: str) -> None:
-    """Raise InvalidRequestError for half surrogates, which are no text.
+    """Raise InvalidRequestError for lone surrogates, which are no text.
 
-    Bytes that are not UTF-8 come as such from Python's command line and pipes, and JavaScript's
-    strings may hold them.
+    Bytes that are not UTF-8 become lone surrogates in Python's command line and pipes, and
+    JavaScript's strings may contain them.
     """
     try:
         text.encode()

@@ -1,5 +1,5 @@
-"""What a tokenizer.json says of tokens that are parts of characters, for a program whose own
-tokenizer gives texts alone."""
+"""Reads the tokens of a tokenizer.json that are parts of characters, for a host program whose own
+tokenizer returns only texts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mlcc.util.files import read_regular
 
 
 def parts_of_characters(path: Path) -> dict[int, str]:
-    """By id, the tokens that are no whole characters, as the vocabulary writes them. Few are, and
-    only those stay in memory. Raises ArtifactError."""
+    """The tokens that are no whole characters by id, as the vocabulary spells them; only these few
+    are kept in memory. Raises ArtifactError."""
     try:
         vocabulary = json.loads(read_regular(path, MAX_TOKENIZER_BYTES))["model"]["vocab"]
         pairs: Iterable[tuple[str, int]]
