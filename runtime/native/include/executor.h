@@ -1,12 +1,12 @@
-// One compiled model on one device: steps in, tokens out. The lowest C API of mlcc; what a program
-// wants, with requests and text, stands on it (mlcc.h).
+// One compiled model on one device: steps in, tokens out. The lowest C API of mlcc; mlcc.h, with
+// requests and text, is built on it.
 //
-// It reads no manifest: whoever calls has read and checked it, and says in records what to load, map and
-// allocate. A step's words are laid out by `mlcc.engine.batch.tables`; they are checked here before any kernel
-// reads them, so that no words, whatever they are, make a kernel read out of bounds.
+// It reads no manifest: the caller has read and checked it, and passes records that say what to load,
+// map and allocate. `mlcc.engine.batch.tables` defines the layout of a step's words; they are checked
+// here before any kernel reads them, so that no words can make a kernel read out of bounds.
 //
-// Any thread may call. Calls for one executor wait for each other; so do the computations of several,
-// where they use more than one thread. No call throws. What records point to is copied.
+// Any thread may call. Calls for one executor wait for each other; so do computations of several, if
+// they use more than one thread. No call throws. Records and their arrays are copied.
 #ifndef MLCC_EXECUTOR_H_
 #define MLCC_EXECUTOR_H_
 
@@ -23,7 +23,7 @@ extern "C" {
 #define MLCC_API
 #endif
 
-// Of this header; `mlcc_executor_abi` tells the library's.
+// The ABI of this header; `mlcc_executor_abi` returns the library's.
 #define MLCC_EXECUTOR_ABI 5
 
 typedef enum {
@@ -42,7 +42,7 @@ typedef enum {
 
 typedef struct mlcc_executor mlcc_executor;
 
-// Where a model computes.
+// The device of a model.
 typedef enum {
   MLCC_CPU = 0,
   MLCC_WEBGPU = 1,  // a GPU through Vulkan: `mlcc_executor_webgpu` comes first
@@ -55,17 +55,17 @@ typedef struct {
   const char* dtype;  // as the manifest spells it
   int32_t dimensions;
   const int64_t* shape;
-  int32_t matrices;  // of experts, one after the other, if steps are to fetch those that they chose; or 0
+  int32_t matrices;  // of experts, concatenated, if steps prefetch the selected ones; else 0
 } mlcc_weight;
 
 typedef enum { MLCC_PAGED = 0, MLCC_WINDOW = 1, MLCC_STATES = 2 } mlcc_group_kind;
 
-// A cache group: layers whose caches grow and are freed alike.
+// A cache group: layers whose caches grow and are freed together.
 typedef struct {
   int32_t kind;       // mlcc_group_kind
   int32_t page_size;  // tokens a page; 1 for states
   int32_t pool;       // pages or slots
-  int32_t most_pages; // entries of its page list in one step, at most; 0 for states
+  int32_t most_pages; // most entries of its page list in one step; 0 for states
 } mlcc_group;
 
 // One tensor of a group's caches; its first size is the group's pool.
@@ -79,7 +79,7 @@ typedef struct {
 // One table of a step's buffer; its columns are compiled in (columns.h).
 typedef struct {
   int32_t offset;   // in words
-  int32_t entries;  // for which there is room
+  int32_t entries;  // capacity
 } mlcc_table;
 
 typedef struct {
@@ -91,41 +91,41 @@ typedef struct {
   int32_t vocabulary;
   int32_t context;  // tokens of the longest sequence
   int32_t tokens, sequences, rows;  // of one step; at most the layout's
-  int32_t adjust_rows, adjust_words;  // `mlcc.engine.batch.adjust_tables`: room for rows, words in all
+  int32_t adjust_rows, adjust_words;  // `mlcc.engine.batch.adjust_tables`: capacity in rows, words in all
 } mlcc_bounds;
 
-// A tensor of what low-rank adapters (LoRA) add: float32[slots, rows, columns].
+// A tensor of LoRA adapter slots: float32[slots, rows, columns].
 typedef struct {
   int64_t rows, columns;
 } mlcc_adapter_tensor;
 
-// A matrix of an adapter and where in its slot it goes; what no matrix covers is zeros.
+// A matrix of an adapter and its position in a slot; the rest of the slot is zeros.
 typedef struct {
-  int32_t tensor;         // of those of the options
+  int32_t tensor;         // index among the options' tensors
   int32_t transposed;     // `data` is [columns, rows]
-  int64_t row, column;    // where it begins in the slot's part of the tensor
-  int64_t rows, columns;  // as it goes there
+  int64_t row, column;    // position in the slot's part of the tensor
+  int64_t rows, columns;  // size there
   const char* dtype;      // float32, float16 or bfloat16
   const void* data;       // row-major, little-endian
   uint64_t bytes;         // of the data
-  float scale;            // what it is multiplied with
+  float scale;            // factor of all elements
 } mlcc_adapter_matrix;
 
 // Processes that compute a model together, each with its own part of the weights and caches. All open the
-// same library with records that differ in weights alone; rank 0 is asked, the others `follow` it.
+// same library with records that differ only in weights; rank 0 gets the calls, the others `follow` it.
 typedef struct {
-  int32_t rank, count;   // count 0 = this process is alone
-  int32_t memory;        // a descriptor of memory that all have: empty at first, of zeros where it grows
+  int32_t rank, count;   // count 0 = no ranks
+  int32_t memory;        // descriptor of shared memory: initially empty, zeros where it grows
   int32_t num_peers;
-  const int32_t* peers;  // descriptors that hang up as a process ends: of rank 0 each other rank's, else rank 0's
+  const int32_t* peers;  // descriptors that hang up when a process ends: rank 0 has all others', they have rank 0's
 } mlcc_ranks;
 
 typedef struct {
   int32_t abi;           // MLCC_EXECUTOR_ABI
   int32_t threads;       // of kernels, at least 1
-  const char* library;   // path; or of a model.a that the program links, "linked:" and its prefix
-  const char* interface; // what the library must say it was compiled for; NULL = anything
-  const char* const* functions;  // those that the library has, as the manifest lists them
+  const char* library;   // path; or "linked:" and the prefix of a linked model.a
+  const char* interface; // the interface that the library must have; NULL = any
+  const char* const* functions;  // the library's functions, as in the manifest
   int32_t num_functions;
   int32_t num_weights;
   const mlcc_weight* weights;  // in the order in which `forward` takes them
@@ -136,30 +136,30 @@ typedef struct {
   mlcc_step_layout layout;
   mlcc_bounds bounds;
   int32_t device;        // mlcc_device_kind
-  int32_t device_index;  // of those of its kind
-  void (*progress)(void* context, int64_t bytes);  // of weights that are in place; may be NULL
+  int32_t device_index;  // number among its kind
+  void (*progress)(void* context, int64_t bytes);  // called with loaded bytes of weights; may be NULL
   void* progress_context;
-  int32_t adapter_slots;  // adapters on the device at once; 0 = the library has no room for any
-  int32_t adapter_rank;   // the largest of an adapter
+  int32_t adapter_slots;  // adapters on the device at once; 0 = no slots
+  int32_t adapter_rank;   // largest rank of an adapter
   int32_t num_adapters;
   const mlcc_adapter_tensor* adapters;  // in the order in which `forward_adapters` takes them
   mlcc_ranks ranks;  // CPUs only
 } mlcc_executor_options;
 
-// What one kernel did since `mlcc_executor_watch`.
+// Statistics of a kernel since `mlcc_executor_watch`.
 typedef struct {
   char name[64];
   char shape[64];  // of its largest argument
   int64_t calls;
   int64_t nanoseconds;
-  int64_t bytes;  // of its arguments, each moved once; of caches and embeddings what the steps used
+  int64_t bytes;  // of its arguments, each moved once; of caches and embeddings only the used parts
 } mlcc_kernel;
 
-// What an executor took since it was opened.
+// Statistics of an executor since it was opened.
 typedef struct {
-  int64_t workspace;    // bytes for what steps compute, beside weights and caches; kept until it is closed
-  int64_t replays;      // steps whose kernel calls were made again, without the virtual machine
-  int64_t nanoseconds;  // that those calls took
+  int64_t workspace;    // bytes of steps, beside weights and caches; kept until it is closed
+  int64_t replays;      // steps whose kernel calls were replayed, without the virtual machine
+  int64_t nanoseconds;  // of these calls
 } mlcc_use;
 
 MLCC_API int32_t mlcc_executor_abi(void);
@@ -167,26 +167,26 @@ MLCC_API int32_t mlcc_executor_abi(void);
 // Why the last call of this thread failed, in one line; valid until its next one.
 MLCC_API const char* mlcc_executor_error(void);
 
-// 1 if the program has linked the static library of a model (`mlcc compile --static-library`) whose
-// symbols have this prefix, and takes it: its header says how.
+// 1 if the program has linked a model's static library (`mlcc compile --static-library`) with this
+// symbol prefix, and uses it; see the header beside the library.
 MLCC_API int32_t mlcc_executor_linked(const char* prefix);
 
-// Where wgpu-native is, a shared library; empty and why, if there is none. Nothing is loaded yet.
+// Sets the path of the shared library wgpu-native, or "" and the reason. Loads nothing.
 MLCC_API mlcc_executor_status mlcc_executor_webgpu(const char* path, const char* why_absent);
 
 // This machine's GPUs, best first, as JSON: {"devices": [{...}], "reason": why there are none}. The
 // text is valid until this thread's next call.
 MLCC_API mlcc_executor_status mlcc_executor_webgpu_devices(const char** json);
 
-// Gives all that this process has of a GPU back, at once; for a program that goes where it may use none.
-// Executors on it fail with MLCC_LOST from then on, and no new one can be opened.
+// Frees all of this process's GPU resources at once, for a program that may no longer use the GPU.
+// Executors on it then fail with MLCC_LOST, and no new one can be opened.
 MLCC_API mlcc_executor_status mlcc_executor_webgpu_close(int32_t device_index);
 
-// Loads the library, maps the weights, allocates the caches. `*executor` is NULL on failure. Of ranks each waits
+// Loads the library, maps the weights, allocates the caches. `*executor` is NULL on failure. Each rank waits
 // here for all others.
 MLCC_API mlcc_executor_status mlcc_executor_open(const mlcc_executor_options* options, mlcc_executor** executor);
 
-// Of ranks but 0: computes what rank 0 is asked, until that is closed; MLCC_RANK if it ended otherwise.
+// For ranks above 0: runs rank 0's steps until that is closed; MLCC_RANK if it ended otherwise.
 MLCC_API mlcc_executor_status mlcc_executor_follow(mlcc_executor* executor);
 
 // The buffers of the next step and of its adjustments, int32[layout.words] and
@@ -195,37 +195,36 @@ MLCC_API mlcc_executor_status mlcc_executor_follow(mlcc_executor* executor);
 MLCC_API mlcc_executor_status mlcc_executor_step(mlcc_executor* executor, int32_t** words);
 MLCC_API mlcc_executor_status mlcc_executor_adjustments(mlcc_executor* executor, int32_t** words);
 
-// Fills a slot for adapters, behind the steps that were submitted: steps that are submitted later and name
-// it use what it holds now.
+// Fills an adapter slot, after the submitted steps: steps that are submitted later use the new contents.
 MLCC_API mlcc_executor_status mlcc_executor_adapter(mlcc_executor* executor, int32_t slot,
                                                     const mlcc_adapter_matrix* matrices, int32_t count);
 
-// Starts the step that is in the buffer, `adjusted` by what is in the other. A CPU computes it now, a GPU
-// is only told: the step, and to copy its results.
+// Starts the step in the buffer, with `adjusted` also the adjustments in the other buffer. A CPU computes
+// it now; on a GPU the step and the copy of its results are queued.
 MLCC_API mlcc_executor_status mlcc_executor_submit(mlcc_executor* executor, int32_t adjusted, int64_t* ticket);
 
-// Waits for a step, not for those behind it, writes its results and forgets it: a token and a
-// log-probability for each of its rows (room for bounds.rows). If a row wanted top log-probabilities,
-// `*top` is how many entries each row has (else 0), and they are written too (room for bounds.rows * 20;
-// token -1 = none).
+// Waits for a step, not for later ones, writes its results and forgets it: a token and a
+// log-probability for each of its rows (space for bounds.rows). If a row requested top log-probabilities,
+// `*top` is the number of entries of each row (else 0), and they are written too (space for
+// bounds.rows * 20; token -1 = none).
 MLCC_API mlcc_executor_status mlcc_executor_collect(mlcc_executor* executor, int64_t ticket, int32_t* tokens,
                                                     float* logprobs, int32_t* rows, int32_t* top_tokens,
                                                     float* top_logprobs, int32_t* top);
 
-// Forgets a step without its results, if it is still there.
+// Discards a step without its results, if it was not collected.
 MLCC_API void mlcc_executor_forget(mlcc_executor* executor, int64_t ticket);
 
-// Runs the step that is in the buffer without sampling, and writes its logits, [rows, vocabulary].
+// Runs the step in the buffer without sampling, and writes its logits, [rows, vocabulary].
 MLCC_API mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits, size_t room);
 
-// The same, but what they say: `*sum` is the natural log of the probability of `targets[r]`, summed over
-// the rows, of which there are `count`.
+// The same, but returns in `*sum` the natural log of the probability of `targets[r]`, summed over the
+// `count` rows.
 MLCC_API mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int32_t* targets,
                                                        int32_t count, double* sum);
 
-// Brings the contents of a group's pages (or slots of states) here, and puts such contents into others: cache
-// after cache in the order of the options, in each page after page. `size` is what that takes. Between steps:
-// MLCC_STATE while one is not collected.
+// Read and write the contents of a group's pages (or state slots): cache after cache in the order of the
+// options, page after page in each. `size` returns the number of bytes. Only between steps: MLCC_STATE
+// while one is not collected.
 MLCC_API mlcc_executor_status mlcc_executor_read_pages(mlcc_executor* executor, int32_t group, const int32_t* ids,
                                                        int32_t count, void* bytes, size_t size);
 MLCC_API mlcc_executor_status mlcc_executor_write_pages(mlcc_executor* executor, int32_t group, const int32_t* ids,
@@ -233,21 +232,21 @@ MLCC_API mlcc_executor_status mlcc_executor_write_pages(mlcc_executor* executor,
 
 MLCC_API mlcc_executor_status mlcc_executor_use(mlcc_executor* executor, mlcc_use* use);
 
-// Times every kernel call from now on, with counters at 0; or no more. Steps are slower meanwhile.
+// Starts to measure every kernel call, with counters at 0, or stops. Steps are slower meanwhile.
 MLCC_API mlcc_executor_status mlcc_executor_watch(mlcc_executor* executor, int32_t on);
 
-// The kernels seen, in no order: writes up to `room` of them and how many there are.
+// The measured kernels, unordered: writes up to `room` of them, and their number.
 MLCC_API mlcc_executor_status mlcc_executor_kernels(mlcc_executor* executor, mlcc_kernel* kernels, int32_t room,
                                                     int32_t* count);
 
-// How long the device takes to copy so many bytes to another place of its memory.
+// The time of a copy of this many bytes within the device's memory.
 MLCC_API mlcc_executor_status mlcc_executor_copy(mlcc_executor* executor, int64_t bytes, int64_t* nanoseconds);
 
-// What the executor's GPU was told since the process opened it, as JSON of counters; {} of a CPU. The
-// text is valid until this thread's next call.
+// Counters of the GPU's commands since the process opened it, as JSON; {} for a CPU. The text is valid
+// until this thread's next call.
 MLCC_API mlcc_executor_status mlcc_executor_counts(mlcc_executor* executor, const char** json);
 
-// Gives everything back. NULL does nothing. No other call may be running or follow.
+// Frees everything. NULL does nothing. No other call may be running or follow.
 MLCC_API void mlcc_executor_close(mlcc_executor* executor);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-// What is used of NCCL's C API (2.x), declared here so that it is compiled where its headers are not, and
-// as a table that is filled when ranks are opened: a process without them never loads its 300 MB.
-// tests/targets/cuda/test_nccl.py compares this with NVIDIA's nccl.h.
+// The used part of NCCL's C API (2.x), declared here so that it compiles without NCCL's headers, as a
+// table that is filled when ranks are opened: a process without ranks never loads its 300 MB.
+// tests/targets/cuda/test_nccl.py compares it with NVIDIA's nccl.h.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ using Comm = void*;    // ncclComm_t
 using Stream = void*;  // cudaStream_t
 constexpr int kSuccess = 0, kSum = 0, kFloat32 = 7;
 
-// Name without its prefix `nccl`, and parameters; all give a status.
+// Name without the prefix `nccl`, and parameters; all return a status.
 #define MLCC_NCCL_FUNCTIONS(X)                                                    \
   X(GetVersion, (int*))                                                           \
   X(GetUniqueId, (UniqueId*))                                                     \

@@ -1,8 +1,8 @@
-// The two functions by which ranks exchange what they computed, for ranks that each have a GPU: over NCCL,
-// which is loaded when the first are opened. Ranks on CPUs have them in the executor (src/collectives.cc).
+// The two functions by which ranks with a GPU each exchange results, over NCCL, which is loaded when
+// the first ranks are opened. Ranks on CPUs have them in the executor (src/collectives.cc).
 //
-// A library for TVM's package, which runs CUDA here. What is told goes into the stream in which TVM computes,
-// and waits for nothing. Nobody has run it on GPUs.
+// A library for TVM's package, which runs CUDA. Operations are queued on TVM's stream, without
+// waiting. It has never run on GPUs.
 #include <dlfcn.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -55,7 +55,7 @@ void check(int status, const char* doing, Comm comm = nullptr) {
                               << (more != nullptr && *more != 0 ? "; " : "") << (more != nullptr ? more : "");
 }
 
-// What the ranks of one model have in common: made by one of them, told to the others.
+// The shared id of a model's ranks: created by one of them, sent to the others.
 ffi::Bytes unique_id() {
   UniqueId id;
   check(api.GetUniqueId(&id), "naming the ranks");
@@ -73,7 +73,7 @@ int64_t floats_of(const ffi::Tensor& tensor) {
 
 float* data_of(const ffi::Tensor& tensor) { return static_cast<float*>(tensor.data_ptr()); }
 
-// A rank among others. What it tells goes into its GPU's stream of the moment.
+// A rank. Its operations are queued on its GPU's current stream.
 class Rank {
  public:
   // Waits for the others. Uses the GPU of the calling thread.
@@ -87,7 +87,7 @@ class Rank {
     if (Comm comm = comm_.exchange(nullptr)) api.CommDestroy(comm);
   }
 
-  // From whichever thread: what waits for a rank that is gone ends, with an error.
+  // From any thread: ends operations that wait for a lost rank, with an error.
   void abort() {
     if (Comm comm = comm_.exchange(nullptr)) api.CommAbort(comm);
   }
@@ -100,7 +100,7 @@ class Rank {
     check(api.AllReduce(data_of(x), data_of(sum), size, kFloat32, kSum, comm(), stream()), "adding up", comm_);
   }
 
-  // Of each row the parts of all ranks, side by side: a gathering for each, told together.
+  // All ranks' parts of each row, concatenated: one all-gather per row, in one group.
   void all_gather(ffi::Tensor x, ffi::Tensor whole) {
     int64_t count = floats_of(x);
     if (floats_of(whole) != count * count_) TVM_FFI_THROW(ValueError) << "a whole of another size";
@@ -113,7 +113,7 @@ class Rank {
       float* to = data_of(whole) + row * width * count_;
       status = api.AllGather(from, to, static_cast<size_t>(width), kFloat32, comm(), stream());
     }
-    int ended = api.GroupEnd();  // also of one that failed
+    int ended = api.GroupEnd();  // also after a failure
     check(status == kSuccess ? ended : status, "gathering", comm_);
   }
 
@@ -127,11 +127,11 @@ class Rank {
   Stream stream() const { return TVMFFIEnvGetStream(kDLCUDA, device_); }
 
   const int count_, device_;
-  std::atomic<Comm> comm_{nullptr};  // null once it was aborted
+  std::atomic<Comm> comm_{nullptr};  // null after an abort
 };
 
-// The same function, whose errors are handed over as C does: TVM is built with another C++ library than this
-// may be, and no exception passes from one to the other.
+// The same function with C error codes: TVM may be built with another C++ library than this one, and no
+// exception may cross between them.
 ffi::Function by_c(const ffi::Function& function) {
   auto call = [](void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) -> int {
     const auto* held = static_cast<const ffi::FunctionObj*>(static_cast<ffi::Function*>(self)->get());

@@ -10,7 +10,7 @@ namespace {
 namespace ffi = tvm::ffi;
 
 constexpr char kBuiltin[] = "vm.builtin.";
-// Those that make or look at shapes, tuples and memory, and leave what tensors hold alone.
+// Functions that create or read shapes, tuples and memory, without effect on the contents of tensors.
 constexpr const char* kHarmless[] = {
     "alloc_shape_heap", "alloc_storage",     "alloc_tensor", "check_prim_value_info", "check_shape_info",
     "check_tensor_info", "check_tuple_info", "make_prim_value", "make_shape",         "make_tuple",

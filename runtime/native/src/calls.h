@@ -1,8 +1,9 @@
-// The kernel calls of a function of the library, to be made again without the virtual machine.
+// Records the kernel calls of a function of the library, to replay them without the virtual machine.
 //
-// A machine makes a thousand instructions of a hundred kernels: it allocates, shapes, checks and frees,
-// and comes to the same calls on the same memory wherever sizes are the same. What is kept here does not
-// hold that memory: other steps use it in between. After CUDA's graphs; the method is older: a trace.
+// The machine executes a thousand instructions for a hundred kernels (allocations, shapes, checks,
+// frees), and makes the same calls on the same memory for the same sizes. A record does not hold that
+// memory: other steps use it in between. Similar to CUDA graphs; the older name of the method is
+// tracing.
 #ifndef MLCC_CALLS_H_
 #define MLCC_CALLS_H_
 
@@ -17,19 +18,19 @@
 
 namespace mlcc {
 
-// What the machine hands to its instrument, before and after each call.
+// The arguments of the machine's instrument, before and after each call.
 enum Hooked { kHookedFunction, kHookedName, kHookedBefore, kHookedResult, kHookedArguments };
 
 class Calls {
  public:
-  // Keeps a call that the machine is about to make, in memory of `workspace`.
+  // Records a call that the machine is about to make, in memory of `workspace`.
   void note(const tvm::ffi::PackedArgs& hooked, const Workspace& workspace);
 
-  // Whether the calls alone are what the function did.
+  // Whether the function did nothing but the calls.
   bool usable() const { return usable_; }
 
-  // Makes them; the nanoseconds that they took. Throws tvm::ffi::Error.
-  // experts: are told what is about to be read.
+  // Replays the calls; returns their nanoseconds. Throws tvm::ffi::Error.
+  // experts: notified of the matrices that are about to be read.
   int64_t run(const Experts& experts) const;
 
  private:

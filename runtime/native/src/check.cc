@@ -27,7 +27,7 @@ float real(int32_t word) {
   return value;
 }
 
-// Of `count` words, one every `stride`. The loop has no branch, so that it is done by vectors.
+// Checks `count` words, one every `stride`. The loop has no branches, so that it is vectorized.
 void all_within(const int32_t* words, int64_t count, int64_t stride, int32_t from, int32_t to, const char* what) {
   uint32_t size = static_cast<uint32_t>(to) - static_cast<uint32_t>(from);
   bool good = true;
@@ -38,7 +38,7 @@ void all_within(const int32_t* words, int64_t count, int64_t stride, int32_t fro
   for (int64_t i = 0; i < count; ++i) within(words[i * stride], from, to, what);
 }
 
-// From 0 to `total` over the sequences and one entry more, each larger than the one before.
+// Increases from 0 to `total` over the sequences and one more entry.
 void rises(const Table& table, const int32_t* words, int column, int32_t count, int64_t total, const char* what) {
   const int32_t* at = words + table.offset + column;
   if (at[0] != 0) refuse(what, at[0]);
@@ -72,7 +72,7 @@ Step counts_of(const Layout& layout, const int32_t* words) {
   return step;
 }
 
-// One sequence's pages reach from the first of its list to its last token.
+// The pages of a sequence cover the first of its list to its last token.
 void check_pages(const Layout& layout, const int32_t* words, const Step& step, const Group& group) {
   const Table& table = layout.sequences;
   for (int32_t s = 0; s < step.sequences; ++s) {
@@ -152,7 +152,7 @@ void check_copies(const Layout& layout, const int32_t* words, const Step& step) 
   }
 }
 
-// Who uses which slot for adapters; gives how many do.
+// Checks the sequences' adapter slots; returns the number of sequences with an adapter.
 int32_t check_adapters(const Layout& layout, const int32_t* words, const Step& step) {
   if (layout.adapter_slots == 0) return 0;
   int32_t adapted = 0;
@@ -167,7 +167,7 @@ int32_t check_adapters(const Layout& layout, const int32_t* words, const Step& s
   return adapted;
 }
 
-// A list of `count` entries of `width` words from word `at` on, behind the rows and before `end`.
+// Checks a list of `count` entries of `width` words from word `at` on, after the rows and before `end`.
 void check_list(int64_t at, int64_t count, int width, int64_t begin, int64_t end) {
   if (count < 0 || at < begin || at + count * width > end) refuse("a list of adjustments out of range", at);
 }
@@ -201,7 +201,7 @@ void check_adjustments(const Layout& layout, const int32_t* words, const Step& s
   int32_t count = words[adjust_header::rows], used = words[adjust_header::words];
   const mlcc_bounds& bounds = layout.bounds;
   within(count, 0, int64_t{std::min(step.rows, bounds.adjust_rows)} + 1, "adjustments of more rows than it has");
-  // What lists may take begins behind the table of all rows, be they used or not.
+  // Lists are stored after the table of all rows, used or not.
   int64_t begin = adjust_header::width + int64_t{bounds.adjust_rows} * adjust_rows::width;
   within(used, begin, int64_t{bounds.adjust_words} + 1, "adjustments beyond their bounds");
   int32_t before = -1;

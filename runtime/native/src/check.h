@@ -1,7 +1,7 @@
-// Whether a step's numbers keep within what is there, so that no kernel reads or writes out of bounds.
+// Checks that a step's numbers are within bounds, so that no kernel reads or writes out of bounds.
 //
-// Not whether they make sense together: that no page that is written belongs to two sequences, that a
-// token lies where its position says. That is the engine's, and `mlcc.device.check_batch` checks it.
+// Does not check consistency: that no written page belongs to two sequences, or that tokens match
+// their positions. The engine ensures that, and `mlcc.device.check_batch` checks it.
 #ifndef MLCC_CHECK_H_
 #define MLCC_CHECK_H_
 
@@ -12,18 +12,18 @@
 
 namespace mlcc {
 
-// The counts of a step that was checked.
+// The counts of a checked step.
 struct Step {
   int32_t tokens, sequences, rows, copies, top_logprobs;
   std::vector<int64_t> pages;  // entries of each group's page list, 0 for states
-  int32_t adapted = 0;         // sequences that use an adapter
+  int32_t adapted = 0;         // sequences with an adapter
 };
 
-// The step in `words`, int32[layout.words]. Its negative tokens name one of `previous_rows` rows.
+// Checks the step in `words`, int32[layout.words]. Negative tokens refer to one of `previous_rows` rows.
 // Throws Error(MLCC_ARGUMENT).
 Step check_step(const Layout& layout, const int32_t* words, int32_t previous_rows);
 
-// The adjustments of such a step, int32[bounds.adjust_words]. Throws Error(MLCC_ARGUMENT).
+// Checks the adjustments of such a step, int32[bounds.adjust_words]. Throws Error(MLCC_ARGUMENT).
 void check_adjustments(const Layout& layout, const int32_t* words, const Step& step, int32_t previous_rows);
 
 }  // namespace mlcc

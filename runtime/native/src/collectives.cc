@@ -1,4 +1,4 @@
-// The two functions by which a library's ranks exchange what they computed, as a module that it imports.
+// The two functions by which a library's ranks exchange results, as a module that the library imports.
 #include "ranks.h"
 
 namespace mlcc {

@@ -6,7 +6,7 @@ namespace mlcc {
 namespace {
 
 constexpr size_t kMost = 4;
-constexpr int64_t kFewestPages = 8;  // short lists share it: a range of keys in the attention of GPUs
+constexpr int64_t kFewestPages = 8;  // the minimum: a range of keys in the attention of GPUs
 
 bool is_decode(const Step& step) { return step.tokens == step.sequences && step.rows == step.sequences; }
 

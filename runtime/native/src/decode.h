@@ -1,4 +1,4 @@
-// Decode steps that are made again and again: a token and a row for each of so many sequences.
+// Replayed decode steps: one token and one row for each of a number of sequences.
 #ifndef MLCC_DECODE_H_
 #define MLCC_DECODE_H_
 
@@ -13,17 +13,17 @@
 
 namespace mlcc {
 
-// The calls of such steps. They write their results where those of the step before were.
+// The calls of such steps. They write results to the same memory as the previous step.
 struct Decode {
   int32_t sequences;
   bool adapted;  // by `forward_adapters`
-  std::vector<int64_t> pages;  // as kernels were told
+  std::vector<int64_t> pages;  // lengths of the page lists, as passed to kernels
   Calls forward, sample;
   tvm::ffi::Optional<tvm::ffi::Tensor> logits, tokens, logprobs;
   bool usable() const { return forward.usable() && sample.usable(); }
 };
 
-// While it lives, a machine that adjusts logits or finds the likeliest tokens takes no memory of results.
+// While it lives, machines for adjustments and top log-probabilities use no memory of results.
 class Held {
  public:
   Held(const Decode& decode, Workspace& workspace);
@@ -34,19 +34,19 @@ class Held {
   Workspace& workspace_;
 };
 
-// Those of the sizes that came last, over the memory of one step.
+// The steps of the most recent sizes, over the memory of one step.
 class Decodes {
  public:
   Decodes(const Layout& layout, bool on_host) : layout_(layout), on_host_(on_host) {}
 
-  // How long page lists are said to be, so that steps share it: kernels stop at the counts in the step.
-  // A CPU's ask for no memory by that, so it is as long as lists can get; else it is rounded up.
+  // The length of page lists passed to kernels, which stop at the counts in the step, so that steps can
+  // share a record. Maximal on a CPU, where it costs no memory; rounded up on a GPU.
   std::vector<int64_t> pages_of(const Step& step) const;
 
   // The calls for a step; null if there are none.
   Decode* find(const Step& step);
 
-  // Whether a step is worth keeping: it is like the one before, and can be kept.
+  // Whether to record a step: it equals the previous one in size, and can be replayed.
   bool wanted(const Step& step);
 
   void keep(Decode made, const Workspace& workspace);
@@ -54,8 +54,8 @@ class Decodes {
  private:
   const Layout& layout_;
   bool on_host_;
-  std::list<Decode> kept_;  // the latest first
-  int32_t before_ = 0;      // sequences of the step before, if it was such a step
+  std::list<Decode> kept_;  // the most recent first
+  int32_t before_ = 0;      // sequences of the previous step, if it was a decode step
   bool adapted_before_ = false;
   std::vector<int64_t> pages_before_;
   bool possible_ = true;

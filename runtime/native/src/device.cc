@@ -11,7 +11,7 @@ namespace mlcc {
 namespace {
 
 constexpr int64_t kInt32Bytes = sizeof(int32_t);
-// What the plugin tells of a profile: the device, its clock, and of each kernel name, calls, time.
+// Fields of the plugin's profile: the device, its clock, and each kernel's name, calls, time.
 constexpr int kKernels = 2, kName = 0, kNanoseconds = 2;
 
 DLDevice device_of(int32_t kind, int32_t index) {
@@ -26,7 +26,7 @@ tvm::runtime::DeviceAPI* api_of(DLDevice id) {
   return api;
 }
 
-// The same memory, of which only the first entries count.
+// A view of the first entries.
 DLTensor front(const ffi::Tensor& tensor, int64_t* count, DLDataType dtype) {
   DLTensor view = *tensor.GetDLTensorPtr();
   view.ndim = 1;
@@ -36,7 +36,7 @@ DLTensor front(const ffi::Tensor& tensor, int64_t* count, DLDataType dtype) {
   return view;
 }
 
-// So many bytes of memory, from an offset on.
+// A view of bytes from an offset on.
 DLTensor part(void* data, int64_t offset, int64_t* bytes, DLDevice device) {
   DLTensor view{};
   view.data = data;

@@ -1,7 +1,7 @@
-// Where a model computes and keeps its tensors: this process's memory, or a GPU of TVM's runtime.
+// The device of a model's tensors and computations: this process's memory, or a GPU of TVM's runtime.
 //
-// A GPU takes what it is told in order and does it later: nothing here waits for it but `host`,
-// `Reading::wait` and `copy_time`.
+// A GPU executes commands in order and asynchronously: only `host`, `Reading::wait` and `copy_time`
+// wait for it.
 #ifndef MLCC_DEVICE_H_
 #define MLCC_DEVICE_H_
 
@@ -17,7 +17,7 @@
 
 namespace mlcc {
 
-// Bytes of tensors on their way here, one tensor after the other.
+// A pending copy of tensors to this process, concatenated.
 class Reading {
  public:
   explicit Reading(std::string here) : here_(std::move(here)) {}
@@ -31,12 +31,12 @@ class Reading {
   ffi::Optional<ffi::Function> arrival_;
 };
 
-// A buffer that the caller writes and kernels read; in this process's memory they are one.
+// A buffer that the caller writes and kernels read; on a CPU, the same memory.
 struct Inbox {
   ffi::Tensor here, there;
 };
 
-// Nanoseconds of each kernel, by the device's own clock.
+// Nanoseconds of each kernel, by the device's clock.
 using KernelTimes = std::map<std::string, int64_t>;
 
 class Device {
@@ -47,32 +47,32 @@ class Device {
   DLDevice id() const { return id_; }
   bool is_host() const { return id_.device_type == kDLCPU; }
 
-  // Of any values. Throws Error that says what there was no room for.
+  // Uninitialized. Throws Error that names the tensor without memory.
   ffi::Tensor empty(const ffi::Shape& shape, DLDataType dtype, const char* what) const;
   // int32[count], zeros.
   ffi::Tensor words(int64_t count, const char* what) const;
   Inbox inbox(int64_t count, const char* what) const;
-  // The values of a tensor in this process's memory: itself, if that is where kernels read.
+  // Copies a tensor of this process to the device; returns the same tensor on a CPU.
   ffi::Tensor placed(const ffi::Tensor& here, const char* what) const;
 
-  // The first `count` words of what was written, which may be written again at once.
+  // Uploads the first `count` written words, which may be overwritten at once.
   void send(const Inbox& inbox, int64_t count) const;
-  // All of `from` into `to`, so many bytes behind its front.
+  // Copies all of `from` into `to`, at a byte offset.
   void copy(const ffi::Tensor& from, const ffi::Tensor& to, int64_t offset = 0) const;
-  // Starts to bring small tensors here: behind all that was queued, before what will be.
+  // Starts to read small tensors, after all queued commands and before later ones.
   Reading read(const std::vector<ffi::Tensor>& tensors) const;
-  // A tensor in this process's memory.
+  // A copy of a tensor in this process's memory.
   ffi::Tensor host(const ffi::Tensor& tensor) const;
-  // Bytes of a tensor to this process's memory and from there, behind all that was queued; reading waits.
+  // Copies bytes of a tensor to this process and back, after all queued commands; reading waits.
   void read_part(const ffi::Tensor& from, int64_t offset, int64_t bytes, void* to) const;
   void write_part(const void* from, int64_t bytes, const ffi::Tensor& to, int64_t offset) const;
-  // Nanoseconds that a plain copy on the device takes.
+  // Nanoseconds of a plain copy on the device.
   int64_t copy_time(int64_t bytes) const;
 
-  // Times each kernel, until `profiled` is asked for the times. A CPU's are taken by whoever calls.
+  // Measures each kernel until `profiled` returns the times. On a CPU the caller measures.
   void profile() const;
   KernelTimes profiled() const;
-  // What it was told since it was opened, as JSON.
+  // Counters of the device's commands since it was opened, as JSON.
   std::string counts() const;
 
  private:

@@ -7,9 +7,9 @@
 namespace mlcc {
 namespace {
 
-constexpr char kPlugin[] = "mlcc.webgpu.";  // what the WebGPU plugin begins its errors with
+constexpr char kPlugin[] = "mlcc.webgpu.";  // prefix of the WebGPU plugin's errors
 
-// What it calls an error -> its status.
+// Name of an error -> its status.
 mlcc_executor_status status_of(const std::string& fault) {
   if (fault == "DeviceLost") return MLCC_LOST;
   if (fault == "OutOfMemory") return MLCC_MEMORY;

@@ -1,4 +1,4 @@
-// What goes wrong, as a status of the C API and a line of text.
+// Errors as a status of the C API and a line of text.
 #ifndef MLCC_ERROR_H_
 #define MLCC_ERROR_H_
 
@@ -11,7 +11,7 @@
 
 namespace mlcc {
 
-// The kind of errors that an ending of another rank raises, whatever they pass on their way.
+// The kind of errors that the end of another rank raises.
 constexpr char kRankError[] = "RankError";
 
 class Error : public std::runtime_error {
@@ -20,7 +20,7 @@ class Error : public std::runtime_error {
   const mlcc_executor_status status;
 };
 
-// What a device or a kernel threw: the status its text stands for, and the text.
+// An error of a device or a kernel as a status, found by its text, and that text.
 Error device_error(const tvm::ffi::Error& error);
 
 inline void require(bool ok, mlcc_executor_status status, const char* text) {

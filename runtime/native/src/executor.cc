@@ -1,4 +1,4 @@
-// The C API over a model: one lock each, and no exception beyond it.
+// The C API over a model: a lock for each executor, and no exceptions.
 #include "executor.h"
 
 #include <algorithm>
@@ -39,14 +39,14 @@ mlcc_executor_status failed(mlcc_executor_status status, const char* text) noexc
 constexpr char kNoWebGpu[] = R"({"devices": [], "reason": "the executor was built without WebGPU: install mlcc )"
                              R"(again where the Python package `wgpu` is"})";
 
-// A text that lasts until this thread's next one.
+// A text that is valid until this thread's next one.
 const char* told(std::string text) {
   thread_local std::string kept;
   kept = std::move(text);
   return kept.c_str();
 }
 
-// What `body` does, as a status.
+// The status of `body`.
 template <typename Body>
 mlcc_executor_status guarded(Body body) noexcept {
   try {
@@ -66,7 +66,7 @@ mlcc_executor_status guarded(Body body) noexcept {
   }
 }
 
-// The same with the lock of an executor.
+// The same, with an executor locked.
 template <typename Body>
 mlcc_executor_status with(mlcc_executor* executor, Body body) noexcept {
   return guarded([&] {

@@ -10,7 +10,7 @@
 namespace mlcc {
 namespace {
 
-// Of the pages that hold these bytes, which others may share. Advice that cannot be taken costs time only.
+// Advises the pages with these bytes, which may have other bytes too. Failed advice only costs time.
 void advise(const char* data, int64_t bytes, int advice) {
   static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   uintptr_t begin = reinterpret_cast<uintptr_t>(data) / page * page;

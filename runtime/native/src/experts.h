@@ -1,8 +1,8 @@
-// Mixtures that memory may not hold: tells the system which experts' matrices a step is about to read.
+// Mixtures of experts larger than memory: tells the system which matrices a step is about to read.
 //
-// They lie in mapped files. Left alone, the system reads what is touched and much round it, which of
-// experts few want: so it is told to read nothing round them, and before a kernel runs, what the tokens of
-// this step chose, all at once. What is kept of that, and for how long, is the system's file cache.
+// The matrices are in mapped files. By default the system also reads ahead, which few experts need. So
+// read-ahead is switched off, and before a kernel runs, all matrices that the step's tokens selected
+// are requested at once. The system's file cache keeps them.
 #ifndef MLCC_EXPERTS_H_
 #define MLCC_EXPERTS_H_
 
@@ -18,13 +18,13 @@ namespace ffi = tvm::ffi;
 
 class Experts {
  public:
-  // A tensor in a mapped file, of so many matrices of one size, one after the other.
+  // A tensor in a mapped file: a number of matrices of one size, concatenated.
   void add(const ffi::Tensor& tensor, int32_t matrices);
 
-  // Whether there are any: else nothing here has to be told.
+  // Whether there are any; otherwise no calls are needed.
   bool any() const { return !matrices_.empty(); }
 
-  // Whether a kernel of this name multiplies with chosen matrices.
+  // Whether a kernel of this name multiplies with selected matrices.
   static bool reads(const std::string& kernel) { return kernel.rfind("expert_linear", 0) == 0; }
 
   // Such a kernel runs next, with these arguments: order, begin[experts + 1], active[experts + 1], then
@@ -32,7 +32,7 @@ class Experts {
   void expect(const ffi::AnyView* arguments, int count) const;
 
  private:
-  std::map<const void*, int32_t> matrices_;  // of a tensor, by where it lies
+  std::map<const void*, int32_t> matrices_;  // number of a tensor's matrices, by its address
 };
 
 }  // namespace mlcc

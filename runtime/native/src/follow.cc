@@ -1,4 +1,4 @@
-// What ranks behind 0 do: whatever rank 0 is asked, on their part of the model.
+// The work of ranks above 0: run rank 0's commands on their part of the model.
 #include "error.h"
 #include "model.h"
 

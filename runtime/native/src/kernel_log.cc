@@ -84,7 +84,7 @@ void KernelLog::add(const KernelTimes& times) {
   }
 }
 
-// Each argument once; of caches only the pages that the step uses, of an embedding the rows.
+// Counts each argument once; of caches only the used pages, of an embedding the used rows.
 int64_t KernelLog::moved(const std::string& name, const std::vector<ffi::Tensor>& tensors) const {
   if (begins(name, "embedding") && !tensors.empty()) return 2 * bytes_of(tensors.back());
   bool appends = name.find("append") != std::string::npos;

@@ -1,4 +1,5 @@
-// Time and bytes of every kernel call: TVM's instrument, which the virtual machine calls round each.
+// Time and bytes of every kernel call, by TVM's instrument, which the virtual machine calls around
+// each.
 #ifndef MLCC_KERNEL_LOG_H_
 #define MLCC_KERNEL_LOG_H_
 
@@ -18,14 +19,14 @@ namespace mlcc {
 
 class KernelLog {
  public:
-  // `caches`: which group the tensor at an address belongs to. `timed`: calls are to be timed here.
+  // `caches`: the cache group of a tensor, by address. `timed`: whether calls are timed here.
   KernelLog(const Layout& layout, std::map<const void*, int32_t> caches, bool timed)
       : layout_(layout), caches_(std::move(caches)), timed_(timed) {}
 
-  // Begin anew, or take no more times.
+  // Restart, or stop measuring.
   void watch(bool on);
 
-  // The step whose kernels come next.
+  // The step of the next kernels.
   void begin(const Step& step);
 
   bool is_watching() const { return watching_; }
@@ -33,7 +34,7 @@ class KernelLog {
   // A call of the virtual machine, before or after it.
   void note(const tvm::ffi::PackedArgs& hooked);
 
-  // What the device's own clock says of kernels.
+  // Times of kernels by the device's clock.
   void add(const KernelTimes& times);
 
   const std::map<std::string, mlcc_kernel>& kernels() const { return kernels_; }

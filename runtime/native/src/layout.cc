@@ -10,7 +10,7 @@ void require(bool ok, const char* text) { mlcc::require(ok, MLCC_ARGUMENT, text)
 
 Table table_of(const mlcc_table& record, int32_t width) { return {record.offset, record.entries, width}; }
 
-// In order, within the buffer, and none over another.
+// In order, within the buffer, without overlap.
 void check_order(const Layout& layout) {
   int64_t end = 0;
   for (const Table* table : {&layout.header, &layout.sequences, &layout.rows, &layout.copies, &layout.tokens,

@@ -1,4 +1,5 @@
-// Where a step's numbers lie: the records of the C API, checked once, and the columns of columns.h.
+// The layout of a step's numbers: the records of the C API, checked once, and the columns of
+// columns.h.
 #ifndef MLCC_LAYOUT_H_
 #define MLCC_LAYOUT_H_
 
@@ -8,7 +9,7 @@
 
 namespace mlcc {
 
-// `entries` of `width` words each from word `offset` on.
+// `entries` entries of `width` words each, from word `offset` on.
 struct Table {
   int32_t offset, entries, width;
   const int32_t* entry(const int32_t* words, int64_t index) const { return words + offset + index * width; }
@@ -17,20 +18,20 @@ struct Table {
 struct Group {
   mlcc_group_kind kind;
   int32_t page_size, pool, most_pages;
-  // The group's first column in each table; -1 = it has none there.
+  // The group's first column in each table; -1 = none.
   int32_t in_header, in_sequences, in_tokens;
   bool has_pages() const { return kind != MLCC_STATES; }
 };
 
 struct Layout {
-  // Throws Error if tables overlap, bounds exceed them, or a number makes no sense.
+  // Throws Error if tables overlap, bounds exceed them, or a number is invalid.
   explicit Layout(const mlcc_executor_options& options);
 
   std::vector<Group> groups;
   Table header, sequences, rows, copies, tokens, pages;
   int32_t words;
   mlcc_bounds bounds;
-  // Adapters; of those and of the header's count the column, -1 = there is no room for any.
+  // Adapters: their columns and that of the header's count; -1 = no slots.
   int32_t adapter_slots, adapter_rank;
   int32_t in_header, in_sequences;
 };

@@ -21,7 +21,7 @@ ffi::Module load(const std::string& path, const ffi::Optional<ffi::Module>& impo
   }
 }
 
-// A virtual machine of a library. The CPU comes last of its devices, also if it is the first: there shapes are kept.
+// A virtual machine of a library. The CPU, which holds shapes, is the last device, even if it is also the first.
 ffi::Module machine_of(const ffi::Module& module, DLDevice device, Workspace& workspace) {
   try {
     ffi::Optional<ffi::Function> make = module->GetFunction("vm_load_executable");

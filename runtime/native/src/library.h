@@ -1,4 +1,4 @@
-// A compiled library: looked at before it is loaded, its functions by name.
+// A compiled library: checked before it is loaded, with its functions by name.
 #ifndef MLCC_LIBRARY_H_
 #define MLCC_LIBRARY_H_
 
@@ -13,28 +13,28 @@
 namespace mlcc {
 
 // Throws Error(MLCC_LIBRARY) unless the file is a whole library for this process's instruction set.
-// The loader of glibc says "No such file or directory" of another one, and crashes on half a file.
+// glibc's loader reports "No such file or directory" for another one, and crashes on a truncated file.
 void check_library_file(const std::string& path);
 
 class Library {
  public:
-  // To run on a device; `imported`: whose functions it calls, if it calls any. Throws Error(MLCC_LIBRARY).
+  // Loads for a device; `imported`: the module whose functions it calls, if any. Throws Error(MLCC_LIBRARY).
   Library(const std::string& path, DLDevice device, const tvm::ffi::Optional<tvm::ffi::Module>& imported);
 
-  // Throws Error(MLCC_LIBRARY) if the library has none of that name.
+  // Throws Error(MLCC_LIBRARY) if the library has no function of that name.
   tvm::ffi::Function function(const std::string& name) const;
 
-  // What it was compiled for; "nothing" if it does not say.
+  // The interface that it was compiled for; "nothing" if it has none.
   std::string interface() const;
 
-  // The same function, run by another machine, which calls `hook(function, name, before, result,
-  // *arguments)` round every call it makes.
+  // The same function on another machine, which calls `hook(function, name, before, result,
+  // *arguments)` around every call.
   tvm::ffi::Function hooked(const std::string& name, const tvm::ffi::Function& hook);
 
-  // Machines let go of what they returned last.
+  // Machines release their last results.
   void rest();
 
-  // Of all its functions.
+  // The names of all its functions.
   Workspace& workspace() { return workspace_; }
 
  private:

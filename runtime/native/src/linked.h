@@ -1,4 +1,4 @@
-// Models that the program itself has linked: static libraries, each under the prefix of its symbols.
+// Models that the program has linked: static libraries, each under the prefix of its symbols.
 #ifndef MLCC_LINKED_H_
 #define MLCC_LINKED_H_
 
@@ -9,10 +9,10 @@
 
 namespace mlcc {
 
-// The prefix of a library that is named as linked, "linked:PREFIX"; of a path nothing.
+// The prefix of a path "linked:PREFIX"; empty for other paths.
 std::optional<std::string> linked_prefix(const std::string& library);
 
-// Throws Error(MLCC_LIBRARY) if the program has linked none of this prefix.
+// Throws Error(MLCC_LIBRARY) if the program has linked no model of this prefix.
 tvm::ffi::Module linked_module(const std::string& prefix);
 
 }  // namespace mlcc

@@ -1,5 +1,5 @@
-// Low-rank adapters (LoRA) on the device: two tensors for each product that they add to, of several slots.
-// Called so because an adapter is a GPU where WebGPU is spoken.
+// LoRA adapters on the device: two tensors for each product that they change, with several slots.
+// Named `low_rank` because an "adapter" is a GPU in WebGPU.
 #ifndef MLCC_LOW_RANK_H_
 #define MLCC_LOW_RANK_H_
 
@@ -12,13 +12,13 @@ namespace mlcc {
 
 class LowRank {
  public:
-  // Throws Error. None of a library without room for any.
+  // Throws Error. Empty for a library without adapter slots.
   LowRank(const mlcc_executor_options& options, const Device& device);
 
   bool empty() const { return tensors_.empty(); }
   const ffi::Array<ffi::Tensor>& tensors() const { return tensors_; }
 
-  // All of a slot: zeros where no matrix is. Throws Error(MLCC_ARGUMENT) before anything is written.
+  // Writes a whole slot, with zeros outside the matrices. Throws Error(MLCC_ARGUMENT) before any write.
   void write(const Device& device, int32_t slot, const mlcc_adapter_matrix* matrices, int32_t count);
 
  private:

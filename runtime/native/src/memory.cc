@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{1} << 46;
 
-// Memory that someone else owns.
+// Memory of another owner.
 struct Borrowed {
   void AllocData(DLTensor* tensor, void* data) { tensor->data = data; }
   void FreeData(DLTensor*) {}
@@ -82,7 +82,7 @@ ffi::Tensor borrowed(void* data, const ffi::Shape& shape, DLDataType dtype) {
 class WeightFiles::Mapping {
  public:
   explicit Mapping(const std::string& path) : path_(path) {
-    // Nothing that is no file is waited for.
+    // Does not block on special files.
     int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) fail(errno);
     struct stat status {};

@@ -1,4 +1,4 @@
-// Tensors over memory: of mapped files, and aligned memory of our own.
+// Tensors over memory of mapped files, and over aligned memory.
 #ifndef MLCC_MEMORY_H_
 #define MLCC_MEMORY_H_
 
@@ -20,16 +20,16 @@ constexpr size_t kAlignment = 64;  // generated code loads vectors with aligned 
 constexpr DLDevice kCpu{kDLCPU, 0};
 constexpr DLDataType kInt32{kDLInt, 32, 1};
 
-// As the manifest spells it; bfloat16 weights are read as uint16. Throws Error(MLCC_ARGUMENT).
+// A dtype of the manifest; bfloat16 weights are read as uint16. Throws Error(MLCC_ARGUMENT).
 DLDataType dtype_of(const char* name);
 
-// Throws Error(MLCC_ARGUMENT) for negative sizes, or a tensor that no memory could hold.
+// Throws Error(MLCC_ARGUMENT) for negative sizes, or a tensor beyond the address space.
 ffi::Shape shape_of(const int64_t* shape, int32_t dimensions, DLDataType dtype);
 
-// Aligned; of any values, as large untouched tensors take no memory. Throws Error(MLCC_MEMORY).
+// Aligned and uninitialized: large untouched tensors take no memory. Throws Error(MLCC_MEMORY).
 ffi::Tensor empty(const ffi::Shape& shape, DLDataType dtype, const char* what);
 
-// The same, of zeros.
+// The same, filled with zeros.
 ffi::Tensor zeros(const ffi::Shape& shape, DLDataType dtype, const char* what);
 
 inline int64_t bytes_of(const ffi::Tensor& tensor) {
@@ -38,13 +38,13 @@ inline int64_t bytes_of(const ffi::Tensor& tensor) {
 
 inline int32_t* words_of(const ffi::Tensor& tensor) { return static_cast<int32_t*>(tensor.data_ptr()); }
 
-// Over memory that somebody else keeps.
+// Over memory that the caller owns.
 ffi::Tensor borrowed(void* data, const ffi::Shape& shape, DLDataType dtype);
 
-// Files of weights, each mapped once, for reading. Tensors must not outlive it.
+// Weight files, each mapped once, read-only. Tensors must not outlive it.
 class WeightFiles {
  public:
-  // Over the file's own memory where that is aligned, else a copy. Throws Error.
+  // Over the mapped file if it is aligned there, else a copy. Throws Error.
   ffi::Tensor tensor(const mlcc_weight& weight);
 
  private:

@@ -11,7 +11,7 @@
 namespace mlcc {
 namespace {
 
-constexpr int kGoOn = 0;  // what an instrument says to the machine
+constexpr int kGoOn = 0;  // an instrument's return value
 constexpr const char* kNames[kRoles] = {"forward",      "forward_adapters", "sample", "adjust",
                                         "top_logprobs", "copy_pages"};
 
@@ -33,7 +33,7 @@ ffi::Optional<ffi::Module> collectives_of(Ranks* ranks) {
   return ranks->collectives();
 }
 
-// Calls are kept until its end.
+// Records calls while it lives.
 class Noting {
  public:
   Noting(Calls*& place, Calls* calls) : place_(place) { place = calls; }
@@ -68,7 +68,7 @@ Model::Model(const mlcc_executor_options& options)
 void Model::find_functions(const mlcc_executor_options& options) {
   for (int32_t i = 0; i < options.num_functions; ++i) {
     const char* name = options.functions[i];
-    ffi::Function found = library_.function(name);  // also of those that are not called here
+    ffi::Function found = library_.function(name);  // also of functions that are not called here
     for (int role = 0; role < kRoles; ++role) {
       if (std::strcmp(name, kNames[role]) == 0) functions_[role] = found;
     }
@@ -90,7 +90,7 @@ std::vector<ffi::Tensor> Model::weights_of(const mlcc_executor_options& options)
     done += bytes_of(here);
     if (options.progress != nullptr) options.progress(options.progress_context, done);
   }
-  if (!device_.is_host()) files_ = {};  // they are copies
+  if (!device_.is_host()) files_ = {};  // the weights were copied
   return weights;
 }
 
@@ -206,7 +206,7 @@ int64_t Model::submit(bool adjusted) {
   Step step = checked();
   if (adjusted) check_adjustments(layout_, adjustment_words(), step, previous_rows_);
   Role forward = step.adapted > 0 ? kForwardAdapters : kForward;
-  for (Role role : {forward, kSample}) function(role);  // all are there before anything runs
+  for (Role role : {forward, kSample}) function(role);  // fails before anything runs
   if (adjusted) function(kAdjust);
   if (step.copies > 0) function(kCopyPages);
   if (step.top_logprobs > 0) function(kTopLogprobs);

@@ -1,5 +1,5 @@
-// An opened model: its library, weights, caches and the steps that run on them. Behind the C API
-// (executor.cc), which brings locks and turns exceptions into statuses.
+// An opened model: its library, weights, caches, and the steps that run on them. The C API
+// (executor.cc) adds locks and turns exceptions into statuses.
 #ifndef MLCC_MODEL_H_
 #define MLCC_MODEL_H_
 
@@ -23,11 +23,11 @@
 
 namespace mlcc {
 
-// What a step gives: a token and a log-probability for each row, then `top` of both.
+// The results of a step: a token and a log-probability for each row, then `top` of both.
 struct Results {
   Reading reading;
   int32_t rows;
-  int32_t top;  // 0 if no row wanted any
+  int32_t top;  // 0 if no row requested any
 };
 
 // Pages, or slots, of a cache group.
@@ -52,18 +52,18 @@ class Model {
     low_rank_.write(device_, slot, matrices, count);
   }
 
-  // Starts the step that is in the buffer. Throws Error; a step that was refused has changed nothing.
+  // Starts the step in the buffer. Throws Error; a refused step changes nothing.
   int64_t submit(bool adjusted);
-  // What a ticket stands for, once.
+  // The results of a ticket; valid once.
   Results take(int64_t ticket);
   void forget(int64_t ticket) { results_.erase(ticket); }
   // [rows, vocabulary], in this process's memory.
   ffi::Tensor logits();
-  // Computes what rank 0 is asked, until that is closed.
+  // Runs rank 0's steps until that is closed.
   void follow();
 
-  // The bytes of pages, cache after cache as they were given, in each page after page; just as many as
-  // `size` says. Throws Error, also while results wait to be taken.
+  // Copies the bytes of pages: cache after cache in order, page after page in each; exactly `size`
+  // bytes. Throws Error, also while results are not collected.
   void read_pages(const PageIds& of, char* bytes, size_t size) const;
   void write_pages(const PageIds& of, const char* bytes, size_t size);
 
@@ -76,24 +76,24 @@ class Model {
  private:
   std::vector<ffi::Tensor> weights_of(const mlcc_executor_options& options);
   std::vector<ffi::Tensor> caches_of(const mlcc_executor_options& options);
-  // Calls move(cache, offset in it, bytes, where they are here) for pages that lie together.
+  // Calls move(cache, offset in it, bytes, their address) for runs of neighbouring pages.
   template <typename Byte, typename Move>
   void each_page_run(const PageIds& of, Byte* bytes, size_t size, Move move) const;
-  // Throws Error(MLCC_UNSUPPORTED) for what ranks do not do.
+  // Throws Error(MLCC_UNSUPPORTED) for operations that ranks do not support.
   void require_alone(const char* does) const;
   void find_functions(const mlcc_executor_options& options);
-  // Throws Error(MLCC_UNSUPPORTED) if the library has it not.
+  // Throws Error(MLCC_UNSUPPORTED) if the library lacks it.
   const ffi::Function& function(Role role) const;
-  // The same; while kernels are watched or kept, on a machine that tells of each call.
+  // The same; while kernels are profiled or recorded, on a machine with an instrument.
   ffi::Function running(Role role);
   void on_call(const ffi::PackedArgs& hooked);
   void follow(Command command);
   Step checked();
   void send_step(const Step& step);
   void copy_pages(const Step& step);
-  // pages: how long each group's page list is said to be.
+  // pages: the length of each group's page list.
   ffi::Tensor forward(const Step& step, const std::vector<int64_t>& pages);
-  // Logits, tokens and log-probabilities, `adjusted` in between; `kept`: the calls too, for later.
+  // Logits, tokens and log-probabilities, `adjusted` in between; `kept`: also records the calls.
   void compute(const Step& step, bool adjusted, Decode& decode, bool kept);
   void replay(bool adjusted, const Decode& decode);
   void adjust(const ffi::Tensor& logits);
@@ -104,20 +104,20 @@ class Model {
   Device device_;
   WeightFiles files_;
   Experts experts_;
-  std::unique_ptr<Ranks> ranks_;  // null of a process that is alone
+  std::unique_ptr<Ranks> ranks_;  // null without ranks
   Library library_;
-  ffi::Function functions_[kRoles];  // null where the library has none
+  ffi::Function functions_[kRoles];  // null if the library lacks it
   int threads_;
-  std::vector<int32_t> cache_groups_;  // of each cache
+  std::vector<int32_t> cache_groups_;  // by cache
   ffi::Array<ffi::Tensor> weights_, caches_;
   LowRank low_rank_;
   Inbox step_;
-  ffi::Tensor last_sampled_;  // always in one place
+  ffi::Tensor last_sampled_;  // at a fixed address
   int32_t previous_rows_ = 1;
-  std::optional<Inbox> adjustments_;  // most models never have any
+  std::optional<Inbox> adjustments_;  // created at first use
   KernelLog log_;
   Decodes decodes_;
-  Calls* noting_ = nullptr;  // what the calls of the moment are kept in
+  Calls* noting_ = nullptr;  // where current calls are recorded
   std::map<int64_t, Results> results_;
   int64_t next_ticket_ = 0;
   mlcc_use use_{};

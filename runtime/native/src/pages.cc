@@ -1,4 +1,4 @@
-// Pages that leave for another executor, and those that come from one.
+// Export and import of pages, for transfers between executors.
 #include <cstring>
 
 #include "error.h"
@@ -7,7 +7,7 @@
 namespace mlcc {
 namespace {
 
-// Ids that follow one another are one piece: begin, count.
+// Merges consecutive ids: begin, count.
 std::vector<std::pair<int64_t, int64_t>> runs_of(const int32_t* ids, int32_t count) {
   std::vector<std::pair<int64_t, int64_t>> runs;
   for (int32_t i = 0; i < count; ++i) {

@@ -1,7 +1,7 @@
-// The C API as a Python module, `libmlcc_executor`: its records are tuples, its failures one exception,
-// `Failed(status, text)`. What it offers is typed in mlcc/device/compiled/library.py, and used by compiled.py.
+// The C API as a Python module, `libmlcc_executor`: records are tuples, failures one exception,
+// `Failed(status, text)`. mlcc/device/compiled/library.py has its types.
 //
-// The interpreter's lock is given up while the C API is called. For one interpreter in a process.
+// The GIL is released during calls of the C API. For one interpreter per process.
 #include "python.h"
 
 namespace mlcc::python {
@@ -14,7 +14,7 @@ PyObject* failed = nullptr;  // the exception's type
 
 PyTypeObject* words_type = nullptr;
 
-// Memory of an executor, lent as a buffer: whoever holds a view of it holds the executor.
+// Memory of an executor as a buffer; a view of it keeps the executor alive.
 struct Words {
   PyObject base;
   PyObject* executor;
@@ -41,7 +41,7 @@ int lend_buffer(PyObject* self, Py_buffer* view, int flags) {
   return PyBuffer_FillInfo(view, self, lent->words, lent->size, 0, flags);
 }
 
-// step(count) and adjustments(count): so many words.
+// step(count) and adjustments(count): a buffer of that many words.
 template <mlcc_executor_status (*where)(mlcc_executor*, int32_t**)>
 PyObject* lend(PyObject* self, PyObject* count) {
   return guarded([=] {
@@ -73,7 +73,7 @@ PyObject* floats(const std::vector<float>& values, int32_t count) {
   return list_of(values.data(), count, [](float value) { return PyFloat_FromDouble(value); });
 }
 
-// (tokens, log-probabilities, top tokens, top log-probabilities); the last two are empty if no row wanted any.
+// (tokens, log-probabilities, top tokens, top log-probabilities); the last two are empty if no row requested any.
 PyObject* collect(PyObject* self, PyObject* ticket) {
   return guarded([=] {
     Room& room = *self_of(self)->room;
@@ -86,7 +86,7 @@ PyObject* collect(PyObject* self, PyObject* ticket) {
   });
 }
 
-// So many floats, as a bytearray.
+// Floats as a bytearray.
 PyObject* logits(PyObject* self, PyObject* count) {
   return guarded([=] {
     auto room = static_cast<size_t>(integer(count));
@@ -160,13 +160,13 @@ PyObject* counts(PyObject* self, PyObject*) {
 }
 
 PyObject* close_executor(PyObject* self, PyObject*) {
-  PyThreadState* state = PyEval_SaveThread();  // a GPU is waited for
+  PyThreadState* state = PyEval_SaveThread();  // waits for a GPU
   close_handle(self);
   PyEval_RestoreThread(state);
   return none();
 }
 
-// Where wgpu-native is, or why there is none.
+// Sets the path of wgpu-native, or why there is none.
 PyObject* webgpu(PyObject*, PyObject* arguments) {
   return guarded([=] {
     const char *path = nullptr, *reason = nullptr;

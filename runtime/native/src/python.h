@@ -1,5 +1,5 @@
-// What the files of the Python module share: calls of the C API without the interpreter's lock, Python's objects
-// as C++ values and back, and exceptions that no function lets out.
+// Shared by the files of the Python module: calls of the C API without the GIL, conversions between
+// Python objects and C++ values, and exceptions that no function lets out.
 #ifndef MLCC_PYTHON_H_
 #define MLCC_PYTHON_H_
 
@@ -14,14 +14,14 @@ namespace mlcc::python {
 
 struct Raised {};  // Python has an exception set
 
-// Of one step's results; made once.
+// The type of a step's results; created once.
 struct Room {
   explicit Room(size_t rows) : tokens(rows), top_tokens(rows * 20), logprobs(rows), top_logprobs(rows * 20) {}
   std::vector<int32_t> tokens, top_tokens;
   std::vector<float> logprobs, top_logprobs;
 };
 
-// An open executor as Python has it.
+// An open executor as a Python object.
 struct Executor {
   PyObject base;
   mlcc_executor* handle;  // null once it is closed
@@ -47,7 +47,7 @@ Value made(Value value) {
   return value;
 }
 
-// A reference that is given back.
+// An owned reference.
 class Held {
  public:
   explicit Held(PyObject* object) : object_(made(object)) {}
@@ -61,7 +61,7 @@ class Held {
   PyObject* object_;
 };
 
-// What `body` makes; nothing is thrown into Python.
+// The result of `body`; no C++ exception reaches Python.
 template <typename Body>
 PyObject* guarded(Body body) noexcept {
   try {
@@ -79,10 +79,10 @@ inline PyObject* text_of(const char* text) {
   return made(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(__builtin_strlen(text)), "replace"));
 }
 
-// Throws Raised for a status that is not MLCC_OK, of this thread's last call.
+// Throws Raised if this thread's last call returned another status than MLCC_OK.
 void raise_unless_ok(mlcc_executor_status status);
 
-// Calls the C API without the interpreter's lock. Throws as above.
+// Calls the C API without the GIL. Throws as above.
 template <typename Function, typename... Arguments>
 void call(Function function, Arguments... arguments) {
   PyThreadState* state = PyEval_SaveThread();

@@ -1,11 +1,12 @@
-// What of Python's stable ABI (PEP 384, PEP 652) python.cc uses, declared here: so that the executor is compiled
-// where Python's headers are not, and once for every version from 3.10 on. Names, numbers and layouts are those
-// that the ABI fixes for good; types that a module sees through pointers only stay incomplete.
+// The part of Python's stable ABI (PEP 384, PEP 652) that the module uses, declared here, so that the
+// executor compiles without Python's headers, and once for every version from 3.10 on. Names, numbers
+// and layouts are those that the ABI fixes; types that a module sees through pointers only stay
+// incomplete.
 //
-// All symbols are weak. In a program without Python they are null, which hurts nobody: what calls them is reached
-// through `PyInit_libmlcc_executor` alone, and only an interpreter calls that.
+// All symbols are weak. In a program without Python they are null, which is harmless: the code that
+// calls them is reached through `PyInit_libmlcc_executor` alone, which only an interpreter calls.
 //
-// Not of interpreters without a GIL, whose objects are laid out otherwise: mlcc.device.compiled.library refuses those.
+// Free-threaded interpreters have another object layout; mlcc.device.compiled.library refuses them.
 #ifndef MLCC_PYTHON_ABI_H_
 #define MLCC_PYTHON_ABI_H_
 

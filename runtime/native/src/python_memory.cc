@@ -1,4 +1,4 @@
-// What of the device's memory a Python program reads and fills: pages, and slots of adapters.
+// Access to device memory from Python: pages, and adapter slots.
 #include "python.h"
 
 namespace mlcc::python {
@@ -11,7 +11,7 @@ std::vector<int32_t> ids_of(PyObject* tuple) {
 
 }  // namespace
 
-// (slot, matrices): of each (tensor, transposed, row, column, rows, columns, dtype, data, scale).
+// (slot, matrices), each matrix (tensor, transposed, row, column, rows, columns, dtype, data, scale).
 PyObject* adapter(PyObject* self, PyObject* arguments) {
   return guarded([=] {
     int slot = 0;
@@ -33,7 +33,7 @@ PyObject* adapter(PyObject* self, PyObject* arguments) {
   });
 }
 
-// (group, ids, bytes that they hold) -> a bytearray.
+// (group, ids, their bytes) -> a bytearray.
 PyObject* read_pages(PyObject* self, PyObject* arguments) {
   return guarded([=] {
     int group = 0;
@@ -48,7 +48,7 @@ PyObject* read_pages(PyObject* self, PyObject* arguments) {
   });
 }
 
-// (group, ids, what they are to hold)
+// (group, ids, contents)
 PyObject* write_pages(PyObject* self, PyObject* arguments) {
   return guarded([=] {
     int group = 0;

@@ -1,4 +1,4 @@
-// open() of the Python module: a model's records out of tuples.
+// open() of the Python module: converts tuples to a model's records.
 #include <memory>
 
 #include "python.h"
@@ -13,17 +13,17 @@ const int64_t* keep_shape(PyObject* sizes, Shapes* shapes) {
   return shapes->back().data();
 }
 
-// Who is told how many bytes of weights are in place.
+// The callback for the number of loaded bytes of weights.
 struct Progress {
   PyObject* callable;
-  PyThreadState* state;  // of the thread that opens, which is the one that tells
+  PyThreadState* state;  // of the opening thread, which also calls back
 };
 
 void tell(void* context, int64_t bytes) {
   auto* progress = static_cast<Progress*>(context);
   PyEval_RestoreThread(progress->state);
   PyObject* answered = PyObject_CallFunction(progress->callable, "L", static_cast<long long>(bytes));
-  if (answered == nullptr) PyErr_WriteUnraisable(progress->callable);  // Python's side keeps what is raised there
+  if (answered == nullptr) PyErr_WriteUnraisable(progress->callable);  // Python stores the callback's exceptions
   Py_DecRef(answered);
   progress->state = PyEval_SaveThread();
 }

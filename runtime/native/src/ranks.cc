@@ -1,6 +1,6 @@
-// Ranks meet at counters in the memory that they share: each has one that it alone raises. Who waits looks
-// at it for some milliseconds, as the next step of the others is near, and then sleeps in the kernel; it
-// wakes now and then to see whether a process has ended, which its descriptor tells.
+// Ranks synchronize by counters in shared memory, one for each rank, which only that rank raises. A
+// waiting rank spins for some milliseconds, as the next step is usually near, and then sleeps in the
+// kernel; it wakes now and then to check by the descriptors whether a process has ended.
 #include "ranks.h"
 
 #include <fcntl.h>
@@ -29,13 +29,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kAwake = std::chrono::milliseconds(5);
-constexpr auto kAsleep = std::chrono::milliseconds(100);  // between two looks for processes that ended
+constexpr auto kAsleep = std::chrono::milliseconds(100);  // between two checks for ended processes
 constexpr int kMost = 64;
-constexpr size_t kSlotBytes = 1 << 20;  // of what is exchanged at a time: it stays in the cores' caches
+constexpr size_t kSlotBytes = 1 << 20;  // exchanged at a time; fits into the cores' caches
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Until the word is no longer `seen`, or for a while.
+// Sleeps until the word is no longer `seen`, or for a while.
 void sleep_on(std::atomic<uint32_t>& word, uint32_t seen) {
 #if defined(__linux__)
   timespec most{0, std::chrono::nanoseconds(kAsleep).count()};
@@ -51,7 +51,7 @@ void wake([[maybe_unused]] std::atomic<uint32_t>& word) {
 #endif
 }
 
-// FNV-1a over what all ranks must have been opened with alike.
+// FNV-1a over the options that must be equal on all ranks.
 uint64_t opened_with(const mlcc_executor_options& options) {
   uint64_t hash = 0xcbf29ce484222325;
   auto add = [&](const void* data, size_t bytes) {
@@ -86,7 +86,7 @@ struct Ranks::Counter {
   }
 };
 
-// Begins as zeros.
+// Initially zeros.
 struct Ranks::Shared {
   std::atomic<int32_t> ended;  // 1 + the rank that ended or gave up
   Command command;
@@ -203,7 +203,7 @@ float* Ranks::slot(int rank) const {
   return reinterpret_cast<float*>(slots_ + index * kSlotBytes);
 }
 
-// Slots take turns: who writes into one again has met all others once since they read it.
+// Slots alternate: before a rank writes to one again, it has met all others since they read it.
 template <typename Use>
 void Ranks::exchange(const DLTensor& x, Use use) {
   constexpr int64_t kMostFloats = kSlotBytes / sizeof(float);

@@ -1,6 +1,6 @@
-// TVM's runtime for one CPU, from the sources in its wheels: what a library of mlcc uses, but for the virtual
-// machine (`runtime_vm.cc`), which takes as long to compile. Its thread pool is not among them (`threads.cc`),
-// and nothing reads JSON.
+// TVM's runtime for one CPU, from the sources in its wheels: the parts that mlcc's libraries use,
+// except the virtual machine (`runtime_vm.cc`), which takes as long to compile, the thread pool
+// (`threads.cc` replaces it), and JSON.
 #include "runtime_options.h"
 
 // Objects, functions, errors and modules.
@@ -29,7 +29,7 @@
 #include "src/runtime/tensor.cc"
 #include "src/runtime/workspace_pool.cc"
 
-// What it asks of its host.
+// Functions of the host.
 namespace tvm::runtime {
 namespace detail {
 

@@ -1,4 +1,4 @@
-// How TVM's sources are compiled here, in both units.
+// Compile options of TVM's sources, for both units.
 #ifndef MLCC_RUNTIME_OPTIONS_H_
 #define MLCC_RUNTIME_OPTIONS_H_
 

@@ -1,10 +1,10 @@
-// How many threads a process's kernels use, beside others who use the same cores.
+// The number of threads of a process's kernels, beside other processes on the same cores.
 //
-// A kernel ends with its slowest thread, so one that has a core half of the time makes it wait for
-// the other half: two threads beside a busy process are slower than one, which has a core of its own.
-// So what the process gets of the cores while it computes is measured, and no more threads are used
-// than that; after a while one more is tried, twice as late after each try that failed. Time between
-// steps does not count, but what the process used in it does: who pauses between steps seems to get
+// A kernel ends with its slowest thread, so a thread that has its core half of the time delays all
+// others: two threads beside a busy process are slower than one with a core of its own. So the CPU
+// time that the process gets while it computes is measured, and no more threads are used than that;
+// after a while one more is tried, with a delay that doubles after each failed try. Time between steps
+// does not count, but CPU time used then does, so a process that pauses between steps seems to get
 // more than it does, and keeps its threads.
 #ifndef MLCC_SHARE_H_
 #define MLCC_SHARE_H_
@@ -22,7 +22,7 @@ class Share {
   using Clock = std::chrono::steady_clock;
   using Duration = Clock::duration;
 
-  // Of a step that may use so many; begins it. `cpu` is what the process has used of all cores.
+  // Starts a step with at most this many threads; returns the number. `cpu`: CPU time of the process.
   template <typename Cpu>
   int begin(int wanted, Clock::time_point now, Cpu cpu) {
     if (most_ < wanted && now >= next_try_) {
@@ -40,7 +40,7 @@ class Share {
     return threads;
   }
 
-  // A step ends.
+  // Ends a step.
   template <typename Cpu>
   void end(Clock::time_point now, Cpu cpu) {
     computed_ += now - begun_;
@@ -65,12 +65,12 @@ class Share {
   static constexpr double kEnough = 0.8;
 
   int most_ = INT_MAX;
-  int threads_ = 0;  // of the steps that are measured
+  int threads_ = 0;  // of the measured steps
   Clock::time_point begun_, tried_, next_try_;
   Duration break_ = kShortBreak, computed_{}, cpu_{};
 };
 
-// What all threads of the process have used.
+// CPU time of all threads of the process.
 inline Share::Duration process_time() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

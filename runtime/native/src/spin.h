@@ -1,10 +1,10 @@
-// What a thread does while it waits for another that is nearly there.
+// Busy waiting for another thread that is nearly done.
 #ifndef MLCC_SPIN_H_
 #define MLCC_SPIN_H_
 
 namespace mlcc {
 
-constexpr int kPauses = 64;  // before the core is offered to others
+constexpr int kPauses = 64;  // before the core is yielded
 
 inline void pause() {
 #if defined(__x86_64__)

@@ -1,9 +1,9 @@
-// TVMBackendParallelLaunch over one pool a process. A kernel is several tasks a thread, the same ones
-// in each kernel, as what a kernel wrote of some rows is in the cache of the core that reads them
-// next. Who is through with its own robs others of their last ones, the caller too: a worker that has
-// no core just now is not waited for, and of one that loses it in the middle no more than the task
-// that it has begun. Workers stay awake for some milliseconds, since the next kernel is near, and
-// sleep after that, or at once where others use the cores and a step does with fewer threads.
+// TVMBackendParallelLaunch over one pool per process. A kernel has several tasks for each thread, the
+// same in each kernel, because the rows that a kernel wrote are in the cache of the core that reads
+// them next. A thread that has finished its own tasks, the caller included, steals the last tasks of
+// others: a worker without a core is not waited for, and one that loses its core delays the kernel by
+// the task that it has begun. Workers spin for some milliseconds, since the next kernel is near, and
+// then sleep; they sleep at once if other processes use the cores and a step uses fewer threads.
 #include "threads.h"
 
 #include <pthread.h>
@@ -39,7 +39,7 @@ struct Job {
   TVMParallelGroupEnv group;
 };
 
-// Tasks that one thread begins with, of which others take the last: begin and end, 16 bits each.
+// A thread's own tasks, of which others steal the last: begin and end, 16 bits each.
 class alignas(64) Range {
  public:
   void set(uint32_t begin, uint32_t end) { both_.store(end << 16 | begin); }
@@ -69,11 +69,11 @@ class alignas(64) Range {
   std::atomic<uint32_t> both_{0};
 };
 
-constexpr int kMostThreads = 256;  // with tasks of their own; others only rob
+constexpr int kMostThreads = 256;  // with own tasks; others only steal
 
 class Pool {
  public:
-  // Held by whoever computes on more than one thread.
+  // Held by the thread that computes on more than one thread.
   std::mutex turn;
 
   Share share;
@@ -90,14 +90,14 @@ class Pool {
   void compute(int task);
   void await() const;
 
-  // Read by those alone who have taken one of its tasks, for which the caller waits.
+  // Read only by threads with one of its tasks, for which the caller waits.
   Job job_{};
   std::array<Range, kMostThreads> ranges_;
-  std::atomic<int> used_{0};  // of them, by this job or one before: what is left over is empty
+  std::atomic<int> used_{0};  // ranges used by this job or an earlier one; the others are empty
   alignas(64) std::atomic<uint32_t> jobs_{0};
   alignas(64) std::atomic<int> pending_{0};
   std::atomic<int> asleep_{0};
-  std::atomic<int> threads_{INT_MAX};  // of the step; other workers sleep until it is more
+  std::atomic<int> threads_{INT_MAX};  // of the step; other workers sleep until it grows
   std::mutex sleeping_, error_lock_;
   std::condition_variable job_or_fewer_, more_threads_;
   std::optional<tvm::ffi::Error> error_;
@@ -110,7 +110,7 @@ void Pool::grow(int workers) {
   }
 }
 
-// Steps of so many threads follow.
+// Sets the number of threads of the next steps.
 void Pool::use(int threads) {
   if (threads == threads_.load()) return;
   std::lock_guard<std::mutex> lock(sleeping_);
@@ -128,7 +128,7 @@ void Pool::work(int self) {
   }
 }
 
-// A job's tasks are all taken before its caller goes on, so whatever lies in a range is of job_.
+// All tasks of a job are taken before its caller continues, so tasks in a range belong to job_.
 bool Pool::take(int self, int* task) {
   int used = used_.load();
   if (self < used && ranges_[self].first(task)) return true;
@@ -230,7 +230,7 @@ extern "C" {
 int TVMBackendParallelLaunch(FTVMParallelLambda function, void* data, int tasks) {
   int threads = mlcc::threads_of_turn;
   if (threads > 1 && tasks == 0 && threads <= mlcc::kMostTasks / mlcc::kTasks) {
-    mlcc::threads_of_turn = 1;  // what a task launches, it computes itself
+    mlcc::threads_of_turn = 1;  // nested launches run on the same thread
     int status = mlcc::pool()->run(function, data, threads);
     mlcc::threads_of_turn = threads;
     return status;

@@ -1,8 +1,7 @@
 // The threads that kernels of all models of a process share.
 //
-// TVM's own pool belongs to the thread that calls it, so that each caller would get another one. This
-// one belongs to whoever has the turn: any thread may run a step, one at a time where steps use more
-// than one thread.
+// TVM's own pool belongs to the calling thread, so each caller would get another pool. This one is
+// taken in turns: any thread may run a step, one at a time if steps use more than one thread.
 #ifndef MLCC_THREADS_H_
 #define MLCC_THREADS_H_
 
@@ -10,8 +9,8 @@
 
 namespace mlcc {
 
-// While it lives, kernels that this thread calls run on `most` threads, this one among them, or on
-// fewer where others use the cores.
+// While it lives, kernels that this thread calls run on `most` threads, including this one, or on
+// fewer if other processes use the cores.
 class Turn {
  public:
   explicit Turn(int most);

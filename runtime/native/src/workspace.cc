@@ -24,7 +24,7 @@ struct Lent {
 
 }  // namespace
 
-// TVM's allocator, but one that knows its own and keeps it: what is free may be lent.
+// TVM's allocator, which keeps and knows its own buffers; free ones may be lent.
 class Workspace::Pool final : public memory::PooledAllocator {
  public:
   bool has(const void* data) const { return taken_.count(data) > 0; }
@@ -46,7 +46,7 @@ class Workspace::Pool final : public memory::PooledAllocator {
     waiting_.clear();
   }
 
-  // Also of what somebody had when it was to be held: a machine keeps what it returned last.
+  // Also buffers that were in use when they were held: a machine keeps its last results.
   void Free(const memory::Buffer& buffer) override {
     if (held_.count(buffer.data) > 0) {
       waiting_.push_back(buffer);
@@ -62,12 +62,12 @@ class Workspace::Pool final : public memory::PooledAllocator {
     return data;
   }
 
-  // When memory is short, and for anybody else; the destructor of TVM's class calls its own.
+  // Called when memory is short, and by others; the destructor of TVM's class calls its own.
   void ReleaseAll() override {}
 
  private:
   std::unordered_set<const void*> taken_, held_;
-  std::vector<memory::Buffer> waiting_;  // of those that are held, what is free
+  std::vector<memory::Buffer> waiting_;  // free buffers among the held ones
 };
 
 Workspace::Workspace() : pool_(std::make_unique<Pool>()) {}

@@ -1,8 +1,8 @@
-// Memory of steps: what a model's virtual machines allocate. It is kept for the next step, and given back
+// Memory of steps: allocations of a model's virtual machines. It is kept for the next step, and freed
 // with the model.
 //
-// TVM's own pool is shared by all models of a process and gives nothing back, so that nobody could say
-// whose memory a step that was kept (`calls.h`) writes into.
+// TVM's own pool is shared by all models of a process and frees nothing, so it would be unknown which
+// memory a recorded step (`calls.h`) writes to.
 #ifndef MLCC_WORKSPACE_H_
 #define MLCC_WORKSPACE_H_
 
@@ -18,18 +18,18 @@ class Workspace {
   Workspace();
   ~Workspace();
 
-  // Has a virtual machine, of two devices or more, take its first device's memory from here.
+  // Makes a virtual machine, with two or more devices, take its first device's memory from here.
   void serve(const tvm::ffi::Module& machine);
 
-  // The same memory under the same shape, not held: others may take it. Tensors of memory from elsewhere
-  // as they are.
+  // The same memory with the same shape, not held: others may take it. Tensors of other memory are
+  // returned unchanged.
   tvm::ffi::Tensor lent(const tvm::ffi::Tensor& tensor) const;
 
-  // Nobody takes the memory of a tensor that was lent, until `release`.
+  // Reserves the memory of a lent tensor until `release`.
   void hold(const tvm::ffi::Tensor& tensor);
   void release();
 
-  // Bytes taken from the device so far.
+  // Bytes allocated on the device so far.
   int64_t bytes() const;
 
  private:
