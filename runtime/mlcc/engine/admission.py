@@ -6,7 +6,7 @@ from functools import partial
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.batch import Capacity, int32
-from mlcc.engine.kv_cache.cache_manager import CacheManager, tokens_within
+from mlcc.engine.kv_cache.cache_manager import CacheManager, longest_sequence
 from mlcc.engine.lora import AdapterSlots
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.filter_state import FilterState
@@ -64,7 +64,9 @@ class Admission:
             own, words = ends | self._eos_ids if grammar else ends, self._mask_words
             breaks = partial(breaks_of, self._texts, sampling.dry_sequence_breakers)
             logits_processor = LogitsProcessor(sampling, tokens, own, grammar, words, breaks)
-        seq = TokenSequence(request, arrival, limit, stream, ends, output, tokens, caches)
+        seq = TokenSequence(
+            request, arrival, limit, stream, ends, output, tokens, len(tokens), caches
+        )
         seq.logits_processor, seq.grammar = logits_processor, grammar
         seq.filter_state = FilterState.of(sampling, stream)
         if request.sampling_group:
@@ -105,8 +107,7 @@ def token_limit(request: Request, capacity: Capacity) -> int:
         raise too_long(f"{prompt} tokens", capacity.context)
     limit = min(prompt + wanted, capacity.context) if wanted else capacity.context
     # The last output token is never computed, so it needs no page.
-    pools = zip(capacity.pools, capacity.groups, strict=True)
-    longest = min(tokens_within(pages, group, capacity.context) for pages, group in pools)
+    longest = longest_sequence(capacity.pools, capacity.groups, capacity.context)
     if limit - 1 <= longest:
         return limit
     if wanted is None and prompt <= longest:

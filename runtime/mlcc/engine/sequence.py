@@ -38,6 +38,7 @@ class TokenSequence:
     output: OutputText
     tokens: array[int]
     """Known tokens: prompt, then output."""
+    prompt_tokens: int
     caches: list[Cache]
     """Pages or state slot in each cache group, just enough for the computed tokens."""
     rank: tuple[int, int] = (0, 0)
@@ -109,10 +110,6 @@ class TokenSequence:
             and self.filter_state is None
             and self.prompt_logprobs is None
         )
-
-    @property
-    def prompt_tokens(self) -> int:
-        return len(self.request.prompt)
 
     @property
     def may_start(self) -> bool:

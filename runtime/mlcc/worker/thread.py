@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread, current_thread
 
 from mlcc.errors import MlccError
 from mlcc.model.model import Model
 from mlcc.worker.messages import Command, Failed, Ready, Reply, Stop
-from mlcc.worker.worker import OpenModel, run_engine
+from mlcc.worker.worker import OpenModel, QueueChannel, run_engine
 
 
 class EngineThread:
@@ -67,32 +66,10 @@ class EngineThread:
 
     def _run(self) -> None:
         try:
-            run_engine(_Channel(self._commands, self._replies), self._open)
+            run_engine(QueueChannel(self._commands, self._replies), self._open)
         finally:
             self._replies.put(None)
 
     def _open(self) -> Model:
         self._model = self._open_model()
         return self._model
-
-
-class _Channel:
-    """The worker's end of the queues."""
-
-    def __init__(self, commands: SimpleQueue[Command], replies: SimpleQueue[Reply | None]) -> None:
-        self._commands, self._replies = commands, replies
-        self._next: Command | None = None
-
-    def poll(self, timeout: float | None = 0.0) -> bool:
-        """Return whether a command arrives within `timeout` seconds; None = wait for one."""
-        if self._next is None:
-            with suppress(Empty):
-                self._next = self._commands.get(timeout != 0, timeout)
-        return self._next is not None
-
-    def recv(self) -> Command:
-        command, self._next = self._next or self._commands.get(), None
-        return command
-
-    def send(self, reply: Reply) -> None:
-        self._replies.put(reply)

@@ -13,8 +13,9 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
-from queue import Queue
+from queue import Empty, Queue, SimpleQueue
 from threading import Thread
 from typing import Protocol
 
@@ -181,6 +182,28 @@ class Channel(Protocol):
     def recv(self) -> Command: ...
 
     def send(self, reply: Reply, /) -> None: ...
+
+
+class QueueChannel:
+    """The channel of an engine in a thread: a queue each way."""
+
+    def __init__(self, commands: SimpleQueue[Command], replies: SimpleQueue[Reply | None]) -> None:
+        self._commands, self._replies = commands, replies
+        self._next: Command | None = None
+
+    def poll(self, timeout: float | None = 0.0) -> bool:
+        """Return whether a command arrives within `timeout` seconds; None = wait for one."""
+        if self._next is None:
+            with suppress(Empty):
+                self._next = self._commands.get(timeout != 0, timeout)
+        return self._next is not None
+
+    def recv(self) -> Command:
+        command, self._next = self._next or self._commands.get(), None
+        return command
+
+    def send(self, reply: Reply) -> None:
+        self._replies.put(reply)
 
 
 def engine_main(connection: Connection, open_model: OpenModel) -> None:

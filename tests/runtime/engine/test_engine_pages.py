@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlcc.engine.kv_cache.page_pool import PagePool
+from mlcc.engine.kv_cache.cache_manager import PagePool
 
 
 def test_pages_go_round() -> None:

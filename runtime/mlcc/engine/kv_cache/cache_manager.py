@@ -2,19 +2,130 @@
 
 A paged group keeps all pages of a sequence, a window group those that a query still sees, a state
 group one slot. This module knows the rules of the kinds, and shares cached prefixes; the scheduler
-decides who gets pages first.
+decides which sequence gets pages first.
+
+`PagePool` has the pages, or slots, of one group (Kwon et al., 2023, vLLM). Pages are
+reference-counted. A page with no readers is free; if the prefix cache still indexes it, it is
+evicted last, LRU first. The pool knows ids only, not contents. A freed page may be reused at once
+although a step in flight still writes it: a device runs steps in the order in which they were
+planned, so the next owner writes later.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 
-from mlcc.engine.batch.batch import Cache, Capacity, PageList, StateSlot
+from mlcc.engine.batch.batch import Cache, Capacity, PageList, StateSlot, int32
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.kv_cache.page_pool import PagePool
 from mlcc.engine.kv_cache.radix_tree import Hit, RadixTree, first_seen
+
+
+class PagePool:
+    """Page ids 0 .. num_pages - 1.
+
+    on_evict: called with a page whose contents are lost, as it is allocated.
+    """
+
+    def __init__(self, num_pages: int, on_evict: Callable[[int], None] | None = None) -> None:
+        self.num_pages = num_pages
+        self._on_evict = on_evict
+        self._free = int32(range(num_pages - 1, -1, -1))
+        self._cached: set[int] = set()
+        """Pages that the prefix cache indexes, referenced or not."""
+        self._evictable: OrderedDict[int, None] = OrderedDict()
+        """Cached pages without readers, least recently used first."""
+        self._extra_refs: dict[int, int] = {}
+        """References of a page beyond the first."""
+
+    @property
+    def free_count(self) -> int:
+        """Pages without readers."""
+        return len(self._free) + len(self._evictable)
+
+    @property
+    def cached_count(self) -> int:
+        """Free pages that the prefix cache indexes."""
+        return len(self._evictable)
+
+    def allocate(self, count: int) -> array[int]:
+        """Allocate `count` pages, at most `free_count`; the most recently freed first."""
+        if count > self.free_count:
+            raise AssertionError(f"{count} pages asked of {self.free_count} free ones")
+        if count <= 0:
+            return int32()
+        taken = self._free[: -count - 1 : -1]
+        del self._free[-count:]
+        while len(taken) < count:
+            page, _ = self._evictable.popitem(last=False)
+            self._cached.remove(page)
+            if self._on_evict:
+                self._on_evict(page)
+            taken.append(page)
+        return taken
+
+    def acquire(self, page: int) -> None:
+        """Add a reader to a cached page."""
+        if page in self._evictable:
+            del self._evictable[page]
+        else:
+            self._extra_refs[page] = self._extra_refs.get(page, 0) + 1
+
+    def free(self, pages: Iterable[int]) -> None:
+        """Drop a reader of each page. Pages that should be evicted last come last."""
+        if not self._cached:
+            self._free.extend(pages)
+            return
+        for page in pages:
+            if more := self._extra_refs.get(page):
+                if more > 1:
+                    self._extra_refs[page] = more - 1
+                else:
+                    del self._extra_refs[page]
+            elif page in self._cached:
+                self._evictable[page] = None
+            else:
+                self._free.append(page)
+
+    def mark_cached(self, page: int) -> None:
+        """The prefix cache indexes a referenced page."""
+        self._cached.add(page)
+
+    def idle_among(self, pages: Iterable[int]) -> int:
+        """Number of these pages without readers, among cached ones."""
+        return sum(page in self._evictable for page in pages)
+
+    def cached_pages(self) -> list[int]:
+        """Pages that the prefix cache indexes, in order."""
+        return sorted(self._cached)
+
+    def evict_idle(self) -> None:
+        """Evict all cached pages without readers."""
+        while self._evictable:
+            page, _ = self._evictable.popitem()
+            self._cached.remove(page)
+            self._free.append(page)
+            if self._on_evict:
+                self._on_evict(page)
+
+    def check_integrity(self, owned: Iterable[int]) -> None:
+        """Raise AssertionError unless each page is free, or referenced as often as `owned` lists
+        it."""
+        refs: dict[int, int] = {}
+        for page in owned:
+            refs[page] = refs.get(page, 0) + 1
+        everything = sorted([*self._free, *self._evictable, *refs])
+        if everything != list(range(self.num_pages)):
+            raise AssertionError(f"pages lost or owned twice: {everything} of {self.num_pages}")
+        more = {page: count - 1 for page, count in refs.items() if count > 1}
+        if more != self._extra_refs:
+            raise AssertionError(
+                f"pages lost or owned twice: {more} are held, not {self._extra_refs}"
+            )
+        if not self._cached.issuperset({*self._evictable, *more}):
+            raise AssertionError("pages without an index entry are shared")
 
 
 def pages_for(tokens: int, group: CacheGroup) -> int:
@@ -28,8 +139,16 @@ def pages_for(tokens: int, group: CacheGroup) -> int:
     return pages
 
 
-def tokens_within(pages: int, group: CacheGroup, context: int) -> int:
-    """The longest sequence that fits into `pages` pages or slots, at most `context` tokens."""
+def longest_sequence(pools: Sequence[int], groups: Sequence[CacheGroup], context: int) -> int:
+    """The longest sequence that fits into pools of so many pages or slots, at most `context`
+    tokens."""
+    return min(
+        _tokens_within(pages, group, context) for pages, group in zip(pools, groups, strict=True)
+    )
+
+
+def _tokens_within(pages: int, group: CacheGroup, context: int) -> int:
+    """The longest sequence that fits into the pages or slots of one group."""
     if pages_for(context, group) <= pages:
         return context
     return min(context, pages * group.page_size) if group.has_pages else 0
@@ -248,7 +367,7 @@ class CacheManager:
         for g, pool in enumerate(self.pools):
             sources = [source for group, source, _ in self.copies if group == g]
             pool.check_integrity([*sources, *(p for caches in owned for p in held(caches[g]))])
-        self.tree.check_integrity(self.pools)
+        self.tree.check_integrity([pool.cached_pages() for pool in self.pools])
 
 
 def held(cache: Cache) -> Sequence[int]:

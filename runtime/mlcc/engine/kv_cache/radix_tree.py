@@ -2,7 +2,7 @@
 
 Edges are blocks: as many tokens as fill whole pages in every cache group. A block names the pages
 that hold it. The tree holds no references: a page without readers is free, and is allocated least
-recently used first (`page_pool.py`), which evicts it from the tree. A sequence frees its pages from
+recently used first (`PagePool`), which evicts it from the tree. A sequence frees its pages from
 the last to the first, so branches are evicted from their leaves.
 
 A hit must be readable in all groups: pages for all its tokens, in a window group for what its next
@@ -19,7 +19,6 @@ from itertools import islice
 from math import lcm
 
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.kv_cache.page_pool import PagePool
 
 NO_PAGE = -1
 _STATE_BLOCK = 64
@@ -160,9 +159,9 @@ class RadixTree:
         pages[pages.index(page)] = NO_PAGE
         self._prune(block)
 
-    def check_integrity(self, pools: Sequence[PagePool]) -> None:
-        """Raise AssertionError unless it indexes exactly the pages that the pools mark as cached,
-        once each."""
+    def check_integrity(self, cached: Sequence[Sequence[int]]) -> None:
+        """Raise AssertionError unless it indexes exactly the pages that the pool of each group
+        marks as cached, once each. cached: those pages, in order."""
         found: list[list[int]] = [[] for _ in self.groups]
         todo = [*self._top.children.values()]
         while todo:
@@ -175,9 +174,9 @@ class RadixTree:
                 found[g] += named
                 if any(self._of_page[g].get(page) is not block for page in named):
                     raise AssertionError(f"pages {named} are another block's")
-        for names, pool, blocks in zip(found, pools, self._of_page, strict=True):
-            if not sorted(names) == sorted(blocks) == pool.cached_pages():
-                raise AssertionError(f"named {sorted(names)}, kept {pool.cached_pages()}")
+        for names, pages, blocks in zip(found, cached, self._of_page, strict=True):
+            if not sorted(names) == sorted(blocks) == pages:
+                raise AssertionError(f"named {sorted(names)}, cached {pages}")
 
     def _child(self, block: Block, key: Hashable, tokens: int) -> Block:
         child = block.children.get(key)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from operator import attrgetter
 
 from mlcc.engine.sequence import TokenSequence
@@ -42,8 +43,7 @@ class WaitingQueue:
         return sum(map(len, self._queues.values()))
 
     def __iter__(self) -> Iterator[TokenSequence]:
-        for queue in self._queues.values():
-            yield from queue
+        return chain.from_iterable(self._queues.values())
 
     def enter(self, seq: TokenSequence) -> None:
         """Add a new request and give it its rank."""

@@ -15,7 +15,7 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import DTYPE_BYTES, CacheInfo, page_shape
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.kv_cache.cache_manager import tokens_within
+from mlcc.engine.kv_cache.cache_manager import longest_sequence
 from mlcc.errors import CapacityError
 from mlcc.limits import BOUNDS
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -140,8 +140,7 @@ def _pages_within(left: int, pools: tuple[int, ...], manifest: Manifest) -> Iter
 
 def longest(pools: tuple[int, ...], wanted: Capacity) -> int:
     """The longest sequence that the pools hold."""
-    groups = zip(pools, wanted.groups, strict=True)
-    return min(tokens_within(pages, group, wanted.context) for pages, group in groups)
+    return longest_sequence(pools, wanted.groups, wanted.context)
 
 
 def pool_sizes(pools: Iterable[tuple[int, CacheGroup]]) -> dict[str, str]:
