@@ -142,9 +142,10 @@ def test_the_finder_of_folders_that_import_each_other() -> None:
     assert folder_pairs(graph, {"a", "a.b", "a.c", "a.c.d"}) == {("a.b", "a.c")}
 
 
-def test_kernels_know_no_passes_and_no_models() -> None:
+@pytest.mark.parametrize("folder", ["kernels", "ir"])
+def test_kernels_and_ir_know_no_passes_and_no_models(folder: str) -> None:
     above = ("mlcc_compiler.passes", "mlcc_compiler.models", "mlcc_compiler.pipeline")
-    assert not offenders("mlcc_compiler", "kernels", lambda name: within(name, *above))
+    assert not offenders("mlcc_compiler", folder, lambda name: within(name, *above))
 
 
 def test_engine_imports_the_standard_library_only() -> None:

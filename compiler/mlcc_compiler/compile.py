@@ -29,10 +29,10 @@ from mlcc_compiler.calibration.pipelined import pipelined_packing
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.driver.checks import check_ready
 from mlcc_compiler.driver.libraries import Libraries, build_libraries
+from mlcc_compiler.ir.graph import Traced
 from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import max_context, with_defaults
 from mlcc_compiler.options import RANDOM, Options
-from mlcc_compiler.pipeline import Traced
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.weights.convert import arrays_of, pack_stream, specs_of

@@ -20,7 +20,7 @@ from mlcc.util.sizes import apart
 from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.ir._tvm import ir, nn, relax, tirx, tvm
 from mlcc_compiler.ir.caches import Caches
-from mlcc_compiler.ir.graph import calls
+from mlcc_compiler.ir.graph import Traced, calls
 from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.ir.lora import LoraConfig
@@ -61,15 +61,6 @@ class Bounds:
             most = group.most_pages(self.context, layout.max_tokens)
             sizes[f"p{g}"] = min(layout.max_pages, layout.max_sequences * most)
         return {**sizes, "c": layout.max_copies}
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A model as a graph of operators, and the names of its weights in order."""
-
-    module: ir.IRModule
-    names: list[str]
-    shapes: list[tuple[int, ...]]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from mlcc_compiler.driver.encoder_plan import as_encoder, check_caches, encoder_
 from mlcc_compiler.driver.sizes import caches_for, context_of, limits_of
 from mlcc_compiler.driver.toolchain import missing
 from mlcc_compiler.ir.caches import Caches
+from mlcc_compiler.ir.graph import Traced
 from mlcc_compiler.ir.lora import check_lora_limits
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
@@ -34,7 +35,7 @@ from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
 from mlcc_compiler.options import Options, check_options
-from mlcc_compiler.pipeline import Traced, trace
+from mlcc_compiler.pipeline import trace
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.quantization.apply import apply_schemes, assign
 from mlcc_compiler.tensor_parallel.split import HEAD, Split, split_model

@@ -221,8 +221,8 @@ def executor_of(
     streamed: bool = False,
 ) -> Executor:
     """The executor of a compiled library on its device: libmlcc_executor. CUDA and Metal use TVM's
-    package; so do CPU libraries where libmlcc_executor was not built. linked, streamed: passed on
-    to the executor.
+    package; so do CPU libraries where libmlcc_executor was not built (a source install without a
+    C++ compiler). linked, streamed: passed on to the executor.
 
     Raises ArtifactError, CapacityError, DeviceError.
     """

@@ -11,12 +11,12 @@ from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.driver.encoder_plan import ENCODER_BATCH
 from mlcc_compiler.ir.caches import Caches
+from mlcc_compiler.ir.graph import Traced
 from mlcc_compiler.ir.layout import INT8, INT8_WORDS
 from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.registry import extends_context, max_context
 from mlcc_compiler.options import Options
 from mlcc_compiler.passes.cache_groups import caches_of
-from mlcc_compiler.pipeline import Traced
 from mlcc_targets import Target
 
 CONTEXT = 4096

@@ -1,4 +1,4 @@
-"""Reading the graph's calls and emitting new ones: helpers of passes and kernels.
+"""The traced graph; reading its calls and emitting new ones, for passes and kernels.
 
 A graph is a straight line: one dataflow block, no control flow. Choosing kernels is `passes/`,
 computing is `kernels/`.
@@ -52,6 +52,15 @@ def check_dtypes(kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> 
     taken = [str(p.ty.dtype) for p in kernel.params if isinstance(p.ty, tirx.buffer.BufferType)]
     if given != taken:
         raise TypeError(f"kernel '{name}' is made for {taken}, and the graph has {given}")
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A model as a graph of operators, and the names of its weights in order."""
+
+    module: ir.IRModule
+    names: list[str]
+    shapes: list[tuple[int, ...]]
 
 
 @dataclass(frozen=True)

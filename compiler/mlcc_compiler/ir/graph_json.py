@@ -10,8 +10,7 @@ import json
 from typing import Any
 
 from mlcc_compiler.ir._tvm import ir, relax, tirx
-from mlcc_compiler.ir.graph import call_parts, is_attribute, literal
-from mlcc_compiler.pipeline import Traced
+from mlcc_compiler.ir.graph import Traced, call_parts, is_attribute, literal
 
 
 def graph_to_json(traced: Traced) -> str:

@@ -180,7 +180,6 @@ def _compare(
     as_json: bool,
 ) -> None:
     """Measure one model at a time, so that at most two are in memory."""
-    from mlcc.commands.evaluate import draw, table
     from mlcc.eval.evaluation import read_rows
     from mlcc.model_cache.resolve import check_model
     from mlcc.util.extras import require
@@ -199,7 +198,7 @@ def _compare(
 
 def _compared(args: EngineArgs, name: str, lines: list[str], against: str | None) -> Compared:
     from mlcc.artifact.folder import Artifact
-    from mlcc.eval.comparison import Compared, bits_of, speed
+    from mlcc.eval.comparison import bits_of, speed
     from mlcc.eval.evaluation import perplexity
     from mlcc.model_cache.resolve import resolve
 
@@ -217,8 +216,8 @@ def _compared(args: EngineArgs, name: str, lines: list[str], against: str | None
             value = perplexity(model, lines, _progress("texts", len(lines)), note)
     finally:
         model.close()
-    size = manifest.memory.weights_bytes
-    return Compared(Path(name).name, linear, tables, size, prefill, decode, value, distance)
+    nbytes = manifest.memory.weights_bytes
+    return Compared(Path(name).name, linear, tables, nbytes, prefill, decode, value, distance)
 
 
 def _progress(what: str, total: int) -> Callable[[int], None]:

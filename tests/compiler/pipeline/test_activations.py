@@ -19,13 +19,13 @@ from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.ir._tvm import relax, tvm
-from mlcc_compiler.ir.graph import call_parts, dtype_of
+from mlcc_compiler.ir.graph import Traced, call_parts, dtype_of
 from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.passes.cache_groups import caches_of
-from mlcc_compiler.pipeline import Bounds, Traced, lower, trace
+from mlcc_compiler.pipeline import Bounds, lower, trace
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
 from tests.compiler.models.checkpoints import CASES, SMALL

@@ -28,6 +28,7 @@ from mlcc_compiler.ir.caches import (
     CacheTensor,
     StateRecord,
 )
+from mlcc_compiler.ir.graph import Traced
 from mlcc_compiler.ir.graph_json import graph_to_json
 from mlcc_compiler.kernels.cpu.isa.isa import SSE2, Isa
 from mlcc_compiler.kernels.cpu.kernel_set import cpu_kernels
@@ -46,7 +47,7 @@ from mlcc_compiler.models import ops
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.paged_kv import PagedKV
-from mlcc_compiler.pipeline import Traced, trace
+from mlcc_compiler.pipeline import trace
 
 SLOTS = 4
 FACTOR = np.array([2.5], np.float32)
