@@ -7,7 +7,7 @@ from mlcc.engine.batch.batch import Batch, Capacity, Result
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event, Finished, Stats, TextDelta
 from mlcc.engine.request import FinishReason, Request, SamplingParams
-from mlcc.engine.text.detokenizer import Tokenizer
+from mlcc.engine.text.tokenizer import Tokenizer
 
 __all__ = [
     "Batch",

@@ -15,9 +15,9 @@ from mlcc.engine.sampling.logits_processor import LogitsProcessor
 from mlcc.engine.sampling.reasoning_grammar import ReasoningGrammar
 from mlcc.engine.sampling_group import SamplingGroups
 from mlcc.engine.sequence import TokenSequence
-from mlcc.engine.text.detokenizer import Piece, Tokenizer, Window
-from mlcc.engine.text.logprobs import PromptLogprobs, TokenTexts, breaks_of
-from mlcc.engine.text.output_text import OutputText, text_decides
+from mlcc.engine.text.detokenizer import OutputText, Piece, Window, text_decides
+from mlcc.engine.text.logprobs import PromptLogprobs
+from mlcc.engine.text.tokenizer import Tokenizer, TokenTexts, breaks_of
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 

@@ -34,7 +34,7 @@ from mlcc.engine.scheduler.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.draft_model import DraftModel, DraftRunner
 from mlcc.engine.spec_decode.speculator import Speculator
-from mlcc.engine.text.detokenizer import Tokenizer
+from mlcc.engine.text.tokenizer import Tokenizer
 from mlcc.errors import InvalidRequestError
 
 

@@ -13,8 +13,8 @@ from mlcc.engine.sampling.grammar import Grammar
 from mlcc.engine.sampling.logits_processor import LogitsProcessor
 from mlcc.engine.sampling_group import SamplingGroup
 from mlcc.engine.spec_decode.speculator import DraftState
+from mlcc.engine.text.detokenizer import OutputText
 from mlcc.engine.text.logprobs import PromptLogprobs
-from mlcc.engine.text.output_text import OutputText
 
 
 @dataclass(eq=False, slots=True)

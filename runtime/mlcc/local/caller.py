@@ -22,8 +22,7 @@ from mlcc.service.adapters import AdapterEntry, check_name
 from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
 from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
 from mlcc.service.service import Service
-from mlcc.worker.client import WorkerClient
-from mlcc.worker.thread import EngineThread
+from mlcc.worker.client import EngineThread, WorkerClient
 from mlcc.worker.worker import OpenModel
 
 _FIELDS = frozenset(

@@ -20,7 +20,7 @@ from mlcc.model.model import Model
 class Driver:
     """Keeps `depth` steps in flight. A failed step ends all requests without events.
 
-    defer_text: events carry no text unless the engine needs it (`mlcc.engine.text.output_text`).
+    defer_text: events carry no text unless the engine needs it (`mlcc.engine.text.detokenizer`).
     """
 
     def __init__(self, model: Model, defer_text: bool = False) -> None:

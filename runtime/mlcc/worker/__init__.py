@@ -1,6 +1,5 @@
 """Runs an engine in a thread or process of its own, and talks to it.
 
-`worker.py` is the engine loop, `messages.py` its protocol. `process.py` and `thread.py` run the
-loop in a process or in a thread of this process; `client.py` is the asyncio client. Does not know
-HTTP.
+`worker.py` is the engine loop, `messages.py` its protocol. `process.py` runs the loop in a process,
+`EngineThread` in a thread of this process; `client.py` is the asyncio client. Does not know HTTP.
 """

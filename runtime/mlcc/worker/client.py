@@ -1,5 +1,6 @@
 """Asyncio client of an engine in another process or thread. The bookkeeping of requests is in
-`mlcc.service.engine_client`.
+`mlcc.service.engine_client`. `EngineThread` runs an engine in a thread of this process;
+`mlcc.worker.process` runs one in another process.
 
 Two threads move messages, so that neither a busy engine nor a long prompt blocks the event loop.
 """
@@ -12,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from queue import SimpleQueue
-from threading import Thread
+from threading import Thread, current_thread
 from typing import Any, Protocol, TypeVar
 
 from mlcc.api.errors import BusyError, EngineDiedError
@@ -20,6 +21,7 @@ from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Stats
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, MlccError
+from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry
 from mlcc.service.engine_client import EngineClient
 from mlcc.worker.lora_client import LoraClient
@@ -33,9 +35,12 @@ from mlcc.worker.messages import (
     Events,
     Failed,
     GetStats,
+    Ready,
     Refused,
     Reply,
+    Stop,
 )
+from mlcc.worker.worker import OpenModel, QueueChannel, run_engine
 
 log = logging.getLogger("mlcc.server")
 
@@ -47,7 +52,7 @@ each time may be the cause."""
 
 
 class RunningEngine(Protocol):
-    """A running engine: a process (`mlcc.worker.process`) or a thread (`mlcc.worker.thread`)."""
+    """A running engine: a process (`EngineProcess`) or a thread (`EngineThread`)."""
 
     capacity: Capacity
     can_restart: bool
@@ -283,3 +288,67 @@ class WorkerClient(EngineClient):
         advice = "It is started again; send the request once more" if restart else self._advice
         message = f"{why}; the answer is lost. {advice}"
         return EngineDiedError(message, code="engine_died", cause=why)
+
+
+class EngineThread:
+    """A running engine. The thread opens, runs and closes the model: TVM gives each calling thread
+    its own kernel threads. Raises what `open_model` raises."""
+
+    def __init__(self, open_model: OpenModel) -> None:
+        self._open_model = open_model
+        self._commands: SimpleQueue[Command] = SimpleQueue()
+        self._replies: SimpleQueue[Reply | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="mlcc-engine", daemon=True)
+        self._thread.start()
+        try:
+            ready = self.receive()
+        except BaseException:  # Ctrl-C while it loads
+            self.send(Stop())
+            raise
+        if not isinstance(ready, Ready):
+            raise ready.error if isinstance(ready, Failed) else MlccError(f"unexpected {ready!r}")
+        self.capacity, self.notes = ready.capacity, ready.notes
+
+    can_restart = False
+
+    @property
+    def model(self) -> Model:
+        """The model that the thread opened."""
+        return self._model
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in the engine thread."""
+        return current_thread() is self._thread
+
+    def send(self, command: Command) -> None:
+        self._commands.put(command)
+
+    def receive(self) -> Reply:
+        """Return the next reply. Raises EOFError if there are no more."""
+        reply = self._replies.get()
+        if reply is None:
+            self._replies.put(None)  # for the next call
+            raise EOFError
+        return reply
+
+    def close(self) -> None:
+        """End the engine after its current step, and free the model. Idempotent."""
+        self.send(Stop())
+        self._thread.join()
+
+    def restart(self) -> bool:
+        """Return False: the owner lives in this process and would not survive a crash either."""
+        return False
+
+    def exit_reason(self) -> str:
+        return "the engine was closed"
+
+    def _run(self) -> None:
+        try:
+            run_engine(QueueChannel(self._commands, self._replies), self._open)
+        finally:
+            self._replies.put(None)
+
+    def _open(self) -> Model:
+        self._model = self._open_model()
+        return self._model

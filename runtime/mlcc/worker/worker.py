@@ -22,7 +22,7 @@ from typing import Protocol
 from mlcc.api.errors import internal_error
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Grammar, Grammars
-from mlcc.engine.text.output_text import DeferredText
+from mlcc.engine.text.detokenizer import DeferredText
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.encoder_driver import driver_of
 from mlcc.model.model import Model

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlcc.embedded.c.tokenizer import HostTokenizer
-from mlcc.engine.text.logprobs import TokenTexts
+from mlcc.engine.text.tokenizer import TokenTexts
 from mlcc.errors import ArtifactError
 from mlcc.model.tokenizer.tokenizer import FileTokenizer
 from mlcc.model.tokenizer.vocabulary import parts_of_characters

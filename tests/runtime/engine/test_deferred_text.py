@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Engine, Event, Request, SamplingParams, TextDelta
-from mlcc.engine.text.output_text import DeferredText, text_decides
+from mlcc.engine.text.detokenizer import DeferredText, text_decides
 from tests.runtime.engine.engine_drive import small, toy_driver
 from tests.runtime.engine.engine_tokenizers import ByteTokenizer
 

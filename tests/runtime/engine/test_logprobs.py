@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from mlcc.engine import Capacity, Request, SamplingParams
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.text.logprobs import PromptLogprobs, TokenLogprob, TokenTexts, bytes_of
-from mlcc.engine.text.output_text import OutputText
+from mlcc.engine.text.detokenizer import OutputText
+from mlcc.engine.text.logprobs import PromptLogprobs, TokenLogprob
+from mlcc.engine.text.tokenizer import TokenTexts, bytes_of
 from mlcc.errors import InvalidRequestError
 from tests.runtime.engine import engine_naive as naive
 from tests.runtime.engine.engine_drive import toy_driver

@@ -22,10 +22,9 @@ from mlcc.service.adapters import AdapterEntry, AdapterFolders
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
-from mlcc.worker.client import WorkerClient
+from mlcc.worker.client import EngineThread, WorkerClient
 from mlcc.worker.lora_client import load_initial_adapters
 from mlcc.worker.process import EngineProcess
-from mlcc.worker.thread import EngineThread
 from tests.helpers.toy_model import open_toy, toy_text
 from tests.runtime.lora.rooms import open_adapted_toy, save_small
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlcc.engine import Finished, Request, SamplingParams, TextDelta
-from mlcc.engine.text.output_text import DeferredText
+from mlcc.engine.text.detokenizer import DeferredText
 from mlcc.errors import ArtifactError, MlccError
 from mlcc.worker.messages import Accepted, Dropped, Events, Reply
 from mlcc.worker.worker import MAX_QUEUED, OutputThread

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from mlcc.engine.text.logprobs import bytes_of
+from mlcc.engine.text.tokenizer import bytes_of
 from mlcc.errors import ArtifactError
 from mlcc.model.tokenizer.tokenizer import MAX_TOKENIZER_BYTES
 from mlcc.util.files import read_regular
