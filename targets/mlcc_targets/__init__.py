@@ -1,4 +1,4 @@
-"""One file per target: a data row and how to link. Imports no TVM, and of mlcc `machine` alone."""
+"""Targets, one per file: a data row and a link function. Imports no TVM; of mlcc only `machine`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TARGETS: dict[str, Callable[[Choices], Target]] = {
 
 
 def get_target(name: str, choices: Choices = _DEFAULT) -> Target:
-    """A target's row by name. Raises TargetError for what is unknown or not the row's to choose."""
+    """A target's row by name. Raises TargetError for unknown names and unsupported choices."""
     if name not in TARGETS:
         raise TargetError(f"unknown target '{name}'; use one of: {', '.join(TARGETS)}")
     row = TARGETS[name](choices)

@@ -1,7 +1,7 @@
-"""Target `android`: a library for each kind of CPU that phones have, or WGSL kernels for the GPU.
+"""Target `android`: a library for each CPU level of phones, or WGSL kernels for the GPU.
 
-All libraries of a folder read the same weights; whoever loads it takes the best that runs there.
-A CPU's weights lie otherwise than a GPU's, so the two are folders of their own.
+All libraries of a folder share the weights; the runtime loads the best that the CPU supports. CPUs
+and GPUs need different layouts of weights, so they have separate folders.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from mlcc_targets.elf import link_model
 from mlcc_targets.target import Choices, Target, TargetError
 from mlcc_targets.wgsl import LIMITS, computes_f16
 
-ABIS = {  # ABI -> levels of CPUs, the best first. Arm's i8mm is not among them: our kernels would
-    # multiply by usdot, which is as fast as dotprod's sdot, and their 8-bit weights lie otherwise
+ABIS = {  # ABI -> CPU levels, the best first. Arm's i8mm is left out: its kernels would multiply by
+    # usdot, which is as fast as dotprod's sdot, and need another layout of 8-bit weights
     "arm64-v8a": ("arm-dotprod", "arm"),
     "x86_64": ("x86-64",),
 }
 _COLUMNS = 8
-"""Of a tile of weights: two vectors of NEON's, and of SSE2's."""
+"""Columns of a tile of weights: two vectors of NEON or SSE2."""
 _DEFAULT = ("arm64-v8a",)
-# Android 15's devices may have pages of 16 KiB; Google Play asks for it.
+# Android 15's devices may have pages of 16 KiB; Google Play requires it.
 _PAGES = ("-z", "max-page-size=16384")
 _SYSTEM = ("libm.so", "libc.so")
-"""Android looks symbols up in the libraries that a library names, so it must name these."""
+"""Android resolves symbols only in the libraries that a library names, so it names these."""
 
 
 def target(choices: Choices) -> Target:

@@ -1,7 +1,6 @@
-"""What the rows of Apple's GPUs share: their limits, and how Mach-O libraries are made anywhere.
+"""Shared by the rows of Apple's GPUs: their limits, and linking of Mach-O libraries on any system.
 
-Nothing of Apple's SDK is needed: the one system library is named by a stub, and every symbol is
-looked up at load.
+Apple's SDK is not needed: a stub names the one system library, and symbols are resolved at load.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from mlcc_targets.linker import run_zig
 from mlcc_targets.static import HEADER, header, symbol_prefix
 
 MACOS, IOS = "13.0", "15.0"
-"""The oldest systems that a library is for; their drivers take MSL 3.0 and 2.4."""
+"""The oldest supported systems; their drivers accept MSL 3.0 and 2.4."""
 LIMITS = {
     "workgroup_invocations": 1024,
     "workgroup_bytes": 32768,
@@ -25,7 +24,7 @@ LIMITS = {
     "narrow_types": 1,
 }
 # dyld refuses a dylib that names no other library, "must link with at least libSystem.dylib"; the
-# linker itself asks for the one symbol, and for a file of the SDK that says its version.
+# linker needs the one symbol, and a file with the SDK's version.
 _LIBSYSTEM = """--- !tapi-tbd
 tbd-version: 4
 targets: [ {arch}-macos ]
@@ -41,15 +40,14 @@ Link {library}, then ask TVM's function "ffi.SystemLib" for the library of this 
        tvm::ffi::Function::GetGlobalRequired("ffi.SystemLib")({prefix}link())
 """
 _SDK = ("include", "sys_include", "cc", "crt", "msvc_lib", "kernel32_lib", "darwin_sdk")
-"""The folders that zig asks for when told not to look for an SDK of its own."""
+"""The folders that zig requires if it does not search for an SDK."""
 
 
 def link_dylib(objects: Sequence[Path], library: Path, arch: str = "aarch64") -> None:
     """Link objects into a macOS library with an ad-hoc signature. Raises TargetError.
 
-    TVM's functions stay undefined: they are found in the runtime that is loaded already. The
-    signature names the file that the linker writes: "model.dylib" whatever `library` is called,
-    but for its install name.
+    TVM's functions stay undefined: the loaded runtime provides them. The signature contains the
+    name of the linker's output, which is always "model.dylib"; `library` sets the install name.
     """
     command = ["build-lib", "-dynamic", "-target", f"{arch}-macos.{MACOS}", "--name", "model"]
     command += ["-fstrip", "-fno-compiler-rt", "-fno-ubsan-rt", "-fallow-shlib-undefined"]
@@ -62,7 +60,7 @@ def link_dylib(objects: Sequence[Path], library: Path, arch: str = "aarch64") ->
 
 
 def _no_sdk(folder: Path, arch: str) -> Path:
-    """Writes what stands in for Apple's SDK; returns the file that tells zig of it."""
+    """Write a stand-in for Apple's SDK; return the file that describes it to zig."""
     name = {"aarch64": "arm64"}.get(arch, arch)
     (folder / "libSystem.tbd").write_text(_LIBSYSTEM.format(arch=name), encoding="utf-8")
     (folder / "SDKSettings.json").write_text(f'{{"Version": "{MACOS}"}}', encoding="utf-8")
@@ -74,7 +72,7 @@ def _no_sdk(folder: Path, arch: str) -> Path:
 def link_static(objects: Sequence[Path], library: Path) -> None:
     """Collect objects in an archive for Xcode and write HEADER beside it. Raises TargetError."""
     prefix = symbol_prefix(objects)
-    library.unlink(missing_ok=True)  # else its members stay
-    # An index of symbols, and neither times nor users: the bytes depend on the objects alone.
+    library.unlink(missing_ok=True)  # else old members stay
+    # With an index of symbols, without times and users: the bytes depend on the objects alone.
     run_zig(["ar", "--format=darwin", "rcsD", str(library), *map(str, objects)], library)
     library.with_name(HEADER).write_text(header(prefix, library.name, _USE), encoding="utf-8")

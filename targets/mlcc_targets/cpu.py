@@ -1,7 +1,7 @@
-"""Target `cpu`: this machine, a named level of x86-64 or Arm, or all that matter of one of them.
+"""Target `cpu`: this machine, a named level of x86-64 or Arm, or all levels that matter of either.
 
-How weights lie is the same for all levels of an architecture, so that libraries of several can
-stand over one set of weights (`--cpu any`); whoever loads the folder takes the best that runs.
+All levels of an architecture have the same layout of weights, so their libraries share one set of
+weights (`--cpu any`); the runtime loads the best that the CPU supports.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from mlcc_targets.target import Choices, Target, TargetError
 
 @dataclass(frozen=True)
 class Level:
-    """A set of CPUs that one library serves. `cpu` is LLVM's base, `features` what is added.
+    """A set of CPUs that one library serves. `cpu`: LLVM's base; `features`: additional ones.
 
-    `proven`: it has run on such a CPU. What has not is compiled for who names it, and nobody else.
-    `slow_on`: a vendor whose CPUs have its instructions, and are faster by those of the next level.
+    `proven`: it has run on such a CPU; other levels are compiled only if they are named.
+    `slow_on`: a vendor whose CPUs have these instructions, but are faster with the next level's.
     """
 
     name: str
@@ -37,9 +37,9 @@ _AVX512_VBMI = (*_AVX512, "avx512vnni", "avx512vbmi")
 _AVX512_BF16 = (*_AVX512_VBMI, "avx512bf16")
 _AMX = (*_AVX512_BF16, "amx-tile", "amx-bf16")
 
-LEVELS = (  # best first: the host gets the first, of the proven, whose features it has
+LEVELS = (  # best first: the host gets the first proven level whose features it has
     Level("avx512-amx", "x86_64", "x86-64-v4", _AMX, 512, proven=False),
-    # one VDPBF16PS in two cycles there, four multiply-adds of float32 (Emerald Rapids)
+    # two cycles for a VDPBF16PS, against four float32 multiply-adds (Emerald Rapids)
     Level("avx512-bf16", "x86_64", "x86-64-v4", _AVX512_BF16, 512, slow_on="GenuineIntel"),
     Level("avx512-vbmi", "x86_64", "x86-64-v4", _AVX512_VBMI, 512),
     Level("avx512-vnni", "x86_64", "x86-64-v4", (*_AVX512, "avx512vnni"), 512),
@@ -53,12 +53,12 @@ LEVELS = (  # best first: the host gets the first, of the proven, whose features
 )
 
 STORED = {"x86_64": (32, False), "aarch64": (8, True)}
-"""Architecture -> columns of a tile of weights, and whether 8-bit codes lie signed: two vectors,
-and the signs, of the best level. The others read such a tile in strips."""
+"""Architecture -> columns of a tile of weights, and whether 8-bit codes are stored signed: two
+vectors of the best level, and its signedness. Other levels read such a tile in strips."""
 
-ANY = {  # what `any` has of each architecture, best first; it ends with what all of its CPUs have.
-    # avx512 alone is left out, as it multiplies bytes as avx2 does, and avx512-bf16, which differs
-    # from avx512-vnni where weights are bf16
+ANY = {  # levels of `any` by architecture, best first; the last one runs on all of its CPUs.
+    # avx512 is left out, because it multiplies bytes like avx2, and avx512-bf16, which differs
+    # from avx512-vnni only for bf16 weights
     "x86_64": ("avx512-vnni", "avx2-vnni", "avx2", "x86-64"),
     "aarch64": ("arm-i8mm", "arm-dotprod", "arm"),
 }
@@ -76,7 +76,7 @@ def host_level() -> Level:
 
 
 def level(name: str) -> Level:
-    """A level by name; 'host' is this machine's. Raises TargetError."""
+    """A level by name; 'host': this machine's. Raises TargetError."""
     if name == "host":
         return host_level()
     for row in LEVELS:
@@ -86,7 +86,7 @@ def level(name: str) -> Level:
 
 
 def target(choices: Choices) -> Target:
-    """The row for a CPU level, or the best of several and the others as its alternatives.
+    """The row of a CPU level, or of the best of several with the others as alternatives.
 
     Another architecture than this machine's is compiled for Linux. Raises TargetError.
     """

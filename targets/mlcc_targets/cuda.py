@@ -1,7 +1,7 @@
 """Target `cuda`: NVIDIA GPUs, through TVM's CUDA generator, several architectures in one library.
 
-Machine code per architecture, so that the serving machine needs no compiler; the oldest one is also
-there as PTX, which the driver translates for architectures that came later.
+A library has machine code for each architecture, so the serving machine needs no compiler, and PTX
+of the oldest one, which the driver translates for later architectures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mlcc.util.machine import machine
 from mlcc_targets.native_library import link_for
 from mlcc_targets.target import Choices, Target, TargetError
 
-KNOWN = (  # what CUDA 13.0 compiles for, oldest first
+KNOWN = (  # architectures of CUDA 13.0, oldest first
     "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90",
     "sm_100", "sm_103", "sm_110", "sm_120", "sm_121",
 )  # fmt: skip

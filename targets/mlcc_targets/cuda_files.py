@@ -1,7 +1,6 @@
-"""Where CUDA's files are on this machine: a toolkit, or NVIDIA's packages on PyPI.
+"""Finds CUDA's files on this machine: a toolkit, or NVIDIA's packages from PyPI.
 
-Looks and loads only; what is done with them is the compiler's (`cuda_code.py`) and the runtime's
-(`device/tvm/cuda.py`).
+Finds and loads only; the compiler (`cuda_code.py`) and the runtime (`device/tvm/cuda.py`) use them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MAJOR = 13
-"""CUDA's major version that TVM's runtime library is linked with."""
+"""The major version of CUDA that TVM's runtime library links."""
 NCCL = "libnccl.so.2"
 _COMPILER = ("bin/nvcc", "nvvm/bin/cicc", "include/cuda_fp16.h", "include/crt/mma.h")
 
@@ -38,7 +37,7 @@ def library(name: str) -> str | None:
 
 
 def nccl() -> str | None:
-    """NCCL's library likewise; NVIDIA's package has it in a folder of its own."""
+    """NCCL's library, likewise; NVIDIA's package has it in a separate folder."""
     spec = importlib.util.find_spec("nvidia")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         if (path := Path(place) / "nccl" / "lib" / NCCL).exists():
@@ -47,7 +46,7 @@ def nccl() -> str | None:
 
 
 def has_driver() -> bool:
-    """Whether NVIDIA's driver library is here (a GPU may still be missing)."""
+    """Whether NVIDIA's driver library is installed (a GPU may still be missing)."""
     return _loads("libcuda.so.1")
 
 
@@ -58,16 +57,16 @@ def include_folders() -> list[Path]:
 
 
 def load_tvm_runtime(folder: Path, driver: str = "libcuda.so.1") -> str:
-    """Load TVM's CUDA runtime, which lies in `folder`, into a process that has tvm.
+    """Load TVM's CUDA runtime from `folder` into a process that has imported tvm.
 
-    `driver` may be a stand-in without a GPU. Returns why it cannot be loaded; "" if it is.
+    `driver` may be a stand-in without a GPU. Returns "", or why it cannot be loaded.
     """
     runtime = library(f"libcudart.so.{MAJOR}")
     if runtime is None:
         return f'libcudart.so.{MAJOR} is not here; pip install "mlcc[cuda-runtime]"'
     try:
         for name in (runtime, driver, str(folder / "libtvm_runtime_cuda.so")):
-            ctypes.CDLL(name)  # a later one finds the earlier ones by their own name
+            ctypes.CDLL(name)  # later libraries find the earlier ones by name
     except OSError as error:
         return f"TVM's CUDA runtime does not load: {error}"
     return ""

@@ -1,7 +1,7 @@
-"""Makes libraries for Linux and Android, of any CPU, without files of their systems.
+"""Links libraries for Linux and Android, for any CPU, without files of these systems.
 
-The system libraries are stubs that have a name and nothing else: a library notes the names, and the
-loader finds functions by theirs alone. So it asks for no version of glibc, whatever linked it.
+System libraries are stubs with a name only: a library records the names, and the loader resolves
+functions by name. So it requires no version of glibc, whatever system linked it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OBJECT_FLAGS = (
     "-fno-sanitize=all",
 )
 _EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
-# A model's own symbols are bound to it (-Bsymbolic): every model has some of the same name.
+# A model's symbols are bound to itself (-Bsymbolic): all models share some names.
 _OPTIONS = ["-z", "noexecstack", "-z", "relro", "-z", "now", "-Bsymbolic", "--strip-all"]
 _OPTIONS += ["--no-as-needed"]
 
@@ -42,20 +42,20 @@ def link_model(
     needed: Sequence[str] = LINUX,
     options: Sequence[str] = (),
 ) -> None:
-    """Link what TVM generated into a library that any runtime of TVM's can load, and which names
-    none. Raises TargetError."""
+    """Link TVM's objects into a library that any TVM runtime can load, and that names none.
+    Raises TargetError."""
     with tempfile.TemporaryDirectory() as folder:
         link_elf([*objects, _compiled(_RAISE, folder, arch)], library, arch, needed, options)
 
 
 def archive_model(objects: Sequence[Path], library: Path, arch: str) -> None:
-    """Collect objects in a static library for programs that link libmlcc_executor too, and write
+    """Collect objects in a static library for programs that also link libmlcc_executor, and write
     HEADER beside it. Raises TargetError."""
     prefix = symbol_prefix(objects)
-    library.unlink(missing_ok=True)  # else its members stay
+    library.unlink(missing_ok=True)  # else old members stay
     with tempfile.TemporaryDirectory() as folder:
         members = [*objects, _compiled(_LINKED, folder, arch)]
-        # An index of symbols, and neither times nor users: the bytes depend on the objects alone.
+        # With an index of symbols, without times and users: the bytes depend on the objects alone.
         run_zig(["ar", "--format=gnu", "rcsD", str(library), *map(str, members)], library)
     text = header(prefix, library.name, _USE, f"linked:{prefix}")
     library.with_name(HEADER).write_text(text, encoding="utf-8")
@@ -75,7 +75,7 @@ def link_elf(
     needed: Sequence[str] = LINUX,
     options: Sequence[str] = (),
 ) -> None:
-    """Link objects of `arch` into a library that names `needed` as its own. Raises TargetError."""
+    """Link objects of `arch` into a library that depends on `needed`. Raises TargetError."""
     if arch not in _EMULATIONS:
         raise TargetError(f"no ELF libraries for '{arch}'; use one of: {', '.join(_EMULATIONS)}")
     shared = ["ld.lld", "-m", _EMULATIONS[arch], "-shared", "--build-id=none", "--hash-style=gnu"]
@@ -87,7 +87,7 @@ def link_elf(
 
 
 def _stub(shared: Sequence[str], library: Path) -> Path:
-    nothing = library.with_suffix(".bin")  # the linker wants one input, of any kind
+    nothing = library.with_suffix(".bin")  # the linker needs an input of any kind
     nothing.write_bytes(b"\0")
     command = [*shared, "-soname", library.name, "-o", str(library), "-b", "binary", str(nothing)]
     run_zig(command, library)

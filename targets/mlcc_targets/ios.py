@@ -1,4 +1,4 @@
-"""Target `ios`: iPhones and iPads: a static library with Metal kernels."""
+"""Target `ios`: a static library with Metal kernels, for iPhones and iPads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mlcc_targets.target import Choices, Target
 
 
 def target(choices: Choices) -> Target:
-    """The row. Apps may load no code that was not linked, so the library is an archive."""
+    """The row. Apps may load only linked code, so the library is an archive."""
     return Target(
         name="ios",
         device="metal",

@@ -1,7 +1,7 @@
-"""Running the one linker that every library is made with, so that equal inputs are equal bytes.
+"""Runs the one linker of all targets, so that equal inputs give equal bytes.
 
-It is zig's (LLVM's lld, and its own for Mach-O), a wheel of PyPI and pinned by the extra `compile`.
-A system's own tools are not asked, even where there are some: their versions write other bytes.
+It is zig's (LLVM's lld, and its own for Mach-O), from PyPI, pinned by the extra `compile`. Tools of
+the system are never used, because other versions write other bytes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from mlcc_targets.target import TargetError
 
 PACKAGE = "ziglang==0.17.1"
-"""As the extra `compile` pins it."""
+"""The version that the extra `compile` pins."""
 
 
 def zig() -> str:
-    """The program. Raises TargetError if its package is not installed."""
+    """The path of zig. Raises TargetError if its package is not installed."""
     spec = importlib.util.find_spec("ziglang")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for path in sorted(Path(folder).glob("zig*")):
@@ -30,9 +30,10 @@ def zig() -> str:
 
 
 def run(command: Sequence[str], output: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Run what writes `output`; returns what it says. Raises TargetError with its first error.
+    """Run a command that writes `output`; return its messages. Raises TargetError with its first
+    error.
 
-    environment: the whole of it, if not this process's.
+    environment: the whole environment; None = this process's.
     """
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
@@ -43,9 +44,9 @@ def run(command: Sequence[str], output: Path, environment: Mapping[str, str] | N
 
 
 def run_zig(words: Sequence[str], output: Path, cache: Path | None = None) -> str:
-    """Run a command of zig's that writes `output`; what it says. Raises TargetError.
+    """Run a zig command that writes `output`; return its messages. Raises TargetError.
 
-    cache: where it keeps what it compiled; None if it has nothing to keep.
+    cache: the folder of its cache; None if it caches nothing.
     """
     with tempfile.TemporaryDirectory() as folder:
         kept = str(cache or folder)

@@ -10,7 +10,7 @@ from mlcc_targets.target import Choices, Target
 
 
 def target(choices: Choices) -> Target:
-    """The row. The MSL text is compiled by the Mac's driver when the library is loaded."""
+    """The row. The Mac's driver compiles the MSL when the library is loaded."""
     here = sys.platform == "darwin" and machine() == "aarch64"
     return Target(
         name="metal",

@@ -1,4 +1,4 @@
-"""Links objects of a desktop's or a server's CPU: the one that compiles, or another of Linux."""
+"""Links objects for CPUs of desktops and servers: this machine's, or another one's on Linux."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mlcc_targets.target import Link, TargetError
 
 
 def link_for(arch: str) -> Link:
-    """What links for `arch`: as this system does where it is this machine's, else as Linux does."""
+    """The link function for `arch`: this system's format for this machine's, else Linux'."""
     if arch != machine() or sys.platform.startswith("linux"):
         return partial(link_model, arch=arch)
     return partial(link_dylib, arch=arch) if sys.platform == "darwin" else _untried
 
 
 def archive_for(arch: str) -> Link | None:
-    """What makes static libraries for `arch`; None = there is no executor to link them with."""
+    """The function that makes static libraries for `arch`; None = no executor can link them."""
     linux = arch != machine() or sys.platform.startswith("linux")
     return partial(archive_model, arch=arch) if linux else None
 

@@ -1,4 +1,4 @@
-"""Target `reference`: numpy evaluates the graph before lowering; the oracle of the rest."""
+"""Target `reference`: numpy evaluates the graph before lowering; the oracle of other targets."""
 
 from __future__ import annotations
 

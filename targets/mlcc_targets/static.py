@@ -1,7 +1,7 @@
-"""What static libraries of models share: the prefix of their symbols, and the C header beside them.
+"""Static libraries of models: the prefix of their symbols, and the C header beside them.
 
-A program may link several. Each registers its functions when the program starts; nothing calls them
-by name, so the header has what makes a linker take the library's members at all.
+A program may link several. Each registers its functions when the program starts. Nothing calls them
+by name, so the header has a function that makes the linker take the library's members.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ static inline const char *{prefix}link(void) {{
 
 
 def header(prefix: str, library: str, use: str, name: str = "") -> str:
-    """What an app includes. use: how, in words. name: what `link` says, if not the prefix."""
+    """The header for apps. use: instructions. name: the result of `link`, if not the prefix."""
     use = use.format(library=library, prefix=prefix)
     guard = f"{prefix.upper()}H"
     return _HEADER.format(library=library, prefix=prefix, use=use, guard=guard, name=name or prefix)
@@ -54,7 +54,7 @@ def header(prefix: str, library: str, use: str, name: str = "") -> str:
 def symbol_prefix(objects: Sequence[Path]) -> str:
     """The prefix of a static library's symbols: TVM names the object of the device code by it.
 
-    Raises TargetError if there is none, or if it is no beginning of a C name.
+    Raises TargetError if there is none, or if it cannot start a C identifier.
     """
     for path in objects:
         prefix = path.stem.removesuffix("devc")

@@ -1,6 +1,6 @@
-"""What a target is: a row of data, and a function that links objects into a library.
+"""`Target`: a row of data, and a function that links objects into a library.
 
-Nothing here decides anything: kernels and passes read the row's fields, never its name.
+Kernels and passes read the row's fields, never its name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 Link = Callable[[Sequence[Path], Path], None]
 """(object files, library to write) -> None. Raises TargetError."""
 Prepare = Callable[[Callable[[str], None]], object]
-"""(where to say what takes time) -> anything. Raises TargetError."""
+"""(callback for progress messages) -> anything. Raises TargetError."""
 Mark = Callable[[Path, str], None]
 """(library, hash of its ABI) -> None."""
 
@@ -23,28 +23,28 @@ class TargetError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What a user may choose of a row; a row refuses what it cannot offer (see `get_target`)."""
+    """A user's choices for a row, which refuses those that it does not offer (`get_target`)."""
 
     cpu: str = "host"
-    """Level of the host's CPU, where kernels run on it; or 'any' for a library of each level."""
+    """Level of the CPU, for kernels on CPUs; 'any' = a library for each level."""
     archs: tuple[str, ...] = ()
-    """Architectures of the device that one library serves, as in sm_80."""
+    """GPU architectures of the library, such as sm_80."""
     f16: bool | None = None
     """Compute in float16; None = the row's default."""
     abis: tuple[str, ...] = ()
-    """Android's names of instruction sets; empty = the row's default."""
+    """Android ABIs; empty = the row's default."""
     gpu: bool = False
-    """For the device's GPU, where the row's default is its CPU."""
+    """Compile for the device's GPU, if the row's default is its CPU."""
 
 
 def not_built(objects: Sequence[Path], library: Path) -> None:
-    """The `link` of a row whose build is still to come."""
+    """The `link` of a row whose build is not implemented."""
     raise TargetError(f"linking {library.name} is not built yet for this target; use --target cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One row. `missing` says why the target cannot be compiled for yet; empty = it can."""
+    """One row. `missing`: why the target cannot be compiled yet; empty = it can."""
 
     name: str
     device: str
@@ -54,7 +54,7 @@ class Target:
     generator: str = ""
     """TVM's generator of the device's code: cuda, metal, webgpu; empty = only host code."""
     archs: tuple[str, ...] = ()
-    """Architectures of the device in the library."""
+    """GPU architectures in the library."""
     arch: str = ""
     """Instruction set of the host code: x86_64, aarch64, wasm32."""
     triple: str = ""
@@ -66,50 +66,50 @@ class Target:
     vector_bits: int = 128
     """Width of the vector registers kernels are written for."""
     tile_columns: int = 0
-    """Columns of a tile of a matrix that a CPU's kernels read; 0 = as its registers would have it.
-    Libraries of one folder have the same, whatever their registers."""
+    """Columns of a tile of a matrix for CPU kernels; 0 = from the width of its registers. All
+    libraries of a folder have the same."""
     signed_codes: bool | None = None
-    """Whether a CPU's kernels read 8-bit codes less 128; None = as its instructions would."""
+    """Whether CPU kernels read 8-bit codes minus 128; None = as its instructions need them."""
     page_form: str = "rows"
-    """How kernels lay keys and values in pages: one of the manifest's `caches[].form`."""
+    """Layout of keys and values in pages: one of the manifest's `caches[].form`."""
     library: str = "model.so"
     """File name of the library in the artifact."""
     extra_files: tuple[str, ...] = ()
     """Names of files that `link` writes beside the library."""
     symbol_prefix: str = ""
-    """Where the library is static: what its symbols begin with; a compile adds the model's name."""
+    """For static libraries: the prefix of symbols; a compile adds the model's name."""
     abis: tuple[str, ...] = ()
-    """Android's names of the instruction sets of this library and its alternatives."""
+    """Android ABIs of this library and its alternatives."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Limits of the device that kernels must respect: workgroup_invocations, workgroup_bytes,
-    storage_binding_bytes, row_slices (the most that a row of logits is cut in for sampling), and,
-    where there are any, subgroup (threads), narrow_types (1: the language has 8-bit integers and
+    storage_binding_bytes, row_slices (most slices of a row of logits for sampling), and, if
+    available, subgroup (threads), narrow_types (1: the language has 8-bit integers and
     pairs of f16) and tensor_cores (1)."""
     f16: bool = False
     """The device computes in float16."""
     activation_dtype: str = "float32"
-    """What a model's operators hand to one another on this device. Not of what needs float32
-    whatever it is: sums, softmax, states, the logits."""
+    """dtype of activations between operators on this device. Sums, softmax, states and logits are
+    float32 in any case."""
     max_batch: int = 8
-    """Sequences of a step that a library is compiled for, unless told otherwise: a laptop's."""
+    """Default of the compiled bound of sequences per step: for a laptop."""
     max_step_tokens: int = 512
-    """Likewise tokens of a step. Both are upper bounds: fewer may be chosen when it is loaded."""
+    """Likewise tokens per step. Both are upper bounds: less may be chosen at load."""
     graphs: bool = False
     """A decode step is captured once and replayed as one launch (CUDA graphs)."""
     link: Link = not_built
     archive: Link | None = None
-    """Collects objects in a static library, where a program may link one beside `library`."""
+    """Collects objects in a static library, for targets whose programs may link one."""
     prepare: Prepare = lambda say: None
-    """What `link` needs to be made once a machine; called before a compile begins its work."""
+    """Builds what `link` needs once per machine; called before a compile starts."""
     mark: Mark = lambda library, abi: None
-    """Writes the ABI into the library, where whoever loads it cannot ask it otherwise."""
+    """Writes the ABI into the library, if a loader cannot read it in another way."""
     alternatives: tuple[Target, ...] = ()
-    """Rows of libraries that a compile puts beside this one, for devices that lack what it needs.
-    They read the same weights; each has its own `library` and `variant`."""
+    """Rows of libraries that a compile adds for devices that lack a required feature. They share
+    the weights; each has its own `library` and `variant`."""
     variant: str = ""
-    """What the manifest of an alternative is called after: mlcc.VARIANT.json."""
+    """Names the manifest of an alternative: mlcc.VARIANT.json."""
     opened_by: str = ""
-    """Where that is not `mlcc chat`: what a library is opened by, as "open it: COMMAND"."""
+    """The command that opens a library, if not `mlcc chat`, as in "open it: COMMAND"."""
     missing: str = ""
     run_missing: str = ""
-    """Why a library for this target cannot be run yet, wherever it is; empty = it can."""
+    """Why a library for this target cannot run on this machine; empty = it can."""

@@ -1,4 +1,4 @@
-"""Target `vulkan`: AMD, Intel and NVIDIA GPUs: WGSL kernels, run natively through wgpu."""
+"""Target `vulkan`: WGSL kernels for AMD, Intel and NVIDIA GPUs, run through wgpu-native."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Target `webgpu`: a browser tab: WGSL kernels, host code and TVM's runtime as wasm."""
+"""Target `webgpu`: WGSL kernels, host code and TVM's runtime as wasm, for browser tabs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlcc_targets.wgsl import LIMITS
 
 
 def target(choices: Choices) -> Target:
-    """The row. Unless told otherwise, float16 and, for browsers without it, float32 beside it."""
+    """The row. Default: float16, with a float32 alternative for browsers without it."""
     if choices.f16 is not None:
         return _row(choices.f16)
     plain = replace(_row(False), variant="f32", library="model.f32.wasm")

@@ -1,4 +1,4 @@
-"""What the rows share whose kernels are WGSL: WebGPU's guaranteed limits, in f16 or f32."""
+"""Shared by the rows with WGSL kernels: WebGPU's guaranteed limits, in f16 or f32."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ LIMITS = {
 
 
 def computes_f16(choice: bool | None) -> bool:
-    """float16 unless refused: browsers, phones and desktop drivers of today mostly have it."""
+    """float16 unless refused: most current browsers, phones and desktop drivers support it."""
     return choice is not False

@@ -1,7 +1,7 @@
-"""How TVM is imported where PyTorch happens to be installed: without it.
+"""Imports TVM without PyTorch, even if that is installed.
 
-TVM's foreign function interface imports torch, if it is there, to convert its tensors faster. mlcc
-has none, and it would add 2 seconds and 200 MB to every command.
+TVM's foreign function interface imports torch, if installed, to convert its tensors faster. mlcc
+uses no torch tensors, and the import would add 2 seconds and 200 MB to every command.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import cast
 
 @contextmanager
 def without_torch() -> Iterator[None]:
-    """While inside, `import torch` fails, unless this process has imported it already."""
+    """Within the context, `import torch` fails, unless the process has imported it already."""
     if "torch" in sys.modules:
         yield
         return

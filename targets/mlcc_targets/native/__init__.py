@@ -1,7 +1,7 @@
-"""The WebGPU device plugin: GPUs through Vulkan (Linux; Metal on macOS is untried), for TVM.
+"""TVM's WebGPU device plugin: GPUs through Vulkan (Linux; Metal on macOS is untried).
 
-`autoload` is TVM's out-of-tree entry point (group `tvm.backends`): `import tvm` calls it. It loads
-our small library, which looks for a GPU only when one is asked for. Imports neither TVM nor mlcc.
+`autoload` is TVM's out-of-tree entry point (group `tvm.backends`), which `import tvm` calls. It
+loads the plugin, which searches for GPUs at first use. Imports neither TVM nor mlcc.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _loaded: list[ctypes.CDLL] = []
 
 
 def library() -> Path | None:
-    """The plugin, if it was built when mlcc was installed."""
+    """The path of the plugin, if it was built when mlcc was installed."""
     return _LIBRARY if _LIBRARY.exists() else None
 
 
 def why_absent() -> str:
-    """Why there is no plugin, in one line that says what to do; "" if there is one."""
+    """Why there is no plugin and what to do, in one line; "" if there is one."""
     if library():
         return why_no_wgpu()
     try:
@@ -33,7 +33,7 @@ def why_absent() -> str:
 
 
 def wgpu_library() -> Path | None:
-    """wgpu-native, as the Python package `wgpu` brings it."""
+    """The path of wgpu-native in the Python package `wgpu`."""
     spec = importlib.util.find_spec("wgpu")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for path in sorted((Path(folder) / "resources").glob("*wgpu_native-release*")):
@@ -42,7 +42,7 @@ def wgpu_library() -> Path | None:
 
 
 def why_no_wgpu() -> str:
-    """Why there is no wgpu-native, in one line that says what to do; "" if there is one."""
+    """Why there is no wgpu-native and what to do, in one line; "" if there is one."""
     if wgpu_library():
         return ""
     if sys.version_info < (3, 11):
@@ -53,12 +53,12 @@ def why_no_wgpu() -> str:
 def prepare_drivers() -> None:
     """To be called before a driver is loaded."""
     if "XDG_RUNTIME_DIR" not in os.environ:
-        # Without a desktop, Mesa's layer that picks a GPU for it prints errors at each look.
+        # Without a desktop, Mesa's device-select layer prints errors at each enumeration.
         os.environ.setdefault("NODEVICE_SELECT", "1")
 
 
 def autoload() -> None:
-    """Register the device with TVM, which is being imported. No plugin is no error."""
+    """Register the device with TVM, during its import. A missing plugin is no error."""
     path = library()
     if path is None or _loaded:
         return

@@ -1,7 +1,7 @@
-"""Which Linux systems a shared library runs on: the tag of its wheel, read out of the library.
+"""Finds the Linux systems that a shared library runs on, as the platform tag of its wheel.
 
-Reads what the loader reads: the versions of functions that a library asks of glibc and of GCC's
-C++ library (ELF64, little-endian). The tags are those of PEP 600.
+Reads the versions of functions that a library requires of glibc and of GCC's C++ library (ELF64,
+little-endian). The tags are those of PEP 600.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 
 _VERNEED = 0x6FFFFFFE
-_CXX = {  # glibc of a system -> what its GCC's library has, of both name spaces
+_CXX = {  # glibc of a system -> versions of its GCC's library, in both name spaces
     (2, 17): ((3, 4, 19), (1, 3, 7)),
     (2, 28): ((3, 4, 24), (1, 3, 11)),
     (2, 31): ((3, 4, 28), (1, 3, 12)),
@@ -19,11 +19,11 @@ _CXX = {  # glibc of a system -> what its GCC's library has, of both name spaces
     (2, 38): ((3, 4, 32), (1, 3, 14)),
     (2, 39): ((3, 4, 33), (1, 3, 15)),
 }
-"""As auditwheel's policies have them; the oldest that zig links for comes first."""
+"""As in auditwheel's policies; first the oldest that zig links for."""
 
 
 def needed_versions(library: Path) -> frozenset[str]:
-    """Names of the versions that a library asks for, as in GLIBC_2.34. Raises ValueError."""
+    """Names of the versions that a library requires, such as GLIBC_2.34. Raises ValueError."""
     data = library.read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":
         raise ValueError(f"{library.name} is no 64-bit ELF library")
@@ -34,7 +34,7 @@ def needed_versions(library: Path) -> frozenset[str]:
         if kind != _VERNEED:
             continue
         names = sections[strings][4]
-        for _ in range(entries):  # one a library, with a list of versions each
+        for _ in range(entries):  # one entry per library, each with a list of versions
             _, versions, _, first, following = struct.unpack_from("<HHIII", data, at)
             one = at + first
             for _ in range(versions):

@@ -1,1 +1,1 @@
-"""The runtime that a model library for a browser tab carries: TVM's own C++, as wasm."""
+"""The runtime in model libraries for browsers: TVM's C++, compiled to wasm."""

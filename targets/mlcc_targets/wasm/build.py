@@ -1,12 +1,11 @@
-"""Compiles the wasm runtime that every model library for a browser tab is linked with.
+"""Compiles the wasm runtime that is linked into every model library for browsers.
 
     python -m mlcc_targets.wasm.build      into lib/, for a wheel
 
-The sources are TVM's, out of the installed wheels, and ours, in `src/`; the C and C++ libraries are
-those that zig carries. The wheel mlcc-web brings the result (web/wheel); where it is not there or
-of other sources, it is compiled once a machine, in a minute or two, into the XDG cache, in a folder
-named by a hash of all it depends on. Knows nothing of models. The standard library and filelock;
-TVM is found, not imported.
+The sources are TVM's, from the installed wheels, and those in `src/`; the C and C++ libraries are
+zig's. The wheel mlcc-web contains the result (web/wheel). Without it, or if its sources differ, the
+runtime is compiled once per machine, in a minute or two, into the XDG cache, in a folder named by a
+hash of all inputs. Independent of models. Standard library and filelock; TVM is found, not imported.
 """
 
 from __future__ import annotations
@@ -30,39 +29,39 @@ FOLDER = Path(__file__).resolve().parent
 UNITS = ("runtime", "host", "page")
 """`src/UNIT.cc` becomes UNIT.o."""
 ARCHIVES = ("libc.a", "libzigc.a", "libcompiler_rt.a")
-"""The C library and what compilers take for granted, as zig makes them."""
+"""The C library and the compiler's runtime, as built by zig."""
 TARGET = ("-target", "wasm32-wasi")
 FLAGS = (
     *TARGET,
     "-Oz",
     "-g0",
-    "-fwasm-exceptions",  # an error of TVM is one in JavaScript; without, it ends the library
+    "-fwasm-exceptions",  # TVM's errors become JavaScript errors; without, they end the library
     "-mcpu=generic+exception_handling",
     *("-mllvm", "-wasm-enable-eh"),
     "-fno-sanitize=undefined",
-    # The C library answers as if there were threads, of which there is one: TVM names mutexes.
+    # The C library provides threads (only one exists), because TVM uses mutexes.
     *("-U_LIBCPP_HAS_THREADS", "-D_LIBCPP_HAS_THREADS=1", "-D_LIBCPP_HAS_THREAD_API_PTHREAD=1"),
 )
 _UNIT_FLAGS = (
     "-std=c++17",
     "-DTVM_FFI_CMAKE_LITTLE_ENDIAN=1",
-    "-D__PRETTY_FUNCTION__=__func__",  # in TVM's errors: shorter, and names no folder
+    "-D__PRETTY_FUNCTION__=__func__",  # in TVM's errors: shorter, and without folders
     "-Wno-ignored-attributes",
 )
 _PARTIAL = ".partial"
 _KEY = "sources.sha256"
 _EXPORTING = ("TVM_DLL", "TVM_RUNTIME_DLL", "TVM_FFI_DLL")
-"""TVM's macros that export its whole C API; libraries export what JavaScript calls."""
+"""TVM's macros that export its whole C API; libraries export only functions for JavaScript."""
 _INCLUDE = ("include", "include/tvm", "include/tvm/support")
-"""Ours. TVM's sources name some headers relative to themselves: found from the last two."""
+"""Include folders. The last two are for TVM's headers with paths relative to its sources."""
 
 
 def runtime(say: Callable[[str], None] = lambda text: None) -> tuple[Path, ...]:
-    """What a model is linked with: objects and archives, compiled unless they are here.
+    """The objects and archives to link a model with; compiles them if needed.
 
-    `say` hears of a compile. Raises TargetError.
+    `say` is called before a compile. Raises TargetError.
     """
-    from filelock import FileLock  # not in a bare install, which reads rows all the same
+    from filelock import FileLock  # missing in a bare install, which also reads the rows
 
     key = _key()
     for folder in _built():
@@ -74,9 +73,9 @@ def runtime(say: Callable[[str], None] = lambda text: None) -> tuple[Path, ...]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
-            if not folder.is_dir():  # another process may have been at it
+            if not folder.is_dir():  # another process may have compiled it
                 say("compiling the wasm runtime, once: a minute or two")
-                partial = folder.with_suffix(_PARTIAL)  # what a killed process left is no runtime
+                partial = folder.with_suffix(_PARTIAL)  # remains of a killed process
                 shutil.rmtree(partial, ignore_errors=True)
                 partial.mkdir()
                 _compile_all(partial)
@@ -90,7 +89,7 @@ def runtime(say: Callable[[str], None] = lambda text: None) -> tuple[Path, ...]:
 
 
 def bring(folder: Path = FOLDER / "lib") -> None:
-    """Put the runtime where a wheel carries it. Raises TargetError."""
+    """Put the runtime into the folder of the wheel. Raises TargetError."""
     if _brought(folder, _key()):
         return
     files = runtime()
@@ -102,20 +101,20 @@ def bring(folder: Path = FOLDER / "lib") -> None:
 
 
 def cache_folder() -> Path:
-    """Where compiled runtimes are kept."""
+    """The cache folder of compiled runtimes."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "mlcc" / "wasm"
 
 
 def kept() -> list[Path]:
-    """The folders of the runtimes that are in the cache, of earlier sources too."""
+    """The folders of cached runtimes, also of earlier sources."""
     folder = cache_folder()
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted(path for path in found if path.is_dir() and path.suffix != _PARTIAL)
 
 
 def _built() -> Iterator[Path]:
-    """Where a runtime may lie that was compiled elsewhere: in a clone, in the wheel mlcc-web."""
+    """Possible folders of a built runtime: in a clone, or in the wheel mlcc-web."""
     yield FOLDER / "lib"
     wheel = importlib.util.find_spec("mlcc_web")
     for place in (wheel.submodule_search_locations or ()) if wheel else ():
@@ -136,7 +135,7 @@ def _files(folder: Path) -> tuple[Path, ...]:
 
 
 def _compile_all(folder: Path) -> None:
-    """Fill `folder` with what `_files` names. Raises TargetError."""
+    """Write the files of `_files` to `folder`. Raises TargetError."""
     with tempfile.TemporaryDirectory() as scratch:
         cache = Path(scratch)
         lib = Path(zig()).parent / "lib"
@@ -151,7 +150,7 @@ def _compile_all(folder: Path) -> None:
 
 
 def unit_words(unit: str) -> list[str]:
-    """zig's command line for one unit, but for its output. Raises TargetError."""
+    """zig's command line for one unit, without its output. Raises TargetError."""
     tvm, ffi = _package("tvm"), _package("tvm_ffi")
     ours = [FOLDER / name for name in _INCLUDE]
     return [
@@ -160,7 +159,7 @@ def unit_words(unit: str) -> list[str]:
         *_UNIT_FLAGS,
         *(f"-D{macro}{suffix}=" for macro in _EXPORTING for suffix in ("", "_EXPORT")),
         *(f"-I{path}" for path in (*ours, tvm, ffi, tvm / "include", ffi / "include")),
-        # TVM's errors name the source file: not where it lies on the machine that compiled.
+        # TVM's errors name the source file, without its folder on the compiling machine.
         *(f"-ffile-prefix-map={path.parent}=" for path in (FOLDER, tvm, ffi)),
         "-c",
         str(FOLDER / "src" / f"{unit}.cc"),
@@ -185,9 +184,9 @@ def _library_words(lib: Path, source: Path) -> list[str]:
 
 
 def _c_library(folder: Path, cache: Path) -> None:
-    """The archives that zig links a C program with: it compiles and names them on the way.
+    """The archives that zig links into a C program, which it compiles and prints on the way.
 
-    They are packed again, as its own have the paths of their members for names.
+    They are packed again, because zig's use paths as names of members.
     """
     source = cache / "nothing.c"
     source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
@@ -208,8 +207,8 @@ def _pack(archive: Path, members: Sequence[str]) -> None:
 
 
 def _key() -> str:
-    """Of the compiler, its options and every source: changes when the objects would."""
-    zig()  # says what to install if there is none
+    """A hash of the compiler, its options and every source."""
+    zig()  # raises an error that names the package, if there is none
     digest = hashlib.sha256(importlib.metadata.version("ziglang").encode())
     digest.update(repr((FLAGS, _UNIT_FLAGS, _EXPORTING, _INCLUDE, CXX, CXX_FLAGS)).encode())
     for path in _sources():

@@ -1,7 +1,7 @@
 """The parts of LLVM's C++ library that TVM's runtime uses, as files in zig's own library folder.
 
-zig compiles them for wasm without exceptions; here they are compiled with. What no library of a
-model reaches is left out when one is linked, so a file too many costs time alone.
+zig compiles them for wasm without exceptions; here they are compiled with exceptions. The linker
+leaves out unreachable code, so an unneeded file only costs compile time.
 """
 
 from __future__ import annotations

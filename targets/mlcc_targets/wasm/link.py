@@ -1,6 +1,6 @@
-"""Links a model's objects with the wasm runtime into a library, and marks it with its ABI.
+"""Links a model's objects and the wasm runtime into a library, and adds its ABI.
 
-The result is one wasm file that imports what npm's @mlc-ai/web-runtime provides and nothing else.
+The result is one wasm file that imports only functions of npm's @mlc-ai/web-runtime.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ EXPORTS = (
     "TVMWasmAllocSpace",
     "TVMWasmFreeSpace",
 )
-"""What JavaScript calls. All else that no export reaches is left out of the library."""
+"""Functions that JavaScript calls. Code that no export reaches is left out of the library."""
 
 _FLAGS = (
     "--no-entry",
     "--export-memory",
     "--strip-all",
-    "--stack-first",  # a stack that overflows is an error, not another variable's value
+    "--stack-first",  # a stack overflow raises an error instead of overwriting data
     *("-z", f"stack-size={1 << 20}"),
-    f"--max-memory={1 << 31}",  # JavaScript takes addresses for signed numbers
+    f"--max-memory={1 << 31}",  # JavaScript reads addresses as signed numbers
     *(f"--export={name}" for name in EXPORTS),
 )
 
@@ -49,7 +49,7 @@ def link_wasm(objects: Sequence[Path], library: Path) -> None:
 
 
 def mark_abi(library: Path, abi: str) -> None:
-    """Append the ABI's hash to a library, for a page to compare before it runs any of it."""
+    """Append the ABI's hash to a library, for pages to compare before they run it."""
     name = ABI_SECTION.encode()
     content = bytes([len(name)]) + name + abi.encode()
     with library.open("ab") as file:
