@@ -5,7 +5,7 @@
 The sources are TVM's, from the installed wheels, and those in `src/`; the C and C++ libraries are
 zig's. The wheel mlcc-web contains the result (web/wheel). Without it, or if its sources differ, the
 runtime is compiled once per machine, in a minute or two, into the XDG cache, in a folder named by a
-hash of all inputs. Independent of models. Standard library and filelock; TVM is found, not imported.
+hash of all inputs. Independent of models. Standard library and filelock; finds TVM, no import.
 """
 
 from __future__ import annotations
