@@ -23,6 +23,7 @@ from mlcc.artifact.records import from_plain
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.device.compiled import webgpu
 from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import DeviceHandle
 from mlcc.device.select import select_device
 from mlcc.device.threads import set_threads
@@ -141,7 +142,8 @@ def shape(folder: Path, row: dict[str, Any], handle: DeviceHandle, sizes: Sizes)
     library, functions = folder / row["library"], row["functions"]
     with TemporaryDirectory() as files:
         weights = random_weights(row["weights"], Path(files))
-        executor = executor_of(library, weights, caches, capacity, functions, handle)
+        model = CompiledModel(library, weights, caches, functions)
+        executor = executor_of(model, capacity, handle)
     read = zip(weights, row["weights"], strict=True)
     weight_bytes = sum(a.stop - a.start for a, w in read if w["read"])
     result: dict[str, Any] = {"name": row["name"], "weight_bytes": weight_bytes}

@@ -7,7 +7,7 @@ know artifacts.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import Any
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.kv_format import check_kv, kv_identity
 from mlcc.artifact.safetensors import TensorEntry
-from mlcc.artifact.schema import AdaptersInfo, CacheInfo, TargetInfo
+from mlcc.artifact.schema import TargetInfo
 from mlcc.device.compiled import library as executor_library
+from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import DeviceHandle
 from mlcc.device.threads import set_threads
 from mlcc.engine.batch.batch import Capacity
@@ -162,16 +163,20 @@ def open_executor(
     planned = fitted(handle.memory)
     if ranks > 1:
         return _ranked(artifact, planned, count, progress)
-    return executor_of(
+    model = compiled_model(artifact, streamed=streamed)
+    return executor_of(model, planned, handle, count if handle.kind == "cpu" else 1, progress)
+
+
+def compiled_model(artifact: Artifact, rank: int = 0, *, streamed: bool = False) -> CompiledModel:
+    """The artifact's library and the weights of a rank, as executors open them. Raises
+    ArtifactError."""
+    manifest = artifact.manifest
+    return CompiledModel(
         artifact.library_path,
-        list(artifact.weights().values()),
+        list(artifact.weights(rank).values()),
         manifest.caches,
-        planned,
-        manifest.functions,
-        handle,
-        count if handle.kind == "cpu" else 1,
+        tuple(manifest.functions),
         manifest.interface,
-        progress,
         manifest.adapters,
         str(manifest.target.options.get("linked_prefix", "")),
         streamed,
@@ -207,22 +212,15 @@ def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
 
 
 def executor_of(
-    library: Path,
-    weights: Sequence[TensorEntry],
-    caches: Sequence[CacheInfo],
+    model: CompiledModel,
     capacity: Capacity,
-    functions: Collection[str],
     handle: DeviceHandle,
     threads: int = 1,
-    interface: str | None = None,
     progress: Progress = lambda done, total: None,
-    adapters: AdaptersInfo | None = None,
-    linked: str = "",
-    streamed: bool = False,
 ) -> Executor:
     """The executor of a compiled library on its device: libmlcc_executor. CUDA and Metal use TVM's
     package; so do CPU libraries where libmlcc_executor was not built (a source install without a
-    C++ compiler). linked, streamed: passed on to the executor.
+    C++ compiler).
 
     Raises ArtifactError, CapacityError, DeviceError.
     """
@@ -230,28 +228,23 @@ def executor_of(
     if handle.kind in executor_library.DEVICES and not absent:
         from mlcc.device.compiled.executor import CompiledExecutor
 
-        return CompiledExecutor(
-            library,
-            weights,
-            caches,
-            capacity,
-            functions,
-            threads,
-            interface,
-            handle,
-            progress,
-            adapters,
-            linked,
-            streamed,
-        )
+        return CompiledExecutor(model, capacity, handle, threads, progress)
     if handle.kind == "cpu" and not is_here("tvm"):
         raise DeviceError(absent)
     from mlcc.artifact.arrays import mapped
     from mlcc.device.tvm.executor import TvmExecutor
 
-    arrays = list(mapped(dict(enumerate(weights))).values())
+    arrays = list(mapped(dict(enumerate(model.weights))).values())
     return TvmExecutor(
-        library, arrays, caches, capacity, functions, handle, progress, interface, adapters
+        model.library,
+        arrays,
+        model.caches,
+        capacity,
+        model.functions,
+        handle,
+        progress,
+        model.interface,
+        model.adapters,
     )
 
 
@@ -262,17 +255,13 @@ def _ranked(artifact: Artifact, capacity: Capacity, threads: int, progress: Prog
         raise DeviceError(absent)
     from mlcc.device.parallel.cpu_executor import RankedExecutor
 
-    manifest = artifact.manifest
-    return RankedExecutor(
-        artifact.library_path,
-        _weights_of_ranks(artifact),
-        manifest.caches,
-        capacity,
-        manifest.functions,
-        threads,
-        manifest.interface,
-        progress,
-    )
+    ranks = artifact.manifest.ranks
+    assert ranks is not None
+    models = [
+        replace(compiled_model(artifact, rank), adapters=None, linked="")  # ranks have neither
+        for rank in range(ranks.count)
+    ]
+    return RankedExecutor(models, capacity, threads, progress)
 
 
 def _gpu_ranks(

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from mlcc.artifact.safetensors import TensorEntry, read_header
 from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import CPU, DeviceHandle
 from mlcc.device.reference.executor import ReferenceExecutor
 from mlcc.engine.batch.batch import Capacity
@@ -81,9 +82,8 @@ def native(plan: Plan, folder: Path, capacity: Capacity, handle: DeviceHandle = 
     weights = list(arrays_of(lowered.plans, plan.checkpoint.tensors, plan.sources, lambda *_: None))
     caches = plan.caches.infos(capacity.pools)
     stored = stored_in(folder / "weights.safetensors", weights)
-    return CompiledExecutor(
-        library, stored, caches, capacity, lowered.functions, threads=2, handle=handle
-    )
+    model = CompiledModel(library, stored, caches, lowered.functions)
+    return CompiledExecutor(model, capacity, handle, threads=2)
 
 
 def stored_in(path: Path, arrays: Sequence[Any]) -> list[TensorEntry]:

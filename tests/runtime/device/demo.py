@@ -18,6 +18,7 @@ from mlcc.engine import Request, SamplingParams, TextDelta
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties
 from mlcc.engine.batch.batch import Capacity
+from mlcc.loader import compiled_model
 from mlcc.model.driver import Driver
 from mlcc.model.memory.planner import plan_capacity
 from mlcc.model.model import Model, ModelText
@@ -32,34 +33,18 @@ def capacity_of(folder: Path, **limits: int | None) -> Capacity:
 
 def cpu_executor(folder: Path, threads: int = 1, **limits: int | None) -> CompiledExecutor:
     """Over libmlcc_executor."""
-    artifact = Artifact.open(folder)
-    return CompiledExecutor(
-        artifact.library_path,
-        list(artifact.weights().values()),
-        artifact.manifest.caches,
-        capacity_of(folder, **limits),
-        artifact.manifest.functions,
-        threads,
-        artifact.manifest.interface,
-    )
+    model = compiled_model(Artifact.open(folder))
+    return CompiledExecutor(model, capacity_of(folder, **limits), threads=threads)
 
 
 def vulkan_executor(folder: Path, **options: Any) -> CompiledExecutor:
     """Over libmlcc_executor, with room for few short sequences; `options` are the executor's."""
-    artifact = Artifact.open(folder)
     arguments = {
         "capacity": capacity_of(folder, context=256, max_batch=4),
-        "interface": artifact.manifest.interface,
         "handle": DeviceHandle("webgpu"),
         **options,
     }
-    return CompiledExecutor(
-        artifact.library_path,
-        list(artifact.weights().values()),
-        artifact.manifest.caches,
-        functions=artifact.manifest.functions,
-        **arguments,
-    )
+    return CompiledExecutor(compiled_model(Artifact.open(folder)), **arguments)
 
 
 def tvm_executor(

@@ -28,7 +28,7 @@ from mlcc.engine import SamplingParams
 from mlcc.engine.batch.batch import Batch
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import ArtifactError, CapacityError, DeviceError
-from mlcc.loader import open_executor
+from mlcc.loader import compiled_model, open_executor
 from tests.runtime.device.demo import answers, capacity_of, cpu_executor, text_of
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
@@ -191,16 +191,9 @@ def test_neither_tvm_nor_numpy_is_imported(demo: Path) -> None:
 
 def opened(demo: Path, library: Path, **changes: Any) -> CompiledExecutor:
     """The demo model, of another library or with other arguments."""
-    artifact = Artifact.open(demo)
-    manifest = artifact.manifest
-    arguments: dict[str, Any] = {
-        "weights": list(artifact.weights().values()),
-        "caches": manifest.caches,
-        "capacity": capacity_of(demo),
-        "functions": manifest.functions,
-        **changes,
-    }
-    return CompiledExecutor(library, **arguments)
+    capacity = changes.pop("capacity", None) or capacity_of(demo)
+    model = replace(compiled_model(Artifact.open(demo)), library=library, interface=None)
+    return CompiledExecutor(replace(model, **changes), capacity)
 
 
 def foreign(data: bytes) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.schema import CacheInfo
 from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.device.compiled_model import CompiledModel
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity
 from mlcc.engine.batch.tables import CacheGroup
@@ -35,7 +36,7 @@ class Unloaded:
             )
             for group, pool in zip(capacity.groups, capacity.pools, strict=True)
         ]
-        self.executor = CompiledExecutor(library, [], caches, capacity, ("adjust",))
+        self.executor = CompiledExecutor(CompiledModel(library, [], caches, ("adjust",)), capacity)
 
     def check(self, batch: Batch, adjustments: Adjustments | None = None) -> None:
         """Raises BadBatchError for a step that is refused."""

@@ -19,6 +19,7 @@ from mlcc.artifact.folder import Artifact
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import ArtifactError, DeviceLostError, UnsupportedError
+from mlcc.loader import compiled_model
 from mlcc.model.memory.planner import plan_capacity
 from tests.runtime.tensor_parallel.split_models import opened
 
@@ -123,12 +124,8 @@ def test_ranks_that_were_opened_otherwise_are_refused(artifact: Path) -> None:
     def open_one(rank: int) -> None:
         try:
             CompiledExecutor(
-                opened_.library_path,
-                list(opened_.weights(rank).values()),
-                manifest.caches,
+                compiled_model(opened_, rank),
                 replace(capacity, pools=tuple(p - rank for p in capacity.pools)),
-                manifest.functions,
-                interface=manifest.interface,
                 ranks=(rank, 2, memory, (ends[rank][0],)),
             )
         except ArtifactError as error:
@@ -150,19 +147,11 @@ def test_what_a_rank_cannot_open_is_said(artifact: Path, tmp_path: Path) -> None
     from mlcc.device.parallel.cpu_executor import RankedExecutor
 
     found = Artifact.open(artifact)
-    manifest = found.manifest
-    weights = [list(found.weights(rank).values()) for rank in (0, 1)]
-    weights[1] = [replace(entry, path=tmp_path / "gone.safetensors") for entry in weights[1]]
+    models = [compiled_model(found, rank) for rank in (0, 1)]
+    gone = [replace(entry, path=tmp_path / "gone.safetensors") for entry in models[1].weights]
+    models[1] = replace(models[1], weights=gone)
     with pytest.raises(ArtifactError, match=r"rank 1 of 2: .*gone\.safetensors cannot be mapped"):
-        RankedExecutor(
-            found.library_path,
-            weights,
-            manifest.caches,
-            plan_capacity(manifest),
-            manifest.functions,
-            2,
-            manifest.interface,
-        )
+        RankedExecutor(models, plan_capacity(found.manifest), 2)
 
 
 def test_pages_do_not_move(executor: Any) -> None:

@@ -9,7 +9,7 @@ copy of its results; `collect` waits for that copy, but not for later steps.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from mlcc.device.check_batch import check_pages, require
 from mlcc.device.compiled import library as c
 from mlcc.device.compiled import webgpu
 from mlcc.device.compiled.errors import error_of
+from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import CPU, DeviceHandle
 from mlcc.device.kernel_log import KernelUse
 from mlcc.engine.batch.adjust_tables import AdjustLayout
@@ -34,55 +35,45 @@ from mlcc.errors import DeviceError
 class CompiledExecutor:
     """Runs steps of a library on one device. A CPU computes within `submit`.
 
-    weights: locations in files, in the order of the manifest. functions: exported by the library,
-    as the manifest lists them. interface: the manifest's, which must be the library's own.
-    linked: the prefix of the model's static library, used if it is linked into the program.
-    streamed: experts are offloaded: steps read the chosen ones from their file. ranks: the rank of
-    this process in tensor parallelism (`device/parallel/cpu_executor.py`). Raises ArtifactError for
-    another interface, DeviceError if the library does not load, CapacityError if something does not
-    fit. Not thread-safe, but calls may come from different threads.
+    ranks: the rank of this process in tensor parallelism (`device/parallel/cpu_executor.py`).
+    Raises ArtifactError for another interface, DeviceError if the library does not load,
+    CapacityError if something does not fit. Not thread-safe, but calls may come from different
+    threads.
     """
 
     def __init__(
         self,
-        library: Path,
-        weights: Sequence[TensorEntry],
-        caches: Sequence[CacheInfo],
+        model: CompiledModel,
         capacity: Capacity,
-        functions: Collection[str],
-        threads: int = 1,
-        interface: str | None = None,
         handle: DeviceHandle = CPU,
+        threads: int = 1,
         progress: Callable[[int, int], None] = lambda done, total: None,
-        adapters: AdaptersInfo | None = None,
-        linked: str = "",
-        streamed: bool = False,
         ranks: c.Ranks = c.ALONE,
     ) -> None:
         self.capacity = capacity
         self.handle = handle
         self.depth = 1 if handle.kind == "cpu" else 2
-        self.page_bytes = tuple(cache.bytes_per_page for cache in caches)
-        self._path, path = library, bytes(library.absolute())
+        self.page_bytes = tuple(cache.bytes_per_page for cache in model.caches)
+        self._path, path = model.library, bytes(model.library.absolute())
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._library = webgpu.library() if handle.kind == webgpu.KIND else c.load()
-        if linked and self._library.linked(linked):
-            self._path, path = Path(c.LINKED + linked), (c.LINKED + linked).encode()
+        if model.linked and self._library.linked(model.linked):
+            name = c.LINKED + model.linked
+            self._path, path = Path(name), name.encode()
         self._closed = False
-        callback = _ProgressCallback(
-            progress, sum(weight.stop - weight.start for weight in weights)
-        )
+        total = sum(weight.stop - weight.start for weight in model.weights)
+        callback = _ProgressCallback(progress, total)
         with self._typed("opening the model"):
             self._executor = self._library.open(
                 path,
-                interface,
+                model.interface,
                 threads,
                 c.DEVICES[handle.kind],
                 handle.index,
-                tuple(name.encode() for name in functions),
-                tuple(_weight(w, streamed) for w in weights),
+                tuple(name.encode() for name in model.functions),
+                tuple(_weight(w, model.streamed) for w in model.weights),
                 _groups(capacity),
-                _caches(caches, capacity.pools),
+                _caches(model.caches, capacity.pools),
                 _layout(capacity.layout),
                 (
                     capacity.vocab_size,
@@ -94,7 +85,7 @@ class CompiledExecutor:
                     self._adjust_layout.words,
                 ),
                 callback.report,
-                _adapters(adapters),
+                _adapters(model.adapters),
                 ranks,
             )
         callback.finish()

@@ -7,21 +7,20 @@ through shared memory, and all-reduce runs there too (runtime/native/src/ranks.c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from mlcc.artifact.safetensors import TensorEntry
-from mlcc.artifact.schema import CacheInfo
 from mlcc.device.compiled import library as c
 from mlcc.device.compiled.executor import CompiledExecutor
+from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.parallel.rank_processes import RankProcesses
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import DeviceLostError, UnsupportedError
 
 
 class RankedExecutor(CompiledExecutor):
-    """A `CompiledExecutor` per rank. weights: per rank; threads: of all ranks together.
+    """A `CompiledExecutor` per rank. models: each rank's; threads: of all ranks together.
 
     Raises what opening any rank raises, UnsupportedError where child processes cannot run, and
     later DeviceLostError once a rank has exited.
@@ -29,13 +28,9 @@ class RankedExecutor(CompiledExecutor):
 
     def __init__(
         self,
-        library: Path,
-        weights: Sequence[Sequence[TensorEntry]],
-        caches: Sequence[CacheInfo],
+        models: Sequence[CompiledModel],
         capacity: Capacity,
-        functions: Collection[str],
         threads: int,
-        interface: str,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         if not hasattr(os, "memfd_create"):
@@ -43,16 +38,8 @@ class RankedExecutor(CompiledExecutor):
                 "a model of several ranks needs Linux; compile it again without --tp"
             )
         self._ranks = RankProcesses()
-        count = len(weights)
-        share = max(1, threads // count)
-        alike: dict[str, Any] = {
-            "library": library.absolute(),
-            "caches": caches,
-            "capacity": capacity,
-            "functions": tuple(functions),
-            "threads": share,
-            "interface": interface,
-        }
+        count = len(models)
+        alike: dict[str, Any] = {"capacity": capacity, "threads": max(1, threads // count)}
         self._memory = os.memfd_create("mlcc-ranks")
         try:
             for rank in range(1, count):
@@ -62,10 +49,11 @@ class RankedExecutor(CompiledExecutor):
                     self._memory,
                     (0,),
                 )  # 0: its stdin, a pipe from this process
-                given = {**alike, "weights": weights[rank], "ranks": ranks}
+                model = replace(models[rank], library=models[rank].library.absolute())
+                given = {**alike, "model": model, "ranks": ranks}
                 self._ranks.start(given, [self._memory])
             own: c.Ranks = (0, count, self._memory, tuple(self._ranks.outputs))
-            super().__init__(weights=weights[0], progress=progress, ranks=own, **alike)
+            super().__init__(models[0], progress=progress, ranks=own, **alike)
         except BaseException as error:
             cause = self._ranks.first_error() if isinstance(error, DeviceLostError) else None
             self._end()

@@ -174,9 +174,9 @@ class RadixTree:
                 found[g] += named
                 if any(self._of_page[g].get(page) is not block for page in named):
                     raise AssertionError(f"pages {named} are another block's")
-        for names, pages, blocks in zip(found, cached, self._of_page, strict=True):
-            if not sorted(names) == sorted(blocks) == pages:
-                raise AssertionError(f"named {sorted(names)}, cached {pages}")
+        for names, marked, blocks in zip(found, cached, self._of_page, strict=True):
+            if not sorted(names) == sorted(blocks) == marked:
+                raise AssertionError(f"named {sorted(names)}, cached {marked}")
 
     def _child(self, block: Block, key: Hashable, tokens: int) -> Block:
         child = block.children.get(key)
