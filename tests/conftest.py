@@ -124,9 +124,9 @@ class Features:
         self.seconds[_file(report.nodeid)] += report.duration
         if report.when != "call" and report.passed:
             return
-        said = dict(report.user_properties)
-        for claim in said.get("features", ()):
-            self.results.add(*claim, report.outcome, str(said.get("refusal", "")))
+        properties = dict(report.user_properties)
+        for claim in properties.get("features", ()):
+            self.results.add(*claim, report.outcome, str(properties.get("refusal", "")))
 
     def leave(self, claims: Iterable[Claim]) -> None:
         """The claims of tests that this run leaves to --long."""

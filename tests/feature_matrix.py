@@ -181,10 +181,10 @@ class Results:
     @classmethod
     def load(cls) -> Results:
         """The last full run's. Raises OSError if there was none."""
-        told: dict[str, Any] = json.loads(RESULTS.read_text())
+        stored: dict[str, Any] = json.loads(RESULTS.read_text())
         return cls(
-            {(part, target, how): outcome for part, target, how, outcome in told["outcomes"]},
-            {(part, target): text for part, target, text in told["refusals"]},
+            {(part, target, how): outcome for part, target, how, outcome in stored["outcomes"]},
+            {(part, target): text for part, target, text in stored["refusals"]},
         )
 
 

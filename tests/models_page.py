@@ -147,5 +147,5 @@ def rewritten(page: str, errors: Errors) -> str:
 
 if __name__ == "__main__":
     old = PAGE.read_text(encoding="utf-8")
-    told = errors_in(Path(sys.argv[1])) if len(sys.argv) > 1 else errors_on(old)
-    PAGE.write_text(rewritten(old, told), encoding="utf-8")
+    errors = errors_in(Path(sys.argv[1])) if len(sys.argv) > 1 else errors_on(old)
+    PAGE.write_text(rewritten(old, errors), encoding="utf-8")

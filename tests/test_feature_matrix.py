@@ -122,16 +122,16 @@ def write_table(project: Path) -> str:
 def test_a_full_run_fails_until_the_page_says_what_it_proved(
     project: Path, processes: list[str]
 ) -> None:
-    code, said = run_tests(project, "pass", *processes)
-    assert code == 1 and "type: python3 dev.py matrix" in said and "3 passed" in said
-    assert f"{LLAMA}, vulkan: the tests say 'runs'" in said
+    code, output = run_tests(project, "pass", *processes)
+    assert code == 1 and "type: python3 dev.py matrix" in output and "3 passed" in output
+    assert f"{LLAMA}, vulkan: the tests say 'runs'" in output
     page = write_table(project)
     assert page.startswith("before\n") and page.endswith("\nafter\n")
     assert "[1] not built yet" in page
     assert run_tests(project, "pass")[0] == 0
     (project / "docs" / "features.md").write_text(page.replace("| runs |", "| compiles |"))
-    code, said = run_tests(project, "pass", *processes)
-    assert code == 1 and "the tests say 'runs', features.md 'compiles'" in said
+    code, output = run_tests(project, "pass", *processes)
+    assert code == 1 and "the tests say 'runs', features.md 'compiles'" in output
 
 
 def test_part_of_the_tests_decides_nothing(project: Path) -> None:
@@ -157,8 +157,8 @@ def test_a_skipped_test_neither_proves_nor_disproves(project: Path) -> None:
 @pytest.mark.parametrize("processes", [[], ["-n2"]], ids=["one", "two"])
 def test_the_long_tail_settles_what_it_alone_proves(project: Path, processes: list[str]) -> None:
     """Without it such a cell is neither compared nor rewritten; others are, as ever."""
-    code, said = run_tests(project, "pass", "--long", *processes)
-    assert code == 1 and f"{LLAMA}, cuda: the tests say 'runs'" in said
+    code, output = run_tests(project, "pass", "--long", *processes)
+    assert code == 1 and f"{LLAMA}, cuda: the tests say 'runs'" in output
     page = write_table(project)
     assert f"| {LLAMA} | – | runs | runs |" in page
     assert run_tests(project, "pass", *processes)[0] == 0 and write_table(project) == page
@@ -171,5 +171,5 @@ def test_the_long_tail_settles_what_it_alone_proves(project: Path, processes: li
 def test_a_misspelt_feature_is_refused(project: Path) -> None:
     file = project / "tests" / "test_features.py"
     file.write_text(TESTS.replace('"llama"', '"lama"'))
-    code, said = run_tests(project, "pass")
-    assert code != 0 and "lama" in said
+    code, output = run_tests(project, "pass")
+    assert code != 0 and "lama" in output

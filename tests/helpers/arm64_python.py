@@ -40,8 +40,8 @@ def arm64_python() -> Path:
     for package in partial.glob("*.deb"):
         failure = failure or done("dpkg-deb", "-x", str(package), str(partial / "root"))
         words = ["dpkg-deb", "--contents", str(package)]
-        told = subprocess.run(words, capture_output=True, text=True, check=False).stdout
-        names = [line.partition(" ./")[2].partition(" -> ")[0] for line in told.splitlines()]
+        listing = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        names = [line.partition(" ./")[2].partition(" -> ")[0] for line in listing.splitlines()]
         (lists / f"{package.name.partition('_')[0]}.list").write_text(
             "".join(f"/{name}\n" for name in names)
         )

@@ -134,8 +134,8 @@ def main(model: str, path: str, *program: str) -> None:
     """Serve until the standard input ends."""
     with Host(program, answering(Path(model))) as host:
         # Without a path nothing but the standard library and the zip: no numpy, no TVM.
-        told = host.start(path=path)
-        assert told.c == 0, told
+        reply = host.start(path=path)
+        assert reply.c == 0, reply
         engine = host.create(callbacks=3, model=model)
         host.ready()
         server = _Server(host, engine)

@@ -131,13 +131,13 @@ class Host:
 
     def begin(self, name: Name, *texts: str | bytes, **numbers: int) -> Future[Frame]:
         """Do something, in a thread of its own."""
-        told: Future[Frame] = Future()
+        reply: Future[Frame] = Future()
         with self._lock:
             self._last += 1
             number = self._last
-            self._waiting[number] = told
+            self._waiting[number] = reply
         self._write(Frame(name, number, texts=_bytes(texts), **numbers))
-        return told
+        return reply
 
     def start(
         self, zip: str | Path = UNSAID, home: str | Path = UNSAID, path: str = UNSAID, abi: int = 0
@@ -147,9 +147,9 @@ class Host:
 
     def create(self, callbacks: int = 1, abi: int = 0, **options: Any) -> int:
         """An engine that begins to load. callbacks: 1 events, 2 tokenizer."""
-        told = self.order(Name.CREATE, json.dumps(options), c=callbacks, d=abi)
-        assert told.c == Code.OK, told
-        return told.a
+        reply = self.order(Name.CREATE, json.dumps(options), c=callbacks, d=abi)
+        assert reply.c == Code.OK, reply
+        return reply.a
 
     def ready(self) -> Any:
         """Wait for READY; what it tells."""
@@ -173,11 +173,11 @@ class Host:
     ) -> Call:
         """mlcc_request, which must be taken."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body)
-        said = UNSAID if headers is None else json.dumps(headers)
+        header_text = UNSAID if headers is None else json.dumps(headers)
         verb = method or ("GET" if body is None else "POST")
-        told = self.order(Name.REQUEST, verb, path, said, data, a=engine)
-        assert told.c == Code.OK, told
-        return self.call(told.b)
+        reply = self.order(Name.REQUEST, verb, path, header_text, data, a=engine)
+        assert reply.c == Code.OK, reply
+        return self.call(reply.b)
 
     def call(self, number: int) -> Call:
         """The call of a number; its events may have come before."""
@@ -186,9 +186,9 @@ class Host:
 
     def stats(self, engine: int) -> Any:
         """mlcc_stats."""
-        told = self.order(Name.STATS, a=engine)
-        assert told.c == Code.OK, told
-        return json.loads(told.texts[1])
+        reply = self.order(Name.STATS, a=engine)
+        assert reply.c == Code.OK, reply
+        return json.loads(reply.texts[1])
 
     def memory(self) -> int:
         """Bytes that are resident."""
@@ -236,8 +236,8 @@ class Host:
                 print(self.log[-1], file=sys.stderr)
             else:
                 self._waiting.pop(frame.id).set_result(frame)
-        for told in self._waiting.values():
-            told.set_exception(EOFError("the program ended"))
+        for reply in self._waiting.values():
+            reply.set_exception(EOFError("the program ended"))
 
     def _event(self, frame: Frame) -> None:
         event = Event(frame.id, frame.c, frame.d, frame.texts[0])

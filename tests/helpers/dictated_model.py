@@ -62,25 +62,25 @@ class Scripted(ToyExecutor):
         self, batch: Batch, spans: Sequence[Span], views: Sequence[Sequence[list[list[int]]]]
     ) -> list[tuple[int, float]]:
         owners = batch.column(batch.layout.tokens, "sequence")
-        said = []
+        written = []
         for token in batch.column(batch.layout.rows, "token"):
             s = int(owners[int(token)])
             (known,) = (view[int(token) - spans[s].first] for view in views[s])
-            said.append((self._next(known), -0.5))
-        return said
+            written.append((self._next(known), -0.5))
+        return written
 
     def _next(self, known: Sequence[int]) -> int:
         first = len(known) - 1 - [*reversed(known)].index(self._start) + self._head
         prompt = self._tokenizer.decode(known[:first])
         if not self.prompts or self.prompts[-1] != prompt:
             self.prompts.append(prompt)
-        said, script = self._written(known[first:]), self._answer(prompt)
+        written, script = self._written(known[first:]), self._answer(prompt)
         for opening in OPENINGS:
             if not script.startswith(opening):
-                said = said.removeprefix(opening)
-        if THOUGHT in said and THOUGHT in script:  # which may have been cut short by a budget
-            said, script = said.rpartition(THOUGHT)[2], script.rpartition(THOUGHT)[2]
-        rest = script[len(said) :] if script.startswith(said) else ""
+                written = written.removeprefix(opening)
+        if THOUGHT in written and THOUGHT in script:  # which may have been cut short by a budget
+            written, script = written.rpartition(THOUGHT)[2], script.rpartition(THOUGHT)[2]
+        rest = script[len(written) :] if script.startswith(written) else ""
         ids = self._tokenizer.encode(rest, add_special_tokens=False)
         return ids[0] if len(ids) else self._end
 

@@ -55,7 +55,7 @@ class Package:
         return found
 
     @property
-    def said(self) -> list[str]:
+    def jni_warnings(self) -> list[str]:
         """What -Xcheck:jni said of our own calls; DJL brings JNA, which has its faults."""
         return [
             path.read_text() for path in (self.folder / "reports" / "mlcc-core").glob("*stream")

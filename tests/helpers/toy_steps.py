@@ -47,10 +47,10 @@ class ToySteps:
     def step(self, data: Any, sizes: Any, adjustments: Any) -> str:
         """`run` for JavaScript: typed arrays in, JSON out."""
         more = None if adjustments is None else adjustments.to_bytes()
-        return json.dumps(told(self.run(data.to_bytes(), list(sizes.to_py()), more)))
+        return json.dumps(result_json(self.run(data.to_bytes(), list(sizes.to_py()), more)))
 
 
-def told(result: Result) -> dict[str, Any]:
+def result_json(result: Result) -> dict[str, Any]:
     """A result as `web/src/device/readback.ts` has it: `top` only where it was wanted."""
     plain: dict[str, Any] = {"tokens": list(result.tokens), "logprobs": list(result.logprobs)}
     if result.top_logprobs is not None:

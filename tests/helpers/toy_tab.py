@@ -35,7 +35,7 @@ from mlcc.embedded.entry import EmbeddedModel, plan
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.tables import CacheGroup
 from tests.helpers.toy_model import CAPACITY, TEMPLATE, Letters
-from tests.helpers.toy_steps import ToySteps, told
+from tests.helpers.toy_steps import ToySteps, result_json
 
 ADAPTER = {"f16": True, "tensor_bytes": 1 << 30, "memory_bytes": None}
 JSON = {"content-type": "application/json"}
@@ -69,7 +69,7 @@ class ToyGpu:
         self.steps += 1
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        result = told(self._toy.run(data, sizes, adjustments))
+        result = result_json(self._toy.run(data, sizes, adjustments))
         if fault := self.faults.get(self.steps):
             answer.set_exception(fault)
             answer.exception()  # heard, if nobody asks any more

@@ -69,8 +69,8 @@ def test_serve_has_it(name: str) -> None:
 
 
 def test_serve_refuses_by_its_flag() -> None:
-    told = CliRunner().invoke(cli, ["serve", "nothing", "--max-body", "5"])
-    assert told.exit_code == 2 and "'--max-body': 5 is not in the range x>=1024" in told.output
+    result = CliRunner().invoke(cli, ["serve", "nothing", "--max-body", "5"])
+    assert result.exit_code == 2 and "'--max-body': 5 is not in the range x>=1024" in result.output
 
 
 @pytest.mark.parametrize("name", [n for n in SERVED if n in Engine.__init__.__annotations__])

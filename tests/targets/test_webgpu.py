@@ -156,10 +156,10 @@ def small_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_two_compiles_at_once_build_the_runtime_once(small_runtime: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     with ThreadPoolExecutor(4) as pool:
-        built = set(pool.map(lambda _: wasm.runtime(said.append), range(4)))
-    assert len(built) == len(said) == 1
+        built = set(pool.map(lambda _: wasm.runtime(messages.append), range(4)))
+    assert len(built) == len(messages) == 1
     (files,) = built
     assert [path.name for path in files] == ["host.o", "libcxx.a"]
     assert not list(small_runtime.glob("*.partial"))

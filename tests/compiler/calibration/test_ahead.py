@@ -93,7 +93,9 @@ def test_the_order_of_asking_changes_nothing(tiny: tuple[Plan, list[WeightPlan]]
 
 def test_progress_never_goes_back(tiny: tuple[Plan, list[WeightPlan]]) -> None:
     plan, plans = tiny
-    told: list[int] = []
+    progress: list[int] = []
     with pipelined_packing(plan, plans, calibration_rows(plan)) as pack:
-        list(pack_stream(plans, pack, lambda done, total: told.append(done)))
-    assert told == sorted(told) and told[-1] == sum(np.prod(each.shape) for each in plans)
+        list(pack_stream(plans, pack, lambda done, total: progress.append(done)))
+    assert progress == sorted(progress) and progress[-1] == sum(
+        np.prod(each.shape) for each in plans
+    )

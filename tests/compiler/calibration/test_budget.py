@@ -106,13 +106,13 @@ def test_a_recipe_keeps_its_bits_and_what_was_measured_is_kept(tmp_path: Path) -
 
 
 def test_as_many_bits_as_asked_for(tmp_path: Path) -> None:
-    said: dict[str, Any] = {"context": 64, "calibrate": "default"}
-    plan = resolve_calibration(planned("gemma3", tmp_path / "model", **said, bits=3.9))
+    options: dict[str, Any] = {"context": 64, "calibrate": "default"}
+    plan = resolve_calibration(planned("gemma3", tmp_path / "model", **options, bits=3.9))
     rows = [[3, *range(5, 52)]] * 3
     found = CalibratedTensors(plan.checkpoint.tensors, tmp_path)
     spent = allocate_bits(plan, rows, found, lambda done, total: None)
     assert 3.7 < (spent.bits(tables=False) or 0) <= 3.9
-    few = planned("gemma3", tmp_path / "again", **said, bits=3.1)
+    few = planned("gemma3", tmp_path / "again", **options, bits=3.1)
     rows = []  # nothing is measured before it is known
     with pytest.raises(
         UnsupportedError, match=r"--bits 3.1: t3_g32 has the fewest.* 3\.\d\d or more"

@@ -52,14 +52,14 @@ def test_calibrated_weights_are_nearer_to_the_model(
     texts: tuple[Path, Path], tmp_path: Path, compiled_demo: Callable[[str, str], Path]
 ) -> None:
     text, score = texts
-    told: list[tuple[str, str]] = []
+    decisions: list[tuple[str, str]] = []
     row = get_target("cpu", Choices(cpu="host"))
     options = Options(quant="q3", context=1024, calibrate=str(text))
-    progress = Progress(decided=lambda what, value: told.append((what, value)))
+    progress = Progress(decided=lambda what, value: decisions.append((what, value)))
     calibrated = compile_model(
         Checkpoint.open(DEMO / "model"), row, tmp_path / "calibrated", options, progress
     )
-    assert any(what == "calibration" and "text.txt" in value for what, value in told)
+    assert any(what == "calibration" and "text.txt" in value for what, value in decisions)
     exact, plain = compiled_demo("f32", "cpu"), compiled_demo("q3", "cpu")
     plot = tmp_path / "plot.svg"
     drawn = ("--plot", plot) if _has_matplotlib() else ()

@@ -31,8 +31,8 @@ def _case(case: str) -> object:
 def planned(case: str, folder: Path, target: str = "reference", **options: object) -> Plan:
     vocab = make_checkpoint(case, folder).config.vocab_size  # type: ignore[union-attr]
     (folder / "tokenizer.json").write_text(letters(int(vocab)))  # type: ignore[arg-type]
-    told = Options(**{"quant": "q4", "context": 64, **options})  # type: ignore[arg-type]
-    return make_plan(Checkpoint.open(folder), get_target(target), told)
+    given = Options(**{"quant": "q4", "context": 64, **options})  # type: ignore[arg-type]
+    return make_plan(Checkpoint.open(folder), get_target(target), given)
 
 
 @pytest.mark.parametrize("case", [_case(case) for case in CASES if case not in REPEATED])
@@ -61,15 +61,15 @@ def test_every_matrix_of_a_product_is_sized(case: str, tmp_path: Path) -> None:
 def test_the_model_is_run_no_further_than_asked(tmp_path: Path) -> None:
     plan = resolve_calibration(planned("gemma3", tmp_path))
     first = "model.layers.0.self_attn.q_proj.weight"
-    told: list[int] = []
+    given: list[int] = []
 
     def progress(done: int, total: int) -> None:
-        told.append(done)
+        given.append(done)
 
     rows = token_rows(plan, RANDOM)
     some = activation_statistics(plan, rows, progress, [first])
-    ran, everything = len(told), activation_statistics(plan, rows, progress)
-    assert list(some) == [plan.sources[first]] and ran < 20 < len(told)
+    ran, everything = len(given), activation_statistics(plan, rows, progress)
+    assert list(some) == [plan.sources[first]] and ran < 20 < len(given)
     np.testing.assert_array_equal(some[plan.sources[first]], everything[plan.sources[first]])
 
 

@@ -52,11 +52,11 @@ def asked(server: subprocess.Popen[bytes], ids: list[int]) -> list[dict[str, Any
             return None
         try:
             with urlopen(request, timeout=_PATIENCE) as answer:
-                told = json.load(answer)["completion_probabilities"][0]
+                answered = json.load(answer)["completion_probabilities"][0]
         except (URLError, ConnectionError, KeyError):
             time.sleep(0.5)
         else:
-            found: list[dict[str, Any]] = told["top_logprobs"]
+            found: list[dict[str, Any]] = answered["top_logprobs"]
             return found
     return None
 

@@ -156,8 +156,8 @@ def test_the_command_line_answers_from_a_file(
 def test_weights_of_a_file_are_calibrated(tiny: Path, tmp_path: Path) -> None:
     """The tokens are those of the file's own tokenizer."""
     file = open_checkpoint(write_gguf(tiny, tmp_path / "m.gguf", metadata=metadata_of(tiny)))
-    told: list[tuple[str, str]] = []
-    progress = Progress(decided=lambda what, value: told.append((what, value)))
+    decisions: list[tuple[str, str]] = []
+    progress = Progress(decided=lambda what, value: decisions.append((what, value)))
     options = Options(quant="q4", context=64, max_batch=2, calibrate="default")
     compile_model(file, get_target("reference"), tmp_path / "out", options, progress)
-    assert any(what == "calibration" for what, _ in told)
+    assert any(what == "calibration" for what, _ in decisions)

@@ -54,8 +54,8 @@ def draw(logits: Array, rows: Sequence[Row], gpu: Gpu = F16) -> tuple[Array, Arr
 def launched(layout: StepLayout, logits: Array, step: Array, gpu: Gpu = F16) -> tuple[Array, Array]:
     """The kernel's (tokens, logprobs) of logits and a step's words."""
     count, vocab = logits.shape
-    told = (count, *Slices.of(gpu, vocab).stats_shape)
-    outputs = [((count,), "int32"), ((count,), "float32"), (told, "uint32")]
+    stats_shape = (count, *Slices.of(gpu, vocab).stats_shape)
+    outputs = [((count,), "int32"), ((count,), "float32"), (stats_shape, "uint32")]
     tokens, logprobs, _ = run(sample.sample, (vocab, layout), [logits, step], outputs, gpu)
     return tokens, logprobs
 
@@ -206,9 +206,9 @@ def test_a_given_token_is_told_and_not_drawn() -> None:
     layout, given = layout_for(4), [-1, 99, 7, -1]
     step = words_of(sample_step(layout, rows, given))
     tokens, logprobs = launched(layout, logits, step)
-    expected, told = twin.sample(logits, *columns(rows), given=np.array(given))
+    expected, stats_shape = twin.sample(logits, *columns(rows), given=np.array(given))
     assert tokens.tolist() == expected.tolist() and tokens[1:3].tolist() == [99, 7]
-    np.testing.assert_allclose(logprobs, told, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(logprobs, stats_shape, rtol=1e-5, atol=1e-5)
 
 
 def test_parameters_lie_where_the_layout_says() -> None:

@@ -130,9 +130,9 @@ def test_a_given_token_is_told_and_not_drawn() -> None:
     outputs = [((4,), "int32"), ((4,), "float32")]
     inputs = [logits, words_of(sample_step(layout, rows, given))]
     tokens, logprobs = run(sample.sample, (64, layout), inputs, outputs)
-    expected, told = twin.sample(logits, *columns(rows), given=np.array(given))
+    expected, expected_logprobs = twin.sample(logits, *columns(rows), given=np.array(given))
     assert tokens.tolist() == expected.tolist() and tokens[1:3].tolist() == [63, 7]
-    np.testing.assert_allclose(logprobs, told, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(logprobs, expected_logprobs, rtol=1e-5, atol=1e-5)
 
 
 def test_parameters_lie_where_the_layout_says() -> None:

@@ -148,12 +148,14 @@ def test_a_multimodal_gemma_3_equals_transformers(tmp_path: Path) -> None:
     assert run_mixed(reference(plan, capacity_of(plan)), oracle, 128) < 2e-5
 
 
-@pytest.mark.parametrize(("context", "told"), [(32, False), (33, True)])
-def test_longrope_tells_which_factors_it_takes(tmp_path: Path, context: int, told: bool) -> None:
+@pytest.mark.parametrize(("context", "reported"), [(32, False), (33, True)])
+def test_longrope_tells_which_factors_it_takes(
+    tmp_path: Path, context: int, reported: bool
+) -> None:
     make_checkpoint("phi3-longrope-long", tmp_path)
     plan = make_plan(
         Checkpoint.open(tmp_path), get_target("reference"), Options(quant="f32", context=context)
     )
-    said: dict[str, str] = {}
-    report_plan(plan, Progress(decided=said.__setitem__))
-    assert ("long factors" in said.get("rope", "")) == told
+    decisions: dict[str, str] = {}
+    report_plan(plan, Progress(decided=decisions.__setitem__))
+    assert ("long factors" in decisions.get("rope", "")) == reported

@@ -206,7 +206,7 @@ def test_a_compile_says_what_an_encoder_is_for(
     monkeypatch.chdir(tmp_path)
     for case, use in (("bert", "embed with it: mlcc embed"), ("bert-reranker", "serve it:")):
         make_encoder({**CASES, **RERANKERS}[case], tmp_path / case)
-        told = CliRunner().invoke(compile_command, [case, "--target", "reference"])
-        assert told.exit_code == 0, told.stderr
-        assert use in told.stderr and "chat with" not in told.stderr
-        assert "more sensitive than answers are; --quant q8" in told.stderr
+        result = CliRunner().invoke(compile_command, [case, "--target", "reference"])
+        assert result.exit_code == 0, result.stderr
+        assert use in result.stderr and "chat with" not in result.stderr
+        assert "more sensitive than answers are; --quant q8" in result.stderr

@@ -61,10 +61,10 @@ def with_tokenizer(folder: Path) -> Checkpoint:
 
 
 def compiled(
-    checkpoint: Checkpoint, target: str, quant: str, folder: Path, said: list[str] | None = None
+    checkpoint: Checkpoint, target: str, quant: str, folder: Path, notes: list[str] | None = None
 ) -> Artifact:
     progress = Progress(
-        decided=lambda what, value: (said if said is not None else []).append(value)
+        decided=lambda what, value: (notes if notes is not None else []).append(value)
     )
     options = Options(quant=quant, context=64, max_batch=8)
     return Artifact.open(
@@ -119,10 +119,10 @@ def test_mixed_schemes_on_a_gpu_keep_the_fusions(llama: Checkpoint, tmp_path: Pa
 def test_rows_that_no_group_divides_get_smaller_ones(tmp_path: Path) -> None:
     sizes = {"hidden_size": 168, "intermediate_size": 100, "head_dim": 32}
     save_random(transformers.LlamaConfig(**{**SMALL, **sizes}), tmp_path / "model")
-    checkpoint, said = with_tokenizer(tmp_path / "model"), list[str]()
-    expected = logits(compiled(checkpoint, "reference", "q4", tmp_path, said))
+    checkpoint, decided = with_tokenizer(tmp_path / "model"), list[str]()
+    expected = logits(compiled(checkpoint, "reference", "q4", tmp_path, decided))
     assert mean(logits(compiled(checkpoint, "cpu", "q4", tmp_path)), expected) < CPU_BOUND
-    notes = [text for text in said if "do not divide" in text]
+    notes = [text for text in decided if "do not divide" in text]
     assert any("rows of 168" in note for note in notes)
     assert any("rows of 100" in note for note in notes)
 

@@ -30,7 +30,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+def compiled_output(
+    checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[str]]:
     """What the command makes, with its phases beside it in `ir`, and what it says."""
     out = tmp_path_factory.mktemp("both") / "out"
     options = ["--context", "64", "-o", str(out), "--dump-ir", str(out.with_name("ir"))]
@@ -41,8 +43,8 @@ def told(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 
 
 @pytest.fixture(scope="module")
-def both(told: tuple[Path, list[str]]) -> Path:
-    return told[0]
+def both(compiled_output: tuple[Path, list[str]]) -> Path:
+    return compiled_output[0]
 
 
 def compiled(checkpoint: Path, target: Target, out: Path, **more: Any) -> Path:
@@ -93,8 +95,10 @@ def test_phases_of_both_are_dumped_apart(both: Path) -> None:
     assert names == {path.name for path in second.iterdir()} and len(names) > 5
 
 
-def test_the_command_says_what_it_makes_and_how_to_open_it(told: tuple[Path, list[str]]) -> None:
-    out, lines = told
+def test_the_command_says_what_it_makes_and_how_to_open_it(
+    compiled_output: tuple[Path, list[str]],
+) -> None:
+    out, lines = compiled_output
     assert "beside it:    model.f32.wasm (webgpu kernels in float32)" in lines
     assert lines[-1] == f"open it in a browser: mlcc serve {out}"
 

@@ -83,9 +83,9 @@ def test_what_comes_nearest() -> None:
 
 def test_a_plan_says_every_scheme_the_most_used_first() -> None:
     checkpoint = Checkpoint.open(DEMO / "model")
-    said = {
+    by_recipe = {
         quant: make_plan(checkpoint, get_target("reference"), Options(quant=quant)).scheme_summary()
         for quant in ("q4", "q8", "f32")
     }
-    assert said["q4"] == "t5_g32, t4_g32 (head int8_g32)"
-    assert (said["q8"], said["f32"]) == ("int8_g32", "f32")
+    assert by_recipe["q4"] == "t5_g32, t4_g32 (head int8_g32)"
+    assert (by_recipe["q8"], by_recipe["f32"]) == ("int8_g32", "f32")

@@ -197,7 +197,7 @@ def test_the_tokenizer_is_copied_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "said", "name"),
+    ("place", "given_name", "name"),
     [
         ("tuned", "org/base", "tuned"),
         ("tuned/model", "org/base", "org/base"),
@@ -206,11 +206,11 @@ def test_the_tokenizer_is_copied_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_folder_that_anybody_has_names_no_model(
-    tmp_path: Path, place: str, said: str | None, name: str
+    tmp_path: Path, place: str, given_name: str | None, name: str
 ) -> None:
     folder = tmp_path / place
     folder.parent.mkdir(exist_ok=True)
     hf_folder(folder)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "_name_or_path": said}))
+    (folder / "config.json").write_text(json.dumps({**config, "_name_or_path": given_name}))
     assert Checkpoint.open(folder).name == name

@@ -67,14 +67,14 @@ def test_rows_at_a_time_are_the_whole(
     plan = WeightPlan(tuple(ROWS), (sum(ROWS.values()), 64), "matrix", scheme, layout)
     monkeypatch.setattr(convert, "TILES", 1)
     monkeypatch.setattr(convert, "ROWS_AT_A_TIME", 2 * layout.tile * 64)
-    told: list[int] = []
+    progress: list[int] = []
     power = np.exp(3 * rng.standard_normal(64)).astype(np.float32)
     found = list(
         convert.arrays_of(
             [plan],
             TensorFolder.open(tmp_path),
             {name: name for name in ROWS},
-            lambda done, total: told.append(done),
+            lambda done, total: progress.append(done),
             dict.fromkeys(ROWS, power) if sized else {},
         )
     )
@@ -85,4 +85,4 @@ def test_rows_at_a_time_are_the_whole(
         whole = layout.pack_quantized(quantize(rows, schemes.scheme(scheme), power))
     for one, other in zip(found, whole, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert len(told) > 4 and told == sorted(told)
+    assert len(progress) > 4 and progress == sorted(progress)

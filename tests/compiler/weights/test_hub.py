@@ -66,14 +66,14 @@ def fetch(home: Path, source: str, url: str, **environment: str) -> tuple[int, s
 
 def test_a_model_is_fetched_once_and_then_read_offline(tmp_path: Path, hub: FakeHub) -> None:
     with serving(hub):
-        code, said = fetch(tmp_path / "home", "hf://org/tiny", hub.url)
-        assert code == 0, said
-        folder = Path(said)
+        code, line = fetch(tmp_path / "home", "hf://org/tiny", hub.url)
+        assert code == 0, line
+        folder = Path(line)
         assert folder.name == COMMIT
         patterns = {"config.json", "tokenizer.json", "model.safetensors", "LICENSE"}
         assert {path.name for path in folder.iterdir()} == patterns | {"chat_template.jinja"}
-    code, said = fetch(tmp_path / "home", "hf://org/tiny", hub.url, HF_HUB_OFFLINE="1")
-    assert (code, said) == (0, str(folder))
+    code, line = fetch(tmp_path / "home", "hf://org/tiny", hub.url, HF_HUB_OFFLINE="1")
+    assert (code, line) == (0, str(folder))
 
 
 def test_onnx_is_fetched_where_there_is_nothing_else(tmp_path: Path, hub: FakeHub) -> None:
@@ -91,34 +91,34 @@ def test_onnx_is_fetched_where_there_is_nothing_else(tmp_path: Path, hub: FakeHu
 
 
 def test_offline_and_not_in_the_cache(tmp_path: Path, hub: FakeHub) -> None:
-    code, said = fetch(tmp_path, "hf://org/tiny", "http://127.0.0.1:1", HF_HUB_OFFLINE="1")
-    assert code and "hf://org/tiny: is not wholly in the cache and HF_HUB_OFFLINE is set" in said
+    code, line = fetch(tmp_path, "hf://org/tiny", "http://127.0.0.1:1", HF_HUB_OFFLINE="1")
+    assert code and "hf://org/tiny: is not wholly in the cache and HF_HUB_OFFLINE is set" in line
 
 
 def test_no_network(tmp_path: Path) -> None:
-    code, said = fetch(tmp_path, "hf://org/tiny", "http://127.0.0.1:1")
-    assert code and "the hub cannot be reached: check the network" in said
+    code, line = fetch(tmp_path, "hf://org/tiny", "http://127.0.0.1:1")
+    assert code and "the hub cannot be reached: check the network" in line
 
 
 def test_revisions_and_the_token(tmp_path: Path, hub: FakeHub) -> None:
     hub.token = "hf_secret"
     with serving(hub):
-        code, said = fetch(tmp_path, "hf://org/tiny@refs/pr/1", hub.url, HF_TOKEN="hf_secret")
-        assert code == 0, said
-        code, said = fetch(tmp_path, "hf://org/tiny@v9", hub.url, HF_TOKEN="hf_secret")
-        assert code and "hf://org/tiny@v9: has no revision 'v9'" in said
-        code, said = fetch(tmp_path / "new", "hf://org/tiny", hub.url, HF_TOKEN="hf_wrong")
-        assert code and "was not found: check the name, or if private: `hf auth login`" in said
-        assert "hf_" not in said
+        code, line = fetch(tmp_path, "hf://org/tiny@refs/pr/1", hub.url, HF_TOKEN="hf_secret")
+        assert code == 0, line
+        code, line = fetch(tmp_path, "hf://org/tiny@v9", hub.url, HF_TOKEN="hf_secret")
+        assert code and "hf://org/tiny@v9: has no revision 'v9'" in line
+        code, line = fetch(tmp_path / "new", "hf://org/tiny", hub.url, HF_TOKEN="hf_wrong")
+        assert code and "was not found: check the name, or if private: `hf auth login`" in line
+        assert "hf_" not in line
 
 
 def test_not_found_and_gated(tmp_path: Path, hub: FakeHub) -> None:
     hub.gated = True
     with serving(hub):
-        code, said = fetch(tmp_path, "hf://org/none", hub.url)
-        assert code and said.startswith("CheckpointError: hf://org/none: was not found")
-        code, said = fetch(tmp_path, "hf://org/tiny", hub.url)
-        assert code and "is gated: accept its terms" in said and "HF_TOKEN" in said
+        code, line = fetch(tmp_path, "hf://org/none", hub.url)
+        assert code and line.startswith("CheckpointError: hf://org/none: was not found")
+        code, line = fetch(tmp_path, "hf://org/tiny", hub.url)
+        assert code and "is gated: accept its terms" in line and "HF_TOKEN" in line
 
 
 def test_a_broken_download_is_resumed(tmp_path: Path, hub: FakeHub) -> None:
@@ -126,17 +126,17 @@ def test_a_broken_download_is_resumed(tmp_path: Path, hub: FakeHub) -> None:
     hub.files["model.safetensors"] = weights
     hub.cuts["model.safetensors"] = len(weights) - 10
     with serving(hub):
-        code, said = fetch(tmp_path, "hf://org/tiny", hub.url)
-    assert code == 0, said
-    assert (Path(said) / "model.safetensors").read_bytes() == weights
+        code, last = fetch(tmp_path, "hf://org/tiny", hub.url)
+    assert code == 0, last
+    assert (Path(last) / "model.safetensors").read_bytes() == weights
     assert any(line.endswith("model.safetensors bytes=10485760-") for line in hub.log)
 
 
 def test_a_hub_in_trouble(tmp_path: Path, hub: FakeHub) -> None:
     hub.status = 418
     with serving(hub):
-        code, said = fetch(tmp_path, "hf://org/tiny", hub.url)
-    assert code and "hf://org/tiny: the hub refused" in said and "418" in said
+        code, line = fetch(tmp_path, "hf://org/tiny", hub.url)
+    assert code and "hf://org/tiny: the hub refused" in line and "418" in line
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

@@ -89,8 +89,10 @@ def answer(prompt: str) -> str:
             "</tool_call>"
             for name, arguments in calls
         )
-    said = next((said for words, said in ANSWERS.items() if words in asked), f"You said: {asked}")
-    return f"<think>\nLet me see.\n</think>\n\n{said}" if asked.startswith("think") else said
+    answer = next(
+        (answer for words, answer in ANSWERS.items() if words in asked), f"You said: {asked}"
+    )
+    return f"<think>\nLet me see.\n</think>\n\n{answer}" if asked.startswith("think") else answer
 
 
 def write_tokenizer(folder: Path) -> Path:
@@ -193,15 +195,15 @@ class ScriptedExecutor:
         if self._start not in prefix:  # a raw prompt
             return self._end
         begin = len(prefix) - 1 - prefix[::-1].index(self._start)
-        prompt, said = prefix[:begin], prefix[begin + len(ASSISTANT_BYTES) + 1 :].tolist()
-        if said[: len(NO_THOUGHTS)] == self._no_thoughts:  # the template's
-            said = said[len(NO_THOUGHTS) :]
+        prompt, output = prefix[:begin], prefix[begin + len(ASSISTANT_BYTES) + 1 :].tolist()
+        if output[: len(NO_THOUGHTS)] == self._no_thoughts:  # the template's
+            output = output[len(NO_THOUGHTS) :]
         key = prompt.tobytes()
         if key not in self._answers:
             text = answer(self._tokenizer.decode(prompt.tolist(), skip_special_tokens=False))
             self._answers[key] = self._tokenizer.encode(text).ids
         wanted = self._answers[key]
-        return wanted[len(said)] if said == wanted[: len(said)] != wanted else self._end
+        return wanted[len(output)] if output == wanted[: len(output)] != wanted else self._end
 
     def _logits(self, token: int) -> list[float]:
         """The wanted token first; where a grammar forbids it, what closes what is open."""

@@ -20,7 +20,7 @@ import pytest
 
 from tests.e2e.clients.environments import PROGRAMS, command_of
 
-Said = dict[str, Any]
+Answers = dict[str, Any]
 TEXT = "17 + 25 is 42."
 
 
@@ -74,38 +74,38 @@ CLIENTS = (
 )
 
 
-def called(said: Said) -> None:
-    assert said["calls"] == [["lookup", {"city": "Paris"}]]
+def called(answers: Answers) -> None:
+    assert answers["calls"] == [["lookup", {"city": "Paris"}]]
 
 
-def answered(said: Said) -> None:
-    called(said)
-    assert said["text"] == "The tool said: sunny"
+def answered(answers: Answers) -> None:
+    called(answers)
+    assert answers["text"] == "The tool said: sunny"
 
 
-def chatted(said: Said) -> None:
-    assert said["text"] == TEXT
+def chatted(answers: Answers) -> None:
+    assert answers["text"] == TEXT
 
 
-def streamed(said: Said) -> None:
-    assert "".join(said["pieces"]) == TEXT and len(said["pieces"]) > 1
+def streamed(answers: Answers) -> None:
+    assert "".join(answers["pieces"]) == TEXT and len(answers["pieces"]) > 1
 
 
-def a_person(said: Said) -> None:
-    assert said.keys() == {"name", "age"}
-    assert isinstance(said["name"], str) and isinstance(said["age"], int)
+def a_person(answers: Answers) -> None:
+    assert answers.keys() == {"name", "age"}
+    assert isinstance(answers["name"], str) and isinstance(answers["age"], int)
 
 
-def thought(said: Said) -> None:
-    assert said == {"reasoning": "Let me see.", "text": "Hello! How can I help?"}
+def thought(answers: Answers) -> None:
+    assert answers == {"reasoning": "Let me see.", "text": "Hello! How can I help?"}
 
 
-def responded(said: Said) -> None:
-    assert said["first"] == TEXT
-    answered(said)
+def responded(answers: Answers) -> None:
+    assert answers["first"] == TEXT
+    answered(answers)
 
 
-CHECKS: dict[str, Callable[[Said], None]] = {
+CHECKS: dict[str, Callable[[Answers], None]] = {
     "chat": chatted,
     "stream": streamed,
     "tools": answered,
@@ -129,22 +129,24 @@ def rows() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("client", "feature"), rows())
 def test_a_client(scripted: str, client: Client, feature: str) -> None:
-    said = _here(client, feature, scripted) if client.always else _apart(client, feature, scripted)
-    CHECKS[feature](said)
+    answers = (
+        _here(client, feature, scripted) if client.always else _apart(client, feature, scripted)
+    )
+    CHECKS[feature](answers)
 
 
-def _here(client: Client, feature: str, url: str) -> Said:
+def _here(client: Client, feature: str, url: str) -> Answers:
     """In this process, whose environment has the client: it is imported once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(PROGRAMS)
         functions = runpy.run_path(str(PROGRAMS / client.program))
-    found: Said = json.loads(json.dumps(functions[feature](url)))
+    found: Answers = json.loads(json.dumps(functions[feature](url)))
     return found
 
 
-def _apart(client: Client, feature: str, url: str) -> Said:
+def _apart(client: Client, feature: str, url: str) -> Answers:
     command = [*command_of(client.program), url, feature]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    found: Said = json.loads(done.stdout.splitlines()[-1])
+    found: Answers = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -48,13 +48,13 @@ def read_answer(request: dict[str, Any], text: str) -> Json:
     """
     kind, body = KINDS[request["path"]], request["body"]
     wanted = body.get("logprobs")
-    told = wanted is not None and wanted is not False  # 0 is wanted
+    with_logprobs = wanted is not None and wanted is not False  # 0 is wanted
     if body.get("stream"):
         options = body.get("stream_options") or {}
-        return _Stream(kind, bool(options.get("include_usage")), told).read(events(text))
+        return _Stream(kind, bool(options.get("include_usage")), with_logprobs).read(events(text))
     answer = json.loads(text)
     choices = answer.get("choices", [])
-    expected = [_whole_choice(kind, index, told) for index in range(max(1, len(choices)))]
+    expected = [_whole_choice(kind, index, with_logprobs) for index in range(max(1, len(choices)))]
     shape = {**_head(kind, kind.whole), "choices": expected, "usage": USAGE}
     Matcher().check(shape, answer, "answer")
     return {
@@ -62,7 +62,7 @@ def read_answer(request: dict[str, Any], text: str) -> Json:
             {
                 "text": choice["message"]["content"] if kind.chat else choice["text"],
                 "finish_reason": choice["finish_reason"],
-                **_told(kind, [choice["logprobs"]] if told else []),
+                **_told(kind, [choice["logprobs"]] if with_logprobs else []),
             }
             for choice in choices
         ],
@@ -101,10 +101,10 @@ def named_events(text: str) -> list[Json]:
 class _Stream:
     """Reads the chunks of one stream in order."""
 
-    def __init__(self, kind: Kind, include_usage: bool, told: bool) -> None:
+    def __init__(self, kind: Kind, include_usage: bool, with_logprobs: bool) -> None:
         self._kind = kind
         self._usage = include_usage
-        self._wants_logprobs = told
+        self._wants_logprobs = with_logprobs
         self._logprobs: dict[int, list[Json]] = {}
         self._pieces: dict[int, list[str]] = {}
         self._reasons: dict[int, str] = {}
@@ -174,9 +174,9 @@ def _head(kind: Kind, name: str) -> dict[str, Json]:
     }
 
 
-def _logprobs(kind: Kind, told: bool) -> Json:
+def _logprobs(kind: Kind, with_logprobs: bool) -> Json:
     """What must be there beside a text."""
-    if not told:
+    if not with_logprobs:
         return None
     if kind.chat:
         return {"content": {"$any": "array"}, "refusal": None}
@@ -195,12 +195,12 @@ def _told(kind: Kind, pieces: list[Json]) -> Json:
     return {"logprobs": joined}
 
 
-def _whole_choice(kind: Kind, index: int, told: bool) -> Json:
+def _whole_choice(kind: Kind, index: int, with_logprobs: bool) -> Json:
     message = {"role": "assistant", "content": {"$any": "string"}, "refusal": None}
     return {
         "index": index,
         **({"message": message} if kind.chat else {"text": {"$any": "string"}}),
-        "logprobs": _logprobs(kind, told),
+        "logprobs": _logprobs(kind, with_logprobs),
         "finish_reason": REASON,
     }
 

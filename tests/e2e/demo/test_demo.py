@@ -38,8 +38,8 @@ def report(compiled: Compiled) -> dict[str, Any]:
     arguments = [str(compiled("q8", "cpu")), "--tasks", str(DEMO / "eval.jsonl"), "--text", texts]
     with redirect_stdout(StringIO()) as out:
         eval_command.main([*arguments, "--json"], standalone_mode=False)
-    said: dict[str, Any] = json.loads(out.getvalue())
-    return said
+    answer: dict[str, Any] = json.loads(out.getvalue())
+    return answer
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,7 @@ def test_int8_asked_of_a_library_without_is_one_error(compiled_demo: Any) -> Non
         open_model(compiled_demo("q8", "cpu"), EngineArgs(kv="int8"))
 
 
-def said(driver: Driver, events: list[Any], into: dict[str, list[int]]) -> None:
+def collect(driver: Driver, events: list[Any], into: dict[str, list[int]]) -> None:
     for event in events:
         if isinstance(event, TextDelta) and event.request_id in into:
             into[event.request_id] += event.token_ids
@@ -135,17 +135,17 @@ def test_a_request_moves_half_way_and_says_the_same(
         for name, prompt, wish in zip(want, prompts, wishes, strict=True):
             alone.engine.add(Request(name, prompt, wish))
         while alone.has_work:
-            said(alone, alone.step(), want)
+            collect(alone, alone.step(), want)
         got: dict[str, list[int]] = {name: [] for name in want}
         moved[1].engine.add(Request("stays", prompts[1], wishes[1]))
         for name, prompt, wish in zip(want, prompts, wishes, strict=True):
             moved[0].engine.add(Request(name, prompt, wish))
         for name, steps in (("0", 2), ("1", 2)):
             for _ in range(steps):
-                said(moved[0], moved[0].step(), got)
-                said(moved[1], moved[1].step(), got)
-            said(moved[0], moved[0].drain(), got)
-            said(moved[1], moved[1].drain(), got)
+                collect(moved[0], moved[0].step(), got)
+                collect(moved[1], moved[1].step(), got)
+            collect(moved[0], moved[0].drain(), got)
+            collect(moved[1], moved[1].drain(), got)
             assert first.identity is not None
             data = export_request(moved[0].engine.migration, first.executor, first.identity, name)
             found = import_request(
@@ -155,7 +155,7 @@ def test_a_request_moves_half_way_and_says_the_same(
             moved[0].engine.cancel(name)
         for driver in moved:
             while driver.has_work:
-                said(driver, driver.step(), got)
+                collect(driver, driver.step(), got)
         assert got == want
     finally:
         second.close()

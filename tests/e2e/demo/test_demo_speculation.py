@@ -92,7 +92,7 @@ def test_sampled_answers_have_the_same_distribution(opened: Opened) -> None:
                 for s in (seed, seed + 1)
             ]
             tokens, ends = answered(one, *requests)
-            counts.update(said[2] for said in tokens.values())
+            counts.update(output[2] for output in tokens.values())
             drafted += sum(end.drafted_tokens for end in ends)
         assert (drafted > 100) is (one is not model)
         found.append(counts)

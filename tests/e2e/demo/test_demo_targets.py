@@ -62,13 +62,13 @@ def test_the_profile_names_kernels_and_their_times(
 ) -> None:
     done = profiled(compiled, target, quant)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["copy_gb_s"] > 0
-    assert [(p["name"], p["tokens"]) for p in told["phases"]] == [
+    report = json.loads(done.stdout)
+    assert report["copy_gb_s"] > 0
+    assert [(p["name"], p["tokens"]) for p in report["phases"]] == [
         ("prefill", LENGTH),
         ("decode", 2),
     ]
-    for phase in told["phases"]:
+    for phase in report["phases"]:
         kernels = phase["kernels"]
         times = [kernel["nanoseconds"] for kernel in kernels]
         assert times == sorted(times, reverse=True) and times[0] > 0

@@ -55,8 +55,8 @@ def image(request: pytest.FixtureRequest, tmp_path: Path, web: Path) -> Iterator
 @pytest.mark.needs("debootstrap")
 @pytest.mark.parametrize("image", ["slim"], indirect=True)
 def test_the_slim_image_serves(image: Image, compiled_demo: Callable[[str, str], Path]) -> None:
-    said = image.run(["mlcc", "--version"])
-    assert said.returncode == 0, said.stderr
+    result = image.run(["mlcc", "--version"])
+    assert result.returncode == 0, result.stderr
     assert image.run(["id", "-u"]).stdout.strip() == "10001"
     refused = image.run(["mlcc", "run", "/models/absent", "hello"])
     assert refused.returncode == 2
@@ -70,8 +70,8 @@ def test_the_slim_image_serves(image: Image, compiled_demo: Callable[[str, str],
 def test_the_ray_image_has_what_kuberay_runs(image: Image) -> None:
     """In its pods, and to ask for their health."""
     for words in (["bash", "-c", "ulimit -n"], ["wget", "--version"], ["ray", "--version"]):
-        said = image.run(words)
-        assert said.returncode == 0, said.stderr
+        result = image.run(words)
+        assert result.returncode == 0, result.stderr
 
 
 def answers(image: Image, command: list[str]) -> None:
@@ -95,11 +95,11 @@ def test_the_compile_image_answers_with_a_checkpoint(image: Image) -> None:
     """Which it compiles first, as another user, into its cache."""
     put(ROOT / "examples" / "demo" / "model", image)
     assert image.run(["id", "-u"]).stdout.strip() == "10001"
-    said = image.run(["mlcc", "run", "/models/demo", "What is 17 + 25?", "--max-tokens", "20"])
-    assert said.returncode == 0, said.stderr
-    assert "42" in said.stdout and "compiling it once" in said.stderr
+    result = image.run(["mlcc", "run", "/models/demo", "What is 17 + 25?", "--max-tokens", "20"])
+    assert result.returncode == 0, result.stderr
+    assert "42" in result.stdout and "compiling it once" in result.stderr
     again = image.run(["mlcc", "run", "/models/demo", "What is 17 + 25?", "--max-tokens", "20"])
-    assert again.stdout == said.stdout and "compiling it once" not in again.stderr
+    assert again.stdout == result.stdout and "compiling it once" not in again.stderr
 
 
 def put(model: Path, image: Image) -> None:

@@ -17,9 +17,9 @@ from tools import bill, release
 
 
 def test_one_version_and_the_changelog_has_it() -> None:
-    said = release.versions()
-    assert set(said.values()) == {__version__}
-    assert len(said) >= 10
+    by_file = release.versions()
+    assert set(by_file.values()) == {__version__}
+    assert len(by_file) >= 10
     assert release.notes(__version__)
     with pytest.raises(release.ReleaseError, match=r"CHANGELOG\.md has no '## 9\.9'; write what"):
         release.notes("9.9")

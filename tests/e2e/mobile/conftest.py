@@ -13,6 +13,6 @@ from tests.helpers.c_library import SITE, Library
 @pytest.fixture
 def host(c_library: Library) -> Iterator[Host]:
     with Host(c_library.program) as running:
-        told = running.start(path=":".join(SITE))
-        assert told.c == 0, told
+        reply = running.start(path=":".join(SITE))
+        assert reply.c == 0, reply
         yield running

@@ -59,8 +59,8 @@ def failure(host: Host, **options: Any) -> tuple[int, str, str]:
 @pytest.mark.parametrize("enum", [codes.Code, codes.Kind, codes.Trim])
 def test_python_writes_the_numbers_of_the_header(enum: Any) -> None:
     prefix = {codes.Code: "MLCC_", codes.Kind: "MLCC_EVENT_", codes.Trim: "MLCC_TRIM_"}[enum]
-    said = dict(re.findall(rf"^  {prefix}(\w+) = (\d+)", HEADER, re.M))
-    assert {member.name: str(member.value) for member in enum}.items() <= said.items()
+    header_values = dict(re.findall(rf"^  {prefix}(\w+) = (\d+)", HEADER, re.M))
+    assert {member.name: str(member.value) for member in enum}.items() <= header_values.items()
 
 
 def _rewritten(zip: Path, change: Callable[[dict[str, bytes]], None]) -> None:
@@ -110,46 +110,46 @@ def test_a_zip_that_is_none_of_this_library(bare: Host, c_library: Library, tmp_
         zip = tmp_path / "mlcc.zip"
         shutil.copyfile(c_library.zip, zip)
         change(zip)
-        told = bare.start(zip, path=path)
-        assert (told.c, told.error["code"]) == (code, name), (change, told)
-        assert str(zip) in told.error["message"] and "again" in told.error["message"]
+        reply = bare.start(zip, path=path)
+        assert (reply.c, reply.error["code"]) == (code, name), (change, reply)
+        assert str(zip) in reply.error["message"] and "again" in reply.error["message"]
     shutil.copyfile(c_library.zip, zip)
     assert bare.start(zip, path=path).c == Code.OK
     works(bare)
 
 
 def test_no_standard_library(bare: Host, tmp_path: Path) -> None:
-    told = bare.start(home=tmp_path)
-    assert told.c == NO_PYTHON and str(tmp_path) in told.error["message"]
+    reply = bare.start(home=tmp_path)
+    assert reply.c == NO_PYTHON and str(tmp_path) in reply.error["message"]
     assert bare.start(home=sys.base_prefix, path=":".join(SITE)).c == Code.OK
     works(bare)
 
 
 def test_no_standard_library_on_a_path_of_ones_own(bare: Host, tmp_path: Path) -> None:
-    told = bare.start(home="", path=str(tmp_path))
-    assert told.c == NO_PYTHON and "home" in told.error["message"]
+    reply = bare.start(home="", path=str(tmp_path))
+    assert reply.c == NO_PYTHON and "home" in reply.error["message"]
     assert bare.start(home="", path=str(tmp_path)).c in (NO_PYTHON, OTHER_PYTHON)
 
 
 def test_two_interpreters(host: Host, bare: Host, c_library: Library, tmp_path: Path) -> None:
     assert host.start(path=":".join(SITE)).c == Code.OK  # the same again
-    for told in (
+    for reply in (
         host.start(path=":".join([*SITE, "/more"])),
         host.start(home=tmp_path, path=":".join(SITE)),
         host.start(zip=shutil.copyfile(c_library.zip, tmp_path / "x.zip"), path=":".join(SITE)),
     ):
-        assert told.c in (OTHER_PYTHON, NO_PYTHON) and told.error, told
+        assert reply.c in (OTHER_PYTHON, NO_PYTHON) and reply.error, reply
     works(host)
     bare.order(Name.OWN_PYTHON)
-    told = bare.start()
-    assert (told.c, told.error["code"]) == (OTHER_PYTHON, "other_python")
+    reply = bare.start()
+    assert (reply.c, reply.error["code"]) == (OTHER_PYTHON, "other_python")
     assert bare.order(Name.CREATE, '{"model": "x"}').c == OTHER_PYTHON
 
 
 def test_another_abi(host: Host) -> None:
-    for told in (host.start(abi=2), host.order(Name.CREATE, "{}", d=2)):
-        assert (told.c, told.a, told.error["code"]) == (BAD_ABI, 0, "bad_abi")
-        assert f"version 2 of mlcc.h, this library is version {ABI}" in told.error["message"]
+    for reply in (host.start(abi=2), host.order(Name.CREATE, "{}", d=2)):
+        assert (reply.c, reply.a, reply.error["code"]) == (BAD_ABI, 0, "bad_abi")
+        assert f"version 2 of mlcc.h, this library is version {ABI}" in reply.error["message"]
     works(host)
 
 
@@ -158,11 +158,11 @@ def test_arguments_that_are_missing(host: Host) -> None:
     engine = host.create(open=TOY)
     host.ready()
     for texts in ((UNSAID, "/", "{}", ""), ("GET", UNSAID, "{}", "")):
-        told = host.order(Name.REQUEST, *texts, a=engine)
-        assert (told.c, told.b, told.error["code"]) == (Code.BAD_ARGUMENT, 0, "bad_argument")
+        reply = host.order(Name.REQUEST, *texts, a=engine)
+        assert (reply.c, reply.b, reply.error["code"]) == (Code.BAD_ARGUMENT, 0, "bad_argument")
     for texts in ((b"GET", b"/", b"[1]", b""), (b"GET", b"/\xff", b"{}", b"")):
-        told = host.order(Name.REQUEST, *texts, a=engine)
-        end = host.call(told.b).end()
+        reply = host.order(Name.REQUEST, *texts, a=engine)
+        end = host.call(reply.b).end()
         assert (end.status, end.json["error"]["code"]) == (Code.BAD_ARGUMENT, "bad_argument")
     for number in (0, 1 << 63):
         assert host.order(Name.REQUEST, "GET", "/", "{}", "", a=number).c == Code.CLOSED
@@ -193,8 +193,8 @@ def test_options_that_are_no_json(host: Host) -> None:
 
 
 def test_callbacks_that_are_missing(host: Host, c_library: Library, demo: Path) -> None:
-    told = host.order(Name.CREATE, '{"model": "x"}', c=4)  # a third of a tokenizer
-    assert (told.c, told.a, told.error["code"]) == (Code.NO_CALLBACK, 0, "no_callback")
+    reply = host.order(Name.CREATE, '{"model": "x"}', c=4)  # a third of a tokenizer
+    assert (reply.c, reply.a, reply.error["code"]) == (Code.NO_CALLBACK, 0, "no_callback")
     with Host(c_library.program) as alone:  # without site-packages: no tokenizers
         assert alone.start().c == Code.OK
         code, name, message = failure(alone, model=str(demo))

@@ -126,8 +126,8 @@ def test_closing_while_answers_stream(host: Host, within: bool) -> None:
     assert {end.status for end in ends} == {Code.CLOSED}
     assert ends[0].json["error"]["code"] == "engine_closed"
     host.released.get(timeout=60)
-    told = host.order(Name.REQUEST, "GET", "/health", "{}", "", a=engine)
-    assert (told.c, told.b, told.error["code"]) == (Code.CLOSED, 0, "engine_closed")
+    reply = host.order(Name.REQUEST, "GET", "/health", "{}", "", a=engine)
+    assert (reply.c, reply.b, reply.error["code"]) == (Code.CLOSED, 0, "engine_closed")
     host.order(Name.CLOSE, a=engine)
     assert host.released.empty()
     for name in (Name.STATS, Name.TRIM, Name.BACKGROUND, Name.POLL):
@@ -181,8 +181,8 @@ def test_callbacks_may_call(host: Host) -> None:
     for act in (Act.STATS, Act.ANOTHER):
         host.order(Name.ARM, c=act)
         assert host.ask(engine, CHAT, chat()).answer()[0] == 200
-        told = host.own.get(timeout=60)
-        assert (told.kind, told.status) == (-1, Code.OK)
+        reply = host.own.get(timeout=60)
+        assert (reply.kind, reply.status) == (-1, Code.OK)
 
 
 def test_several_models_at_once(host: Host) -> None:

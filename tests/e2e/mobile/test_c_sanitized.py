@@ -41,9 +41,9 @@ def test_requests_leave_the_sanitizers_silent(
     folder = tmp_path_factory.getbasetemp() / f"c-library-{sanitizer.partition(',')[0]}"
     library = built(folder, sanitizer)
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
-    said = tmp_path / "stderr"
+    log = tmp_path / "stderr"
     for test, arguments in TESTS:
-        with said.open("ab") as stderr, Host(library.program, stderr=stderr) as host:
+        with log.open("ab") as stderr, Host(library.program, stderr=stderr) as host:
             assert host.start(path=os.pathsep.join(SITE)).c == 0
             test(host, *arguments)
-    assert not said.read_bytes(), said.read_text()[:4000]
+    assert not log.read_bytes(), log.read_text()[:4000]

@@ -31,7 +31,9 @@ def test_maven_builds_and_tests_it(kotlin_package: Package) -> None:
     ran = kotlin_package.results
     assert set(ran) >= CLASSES
     assert all(tests > 0 and skipped == 0 for tests, skipped in ran.values()), ran
-    assert not [text for text in kotlin_package.said if "JNI" in text], kotlin_package.said
+    assert not [text for text in kotlin_package.jni_warnings if "JNI" in text], (
+        kotlin_package.jni_warnings
+    )
 
 
 @pytest.mark.needs("maven")

@@ -72,8 +72,8 @@ def test_an_aar_has_the_native_parts_of_each_abi(tmp_path: Path) -> None:
 
 
 def test_an_aar_without_native_parts_is_refused(tmp_path: Path) -> None:
-    said = refused("aar", "--native", tmp_path / "none", "--out", tmp_path / "out")
-    assert "ANDROID_NDK_HOME" in said and "--without-native" in said
+    message = refused("aar", "--native", tmp_path / "none", "--out", tmp_path / "out")
+    assert "ANDROID_NDK_HOME" in message and "--without-native" in message
     assert not (tmp_path / "out").exists()
 
 

@@ -68,15 +68,15 @@ def test_each_stream_is_its_own_models(made: Made, mode: str, record_property: A
 
         def answer(name: str) -> list[int]:
             asked = {"model": name, "prompt": PROMPT, "max_tokens": TOKENS, "temperature": 0}
-            said = tab.post(COMPLETIONS, json={**asked, "ignore_eos": True}).json()
-            return tokens_of(said["choices"][0]["text"])
+            tokens_said = tab.post(COMPLETIONS, json={**asked, "ignore_eos": True}).json()
+            return tokens_of(tokens_said["choices"][0]["text"])
 
         listed = [each["id"] for each in tab.get("/v1/models").json()["data"]]
         assert listed[1:] == [*made.adapters]
         names = {"base": listed[0]} | {name: name for name in made.adapters}
         with ThreadPoolExecutor(len(names)) as pool:
             answers = dict(zip(names, pool.map(answer, names.values()), strict=True))
-        assert len({tuple(said) for said in answers.values()}) == len(names)
+        assert len({tuple(tokens_said) for tokens_said in answers.values()}) == len(names)
         record_property("largest_gap", max(gap(made.models[n], a) for n, a in answers.items()))
 
         assert tab.post(UNLOAD, json={"lora_name": "half"}).status_code == 200
@@ -87,13 +87,13 @@ def test_each_stream_is_its_own_models(made: Made, mode: str, record_property: A
         assert refused.status_code == 400 and "engine.loadAdapter" in refused.text
 
 
-def gap(checkpoint: Path, said: list[int]) -> float:
+def gap(checkpoint: Path, answer: list[int]) -> float:
     """How far a token is below the likeliest, at most: a tie, or it is another model's."""
-    assert len(said) == TOKENS
+    assert len(answer) == TOKENS
     model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint).double().eval()
     with torch.no_grad():
-        logits = model(torch.tensor([PROMPT + said[:-1]])).logits[0, len(PROMPT) - 1 :]
-    tokens = torch.tensor(said)[:, None]
+        logits = model(torch.tensor([PROMPT + answer[:-1]])).logits[0, len(PROMPT) - 1 :]
+    tokens = torch.tensor(answer)[:, None]
     found = float((logits.max(1).values - logits.gather(1, tokens)[:, 0]).max())
     assert found <= TIE
     return found

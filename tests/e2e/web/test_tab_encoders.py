@@ -67,7 +67,7 @@ def test_a_tokenizer_that_no_browser_computes_is_named(
     command = [node(), str(program), "--mode", "node", "--model", str(compiled(tmp_path))]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300)
     assert done.returncode != 0
-    said = next(line for line in done.stderr.splitlines() if "the model Unigram" in line)
-    refusal = said.partition("Error: ")[2]
+    error_line = next(line for line in done.stderr.splitlines() if "the model Unigram" in line)
+    refusal = error_line.partition("Error: ")[2]
     assert refusal.endswith("this model answers with `mlcc serve` only")
     record_property("refusal", refusal)

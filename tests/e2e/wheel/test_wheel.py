@@ -53,12 +53,12 @@ class Installed:
     def command(self, *words: object) -> list[str]:
         return [str(self.folder / "venv/bin/mlcc"), *map(str, words)]
 
-    def run(self, *words: object, said: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, *words: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             self.command(*words),
             cwd=self.folder,
             env=dict(self.environment),
-            input=said,
+            input=stdin,
             capture_output=True,
             text=True,
             check=False,
@@ -144,7 +144,7 @@ def test_a_bare_install_answers(bare: Installed, installed: Installed) -> None:
     answer = installed.run("run", "bare-cpu", PROMPT, "--temperature", 0).stdout
     model = installed.folder / "bare-cpu"
     assert bare.run("run", model, PROMPT, "--temperature", 0).stdout == answer and "5" in answer
-    assert bare.run("chat", model, "--temperature", 0, said=f"{PROMPT}\n").stdout.strip() in answer
+    assert bare.run("chat", model, "--temperature", 0, stdin=f"{PROMPT}\n").stdout.strip() in answer
     texts = bare.folder / "texts.jsonl"
     texts.write_text(json.dumps({"text": "Hello! I am Pip."}), encoding="utf-8")
     assert "perplexity" in bare.run("eval", model, "--text", texts).stdout
@@ -198,7 +198,7 @@ def test_it_lists_its_targets(installed: Installed) -> None:
 def test_it_answers_and_chats(installed: Installed) -> None:
     answers = installed.run("run", "demo", PROMPT, "--temperature", 0).stdout.strip()
     assert "5" in answers
-    assert answers in installed.run("chat", "demo", "--temperature", 0, said=f"{PROMPT}\n").stdout
+    assert answers in installed.run("chat", "demo", "--temperature", 0, stdin=f"{PROMPT}\n").stdout
 
 
 def test_it_serves_a_request(installed: Installed) -> None:

@@ -49,7 +49,7 @@ def test_a_result_may_name_no_function_and_a_call_may_have_an_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("think", "said"),
+    ("think", "expected"),
     [
         (None, {}),
         (False, {"chat_template_kwargs": {"enable_thinking": False}}),
@@ -57,11 +57,11 @@ def test_a_result_may_name_no_function_and_a_call_may_have_an_id() -> None:
         ("high", {"reasoning_effort": "high"}),
     ],
 )
-def test_thinking_is_asked_for(think: Any, said: dict[str, Any]) -> None:
+def test_thinking_is_asked_for(think: Any, expected: dict[str, Any]) -> None:
     fields = CHAT.check({"messages": [{"role": "user", "content": "a"}], "think": think}, "")
     body = chat_body(fields)
-    assert {name: body[name] for name in said} == said
-    assert said or not body.keys() & {"chat_template_kwargs", "reasoning_effort"}
+    assert {name: body[name] for name in expected} == expected
+    assert expected or not body.keys() & {"chat_template_kwargs", "reasoning_effort"}
     assert not unknown(OPENAI_CHAT, body)
 
 

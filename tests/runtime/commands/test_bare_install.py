@@ -49,18 +49,18 @@ def demo(compiled_demo: Callable[[str, str], Path]) -> Path:
 
 
 def bare(
-    program: str, said: str = "", more: bool = False, brought: str = ""
+    program: str, stdin: str = "", more: bool = False, brought: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """`more`: the wheel's other packages, too. brought: what an extra brings."""
     path = [*(str(ROOT / room) for room in ROOMS.values()), sysconfig.get_path("purelib")]
     installed = (INSTALLED | ROOMS.keys() if more else INSTALLED) | {brought}
     source = BARE.format(installed=installed, path=path, program=program)
     command = [sys.executable, "-ISc", source]
-    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300)
 
 
-def mlcc(*words: object, said: str = "", more: bool = False) -> str:
-    done = bare(COMMAND.format(words=[*map(str, words)]), said, more)
+def mlcc(*words: object, stdin: str = "", more: bool = False) -> str:
+    done = bare(COMMAND.format(words=[*map(str, words)]), stdin, more)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -68,7 +68,7 @@ def mlcc(*words: object, said: str = "", more: bool = False) -> str:
 def test_run_and_chat(demo: Path) -> None:
     answer = mlcc("run", demo, "What is 2 + 3?", "--temperature", 0)
     assert "5" in answer
-    assert mlcc("chat", demo, "--temperature", 0, said="What is 2 + 3?\n") == answer
+    assert mlcc("chat", demo, "--temperature", 0, stdin="What is 2 + 3?\n") == answer
 
 
 def test_a_gpu_needs_wgpu_alone(vulkan: None, compiled_demo: Callable[[str, str], Path]) -> None:

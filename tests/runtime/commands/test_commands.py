@@ -93,9 +93,9 @@ def test_run_holds_an_answer_to_a_schema(artifact: Path, tmp_path: Path) -> None
 
 
 def test_run_has_instructions(artifact: Path) -> None:
-    said = [mlcc("run", artifact, "hi", "--max-tokens", "8", "--temperature", "0", *more).stdout
+    outputs = [mlcc("run", artifact, "hi", "--max-tokens", "8", "--temperature", "0", *more).stdout
             for more in ((), ("--system", "Say nothing."))]  # fmt: skip
-    assert said[0] != said[1]
+    assert outputs[0] != outputs[1]
     error = one_line_error(mlcc("run", artifact, "hi", "--raw", "--system", "x"))
     assert "--system is for a chat template" in error
 

@@ -27,15 +27,15 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="programs here are shell
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Puts a program on an else empty path: (name, exit code); what it was told is in `told`."""
+    """Puts a program on an else empty path: (name, exit code); its arguments are in `calls`."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
-    (tmp_path / "told").write_text("")
+    (tmp_path / "calls").write_text("")
 
     def add(name: str, code: int = 0) -> None:
         script = (
-            f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/told\necho E: no {name} >&2\nexit {code}\n'
+            f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/calls\necho E: no {name} >&2\nexit {code}\n'
         )
         (folder / name).write_text(script)
         (folder / name).chmod(0o755)
@@ -77,33 +77,33 @@ def test_installing_says_what_and_why(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     programs("apt-get")
     programs("sudo")
-    said: list[str] = []
-    assert debian.install([ABSENT, HERE], said.append)
-    assert said == ["apt-get install frob libfrob1: frobs", "apt-get install python3: frobs"]
-    asked, update, install = (tmp_path / "told").read_text().splitlines()
+    messages: list[str] = []
+    assert debian.install([ABSENT, HERE], messages.append)
+    assert messages == ["apt-get install frob libfrob1: frobs", "apt-get install python3: frobs"]
+    asked, update, install = (tmp_path / "calls").read_text().splitlines()
     assert asked == "sudo -n true" and update.endswith(" update")
     assert install.startswith("sudo -n env DEBIAN_FRONTEND=noninteractive apt-get -qq ")
     assert install.endswith(" install -y --no-install-recommends frob libfrob1 python3")
     programs("sudo", code=1)
-    assert not debian.install([ABSENT], said.append) and len(said) == 2
+    assert not debian.install([ABSENT], messages.append) and len(messages) == 2
 
 
 def test_what_apt_refuses_is_said(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     programs("apt-get", code=100)
     programs("env", code=100)
-    said: list[str] = []
-    assert not debian.install([ABSENT], said.append)
-    assert said[-1] == "could not install them: E: no env"
+    messages: list[str] = []
+    assert not debian.install([ABSENT], messages.append)
+    assert messages[-1] == "could not install them: E: no env"
 
 
 def test_without_rights_a_run_of_all_tests_names_what_is_missing(
     dev: Any, programs: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert dev.test([]) == 0
-    said = capsys.readouterr().err
-    assert "tests that need frobnicator are skipped" in said
-    assert "apt install frob libfrob1" in said and "python3" not in said
+    messages = capsys.readouterr().err
+    assert "tests that need frobnicator are skipped" in messages
+    assert "apt install frob libfrob1" in messages and "python3" not in messages
     assert dev.ran[-1][:2] == ("-m", "pytest") and "--dist=loadfile" in dev.ran[-1]
     assert "MLCC_ALL_INSTALLED" not in os.environ
 
@@ -123,7 +123,7 @@ def test_named_tests_install_nothing(dev: Any, programs: Any, tmp_path: Path) ->
     programs("sudo")
     assert dev.test(["tests/runtime/api", "--long"]) == 0
     assert dev.ran[-1] == ("-m", "pytest", "tests/runtime/api", "--long")
-    assert not (tmp_path / "told").read_text()
+    assert not (tmp_path / "calls").read_text()
 
 
 def test_an_area_is_a_folder_of_tests(dev: Any) -> None:
@@ -225,17 +225,20 @@ def ran(project: Path, *arguments: str, **variables: str) -> str:
 
 
 def test_a_test_that_lacks_something_names_it(project: Path) -> None:
-    said = ran(project)
-    assert "needs g++ (apt install g++)" in said and "1 passed, 1 skipped, 1 deselected" in said
+    messages = ran(project)
+    assert (
+        "needs g++ (apt install g++)" in messages
+        and "1 passed, 1 skipped, 1 deselected" in messages
+    )
 
 
 @pytest.mark.parametrize("variable", ["CI", "MLCC_ALL_INSTALLED"])
 def test_where_nothing_may_be_missing_it_fails(project: Path, variable: str) -> None:
-    said = ran(project, **{variable: "1"})
-    assert "needs g++ (apt install g++)" in said and "1 failed" in said.replace(
+    messages = ran(project, **{variable: "1"})
+    assert "needs g++ (apt install g++)" in messages and "1 failed" in messages.replace(
         "1 error", "1 failed"
     )
-    assert "skipped" not in said
+    assert "skipped" not in messages
 
 
 def test_the_long_tail_runs_when_asked_for(project: Path) -> None:
@@ -249,8 +252,8 @@ def test_the_longest_files_of_the_last_run_begin_first(project: Path) -> None:
         file.write_text("def test_it(): pass\n")
     seconds = {names[0]: 0.1, names[1]: 30.5, names[2]: 70}
     (project / "tests" / "durations.json").write_text(json.dumps(seconds))
-    said = ran(project, str(project / "tests"), "--collect-only")
-    order = [line.removeprefix("tests/").partition("::")[0] for line in said.splitlines()]
+    messages = ran(project, str(project / "tests"), "--collect-only")
+    order = [line.removeprefix("tests/").partition("::")[0] for line in messages.splitlines()]
     assert order[:3] == [names[2], names[1], names[0]]
 
 

@@ -52,15 +52,15 @@ def test_a_checkpoint_is_not_compiled_for_a_device_that_is_not_here(
 
 
 def test_nor_without_a_driver(plugin: None, checkpoint: Path, tmp_path: Path) -> None:
-    said = refused_at_once(checkpoint, tmp_path, "--target", "vulkan", **NO_DRIVER)
-    assert "no Vulkan driver was found; install one" in said
+    message = refused_at_once(checkpoint, tmp_path, "--target", "vulkan", **NO_DRIVER)
+    assert "no Vulkan driver was found; install one" in message
 
 
 def test_nor_for_a_number_that_no_device_has(
     vulkan: None, checkpoint: Path, tmp_path: Path
 ) -> None:
-    said = refused_at_once(checkpoint, tmp_path, "--target", "vulkan", "--device", "9")
-    assert "there is no device 9; `mlcc targets`" in said
+    message = refused_at_once(checkpoint, tmp_path, "--target", "vulkan", "--device", "9")
+    assert "there is no device 9; `mlcc targets`" in message
 
 
 def test_targets_lists_devices(vulkan: None) -> None:

@@ -68,10 +68,10 @@ def test_a_prompt_that_is_too_long_names_its_row() -> None:
 
 
 def test_texts_that_are_cut_are_counted() -> None:
-    said: list[str] = []
-    found = perplexity(UNIFORM, ["hello", "y" * 32, "y" * 33], silent, said.append)
+    notes: list[str] = []
+    found = perplexity(UNIFORM, ["hello", "y" * 32, "y" * 33], silent, notes.append)
     assert found == pytest.approx(VOCAB)
-    assert said == ["1 of 3 texts are scored up to the context of 32 tokens only"]
+    assert notes == ["1 of 3 texts are scored up to the context of 32 tokens only"]
 
 
 def test_nothing_to_predict_is_refused() -> None:

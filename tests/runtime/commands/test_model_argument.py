@@ -70,14 +70,14 @@ def test_as_a_user_sees_it() -> None:
 
 def test_what_cannot_be_is_said_before_a_compile(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    for words, told in (
+    for words, hint in (
         (["run", str(tmp_path), "hi", "--speculate", "banana"], "it must be lookup, draft or off"),
         (["serve", str(tmp_path), "--speculate", "draft"], "add --draft ARTIFACT"),
         (["serve", str(tmp_path), "--lora", "a=b"], "--adapter-rank 16"),
         (["serve", str(tmp_path / "none"), "--lora", "a=b"], "none"),
     ):
         error = CliRunner().invoke(command(words[0]), words[1:]).exception
-        assert isinstance(error, MlccError) and told in error.message
+        assert isinstance(error, MlccError) and hint in error.message
 
 
 def test_every_model_of_a_comparison_is_looked_for_first(

@@ -30,7 +30,7 @@ def store(
     return folder
 
 
-def said(*words: str) -> str:
+def mlcc_output(*words: str) -> str:
     """What a command prints. Raises what it raises."""
     result = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -38,40 +38,40 @@ def said(*words: str) -> str:
 
 
 def test_list_and_show(store: Path) -> None:
-    rows = json.loads(said("list", "--json"))
+    rows = json.loads(mlcc_output("list", "--json"))
     assert [row["id"] for row in rows] == ["pip-1", "pip-2"]
     assert {row["name"] for row in rows} == {"tiny/pip"} and rows[0]["bytes"] > 1_000_000
-    assert said("list").count("tiny/pip") == 2
-    shown = said("show", "pip-1")
+    assert mlcc_output("list").count("tiny/pip") == 2
+    shown = mlcc_output("show", "pip-1")
     assert "demo (llama)" in shown and "template      yes" in shown
-    assert json.loads(said("show", "pip-1", "--json"))["model"]["name"] == "demo"
-    assert "demo (llama)" in said("show", str(store / "pip-2" / "model"))
+    assert json.loads(mlcc_output("show", "pip-1", "--json"))["model"]["name"] == "demo"
+    assert "demo (llama)" in mlcc_output("show", str(store / "pip-2" / "model"))
 
 
 def test_rm_takes_one_of_several_by_its_own_name(store: Path) -> None:
     with pytest.raises(InvalidRequestError, match="several 'tiny/pip': pip-1, pip-2"):
-        said("rm", "tiny/pip")
-    assert "is deleted" in said("rm", "pip-2")
-    said("rm", "tiny/pip")
+        mlcc_output("rm", "tiny/pip")
+    assert "is deleted" in mlcc_output("rm", "pip-2")
+    mlcc_output("rm", "tiny/pip")
     assert not list(store.iterdir())
     with pytest.raises(CheckpointError, match="no model is kept as 'tiny/pip'; there are none"):
-        said("rm", "tiny/pip")
+        mlcc_output("rm", "tiny/pip")
 
 
 def test_rm_all_kinds(store: Path) -> None:
-    assert said("rm", "--all", "hf://tiny/pip").count("is deleted") == 2
+    assert mlcc_output("rm", "--all", "hf://tiny/pip").count("is deleted") == 2
 
 
 def test_a_kept_name_is_a_model(store: Path) -> None:
-    answer = said("run", "demo", "Hi", "--threads", "1", "--max-tokens", "4")
+    answer = mlcc_output("run", "demo", "Hi", "--threads", "1", "--max-tokens", "4")
     assert answer.strip()
 
 
 def test_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert said("list", "--json") == "[]\n" and "mlcc pull org/name" in said("list")
+    assert mlcc_output("list", "--json") == "[]\n" and "mlcc pull org/name" in mlcc_output("list")
     with pytest.raises(InvalidRequestError, match="which model"):
-        said("serve")
+        mlcc_output("serve")
 
 
 def test_a_mistyped_command_is_guessed() -> None:
@@ -84,7 +84,7 @@ def test_a_mistyped_command_is_guessed() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str) -> None:
-    assert "_MLCC_COMPLETE" in said("completion", shell)
+    assert "_MLCC_COMPLETE" in mlcc_output("completion", shell)
 
 
 def test_completion_knows_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,17 +95,17 @@ def test_completion_knows_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_doctor_says_what_works_here() -> None:
-    found = {row["about"]: row for row in json.loads(said("doctor", "--json"))}
+    found = {row["about"]: row for row in json.loads(mlcc_output("doctor", "--json"))}
     assert found["mlcc"]["ok"] and found["CPU"]["ok"] and found["memory"]["ok"]
     assert found["cuda"]["ok"] or found["cuda"]["text"]
 
 
 def test_inspect_of_a_hubs_name() -> None:
     with pytest.raises(MlccError, match="hf://x/y: is a checkpoint of the hub; `mlcc pull x/y`"):
-        said("inspect", "hf://x/y")
+        mlcc_output("inspect", "hf://x/y")
 
 
 def test_all_commands_have_help() -> None:
     assert isinstance(cli, click.Group)
     for name in cli.list_commands(click.Context(cli)):
-        assert "Usage:" in said(name, "--help")
+        assert "Usage:" in mlcc_output(name, "--help")

@@ -56,13 +56,13 @@ def expected(compiled_demo: Callable[[str, str], Path]) -> list[float]:
     return [float(value) for value in row]
 
 
-def check(told: dict[str, Any], library: str, expected: list[float]) -> list[int]:
-    assert told.get("library") == library, told
-    pairs = zip(told["logits"], expected, strict=True)
+def check(answer: dict[str, Any], library: str, expected: list[float]) -> list[int]:
+    assert answer.get("library") == library, answer
+    pairs = zip(answer["logits"], expected, strict=True)
     assert max(abs(a - b) for a, b in pairs) < BOUND
-    first = told["tokens"][0]
-    assert expected[first] > max(expected) - BOUND and len(told["tokens"]) == TOKENS
-    return [int(token) for token in told["tokens"]]
+    first = answer["tokens"][0]
+    assert expected[first] > max(expected) - BOUND and len(answer["tokens"]) == TOKENS
+    return [int(token) for token in answer["tokens"]]
 
 
 def ask(before: Sequence[object], folder: Path, executors: Path, **variables: str) -> Any:
@@ -94,8 +94,8 @@ def test_the_x86_64_library_runs_on_this_machine(
 ) -> None:
     libraries = named(tmp_path / "system", Path("/lib/x86_64-linux-gnu"))
     executors = ROOT / "runtime" / "mlcc" / "device" / "lib"
-    told = ask([sys.executable], folder, executors, LD_LIBRARY_PATH=str(libraries))
-    check(told, "model.x86_64.so", expected)
+    answer = ask([sys.executable], folder, executors, LD_LIBRARY_PATH=str(libraries))
+    check(answer, "model.x86_64.so", expected)
 
 
 @pytest.mark.needs("qemu")
@@ -108,6 +108,6 @@ def test_each_arm64_cpu_takes_its_library_and_answers_alike(
     answers = []
     for cpu, library in (("max", "arm64-v8a-dotprod"), ("cortex-a53", "arm64-v8a")):
         emulated = ["qemu-aarch64", "-cpu", cpu, "-L", root, "-E", f"LD_LIBRARY_PATH={libraries}"]
-        told = ask([*emulated, root / "usr/bin/python3.11"], folder, tmp_path / "lib")
-        answers.append(check(told, f"model.{library}.so", expected))
+        answer = ask([*emulated, root / "usr/bin/python3.11"], folder, tmp_path / "lib")
+        answers.append(check(answer, f"model.{library}.so", expected))
     assert answers[0] == answers[1]

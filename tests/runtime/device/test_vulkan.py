@@ -125,8 +125,10 @@ def test_a_step_goes_up_in_one_copy_and_comes_back_in_another(executor: Compiled
         ticket = behind
     executor.collect(ticket)
     last = executor.counts()
-    told = {name: last[name] - first[name] for name in ("reads_started", "reads", "bind_groups")}
-    assert told == {"reads_started": 5, "reads": 0, "bind_groups": 0}
+    progress = {
+        name: last[name] - first[name] for name in ("reads_started", "reads", "bind_groups")
+    }
+    assert progress == {"reads_started": 5, "reads": 0, "bind_groups": 0}
     writes = sum(last[name] - first[name] for name in ("small_writes", "large_writes"))
     assert writes == 5
 
@@ -184,9 +186,9 @@ def test_closing_with_steps_in_flight(model: Path) -> None:
 
 
 def test_weights_are_told_as_they_go_up(model: Path) -> None:
-    told: list[tuple[int, int]] = []
-    vulkan_executor(model, progress=lambda *both: told.append(both)).close()
-    assert told == sorted(told) and told[-1][0] == told[-1][1] > 10**6
+    progress: list[tuple[int, int]] = []
+    vulkan_executor(model, progress=lambda *both: progress.append(both)).close()
+    assert progress == sorted(progress) and progress[-1][0] == progress[-1][1] > 10**6
 
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt

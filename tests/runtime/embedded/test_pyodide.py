@@ -84,7 +84,7 @@ def parsed(text: str) -> Any:
 
 
 def test_pyodide_answers_as_cpython_does() -> None:
-    told = run("toy", requests())
+    report = run("toy", requests())
 
     async def here() -> list[Any]:
         async with open_tab() as tab:
@@ -92,25 +92,25 @@ def test_pyodide_answers_as_cpython_does() -> None:
             return await asyncio.gather(*asked)
 
     expected = [(r.status, r.headers, parsed(r.text)) for r in asyncio.run(here())]
-    found = [(a["status"], a["headers"], parsed(a["text"])) for a in told["answers"]]
+    found = [(a["status"], a["headers"], parsed(a["text"])) for a in report["answers"]]
     assert found == expected
     assert [status for status, _, _ in found] == [200, 200, 200, 200, 400, 200, 400, 404]
-    assert told["plan"] == {**json.loads(toy_plan()), "capacity": told["plan"]["capacity"]}
-    assert told["adjusted"] == json.loads(asyncio.run(answers_of(ToyGpu())))
-    engine = told["stats"]["engine"]
+    assert report["plan"] == {**json.loads(toy_plan()), "capacity": report["plan"]["capacity"]}
+    assert report["adjusted"] == json.loads(asyncio.run(answers_of(ToyGpu())))
+    engine = report["stats"]["engine"]
     assert engine["pages_free"] == engine["pages"] and engine["running"] == 0
 
 
 def test_pythons_time_is_counted_and_start_up_imports_little() -> None:
     body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, "ignore_eos": True}
-    told = run("none", [{"path": CHAT, "body": {**body, "max_tokens": 300}}])
-    assert told["answers"][0]["status"] == 200
-    driver = told["stats"]["driver"]
+    report = run("none", [{"path": CHAT, "body": {**body, "max_tokens": 300}}])
+    assert report["answers"][0]["status"] == 200
+    driver = report["stats"]["driver"]
     # How much it is belongs to benchmarks/web: here the cores are shared with other tests.
     assert driver["steps"] >= 299 and driver["python_ms"] > 0
-    assert not ABSENT & set(told["modules"])
+    assert not ABSENT & set(report["modules"])
 
 
 def test_chat_after_chat_leaves_nothing_behind() -> None:
-    told = run("toy", requests(), rounds=12)
-    assert len(set(told["objects"][4:])) == 1, told["objects"]
+    report = run("toy", requests(), rounds=12)
+    assert len(set(report["objects"][4:])) == 1, report["objects"]

@@ -141,8 +141,8 @@ async def test_what_is_for_models_that_write_is_refused() -> None:
     async with open_tab(RowsGpu()) as tab:
         chat = await answer(tab, "/v1/completions", {"prompt": "a"})
         assert chat.json["error"]["code"] == "encoder_model"
-        told = json.loads(await tab.load_adapter("x", b"{}", b"", False))
-        assert told["error"]["code"] == "no_adapters"
+        reply = json.loads(await tab.load_adapter("x", b"{}", b"", False))
+        assert reply["error"]["code"] == "no_adapters"
         with pytest.raises(UnsupportedError, match="'speculate'"):
             async with open_tab(RowsGpu(), speculate="lookup"):
                 pass

@@ -58,7 +58,7 @@ async def ask(tab: Any, model: str) -> Reply:
     return await answer(tab, COMPLETIONS, {**asked, "ignore_eos": True})
 
 
-async def said_by(tab: Any, model: str) -> str:
+async def answer_of(tab: Any, model: str) -> str:
     return str((await ask(tab, model)).json["choices"][0]["text"])
 
 
@@ -79,11 +79,11 @@ def test_more_than_slots_take_turns_and_go(tmp_path: Path) -> None:
                 assert await load(tab, f"a{i}", save_small(tmp_path / f"{i}", i)) is None
             assert [slot for slot, _ in gpu.written] == [0, 1, 2]
             assert {m["transposed"] for m in gpu.written[0][1]} == {False, True}
-            said: dict[int, str] = {}
+            texts: dict[int, str] = {}
             for i in (3, 0, 1, 2, 3, 0):
-                text = await said_by(tab, f"a{i}")
-                assert said.setdefault(i, text) == text
-            assert len({*said.values()}) > 1
+                text = await answer_of(tab, f"a{i}")
+                assert texts.setdefault(i, text) == text
+            assert len({*texts.values()}) > 1
             assert len(gpu.written) > ROOM.slots
             listed = (await answer(tab, MODELS)).json["data"]
             assert [each["id"] for each in listed[1:]] == ["a0", "a1", "a2", "a3"]

@@ -62,19 +62,19 @@ async def test_a_chats_are_those_of_its_text_whole_and_streamed() -> None:
         assert opening["logprobs"] is None and end["logprobs"] is None
         assert [t for choice in middle for t in choice["logprobs"]["content"]] == content
         for choice in middle:
-            told = "".join(t["token"] for t in choice["logprobs"]["content"])
-            assert choice["delta"]["content"] == told
+            logprobs = "".join(t["token"] for t in choice["logprobs"]["content"])
+            assert choice["delta"]["content"] == logprobs
 
 
 @in_loop
 async def test_a_completions_have_offsets_and_the_token_itself() -> None:
     async with open_tab() as tab:
         whole = (await answer(tab, COMPLETIONS, {**CONTINUED, "logprobs": TOP})).json["choices"][0]
-        told, text = whole["logprobs"], whole["text"]
-        assert "".join(told["tokens"]) == text
-        assert told["text_offset"] == list(range(len(text)))
+        logprobs, text = whole["logprobs"], whole["text"]
+        assert "".join(logprobs["tokens"]) == text
+        assert logprobs["text_offset"] == list(range(len(text)))
         for token, logprob, top in zip(
-            told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True
+            logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True
         ):
             assert top[token] == logprob == max(top.values()) and len(top) <= TOP
         events = (
@@ -82,9 +82,9 @@ async def test_a_completions_have_offsets_and_the_token_itself() -> None:
         ).events
         pieces = [choice for event in events for choice in event["choices"] if choice["text"]]
         for name in ("tokens", "token_logprobs", "text_offset"):
-            assert [x for piece in pieces for x in piece["logprobs"][name]] == told[name]
+            assert [x for piece in pieces for x in piece["logprobs"][name]] == logprobs[name]
         alone = [x for piece in pieces for x in piece["logprobs"]["top_logprobs"]]
-        pairs = zip(told["tokens"], told["token_logprobs"], strict=True)
+        pairs = zip(logprobs["tokens"], logprobs["token_logprobs"], strict=True)
         assert alone == [{token: logprob} for token, logprob in pairs]
 
 
@@ -97,8 +97,8 @@ async def test_what_a_stop_string_cuts_off_is_told_nowhere() -> None:
             wishes = {**CONTINUED, "logprobs": 0, "stop": [stop], "stream": stream}
             reply = await answer(tab, COMPLETIONS, wishes)
             choices = [e["choices"][0] for e in reply.events] if stream else reply.json["choices"]
-            told = [t for c in choices if c["logprobs"] for t in c["logprobs"]["tokens"]]
-            assert "".join(told) == usual[: usual.index(stop)]
+            logprobs = [t for c in choices if c["logprobs"] for t in c["logprobs"]["tokens"]]
+            assert "".join(logprobs) == usual[: usual.index(stop)]
 
 
 @in_loop
@@ -107,8 +107,8 @@ async def test_a_step_in_which_nobody_wants_them_asks_for_none() -> None:
     async with open_tab(gpu=gpu) as tab:
         plain = (await answer(tab, CHAT, ASKED)).json["choices"][0]
         assert plain["logprobs"] is None and not any(gpu.wanted)
-        told = (await answer(tab, CHAT, {**ASKED, "logprobs": True})).json["choices"][0]
-        assert told["message"] == plain["message"] and not any(gpu.wanted)
+        logprobs = (await answer(tab, CHAT, {**ASKED, "logprobs": True})).json["choices"][0]
+        assert logprobs["message"] == plain["message"] and not any(gpu.wanted)
         await answer(tab, CHAT, {**ASKED, "logprobs": True, "top_logprobs": 20})
         assert max(gpu.wanted) == 20
 
@@ -118,10 +118,10 @@ async def test_they_are_those_of_the_logits_after_a_bias() -> None:
     async with open_tab() as tab:
         bias = {str(Letters().encode("x", add_special_tokens=False)[0]): 100}
         wishes = {**CONTINUED, "max_tokens": 2, "logprobs": 1, "logit_bias": bias}
-        told = (await answer(tab, COMPLETIONS, wishes)).json["choices"][0]["logprobs"]
-        assert told["tokens"] == ["x", "x"]
+        logprobs = (await answer(tab, COMPLETIONS, wishes)).json["choices"][0]["logprobs"]
+        assert logprobs["tokens"] == ["x", "x"]
         # The toy's are its logits less 3, and not normalized: what was added is seen in them.
-        assert all(logprob > 0 for logprob in told["token_logprobs"])
+        assert all(logprob > 0 for logprob in logprobs["token_logprobs"])
 
 
 @pytest.mark.parametrize(

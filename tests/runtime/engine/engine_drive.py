@@ -42,7 +42,7 @@ class Got:
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    told: list[TokenLogprob] = field(default_factory=list)
+    token_logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt: list[TokenLogprob] = field(default_factory=list)
     finished: Finished | None = None
 
@@ -130,7 +130,7 @@ class Driver:
                 got.text += event.text
                 got.tokens += event.token_ids
                 got.logprobs += event.logprobs
-                got.told += event.token_logprobs
+                got.token_logprobs += event.token_logprobs
                 assert not event.prompt_logprobs or not (event.text or got.prompt or got.tokens)
                 got.prompt += event.prompt_logprobs
             else:

@@ -87,20 +87,20 @@ GREEDY = RowParams(0.0, 0, 1.0, 0.0, 0.5)
 def likeliest(
     capacity: Capacity,
     prompt: Sequence[int],
-    said: Sequence[int],
+    output: Sequence[int],
     wishes: Wishes,
     params: RowParams = GREEDY,
 ) -> list[tuple[int, float]]:
     """Every token that may follow, and its log-probability, the likeliest first: the toy's logits
     and what is done to them, one token after the other."""
-    views = [toy_view([*prompt, *said], group) for group in capacity.groups]
+    views = [toy_view([*prompt, *output], group) for group in capacity.groups]
     token, logprob = toy_token(views, params, capacity.vocab_size)
     found = []
     for t in range(capacity.vocab_size):
         if wishes.allowed is not None and t not in wishes.allowed:
             continue
         x, penalties = 3 + logprob - (t - token) % capacity.vocab_size, wishes.penalties
-        whole = [*prompt, *said]
+        whole = [*prompt, *output]
         first = max(0, len(whole) - (len(whole) if wishes.last is None else wishes.last))
         recent, answered = whole[first:], whole[max(first, len(prompt)) :]
         if t in recent:
@@ -131,7 +131,7 @@ def dry_penalties(
 
 def wishes_of(
     request: Request,
-    said: Sequence[int],
+    output: Sequence[int],
     ends: Collection[int],
     tokenizer: Tokenizer | None = None,
 ) -> Wishes:
@@ -145,12 +145,12 @@ def wishes_of(
     bias = dict(s.logit_bias)
     bias |= {word[0]: -1e20 for word in s.bad_words if len(word) == 1}
     if s.dry_multiplier:
-        for token, lost in dry_penalties(s.dry, [*prompt, *said], breaks).items():
+        for token, lost in dry_penalties(s.dry, [*prompt, *output], breaks).items():
             bias[token] = bias.get(token, 0.0) - lost
     for word in s.bad_words:
-        if len(word) > 1 and [*said][-len(word) + 1 :] == [*word[:-1]]:
+        if len(word) > 1 and [*output][-len(word) + 1 :] == [*word[:-1]]:
             bias[word[-1]] = -1e20
-    bias |= dict.fromkeys(ends, -1e20) if len(said) < s.min_tokens else {}
+    bias |= dict.fromkeys(ends, -1e20) if len(output) < s.min_tokens else {}
     numbers = s.repetition_penalty, s.frequency_penalty, s.presence_penalty
     penalties = Penalties(*array("f", numbers))
     last = s.repeat_last_n if s.repeat_last_n >= 0 else None

@@ -48,13 +48,13 @@ class Half:
     def propose(self, most: int) -> Proposal | None:
         at = len(self._tokens)
         good = [self._draw.random() < self._right(at + i) for i in range(most)]
-        return Proposal([said(at + i) if g else 1 for i, g in enumerate(good)], self.origin)
+        return Proposal([token_at(at + i) if g else 1 for i, g in enumerate(good)], self.origin)
 
     def num_to_draft(self, worthwhile: int) -> int:
         return worthwhile
 
 
-def said(position: int) -> int:
+def token_at(position: int) -> int:
     """The token that the scripted device says there; never 1."""
     return 2 + position % 50
 
@@ -89,7 +89,7 @@ def answers(batch: Batch) -> Sequence[int]:
     """What the device says of each row."""
     positions = batch.column(batch.layout.tokens, "position")
     rows = batch.column(batch.layout.rows, "token")
-    return [said(int(positions[int(row)]) + 1) for row in rows]
+    return [token_at(int(positions[int(row)]) + 1) for row in rows]
 
 
 @pytest.mark.parametrize("depth, streams", [(1, 1), (2, 1), (2, 4)])

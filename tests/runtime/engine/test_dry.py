@@ -29,13 +29,13 @@ tokens = st.lists(st.integers(0, 3), max_size=40)
     tokens,
 )
 def test_penalties_are_those_of_the_twin(
-    params: DryParams, prompt: list[int], said: list[int]
+    params: DryParams, prompt: list[int], output: list[int]
 ) -> None:
     dry = Dry(params, prompt, breaks)
-    for i in range(len(said) + 1):
-        assert dry.penalties() == dry_penalties(params, [*prompt, *said[:i]], breaks)
-        if i < len(said):
-            dry.push(said[i])
+    for i in range(len(output) + 1):
+        assert dry.penalties() == dry_penalties(params, [*prompt, *output[:i]], breaks)
+        if i < len(output):
+            dry.push(output[i])
 
 
 def test_a_token_repeated_without_end_is_penalized_within_bounds() -> None:

@@ -30,24 +30,24 @@ def expected(request: Request, seed: int | None, arrival: int, capacity: Capacit
     """Its tokens, without the end's."""
     s, prompt = request.sampling, list(request.prompt)
     grammar = None if seed is None else ToyGrammar(seed, VOCAB)
-    said: list[int] = []
-    while len(said) < (s.max_tokens or capacity.context) and not (grammar and grammar.ended):
+    output: list[int] = []
+    while len(output) < (s.max_tokens or capacity.context) and not (grammar and grammar.ended):
         ends = () if s.ignore_eos and grammar is None else {END}
-        wishes = naive.wishes_of(request, said, ends)
+        wishes = naive.wishes_of(request, output, ends)
         if grammar is not None:
             bias = dict(wishes.bias)
             if s.ignore_eos:
                 bias[END] = -1e20
             wishes = replace(wishes, bias=bias, allowed=grammar.following())
         own = naive.derive_seed(0, arrival) if s.seed is None else s.seed
-        params = naive.row_params(request, own, len(prompt) + len(said))
-        token = naive.likeliest(capacity, prompt, said, wishes, params)[0][0]
+        params = naive.row_params(request, own, len(prompt) + len(output))
+        token = naive.likeliest(capacity, prompt, output, wishes, params)[0][0]
         if token in ends:
             break
-        said.append(token)
+        output.append(token)
         if grammar is not None:
             grammar.accept(token)
-    return said
+    return output
 
 
 samplings = st.builds(
@@ -121,10 +121,10 @@ class Only(ToyGrammar):
         self._answer = answer
 
     def following(self) -> set[int]:
-        return {[*self._answer, END][len(self.said)]}
+        return {[*self._answer, END][len(self.output)]}
 
     def forced(self) -> list[int]:
-        return self._answer[len(self.said) :]
+        return self._answer[len(self.output) :]
 
 
 @pytest.mark.parametrize("depth", (1, 2, 3))

@@ -86,18 +86,18 @@ def test_what_is_told_is_what_the_answer_is_made_of(
         assert (got.text, got.tokens) == (want.text, want.tokens)
         texts = [PIECES[t].decode() for t in want.tokens]
         ends = [len("".join(texts[: i + 1])) for i in range(len(texts))]
-        told = [i for i, text in enumerate(texts) if text and ends[i] <= len(want.text)]
+        reported = [i for i, text in enumerate(texts) if text and ends[i] <= len(want.text)]
         assert len(got.prompt) == (len(request.prompt) if request.sampling.prompt_logprobs else 0)
         if count is None:
-            assert not got.told
+            assert not got.token_logprobs
             continue
         for i, token in list(enumerate(got.prompt))[1:]:
             best = naive.likeliest(CAPACITY, request.prompt[:i], (), naive.Wishes())
             assert token.chosen[0] == request.prompt[i]
             assert token.chosen.logprob == dict(best)[token.chosen[0]]
             assert [(c.token, c.logprob) for c in token.top] == best[:count]
-        assert [t.chosen.token for t in got.told] == [want.tokens[i] for i in told]
-        for i, token in zip(told, got.told, strict=True):
+        assert [t.chosen.token for t in got.token_logprobs] == [want.tokens[i] for i in reported]
+        for i, token in zip(reported, got.token_logprobs, strict=True):
             assert token.chosen[1:] == (texts[i], texts[i].encode(), want.logprobs[i])
             assert token.offset == ends[i] - len(texts[i])
             assert [c.token for c in token.top] == likeliest(
@@ -105,14 +105,14 @@ def test_what_is_told_is_what_the_answer_is_made_of(
             )
 
 
-def likeliest(request: Request, number: int, said: list[int], count: int) -> list[int]:
+def likeliest(request: Request, number: int, output: list[int], count: int) -> list[int]:
     """The twin's, in the place behind these tokens, those without text left out."""
     seed = request.sampling.seed
     assert seed is not None
     prompt = list(request.prompt)
-    params = naive.row_params(request, seed, len(prompt) + len(said))
-    wishes = naive.wishes_of(request, said, ())
-    best = naive.likeliest(CAPACITY, prompt, said, wishes, params)[:count]
+    params = naive.row_params(request, seed, len(prompt) + len(output))
+    wishes = naive.wishes_of(request, output, ())
+    best = naive.likeliest(CAPACITY, prompt, output, wishes, params)[:count]
     return [token for token, _ in best if PIECES[token]]
 
 
@@ -120,36 +120,36 @@ def answered(tokens: list[int], *stop: str) -> tuple[str, list[TokenLogprob]]:
     """The text of an answer of these tokens and what is told of them, as they come out."""
     tokenizer = TellingTokenizer()
     answer = OutputText(tokenizer, [], stop, TokenTexts(tokenizer, VOCAB))
-    text, told = "", []
+    text, reported = "", []
     for token in tokens:
         more = answer.push(token)
         found = answer.take_logprobs(more, token, -1.0, [(token, -1.0)])
         assert more or not found
-        text, told = text + more, [*told, *found]
+        text, reported = text + more, [*reported, *found]
     more = answer.flush()
-    return text + more, [*told, *answer.take_logprobs(more)]
+    return text + more, [*reported, *answer.take_logprobs(more)]
 
 
 def test_parts_of_a_character_are_told_with_it() -> None:
     euro, smile = [*range(2, 5)], [*range(5, 9)]
-    text, told = answered([17, *euro, 18, *smile])
+    text, reported = answered([17, *euro, 18, *smile])
     assert text == "a€b😀"
-    made = [t.chosen.bytes for t in told]
+    made = [t.chosen.bytes for t in reported]
     assert made == [b"a", *(bytes([b]) for b in EURO), b"b", *(bytes([b]) for b in SMILE)]
-    assert [t.offset for t in told] == [0, 1, 1, 1, 2, 3, 3, 3, 3]
-    assert {t.chosen.text for t in told[1:4]} == {"\ufffd"}
-    assert [t.top[0] for t in told] == [t.chosen for t in told]
-    text, told = answered([17, *euro[:2]])  # it was cut off within a character
-    assert text == "a\ufffd" and [t.chosen.bytes for t in told] == [b"a", b"\xe2", b"\x82"]
+    assert [t.offset for t in reported] == [0, 1, 1, 1, 2, 3, 3, 3, 3]
+    assert {t.chosen.text for t in reported[1:4]} == {"\ufffd"}
+    assert [t.top[0] for t in reported] == [t.chosen for t in reported]
+    text, reported = answered([17, *euro[:2]])  # it was cut off within a character
+    assert text == "a\ufffd" and [t.chosen.bytes for t in reported] == [b"a", b"\xe2", b"\x82"]
 
 
 def test_what_a_stop_string_cuts_off_is_not_told() -> None:
-    text, told = answered([17, 18, 21], "baa")
-    assert text == "a" and [t.chosen.text for t in told] == ["a"]
-    text, told = answered([17, 19, 18], "bb")  # "ab" reaches into it
-    assert text == "aa" and [t.chosen.text for t in told] == ["a"]
-    text, told = answered([17, 18, 18], "bbb")  # it might have come, and did not
-    assert text == "abb" and [t.chosen.text for t in told] == ["a", "b", "b"]
+    text, reported = answered([17, 18, 21], "baa")
+    assert text == "a" and [t.chosen.text for t in reported] == ["a"]
+    text, reported = answered([17, 19, 18], "bb")  # "ab" reaches into it
+    assert text == "aa" and [t.chosen.text for t in reported] == ["a"]
+    text, reported = answered([17, 18, 18], "bbb")  # it might have come, and did not
+    assert text == "abb" and [t.chosen.text for t in reported] == ["a", "b", "b"]
 
 
 def test_a_tokens_text_is_what_it_adds_and_its_bytes_are_those_of_its_piece() -> None:
@@ -193,8 +193,8 @@ def test_of_a_prompt_control_tokens_are_told_too() -> None:
         def piece(self, token: int) -> str:
             return f"<{token}>"
 
-    told = PromptLogprobs(TokenTexts(Writing(), VOCAB), [0, 17]).all()
-    assert [(t.chosen.text, t.chosen.bytes, t.offset) for t in told] == [
+    reported = PromptLogprobs(TokenTexts(Writing(), VOCAB), [0, 17]).all()
+    assert [(t.chosen.text, t.chosen.bytes, t.offset) for t in reported] == [
         ("<0>", b"<0>", 0),
         ("a", b"a", 3),
     ]

@@ -127,11 +127,11 @@ def test_pages_go_along_and_are_not_computed_again(groups: list[CacheGroup]) -> 
     source.add(request)
     for _ in range(8):
         source.step()
-    said = len(source.got["a"].tokens)
-    assert said
+    output_tokens = len(source.got["a"].tokens)
+    assert output_tokens
     assert move("a", source, to)
     to.run()
-    assert to.engine.stats().computed_tokens == 15 - said
+    assert to.engine.stats().computed_tokens == 15 - output_tokens
     alone = toy_driver(capacity, seed=7)
     alone.add(request)
     assert alone.run()["a"].tokens == to.got["a"].tokens
@@ -164,11 +164,11 @@ def test_what_a_request_carries() -> None:
         KINDS[0], [40], vocab_size=ByteTokenizer.vocab_size, context=64, max_batch=4,
         max_step_tokens=16,
     )  # fmt: skip
-    told = {"logprobs": 2, "stop": ("zzzzzz", "abcde")}
+    with_text = {"logprobs": 2, "stop": ("zzzzzz", "abcde")}
     wishes = [
-        (SamplingParams(seed=3, max_tokens=20, repetition_penalty=1.3, **told), None),
-        (SamplingParams(seed=4, max_tokens=20, mirostat=2, temperature=0.7, **told), None),
-        (SamplingParams(seed=5, max_tokens=20, dry_multiplier=0.8, **told), None),
+        (SamplingParams(seed=3, max_tokens=20, repetition_penalty=1.3, **with_text), None),
+        (SamplingParams(seed=4, max_tokens=20, mirostat=2, temperature=0.7, **with_text), None),
+        (SamplingParams(seed=5, max_tokens=20, dry_multiplier=0.8, **with_text), None),
         (SamplingParams(seed=6, max_tokens=20, logprobs=1), Structure("regex", "3", "x")),
     ]
     for wish, structure in wishes:

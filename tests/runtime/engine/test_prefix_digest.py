@@ -22,9 +22,9 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True)
 BLOCK = 4
 
 
-def hoped(told: set[int], prompt: list[int], scope: tuple[str, str] = ("", "")) -> int:
+def hoped(digest: set[int], prompt: list[int], scope: tuple[str, str] = ("", "")) -> int:
     """Tokens of a prompt that a sketch says are there."""
-    return max((n for n, h in prefix_hashes(scope, prompt, BLOCK) if h in told), default=0)
+    return max((n for n, h in prefix_hashes(scope, prompt, BLOCK) if h in digest), default=0)
 
 
 def answered(driver: Driver, name: str, prompt: list[int], tenant: str = "") -> int:
@@ -35,10 +35,10 @@ def answered(driver: Driver, name: str, prompt: list[int], tenant: str = "") -> 
 
 
 def test_depths_grow_by_a_quarter_at_most() -> None:
-    told = [depth for depth in range(1, 5000) if is_sampled_depth(depth)]
-    assert told[:12] == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16]
-    assert all(b / a <= 1.25 for a, b in pairwise(told[3:]))
-    assert len(told) < 60
+    digest = [depth for depth in range(1, 5000) if is_sampled_depth(depth)]
+    assert digest[:12] == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16]
+    assert all(b / a <= 1.25 for a, b in pairwise(digest[3:]))
+    assert len(digest) < 60
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(0, 9)), max_size=8))
@@ -49,8 +49,8 @@ def test_what_is_told_is_there(asked: list[tuple[int, int, int]]) -> None:
     driver = Driver(Engine(capacity), ToyExecutor(capacity))
     for n, (start, length, end) in enumerate(asked):
         prompt = [start] * length + [end, n % 7]
-        told = hashes_of(driver.engine.prefix_digest())
-        expected = hoped(told, prompt)
+        digest = hashes_of(driver.engine.prefix_digest())
+        expected = hoped(digest, prompt)
         assert expected <= answered(driver, f"r{n}", prompt)
 
 
@@ -59,10 +59,10 @@ def test_a_prompt_is_found_by_what_was_told_of_it() -> None:
     prompt = [random.Random(1).randrange(64) for _ in range(45)]
     assert hoped(hashes_of(driver.engine.prefix_digest()), prompt) == 0
     answered(driver, "a", prompt)
-    told = hashes_of(driver.engine.prefix_digest())
-    assert hoped(told, prompt) == 40, "eleven blocks are there, and of these ten are told"
-    assert hoped(told, [*prompt[:20], 1, 2, 3, 4, 5, 6, 7]) == 20
-    assert hoped(told, [1, *prompt]) == 0
+    digest = hashes_of(driver.engine.prefix_digest())
+    assert hoped(digest, prompt) == 40, "eleven blocks are there, and of these ten are told"
+    assert hoped(digest, [*prompt[:20], 1, 2, 3, 4, 5, 6, 7]) == 20
+    assert hoped(digest, [1, *prompt]) == 0
     assert answered(driver, "b", prompt) == 44
 
 
@@ -70,9 +70,9 @@ def test_scopes_are_told_apart() -> None:
     driver = toy_driver()
     prompt = list(range(20))
     answered(driver, "a", prompt, tenant="one")
-    told = hashes_of(driver.engine.prefix_digest())
-    assert hoped(told, prompt, ("one", "")) == 16
-    assert hoped(told, prompt, ("two", "")) == hoped(told, prompt) == 0
+    digest = hashes_of(driver.engine.prefix_digest())
+    assert hoped(digest, prompt, ("one", "")) == 16
+    assert hoped(digest, prompt, ("two", "")) == hoped(digest, prompt) == 0
 
 
 def test_a_sketch_is_bounded_and_has_short_beginnings_first() -> None:

@@ -37,8 +37,8 @@ def test_a_prompt_is_computed_once(length: int, prefix_cache: bool) -> None:
     got = driver.run()
     assert driver.engine.stats().computed_tokens == length + 3 + 4 * 5
     assert [got[f"f{i}"].tokens for i in range(4)] == [alone(i, prompt) for i in range(4)]
-    told = [got[f"f{i}"].finished for i in range(4)]
-    assert [done and done.cached_tokens for done in told] == [0] + [length - 1] * 3
+    finished = [got[f"f{i}"].finished for i in range(4)]
+    assert [done and done.cached_tokens for done in finished] == [0] + [length - 1] * 3
 
 
 def test_a_window_is_shared_too() -> None:

@@ -209,6 +209,6 @@ def test_pages_of_wrong_guesses_are_given_back() -> None:
     driver.add(Request("a", [1, 2, 3], LONG))
     while driver.engine.has_work:
         driver.step()
-        said = len(driver.got["a"].tokens)
+        output_tokens = len(driver.got["a"].tokens)
         if driver.engine.has_work:
-            assert 32 - driver.engine.stats().pages_free == 3 + said - 1
+            assert 32 - driver.engine.stats().pages_free == 3 + output_tokens - 1

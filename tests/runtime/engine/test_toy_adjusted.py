@@ -39,15 +39,15 @@ def writer_of(capacity: Capacity) -> AdjustmentWriter:
 
 
 def adjustments(
-    capacity: Capacity, each: list[naive.Wishes | None], said: list[list[int]], flying: bool
+    capacity: Capacity, each: list[naive.Wishes | None], outputs: list[list[int]], flying: bool
 ) -> Adjustments:
-    """Of the rows that wish for something. `said` lacks the tokens in flight."""
+    """Of the rows that wish for something. `outputs` lacks the tokens in flight."""
     writer = writer_of(capacity)
     for row, wish in enumerate(each):
         if wish is None:
             continue
         mask = 0 if wish.allowed is None else writer.mask(mask_of(wish.allowed, VOCAB))
-        history = {**dict.fromkeys(PROMPTS[row], 0), **Counter(said[row])}
+        history = {**dict.fromkeys(PROMPTS[row], 0), **Counter(outputs[row])}
         writer.row(
             row, wish.penalties, history=history, in_flight=row if flying else -1, bias=wish.bias,
             mask=mask,
@@ -66,25 +66,25 @@ def test_what_the_toy_chooses_is_what_its_twin_does(
 ) -> None:
     """Greedily, always with one step in flight."""
     toy, steps = ToyExecutor(capacity), ManualSteps(capacity, len(PROMPTS))
-    said: list[list[int]] = [[] for _ in PROMPTS]
+    outputs: list[list[int]] = [[] for _ in PROMPTS]
     results = []
 
     def collect() -> None:
         results.append(toy.collect(results_to_come.pop(0)))
-        for row, token in zip(said, results[-1].tokens, strict=True):
+        for row, token in zip(outputs, results[-1].tokens, strict=True):
             row.append(token)
 
     first = steps.step(dict(enumerate(PROMPTS)), top_logprobs=top)
-    results_to_come = [toy.submit(first, adjustments(capacity, each, said, flying=False))]
+    results_to_come = [toy.submit(first, adjustments(capacity, each, outputs, flying=False))]
     for _ in range(STEPS - 1):
         batch = steps.step({s: [-1 - s] for s in range(len(PROMPTS))}, top_logprobs=top)
-        results_to_come.append(toy.submit(batch, adjustments(capacity, each, said, flying=True)))
+        results_to_come.append(toy.submit(batch, adjustments(capacity, each, outputs, flying=True)))
         collect()
     collect()
     for k, result in enumerate(results):
         for row, prompt in enumerate(PROMPTS):
             wish = each[row] or naive.Wishes()
-            best = naive.likeliest(capacity, prompt, said[row][:k], wish)
+            best = naive.likeliest(capacity, prompt, outputs[row][:k], wish)
             assert (result.tokens[row], result.logprobs[row]) == best[0]
             if top:
                 assert result.top_logprobs is not None

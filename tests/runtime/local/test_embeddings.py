@@ -175,14 +175,14 @@ def test_refusals_name_the_field(
 def test_what_writes_and_what_encodes_say_who_is_who(
     engine: Engine, reranker: tuple[Engine, Any]
 ) -> None:
-    said = [{"role": "user", "content": "hi"}]
+    messages = [{"role": "user", "content": "hi"}]
     for path, fields in (
-        ("/v1/chat/completions", {"messages": said}),
+        ("/v1/chat/completions", {"messages": messages}),
         ("/v1/completions", {"prompt": "hi"}),
         ("/v1/responses", {"input": "hi"}),
         (
             "/v1/messages",
-            {"model": "small", "messages": said, "max_tokens": 3},
+            {"model": "small", "messages": messages, "max_tokens": 3},
         ),
         ("/completion", {"prompt": "hi"}),
     ):
@@ -227,8 +227,8 @@ def test_rerank_is_transformers_order(reranker: tuple[Engine, Any]) -> None:
         query="a cat", documents=[{"text": d} for d in documents], top_n=1, return_documents=False
     )
     assert len(top.results) == 1 and "document" not in top.results[0].to_dict()
-    told = post(engine, "/v1/score", text_1="a cat", text_2=documents)
-    assert [each["score"] for each in told["data"]] == [scores[i] for i in range(4)]
+    response = post(engine, "/v1/score", text_1="a cat", text_2=documents)
+    assert [each["score"] for each in response["data"]] == [scores[i] for i in range(4)]
     with pytest.raises(InvalidRequestError, match="text_1"):
         post(engine, "/v1/score", text_1=["a", "b"], text_2=documents)
     with pytest.raises(InvalidRequestError, match="maximum context length"):
@@ -267,8 +267,8 @@ def test_a_language_model_scores_by_its_next_token(tmp_path: Path) -> None:
 
 def test_an_embedding_model_scores_by_cosines(engine: Engine) -> None:
     rows = [np.array(each.embedding) for each in engine.embeddings.create(input=TEXTS).data]
-    told = post(engine, "/v1/score", text_1=TEXTS[0], text_2=TEXTS)["data"]
-    np.testing.assert_allclose([each["score"] for each in told], [rows[0] @ r for r in rows])
+    response = post(engine, "/v1/score", text_1=TEXTS[0], text_2=TEXTS)["data"]
+    np.testing.assert_allclose([each["score"] for each in response], [rows[0] @ r for r in rows])
 
 
 @pytest.mark.feature("embeddings", "cpu", "runs")
@@ -287,8 +287,8 @@ def test_over_http_and_by_the_command(made: tuple[Path, Any], engine: Engine) ->
             answer = client.embeddings.create(model="small", input=TEXTS)
             np.testing.assert_allclose([e.embedding for e in answer.data], wanted, atol=1e-6)
             place = url.removesuffix("/v1") + "/embedding"
-            told = httpx.post(place, json={"content": TEXTS[0]}).json()
-            np.testing.assert_allclose(told[0]["embedding"][0], wanted[0], atol=1e-6)
+            response = httpx.post(place, json={"content": TEXTS[0]}).json()
+            np.testing.assert_allclose(response[0]["embedding"][0], wanted[0], atol=1e-6)
         finally:
             process.terminate()
     assert f"{url}/embeddings" in example

@@ -202,8 +202,8 @@ def test_where_there_is_no_folder_or_no_room(tmp_path: Path) -> None:
         error(await place.load("x", str(save_small(tmp_path / "a"))), 400, "adapters_not_allowed")
 
     async def no_room(place: Place) -> None:
-        said = error(await place.load("x", "a"), 400, "no_adapters")
-        assert "mlcc compile --adapter-rank" in said
+        message = error(await place.load("x", "a"), 400, "no_adapters")
+        assert "mlcc compile --adapter-rank" in message
 
     living(no_folder, None)
     living(no_room, tmp_path, open_model=open_toy)

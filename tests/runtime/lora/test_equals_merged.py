@@ -195,19 +195,19 @@ def greedy(executor: Executor, sets: Sequence[Sequence[AdapterUse]]) -> list[lis
     for uses in sets:
         pools = CacheManager(capacity)
         caches = [pools.empty() for _ in uses]
-        said: list[list[int]] = [[] for _ in uses]
+        outputs: list[list[int]] = [[] for _ in uses]
         for number in range(12):
             writer = BatchWriter(capacity.layout)
             for s, use in enumerate(uses):
-                tokens = said[s][-1:] if number else PROMPTS[s]
+                tokens = outputs[s][-1:] if number else PROMPTS[s]
                 start = len(PROMPTS[s]) + number - 1 if number else 0
                 pools.grow(caches[s], start + len(tokens))
                 first = writer.sequence(tokens, start, caches[s], use)
                 writer.row(first + len(tokens) - 1)
             result = executor.collect(executor.submit(writer.finish()))
             for s, token in enumerate(result.tokens):
-                said[s].append(token)
-        answers.append(said)
+                outputs[s].append(token)
+        answers.append(outputs)
     return answers
 
 
@@ -245,12 +245,12 @@ def test_more_adapters_than_slots_take_turns(
             for number, i in enumerate(asked):
                 greedy = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
                 driver.engine.add(Request(str(number), PROMPTS[0], greedy, adapter=str(i)))
-                said: list[int] = []
+                outputs: list[int] = []
                 while driver.has_work:
                     for event in driver.step():
                         if isinstance(event, TextDelta):
-                            said += event.token_ids
-                found.append(tuple(said))
+                            outputs += event.token_ids
+                found.append(tuple(outputs))
             return found
         finally:
             model.close()

@@ -84,11 +84,11 @@ def test_only_the_templates_tokens_count(name: str, tmp_path: Path) -> None:
     control = [each for each in made if each in (bos, 1, start, end)]
     assert control == [bos, start, end]
     assert ids["<tag>"][-1] in made  # an added word, as tools and thoughts have them, is no control
-    said = model.tokenizer.decode(made)
+    decoded = model.tokenizer.decode(made)
     if name in ("always", "normalizer"):  # they put a space before every part
-        assert said.replace(" ", "") == f"user{ATTACK}".replace(" ", "")
+        assert decoded.replace(" ", "") == f"user{ATTACK}".replace(" ", "")
     else:
-        assert said == f"user {ATTACK}"
+        assert decoded == f"user {ATTACK}"
 
 
 def test_a_clean_conversation_is_encoded_as_one_text(tmp_path: Path) -> None:

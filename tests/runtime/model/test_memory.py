@@ -70,8 +70,8 @@ def test_a_bound_beyond_the_compiled_one_says_how_to_compile_larger(
 ) -> None:
     wanted = most + 1 if beyond else 0
     option = f"--{name.replace('_', '-')} {wanted}"
-    told = f"{option} is not within 1 .. {most}, .* `mlcc compile {option}`"
-    with pytest.raises(CapacityError, match=told):
+    message = f"{option} is not within 1 .. {most}, .* `mlcc compile {option}`"
+    with pytest.raises(CapacityError, match=message):
         plan_capacity(COMPILED, **{name: wanted})
 
 
@@ -183,19 +183,19 @@ def test_states_are_told_as_sequences() -> None:
     page, slot = (cache.bytes_per_page for cache in manifest.caches)
     assert (page, slot) == (64 << 10, 4 << 20)
 
-    def told(memory: DeviceMemory) -> str:
+    def note_of(memory: DeviceMemory) -> str:
         return fit(wanted, manifest, memory, fixed=False).note or ""
 
-    assert told(DeviceMemory(BASE + 4 * slot + 256 * page)) == ""
+    assert note_of(DeviceMemory(BASE + 4 * slot + 256 * page)) == ""
     waiting = "in all, so some requests wait for others"
     few = f"room for 1600 tokens and 4 sequences {waiting}"
-    assert told(DeviceMemory(BASE + 4 * slot + 100 * page)).endswith(few)
+    assert note_of(DeviceMemory(BASE + 4 * slot + 100 * page)).endswith(few)
     tensor = "a layer's states are one tensor, of 1 sequence"
     one = f"{tensor}: room for 4096 tokens and 1 sequence {waiting}"
-    assert told(DeviceMemory(None, 2 * slot - 1)) == one
+    assert note_of(DeviceMemory(None, 2 * slot - 1)) == one
     none = "pages are one tensor, of 4080 tokens and a layer's states .* of 0 sequences"
     with pytest.raises(CapacityError, match=none):
-        told(DeviceMemory(None, slot - 1))
+        note_of(DeviceMemory(None, slot - 1))
 
 
 def test_this_machine_has_memory() -> None:

@@ -120,13 +120,13 @@ def test_none_shows_the_tools_and_reads_no_calls(tmp_path: Path) -> None:
 
 def test_marks_that_are_control_tokens_reach_the_parser(tmp_path: Path) -> None:
     template = "[TOOL_CALLS][ARGS] tools" + PLAIN_TEMPLATE
-    said = 'So:[TOOL_CALLS]add[ARGS]{"a": 1, "b": 2}[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}'
-    model = scripted(tmp_path, said, template, special=["[TOOL_CALLS]", "[ARGS]"])
+    script = 'So:[TOOL_CALLS]add[ARGS]{"a": 1, "b": 2}[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}'
+    model = scripted(tmp_path, script, template, special=["[TOOL_CALLS]", "[ARGS]"])
     assert model.text.output_format.format.name == "mistral"
     choice = ask(model, tools=TOOLS)
     assert calls(choice) == [("add", {"a": 1, "b": 2}), ("weather", {"city": "Oslo"})]
     assert choice["message"]["content"] == "So:"
-    plain = ask(scripted(tmp_path, said, template, special=["[TOOL_CALLS]", "[ARGS]"]))
+    plain = ask(scripted(tmp_path, script, template, special=["[TOOL_CALLS]", "[ARGS]"]))
     assert "weather" in plain["message"]["content"]  # no tools, so no calls
 
 
@@ -151,15 +151,15 @@ def test_what_cannot_be_held_to_is_refused_where_it_must_be(tmp_path: Path) -> N
     strange = {"type": "object", "properties": {"x": {"type": "string", "contentEncoding": "a"}}}
     tool = {"type": "function", "function": {"name": "f", "parameters": strange}}
     strict = {"type": "function", "function": {**tool["function"], "strict": True}}
-    said = '<tool_call>\n{"name": "f", "arguments": {"x": "y"}}\n</tool_call>'
-    assert calls(ask(scripted(tmp_path, said), tools=[tool])) == [("f", {"x": "y"})]
+    script = '<tool_call>\n{"name": "f", "arguments": {"x": "y"}}\n</tool_call>'
+    assert calls(ask(scripted(tmp_path, script), tools=[tool])) == [("f", {"x": "y"})]
     with pytest.raises(UnsupportedError, match="contentEncoding") as caught:
-        ask(scripted(tmp_path, said), tools=[strict])
+        ask(scripted(tmp_path, script), tools=[strict])
     assert caught.value.param == "tools[0].function.parameters"
     with pytest.raises(UnsupportedError, match="reads grammars"):
-        ask(scripted(tmp_path, said, grammars=False), tools=[tool], tool_choice="required")
+        ask(scripted(tmp_path, script, grammars=False), tools=[tool], tool_choice="required")
     with pytest.raises(InvalidRequestError, match="cannot both"):
-        ask(scripted(tmp_path, said), tools=[tool], guided_regex="a+")
+        ask(scripted(tmp_path, script), tools=[tool], guided_regex="a+")
 
 
 def test_a_schema_for_the_answer_beside_tools(tmp_path: Path) -> None:
@@ -228,8 +228,8 @@ THINK = ["<think>", "</think>"]
 
 @pytest.mark.parametrize("opened", [True, False])
 def test_reasoning_is_apart(tmp_path: Path, opened: bool) -> None:
-    said = ("" if opened else "<think>") + "\nA <b>?\n</think>\n\n42"
-    model = scripted(tmp_path, said, marks=THINK)
+    script = ("" if opened else "<think>") + "\nA <b>?\n</think>\n\n42"
+    model = scripted(tmp_path, script, marks=THINK)
     choice = ask(model, chat_template_kwargs={"opened": opened})
     assert choice["message"]["reasoning_content"] == "A <b>?"
     assert choice["message"]["content"] == "42"
@@ -245,8 +245,8 @@ def test_reasoning_then_a_call_then_none_if_it_is_off(tmp_path: Path) -> None:
 
 
 def test_a_required_call_and_a_schema_hold_behind_the_reasoning(tmp_path: Path) -> None:
-    said = f"<think>Is it {CALL}?</think>\n\n{CALL}"
-    model = scripted(tmp_path, said, marks=THINK)
+    script = f"<think>Is it {CALL}?</think>\n\n{CALL}"
+    model = scripted(tmp_path, script, marks=THINK)
     choice = ask(model, tools=TOOLS, tool_choice="required", max_tokens=200)
     assert calls(choice) == [("add", {"a": 1, "b": 2})]
     assert CALL in choice["message"]["reasoning_content"]
@@ -260,27 +260,27 @@ def test_a_required_call_and_a_schema_hold_behind_the_reasoning(tmp_path: Path) 
 @pytest.mark.parametrize("special", [True, False])
 @pytest.mark.parametrize("grammars", [True, False])
 def test_a_budget_ends_the_reasoning(tmp_path: Path, special: bool, grammars: bool) -> None:
-    said = "<think>" + "on and on " * 60 + "</think>\n\n42"
+    script = "<think>" + "on and on " * 60 + "</think>\n\n42"
     kind = {"special": THINK} if special else {"marks": THINK}
-    model = scripted(tmp_path, said, grammars=grammars, **kind)
+    model = scripted(tmp_path, script, grammars=grammars, **kind)
     choice = ask(model, thinking_budget=12)
     assert choice["message"]["content"] == "42"
     assert 3 < len(choice["message"]["reasoning_content"]) < 120
     choice = ask(
-        scripted(tmp_path, said, **kind), thinking={"type": "enabled", "budget_tokens": 999}
+        scripted(tmp_path, script, **kind), thinking={"type": "enabled", "budget_tokens": 999}
     )
-    assert choice["message"]["reasoning_content"] == said[7:].partition("</think>")[0].rstrip()
+    assert choice["message"]["reasoning_content"] == script[7:].partition("</think>")[0].rstrip()
 
 
 def test_parsers_by_name(tmp_path: Path) -> None:
-    said = f"<think>so</think>{CALL}"
-    model = scripted(tmp_path, said, marks=THINK, reasoning_parser="none", tool_parser="mistral")
+    script = f"<think>so</think>{CALL}"
+    model = scripted(tmp_path, script, marks=THINK, reasoning_parser="none", tool_parser="mistral")
     choice = ask(model, tools=TOOLS)
-    assert choice["message"]["content"] == said
+    assert choice["message"]["content"] == script
 
 
 def test_log_probabilities_are_told_of_every_token_that_has_text(tmp_path: Path) -> None:
     choice = ask(scripted(tmp_path, f"<think>so</think>Hm.{CALL}", marks=THINK), tools=TOOLS,
                  logprobs=True)  # fmt: skip
-    told = "".join(entry["token"] for entry in choice["logprobs"]["content"])
-    assert told == f"<think>so</think>Hm.{CALL}"
+    joined = "".join(entry["token"] for entry in choice["logprobs"]["content"])
+    assert joined == f"<think>so</think>Hm.{CALL}"

@@ -103,10 +103,10 @@ def as_its_maker_wants(
 
 
 def _one_turn(
-    call: dict[str, Any], result: dict[str, Any], said: Mapping[str, Any] = {}
+    call: dict[str, Any], result: dict[str, Any], expected_words: Mapping[str, Any] = {}
 ) -> dict[str, Any]:
     response = {"name": result["name"], "response": result["content"]}
-    return {**call, "tool_responses": [response], "content": said.get("content")}
+    return {**call, "tool_responses": [response], "content": expected_words.get("content")}
 
 
 @by_name
@@ -119,15 +119,17 @@ def test_it_renders_to_the_letter(family: Family, tools: bool) -> None:
             shown = SHOWN if tools and family.native else None
             given = {**variables, "tools": shown, "add_generation_prompt": generate}
             wanted = as_its_maker_wants(family, talk)
-            told = {**given, family.tools_as: shown}
-            oracle = partial(unbounded(family.source).render, messages=wanted, **told, **SPECIAL)
+            asked = {**given, family.tools_as: shown}
+            oracle = partial(unbounded(family.source).render, messages=wanted, **asked, **SPECIAL)
             before = oracle(documents=None)
             made = template.render(talk, **given)
             if made.text != before:  # a date may have changed between
                 assert made.text == oracle(documents=None)
             assert "".join(made.pieces) == made.text
-            said = [CALL["arguments"]["city"], "21 °C"] if tools else []
-            assert all(word in made.text or ascii(word)[1:-1] in made.text for word in said)
+            expected_words = [CALL["arguments"]["city"], "21 °C"] if tools else []
+            assert all(
+                word in made.text or ascii(word)[1:-1] in made.text for word in expected_words
+            )
 
 
 @by_name
@@ -176,8 +178,8 @@ def test_a_thought_before_a_call_is_kept_where_the_template_keeps_it(family: Fam
     elif family.remembers:
         wanted[1][family.remembers] = thought
     made = ChatTemplate(family.source, SPECIAL).render(talk, **given).text
-    told = {**given, family.tools_as: SHOWN}
-    assert made == unbounded(family.source).render(messages=wanted, **told, **SPECIAL)
+    variables = {**given, family.tools_as: SHOWN}
+    assert made == unbounded(family.source).render(messages=wanted, **variables, **SPECIAL)
     assert ("Ask <it>." in made) == bool(family.remembers)
 
 
@@ -200,8 +202,8 @@ def test_several_calls_of_a_turn_go_one_by_one_where_only_the_first_is_written()
     turn = {**TALK[1], "content": "Both.", "tool_calls": [first, now], "reasoning_content": "Two."}
     results = [{"role": "tool", "tool_call_id": "b", "content": "noon"}, TALK[2]]  # out of order
     made = ChatTemplate(family.source, SPECIAL).render([TALK[0], turn, *results]).text
-    _, _, said = made.partition("<|start|>assistant")
-    assert "<|start|>assistant" + said == (
+    _, _, expected_words = made.partition("<|start|>assistant")
+    assert "<|start|>assistant" + expected_words == (
         "<|start|>assistant<|channel|>analysis<|message|>Two.\n\nBoth.<|end|>"
         "<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>"
         '{"city": "Rôme", "days": 3, "unit": "C"}<|call|>'

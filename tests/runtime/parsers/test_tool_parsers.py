@@ -108,8 +108,8 @@ def test_reasoning_without_an_end_and_an_answer_without_reasoning() -> None:
 
 def test_what_no_answer_could_be_sent_with() -> None:
     """Models write what JSON and UTF-8 do not have, and JSON within JSON without end."""
-    said = r'{"name": "f\ud800", "arguments": {"a": [NaN, 1e999, 1], "b": "x\udc00"}}'
-    _, _, calls = read(parser("hermes"), [f"<tool_call>{said}</tool_call>"])
+    call_text = r'{"name": "f\ud800", "arguments": {"a": [NaN, 1e999, 1], "b": "x\udc00"}}'
+    _, _, calls = read(parser("hermes"), [f"<tool_call>{call_text}</tool_call>"])
     assert calls[0][1:] == ("f\ufffd", {"a": [None, None, 1], "b": "x\ufffd"})
     deep = '{"name": "f", "arguments": {"a": ' + "[" * 200 + "]" * 200 + "}}"
     assert not read(parser("hermes"), [f"<tool_call>{deep}</tool_call>"])[2]

@@ -91,7 +91,7 @@ def stream(served: Served, text: str, tokens: int) -> str:
     """How a stream ended: whole, told, or in words what should not be."""
     asked = body(text, tokens, stream=True, stream_options={"include_usage": True})
     place = f"{served.url}/v1/chat/completions"
-    reasons, said, last = 0, 0, ""
+    reasons, stderr, last = 0, 0, ""
     with httpx.stream("POST", place, json=asked, headers=KEY, timeout=120) as answer:
         if answer.status_code != 200:
             return f"{answer.status_code} {answer.read()!r}"
@@ -100,9 +100,9 @@ def stream(served: Served, text: str, tokens: int) -> str:
                 continue
             chunk = json.loads(last)
             reasons += sum(c["finish_reason"] is not None for c in chunk.get("choices", ()))
-            said = (chunk.get("usage") or {}).get("completion_tokens", said)
+            stderr = (chunk.get("usage") or {}).get("completion_tokens", stderr)
     if last == "[DONE]":
-        return "whole" if (reasons, said) == (1, tokens) else f"{reasons} ends, {said} tokens"
+        return "whole" if (reasons, stderr) == (1, tokens) else f"{reasons} ends, {stderr} tokens"
     code = json.loads(last).get("error", {}).get("code")
     return "told" if code == "replica_lost" and not reasons else f"{last} after {reasons} ends"
 
@@ -139,8 +139,8 @@ def ray_head(*options: str, **more: str) -> Iterator[Cluster]:
     with TemporaryDirectory(prefix="ray-") as folder:  # short: Ray has sockets below it
         command += [f"--temp-dir={folder}/ray", "--object-store-memory=80000000", *options]
         log = Path(folder, "start.log")
-        with log.open("w") as said:
-            own = subprocess.Popen(command, env=env, stdout=said, stderr=said)
+        with log.open("w") as stderr:
+            own = subprocess.Popen(command, env=env, stdout=stderr, stderr=stderr)
         try:
             until(lambda: own.poll() is not None or "runtime started" in log.read_text(), 120)
             assert own.poll() is None, log.read_text()[-2000:]

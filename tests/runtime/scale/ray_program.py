@@ -51,10 +51,10 @@ def main() -> None:
         print(ray.get_runtime_context().gcs_address, flush=True)
         for line in sys.stdin:
             try:
-                said: object = run(json.loads(line))
+                reply: object = run(json.loads(line))
             except MlccError as error:
-                said = error.message
-            print(json.dumps(said), flush=True)
+                reply = error.message
+            print(json.dumps(reply), flush=True)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class Config:
 
 
 @dataclass
-class Told:
+class PolicyInput:
     """What Ray Serve hands to a policy."""
 
     current_num_replicas: int
@@ -44,9 +44,9 @@ class Told:
 
 
 def test_pages_of_all_replicas_count_together() -> None:
-    told = {"pages": {"a": 100.0, "b": 100.0}, "pages_free": {"a": 0.0, "b": 20.0}}
-    assert replica_policy(Told(2, 3, told)) == (3, {})
-    assert replica_policy(Told(2, 3, {})) == (1, {})
+    metrics = {"pages": {"a": 100.0, "b": 100.0}, "pages_free": {"a": 0.0, "b": 20.0}}
+    assert replica_policy(PolicyInput(2, 3, metrics)) == (3, {})
+    assert replica_policy(PolicyInput(2, 3, {})) == (1, {})
 
 
 @pytest.mark.parametrize("text", ["", "3", "1:", ":2", "a:b", "-1:2", "1:2:3", "²:3"])

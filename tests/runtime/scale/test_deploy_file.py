@@ -53,7 +53,7 @@ def test_the_file_is_what_ray_and_mlcc_take() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"api_key_file": "/absent.json"}, "/absent.json: No such file"),
         ({"thread": 4}, "'thread' is no option of a deployment; use one of threads, "),
@@ -61,10 +61,10 @@ def test_the_file_is_what_ray_and_mlcc_take() -> None:
     ],
 )
 def test_what_is_wrong_in_it_is_named(
-    more: dict[str, object], said: str, compiled_demo: Callable[[str, str], Path]
+    more: dict[str, object], message: str, compiled_demo: Callable[[str, str], Path]
 ) -> None:
     model = str(compiled_demo("q8", "cpu"))
-    with pytest.raises(InvalidRequestError, match=re.escape(said)):
+    with pytest.raises(InvalidRequestError, match=re.escape(message)):
         application.from_yaml({"model": model, **more})
 
 

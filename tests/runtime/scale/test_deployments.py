@@ -107,10 +107,10 @@ def test_metrics_have_each_replica(served: Served) -> None:
             break
         time.sleep(0.2)
     assert len(names) == REPLICAS
-    told = served.metrics()
-    sent = re.findall(r"mlcc_engine_routed_requests_total\{[^}]*\} (\d+)", told)
+    metrics = served.metrics()
+    sent = re.findall(r"mlcc_engine_routed_requests_total\{[^}]*\} (\d+)", metrics)
     assert sum(map(int, sent)) > 0
-    assert re.search(r'mlcc_engine_retried_requests_total\{model="[^"]+",replica=""\} \d', told)
+    assert re.search(r'mlcc_engine_retried_requests_total\{model="[^"]+",replica=""\} \d', metrics)
 
 
 def test_a_replica_is_killed_while_all_stream(served: Served) -> None:

@@ -124,8 +124,8 @@ def test_a_device_that_is_not_there_ends_all() -> None:
 
 @pytest.mark.parametrize("given", ["", "0,", "a", "-1", "0,0", "0;1", "0,1,0", "9" * 9])
 def test_what_are_no_numbers_of_devices(given: str) -> None:
-    told = CliRunner().invoke(cli, ["serve", "model", "--device", given])
-    assert told.exit_code == 2 and "'--device'" in told.output
+    result = CliRunner().invoke(cli, ["serve", "model", "--device", given])
+    assert result.exit_code == 2 and "'--device'" in result.output
 
 
 def test_numbers_of_devices() -> None:
@@ -134,9 +134,9 @@ def test_numbers_of_devices() -> None:
 
 def test_on_a_cpu_it_says_so_before_it_compiles(tmp_path: Path) -> None:
     model = write_checkpoint(tmp_path / "tiny")
-    told = CliRunner().invoke(cli, ["serve", str(model), "--device", "0,1"])
-    assert told.exit_code and "runs on the CPU; leave out --device" in str(
-        told.exception or told.output
+    result = CliRunner().invoke(cli, ["serve", str(model), "--device", "0,1"])
+    assert result.exit_code and "runs on the CPU; leave out --device" in str(
+        result.exception or result.output
     )
 
 

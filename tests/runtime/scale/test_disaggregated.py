@@ -44,9 +44,11 @@ class Side:
         if fails and not self.lost_after:
             raise ReplicaLostError("a replica was killed")
         async with aclosing(self.replica.generate(call)) as pieces:
-            async for said in (said async for piece in pieces for said in piece):
-                yield [said]
-                events = said.events if isinstance(said, Events) else ()
+            async for event_batch in (
+                event_batch async for piece in pieces for event_batch in piece
+            ):
+                yield [event_batch]
+                events = event_batch.events if isinstance(event_batch, Events) else ()
                 tokens += sum(len(e.token_ids) for e in events if isinstance(e, TextDelta))
                 if fails and tokens >= self.lost_after:
                     break
@@ -139,7 +141,9 @@ def test_what_is_handed_is_small_without_its_pages(
         call = ReplicaCall(
             Request("h", PROMPT, PARAMS["greedy"]), "", Prompt(len(PROMPT)), prefill_only=True
         )
-        pieces = [said async for piece in replicas[0].generate(call) for said in piece]
+        pieces = [
+            event_batch async for piece in replicas[0].generate(call) for event_batch in piece
+        ]
         assert isinstance(pieces[-1], Handoff)
         return pieces[-1]
 

@@ -50,8 +50,8 @@ def asked(of: Served) -> tuple[list[object], int]:
 def computed(of: Served) -> int:
     """Once each has told its numbers since, which it does once a second."""
     time.sleep(3)
-    told = re.findall(r"mlcc_engine_computed_tokens_total\{[^}]*\} (\d+)", of.metrics())
-    return sum(map(int, told))
+    counts = re.findall(r"mlcc_engine_computed_tokens_total\{[^}]*\} (\d+)", of.metrics())
+    return sum(map(int, counts))
 
 
 def test_answers_are_those_of_one_engine(compiled_demo: Callable[[str, str], Path]) -> None:

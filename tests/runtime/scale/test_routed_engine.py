@@ -37,7 +37,7 @@ async def answered(client: RoutedEngine, name: str, prompt: list[int]) -> str:
         job.close()
 
 
-def said(prompt: list[int]) -> str:
+def whole_answer(prompt: list[int]) -> str:
     return "".join(f"{token}," for token in prompt)
 
 
@@ -58,11 +58,11 @@ async def storm(requests: int, kill_s: float) -> tuple[Counter[str], ScriptedRep
         try:
             async for _, event in job.events():
                 heard += getattr(event, "text", "")
-            assert heard == said(prompt)
+            assert heard == whole_answer(prompt)
             ends["answered"] += 1
         except EngineDiedError as error:
             assert error.code == "replica_lost"
-            assert said(prompt).startswith(heard)
+            assert whole_answer(prompt).startswith(heard)
             assert heard or "3 times" in error.message, "what nobody saw is asked again"
             ends["told"] += 1
         finally:
@@ -250,8 +250,8 @@ def test_while_an_engine_is_being_started_another_answers(
 
     async def run() -> None:
         replicas = Restarting(2)
-        said = await asyncio.wait_for(answered(engine(replicas), "a", [1, 2]), 60)
-        assert said == "1,2," and len(replicas.asked) == refusals + 1
+        answer = await asyncio.wait_for(answered(engine(replicas), "a", [1, 2]), 60)
+        assert answer == "1,2," and len(replicas.asked) == refusals + 1
 
     asyncio.run(run())
 

@@ -12,10 +12,10 @@ from mlcc.scale.routing import EXPECTED_S, EngineStatus, Fleet, Prompt
 LONG = Prompt(1000, [(250, 1), (500, 2), (900, 3)])
 
 
-def fleet(count: int, told: bool = True) -> Fleet:
+def fleet(count: int, with_status: bool = True) -> Fleet:
     made = Fleet(seed=1)
     made.set_engines([f"e{n}" for n in range(count)])
-    if told:
+    if with_status:
         for n in range(count):
             made.update(f"e{n}", EngineStatus(room=8), 0.0)
     return made
@@ -94,7 +94,7 @@ def test_a_session_stays_and_leaves_one_that_is_much_busier() -> None:
 
 def test_without_a_word_it_is_the_less_loaded_of_two() -> None:
     """Loads differ by little after thousands of requests that do not end."""
-    made = fleet(16, told=False)
+    made = fleet(16, with_status=False)
     counts = Counter(chosen(made, Prompt(10)) for _ in range(3200))
     assert len(counts) == 16 and max(counts.values()) - min(counts.values()) < 30
 
@@ -125,10 +125,12 @@ def test_books_hold_whatever_happens(data: st.DataObject) -> None:
             made.set_engines(data.draw(st.sets(st.sampled_from(("e0", "e1", "e2", "e3")))))
         else:
             made.ended(name)
-        found = {(told, name) for told, names in made._holders.items() for name in names}
+        found = {
+            (with_status, name) for with_status, names in made._holders.items() for name in names
+        }
         wanted = {
-            (told, engine.name)
+            (with_status, engine.name)
             for engine in made._engines.values()
-            for told in engine.hashes | engine.expected.keys()
+            for with_status in engine.hashes | engine.expected.keys()
         }
         assert found == wanted

@@ -68,6 +68,6 @@ def test_the_command_says_it_in_one_line(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["serve", str(tmp_path), "--replicas", "2"])
-    said = capsys.readouterr().err.strip()
-    assert ended.value.code and "\n" not in said
-    assert said.endswith("--replicas is for replicas on Ray; add --ray")
+    stderr = capsys.readouterr().err.strip()
+    assert ended.value.code and "\n" not in stderr
+    assert stderr.endswith("--replicas is for replicas on Ray; add --ray")

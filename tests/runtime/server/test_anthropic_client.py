@@ -62,9 +62,9 @@ def test_a_stream_adds_up_to_the_whole_answer(
     with client.messages.stream(
         model="scripted", max_tokens=500, messages=[asked], **more
     ) as stream:
-        told = [event.type for event in stream]
+        types = [event.type for event in stream]
         final = stream.get_final_message()
-    assert told[0] == "message_start" and told[-1] == "message_stop"
+    assert types[0] == "message_start" and types[-1] == "message_stop"
     assert [block.type for block in final.content] == kinds
     assert final.stop_reason == whole.stop_reason
     same = [

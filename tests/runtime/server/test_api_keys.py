@@ -77,7 +77,7 @@ def test_keys_their_limits_and_a_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "is not JSON"),
         ("[]", "an object with one field"),
@@ -101,12 +101,12 @@ def test_keys_their_limits_and_a_change(tmp_path: Path) -> None:
         ('{"keys": [{"name": "a", "key": "a"}, {"name": "b", "key": "a"}]}', "[1] has the key"),
     ],
 )
-def test_a_file_that_is_not_good(tmp_path: Path, content: str, said: str) -> None:
+def test_a_file_that_is_not_good(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "keys.json"
     file.write_text(content)
     with pytest.raises(InvalidRequestError) as caught:
         read_keys(file)
-    assert said in caught.value.message and str(file) in caught.value.message
+    assert message in caught.value.message and str(file) in caught.value.message
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -170,8 +170,8 @@ def test_out_of_descriptors_is_one_line_and_passes() -> None:
         assert eventually(lambda: health(server) == 200)
         process.terminate()
         assert process.stderr
-        said = process.stderr.read()
-    assert said.count("no connection can be taken") == 1 and len(said) < 500
+        stderr = process.stderr.read()
+    assert stderr.count("no connection can be taken") == 1 and len(stderr) < 500
 
 
 def test_unfinished_bodies_have_a_bound_together() -> None:

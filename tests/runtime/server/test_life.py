@@ -157,9 +157,9 @@ def test_a_second_interrupt_prints_nothing_either(again_after: float) -> None:
         time.sleep(again_after)
         server.process.send_signal(signal.SIGINT)
         assert server.process.stderr
-        said = server.process.stderr.read()
+        stderr = server.process.stderr.read()
         assert server.process.wait(60) == 128 + signal.SIGINT
-    assert said == ""
+    assert stderr == ""
 
 
 @pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]])
@@ -195,8 +195,8 @@ def test_it_drains_at_sigterm() -> None:
             assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
             assert refused.json()["error"]["code"] == "shutting_down"
             assert httpx.get(f"{server.url}/health").status_code == 200
-            said = [line for line in lines if line]
-        assert said[-1] == "data: [DONE]" and '"finish_reason":"length"' in said[-2]
+            stderr = [line for line in lines if line]
+        assert stderr[-1] == "data: [DONE]" and '"finish_reason":"length"' in stderr[-2]
         assert server.process.wait(60) == 0
         assert server.process.stderr and server.process.stderr.read() == ""
         assert eventually(lambda: not any(alive(pid) for pid in children))

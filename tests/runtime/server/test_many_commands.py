@@ -25,7 +25,7 @@ class Many:
     process: subprocess.Popen[str]
     environment: dict[str, str]
 
-    def said(self, *words: str) -> str:
+    def output(self, *words: str) -> str:
         done = subprocess.run(
             [*MLCC, *words], capture_output=True, text=True, env=self.environment, check=False
         )
@@ -66,9 +66,11 @@ def test_models_of_a_folder_are_loaded_when_they_are_asked_for(many: Many) -> No
     rows = {row["id"]: row for row in httpx.get(f"{many.url}/v1/models").json()["data"]}
     assert rows["one"]["aliases"] == ["gpt-4o"] and rows["two"]["state"] == "unloaded"
     assert rows["one"]["context_length"] > 0
-    words = many.said("chat", "gpt-4o", "What is 17 + 25?", "--url", many.url, "--max-tokens", "8")
+    words = many.output(
+        "chat", "gpt-4o", "What is 17 + 25?", "--url", many.url, "--max-tokens", "8"
+    )
     assert words.strip()
-    rows = {row["id"]: row for row in json.loads(many.said("ps", "--json"))}
+    rows = {row["id"]: row for row in json.loads(many.output("ps", "--json"))}
     assert (rows["one"]["state"], rows["two"]["state"]) == ("loaded", "unloaded")
     assert rows["one"]["pid"] == many.process.pid and rows["one"]["memory_bytes"] > 0
     tags = httpx.get(f"{many.url}/api/tags").json()["models"]
@@ -85,14 +87,14 @@ def test_models_of_a_folder_are_loaded_when_they_are_asked_for(many: Many) -> No
         timeout=60,
     ).json()
     assert answer["model"] == "two" and answer["content"]
-    assert "is unloaded" in many.said("stop", "two")
-    assert "two  unloaded" in many.said("ps")
+    assert "is unloaded" in many.output("stop", "two")
+    assert "two  unloaded" in many.output("ps")
 
 
 def test_bench_of_a_server(many: Many) -> None:
     options = ("--prompt-tokens", "8", "--tokens", "8", "--runs", "1", "--json")
-    told = json.loads(many.said("bench", "--url", many.url, "--name", "one", *options))
-    assert told["runs"][0]["tokens"] == 8 and told["runs"][0]["first_token_s"] > 0
+    report = json.loads(many.output("bench", "--url", many.url, "--name", "one", *options))
+    assert report["runs"][0]["tokens"] == 8 and report["runs"][0]["first_token_s"] > 0
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_bench_of_a_server(many: Many) -> None:
     ],
 )
 def test_launch_says_what_to_type(many: Many, tool: str, has: str) -> None:
-    words = many.said("launch", tool, "--print", "--model", "gpt-4o", "--", "hello")
+    words = many.output("launch", tool, "--print", "--model", "gpt-4o", "--", "hello")
     assert has.format(url=many.url) in words and "gpt-4o" in words
     assert words.rstrip().endswith("hello")
 
@@ -125,6 +127,6 @@ def test_what_cannot_be_served_together(demo: Path, tmp_path: Path) -> None:
 
 
 def test_stop_ends_the_server(many: Many) -> None:
-    assert "ends" in many.said("stop")
+    assert "ends" in many.output("stop")
     assert many.process.wait(60) in (0, -15, 143)
-    assert many.said("ps") == ""
+    assert many.output("ps") == ""

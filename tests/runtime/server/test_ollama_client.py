@@ -41,9 +41,9 @@ def test_generate_through_the_template_is_a_chat_and_raw_is_none(made: ollama.Cl
     assert made.generate("toy", "hello", options=GREEDY).response == chat.message.content
     raw = made.generate("toy", "<user>hello<assistant>", raw=True, options=GREEDY)
     assert raw.response == chat.message.content
-    told = made.generate("toy", "abc", raw=True, options=GREEDY, logprobs=True, top_logprobs=2)
-    assert told.logprobs and told.response == "".join(t.token for t in told.logprobs)
-    assert all(t.top_logprobs and len(t.top_logprobs) in (2, 3) for t in told.logprobs)
+    answer = made.generate("toy", "abc", raw=True, options=GREEDY, logprobs=True, top_logprobs=2)
+    assert answer.logprobs and answer.response == "".join(t.token for t in answer.logprobs)
+    assert all(t.top_logprobs and len(t.top_logprobs) in (2, 3) for t in answer.logprobs)
 
 
 def test_options_are_obeyed(made: ollama.Client) -> None:

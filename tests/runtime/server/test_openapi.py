@@ -67,11 +67,11 @@ def test_every_field_of_every_table(document: dict[str, Any], table: Object) -> 
     assert list(schema["properties"]) == [field.name for field in table.fields]
     assert schema["required"] == [field.name for field in table.fields if field.required]
     for field in table.fields:
-        said = schema["properties"][field.name]
+        described = schema["properties"][field.name]
         if field.use is Use.NOT_BUILT:
-            assert said["enum"] == [*field.neutral, None]
+            assert described["enum"] == [*field.neutral, None]
         elif field.use is Use.HONOURED:
-            assert said.get("description", "") == field.about
+            assert described.get("description", "") == field.about
 
 
 def test_bounds_choices_and_null(document: dict[str, Any]) -> None:

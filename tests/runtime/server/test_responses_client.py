@@ -79,12 +79,12 @@ def streamed(client: OpenAI, input: str, **more: Any) -> tuple[set[str], Respons
     """What kinds of events come, each of which is checked, and what the client makes of them."""
     adapter: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
     raw = client.responses.create(model="scripted", input=input, stream=True, **more)
-    told = [adapter.validate_python(event.to_dict()) for event in raw]
-    assert [event.sequence_number for event in told] == list(range(len(told)))
+    events = [adapter.validate_python(event.to_dict()) for event in raw]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
     with client.responses.stream(model="scripted", input=input, **more) as stream:
         for _ in stream:
             pass
-        return {event.type for event in told}, stream.get_final_response()
+        return {event.type for event in events}, stream.get_final_response()
 
 
 def test_a_tool_is_called_and_answered_with_and_without_the_store(scripted: RunningServer) -> None:

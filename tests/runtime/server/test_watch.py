@@ -66,10 +66,10 @@ def test_a_killed_engine_ends_streams_keeps_what_waits_and_comes_back(
         for stream in streams:
             last = list(stream)[-1]["error"]
             assert last["code"] == "engine_died" and "SIGKILL" in last["message"]
-        said = [
+        pieces = [
             event["choices"][0]["delta"].get("content", "") for event in events(waits.iter_lines())
         ]
-        assert "".join(said) == alone[0]["message"]["content"]
+        assert "".join(pieces) == alone[0]["message"]["content"]
     assert pid_of(folder) != gone and eventually(lambda: idle(server))
     assert ready(server) and not alive(gone)
     assert httpx.get(f"{server.url}/v1/models").status_code == 200

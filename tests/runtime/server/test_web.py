@@ -75,7 +75,7 @@ def test_each_file_is_sent_as_what_it_is(
 
 
 @pytest.mark.parametrize(
-    ("sent", "status", "part", "told"),
+    ("sent", "status", "part", "expected"),
     [
         ("bytes=0-3", 206, slice(0, 4), f"bytes 0-3/{len(WASM)}"),
         ("bytes=100-", 206, slice(100, None), f"bytes 100-{len(WASM) - 1}/{len(WASM)}"),
@@ -83,10 +83,12 @@ def test_each_file_is_sent_as_what_it_is(
         ("bytes=5000-5001", 416, None, f"bytes */{len(WASM)}"),
     ],
 )
-def test_ranges(site: TestClient, sent: str, status: int, part: slice | None, told: str) -> None:
+def test_ranges(
+    site: TestClient, sent: str, status: int, part: slice | None, expected: str
+) -> None:
     answer = site.get("/web/pyodide/pyodide.asm.wasm", headers={"Range": sent})
     assert answer.status_code == status
-    assert answer.headers["content-range"] == told
+    assert answer.headers["content-range"] == expected
     if part is not None:
         assert answer.content == WASM[part]
 
@@ -202,10 +204,10 @@ def test_beside_an_api_the_page_asks_for_no_key(with_api: RunningServer) -> None
 
 def test_the_page_at_the_root_is_told_what_there_is(page: Path, model: Path) -> None:
     """Its files lie at the root, and take no other address from the API."""
-    for folder, told in ((None, None), (model, "web/model/")):
+    for folder, expected in ((None, None), (model, "web/model/")):
         site = Starlette(routes=web.page_routes(page, folder))
         with TestClient(site) as client:
-            assert client.get("/site.json").json() == {"api": "./", "model": told}
+            assert client.get("/site.json").json() == {"api": "./", "model": expected}
             for name in ("", "index.html", "worker.js", "assets/index-BLEe-uZw.js"):
                 inside = page / (name or "index.html")
                 assert client.get(f"/{name}").content == inside.read_bytes()

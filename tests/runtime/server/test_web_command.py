@@ -103,8 +103,8 @@ def test_mlcc_serve_of_a_model_for_browsers(page: Path, served: list[str]) -> No
     )
     try:
         assert process.stdout
-        said = process.stdout.readline()
-        url = next(word for word in said.split() if word.startswith("http"))
+        line = process.stdout.readline()
+        url = next(word for word in line.split() if word.startswith("http"))
         assert url.endswith("/web/")
         assert httpx.get(url, timeout=60).content == (page / "index.html").read_bytes()
         assert "library" in httpx.get(f"{url}model/mlcc.json", timeout=60).json()

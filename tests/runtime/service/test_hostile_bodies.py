@@ -88,10 +88,10 @@ def of_schema(schema: Any) -> Any:
 )  # fmt: skip
 def test_is_refused_by_name(path: str, body: Any, param: str | None) -> None:
     raw = json.dumps(body).replace("Infinity", "1e999")
-    ((status, said),) = answers(("POST", path, raw))
+    ((status, answer),) = answers(("POST", path, raw))
     assert status == 400
     if param is not None:
-        assert said["error"]["param"] == param
+        assert answer["error"]["param"] == param
 
 
 @pytest.mark.parametrize("limit", ["0", "101", "00000000199999", "0" * 5000, "-1", "x"])

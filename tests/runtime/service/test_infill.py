@@ -124,9 +124,9 @@ def test_four_protocols_ask_the_same_of_the_engine() -> None:
 
 def test_other_files_stand_before_it() -> None:
     files = [{"filename": "a.py", "text": "x = 1"}, {"text": "y"}]
-    said = ask("/infill", input_prefix="A", input_suffix="B", input_extra=files, n_predict=1)
+    answer = ask("/infill", input_prefix="A", input_suffix="B", input_extra=files, n_predict=1)
     head = "<file_sep>a.py\nx = 1\n<file_sep>y\n<file_sep>"
-    assert said["prompt"] == head + "<fim_prefix>A<fim_suffix>B<fim_middle>"
+    assert answer["prompt"] == head + "<fim_prefix>A<fim_suffix>B<fim_middle>"
 
 
 def test_a_gap_is_between_texts() -> None:

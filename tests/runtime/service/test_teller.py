@@ -34,7 +34,7 @@ def asked(name: str = "a", stop: tuple[str, ...] = ()) -> Request:
     return Request(name, [1], SamplingParams(max_tokens=9, stop=stop))
 
 
-def said(token: int, name: str = "a", text: str = "") -> TextDelta:
+def delta(token: int, name: str = "a", text: str = "") -> TextDelta:
     return TextDelta(name, text, (token,), (0.0,))
 
 
@@ -45,13 +45,13 @@ def test_text_is_made_in_its_thread_and_nothing_overtakes() -> None:
     thread.begin(asked())
     thread.send(Accepted("a"))
     thread.begin(asked("b", ("z",)))  # the engine writes it
-    thread.send(Events([said(1), said(2, "b", "x")]))
-    thread.send(Events([said(2), END]))
+    thread.send(Events([delta(1), delta(2, "b", "x")]))
+    thread.send(Events([delta(2), END]))
     thread.close()
     assert heard == [
         Accepted("a"),
-        Events([said(1, text="b"), said(2, "b", "x")]),
-        Events([said(2, text="c"), END]),
+        Events([delta(1, text="b"), delta(2, "b", "x")]),
+        Events([delta(2, text="c"), END]),
     ]
     assert get_ident() not in letters.threads
     assert thread.take_error() is None
@@ -62,7 +62,7 @@ def test_text_that_cannot_be_made_ends_who_is_live(error: Exception) -> None:
     heard: list[Reply] = []
     thread = OutputThread(heard.append, DeferredText(Letters(error)))
     thread.begin(asked())
-    thread.send(Events([said(7)]))
+    thread.send(Events([delta(7)]))
     thread.send(Events([END]))
     thread.close()
     dropped, after = heard

@@ -46,7 +46,7 @@ def wrapped(schema: Any) -> Iterator[Any]:
            "minItems": 1, "items": False}  # fmt: skip
 
 
-def said(schema: Any, seed: int) -> str | None:
+def random_answer(schema: Any, seed: int) -> str | None:
     """A random answer; None if it did not come to its end."""
     grammar = GRAMMARS.open(Structure("json_schema", json.dumps(schema), "s"))
     draw, ids = random.Random(seed), []
@@ -77,7 +77,7 @@ def test_answers_are_what_the_schema_says(keyword: str) -> None:
         kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
         judge = kind(schema, format_checker=kind.FORMAT_CHECKER)
         for seed in range(2):
-            text = said(schema, 1000 * number + seed)
+            text = random_answer(schema, 1000 * number + seed)
             if text is not None:
                 ended += 1
                 judge.validate(json.loads(text))

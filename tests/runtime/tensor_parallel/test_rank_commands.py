@@ -119,15 +119,15 @@ def server(tmp_path_factory: Any) -> Iterator[Server]:
 
 def test_a_server_whose_idle_rank_is_killed_answers_as_before(server: Server) -> None:
     """No answer is lost: the engine is started again, with both ranks."""
-    before, said = server.rank(), server.chat()
+    before, answer = server.rank(), server.chat()
     os.kill(before, signal.SIGKILL)
-    assert server.chat() == said
+    assert server.chat() == answer
     assert server.rank() != before
 
 
 def test_a_stream_whose_rank_is_killed_ends_with_a_typed_error(server: Server) -> None:
-    said = server.chat()
+    answer = server.chat()
     error = server.broken()
     assert error["code"] == "engine_died", error
     assert "rank 1 of 2 ended (signal 9)" in error["message"]
-    assert server.chat() == said
+    assert server.chat() == answer

@@ -38,7 +38,7 @@ def planned(folder: Path, ranks: int = 2, **options: Any) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("case", "ranks", "changes", "told"),
+    ("case", "ranks", "changes", "message"),
     [
         (
             "llama",
@@ -67,12 +67,12 @@ def planned(folder: Path, ranks: int = 2, **options: Any) -> Plan:
     ],
 )
 def test_what_is_not_split_is_refused_by_name(
-    case: str, ranks: int, changes: dict[str, Any], told: str, tmp_path: Path
+    case: str, ranks: int, changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     checkpoint(case, tmp_path / "model", **changes)
     with pytest.raises(UnsupportedError) as caught:
         planned(tmp_path / "model", ranks)
-    assert told in caught.value.message
+    assert message in caught.value.message
 
 
 def test_groups_that_parts_would_cut_are_refused(tmp_path: Path) -> None:
@@ -82,17 +82,17 @@ def test_groups_that_parts_would_cut_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "options", "told"),
+    ("target", "options", "message"),
     [
         ("vulkan", {}, "target 'vulkan' has neither; use --target cpu or cuda"),
         ("cpu", {"calibrate": "default"}, "--tp 2 and --calibrate: not built together"),
         ("cpu", {"static_library": True}, "--tp 2 and --static-library"),
     ],
 )
-def test_options_that_ranks_do_not_take(target: str, options: dict[str, Any], told: str) -> None:
+def test_options_that_ranks_do_not_take(target: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
         check_options(Options(**options, ranks=2), get_target(target))
-    assert told in caught.value.message
+    assert message in caught.value.message
 
 
 def test_a_head_that_does_not_divide_is_whole(tmp_path: Path) -> None:
@@ -196,14 +196,14 @@ def test_the_manifest_of_ranks_is_checked(tiny_artifact: Path) -> None:
     assert ranks.shard(1, ranks.shards[0][0]) == ranks.shards[1][0]
     shared = set(manifest.weights.shards) - set(ranks.shards[0])
     assert shared and all(ranks.shard(1, shard) == shard for shard in shared)
-    for wrong, told in (
+    for wrong, message in (
         (ranks.shards[:1], "1 ranks"),
         ((ranks.shards[0], ranks.shards[0]), "twice"),
         ((ranks.shards[0], ("nothing",)), "'nothing'"),
         ((("tokenizer.json",), ranks.shards[1]), "that hold no weights"),
         ((ranks.shards[0], ("tokenizer.json",)), "not as rank 0's"),
     ):
-        with pytest.raises(ArtifactError, match=told):
+        with pytest.raises(ArtifactError, match=message):
             check_consistency(replace(manifest, ranks=replace(ranks, shards=wrong)))
 
 

@@ -135,12 +135,12 @@ def _hash_of(made: Any) -> Any:
 
 @pytest.mark.parametrize(("name", "arguments", "keywords"), BAD)
 def test_wrong_arguments(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-    said = []
+    errors = []
     for kind in (OURS[name], TWINS[name]):
         with pytest.raises((TypeError, ValueError)) as caught:
             kind(*arguments, **keywords)
-        said.append((caught.type, str(caught.value)))
-    assert said[0] == said[1]
+        errors.append((caught.type, str(caught.value)))
+    assert errors[0] == errors[1]
 
 
 @pytest.mark.parametrize("name", OURS)

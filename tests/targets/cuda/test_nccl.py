@@ -62,9 +62,9 @@ def test_it_finds_all_that_it_uses_in_nvidias_library(nvidia: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
     )
-    version, size, *told = done.stdout.split(maxsplit=2)
+    version, size, *message = done.stdout.split(maxsplit=2)
     assert int(version) >= 22600 and int(size) == 128
-    assert told and told[0].startswith("NCCL failed while joining the other ranks: "), told
+    assert message and message[0].startswith("NCCL failed while joining the other ranks: "), message
 
 
 def test_what_is_not_here_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ class KernelTimes:
 
 def devices() -> tuple[list[WebGpuDevice], str]:
     """The machine's devices, best first, and why there are none."""
-    told = json.loads(_function("devices")())
-    return [WebGpuDevice(index=i, **row) for i, row in enumerate(told["devices"])], told["reason"]
+    reply = json.loads(_function("devices")())
+    return [WebGpuDevice(index=i, **row) for i, row in enumerate(reply["devices"])], reply["reason"]
 
 
 def fault(error: BaseException) -> str:
@@ -68,8 +68,8 @@ def profile_stop(index: int) -> KernelTimes:
 
 def counts(index: int) -> dict[str, Any]:
     """Totals since the device was opened."""
-    told: dict[str, Any] = json.loads(_function("counts")(index))
-    return told
+    reply: dict[str, Any] = json.loads(_function("counts")(index))
+    return reply
 
 
 def _function(name: str) -> Any:

@@ -1,12 +1,12 @@
 // Anthropic's JavaScript client.
 
 import Anthropic from '@anthropic-ai/sdk';
-import { CITY, QUESTION, TOOL, main, said } from './client.mjs';
+import { CITY, QUESTION, TOOL, main, userMessage } from './client.mjs';
 
 const connect = (url) => new Anthropic({ baseURL: url, apiKey: 'none', maxRetries: 0 });
 const { name, description, parameters } = TOOL.function;
 const tools = [{ name, description, input_schema: parameters }];
-const asked = (text) => ({ model: 'scripted', max_tokens: 500, messages: said(text) });
+const asked = (text) => ({ model: 'scripted', max_tokens: 500, messages: userMessage(text) });
 
 await main({
   async chat(url) {

@@ -14,21 +14,21 @@ def connect(url):
     return Anthropic(base_url=url, api_key="none", max_retries=0)
 
 
-def said(text):
+def request(text):
     return {"model": "scripted", "max_tokens": 500, "messages": [{"role": "user", "content": text}]}
 
 
 def chat(url):
-    return {"text": connect(url).messages.create(**said(QUESTION)).content[0].text}
+    return {"text": connect(url).messages.create(**request(QUESTION)).content[0].text}
 
 
 def stream(url):
-    with connect(url).messages.stream(**said(QUESTION)) as events:
+    with connect(url).messages.stream(**request(QUESTION)) as events:
         return {"pieces": list(events.text_stream)}
 
 
 def tools(url):
-    client, asked = connect(url), said(CITY)
+    client, asked = connect(url), request(CITY)
     first = client.messages.create(**asked, tools=TOOLS)
     call = next(block for block in first.content if block.type == "tool_use")
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}
@@ -41,14 +41,14 @@ def tools(url):
 
 
 def streamed_tools(url):
-    with connect(url).messages.stream(**said(CITY), tools=TOOLS) as events:
+    with connect(url).messages.stream(**request(CITY), tools=TOOLS) as events:
         final = events.get_final_message()
     return {"calls": [[b.name, b.input] for b in final.content if b.type == "tool_use"]}
 
 
 def reasoning(url):
     thinking = {"type": "enabled", "budget_tokens": 1024}
-    asked = {**said("think hello"), "max_tokens": 2048}
+    asked = {**request("think hello"), "max_tokens": 2048}
     blocks = connect(url).messages.create(**asked, thinking=thinking).content
     return {"reasoning": blocks[0].thinking.strip(), "text": blocks[1].text}
 

@@ -23,7 +23,7 @@ export const TOOL = {
   },
 };
 
-export const said = (text) => [{ role: 'user', content: text }];
+export const userMessage = (text) => [{ role: 'user', content: text }];
 
 /** Calls one of a program's functions, as the command line says. */
 export async function main(functions) {

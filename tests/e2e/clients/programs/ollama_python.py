@@ -13,20 +13,22 @@ class Person(BaseModel):
     age: int
 
 
-def said(text):
+def request(text):
     return {"model": "scripted", "messages": [{"role": "user", "content": text}]}
 
 
 def chat(url):
-    return {"text": Client(url).chat(**said(QUESTION)).message.content}
+    return {"text": Client(url).chat(**request(QUESTION)).message.content}
 
 
 def stream(url):
-    return {"pieces": [c.message.content for c in Client(url).chat(**said(QUESTION), stream=True)]}
+    return {
+        "pieces": [c.message.content for c in Client(url).chat(**request(QUESTION), stream=True)]
+    }
 
 
 def tools(url):
-    client, asked = Client(url), said(CITY)
+    client, asked = Client(url), request(CITY)
     message = client.chat(**asked, tools=[TOOL]).message
     call = message.tool_calls[0].function
     asked["messages"] += [message, {"role": "tool", "tool_name": call.name, "content": "sunny"}]
@@ -35,18 +37,18 @@ def tools(url):
 
 
 def streamed_tools(url):
-    chunks = Client(url).chat(**said(CITY), tools=[TOOL], stream=True)
+    chunks = Client(url).chat(**request(CITY), tools=[TOOL], stream=True)
     calls = [call.function for chunk in chunks for call in chunk.message.tool_calls or ()]
     return {"calls": [[call.name, dict(call.arguments)] for call in calls]}
 
 
 def structured(url):
-    answer = Client(url).chat(**said(PERSON), format=Person.model_json_schema())
+    answer = Client(url).chat(**request(PERSON), format=Person.model_json_schema())
     return json.loads(answer.message.content)
 
 
 def reasoning(url):
-    message = Client(url).chat(**said("think hello"), think=True).message
+    message = Client(url).chat(**request("think hello"), think=True).message
     return {"reasoning": message.thinking.strip(), "text": message.content}
 
 

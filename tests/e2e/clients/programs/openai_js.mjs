@@ -1,25 +1,25 @@
 // OpenAI's JavaScript client.
 
 import OpenAI from 'openai';
-import { CITY, PERSON, PERSON_SCHEMA, QUESTION, TOOL, main, said } from './client.mjs';
+import { CITY, PERSON, PERSON_SCHEMA, QUESTION, TOOL, main, userMessage } from './client.mjs';
 
 const connect = (url) => new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0 });
 const model = 'scripted';
 
 await main({
   async chat(url) {
-    const answer = await connect(url).chat.completions.create({ model, messages: said(QUESTION) });
+    const answer = await connect(url).chat.completions.create({ model, messages: userMessage(QUESTION) });
     return { text: answer.choices[0].message.content };
   },
   async stream(url) {
     const pieces = [];
-    const chunks = await connect(url).chat.completions.create({ model, messages: said(QUESTION), stream: true });
+    const chunks = await connect(url).chat.completions.create({ model, messages: userMessage(QUESTION), stream: true });
     for await (const chunk of chunks) pieces.push(chunk.choices[0]?.delta.content ?? '');
     return { pieces };
   },
   async tools(url) {
     const client = connect(url);
-    const messages = said(CITY);
+    const messages = userMessage(CITY);
     const tools = [TOOL];
     const { message } = (await client.chat.completions.create({ model, messages, tools })).choices[0];
     const call = message.tool_calls[0];
@@ -29,13 +29,13 @@ await main({
     return { calls, text: answer.choices[0].message.content };
   },
   async streamed_tools(url) {
-    const stream = connect(url).chat.completions.stream({ model, messages: said(CITY), tools: [TOOL] });
+    const stream = connect(url).chat.completions.stream({ model, messages: userMessage(CITY), tools: [TOOL] });
     const { message } = (await stream.finalChatCompletion()).choices[0];
     return { calls: message.tool_calls.map((c) => [c.function.name, JSON.parse(c.function.arguments)]) };
   },
   async structured(url) {
     const response_format = { type: 'json_schema', json_schema: { name: 'Person', strict: true, schema: PERSON_SCHEMA } };
-    const answer = await connect(url).chat.completions.create({ model, messages: said(PERSON), response_format });
+    const answer = await connect(url).chat.completions.create({ model, messages: userMessage(PERSON), response_format });
     return JSON.parse(answer.choices[0].message.content);
   },
   async responses(url) {

@@ -17,25 +17,25 @@ def connect(url):
     return OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
-def said(text):
+def user_message(text):
     return [{"role": "user", "content": text}]
 
 
 def chat(url):
-    answer = connect(url).chat.completions.create(model="scripted", messages=said(QUESTION))
+    answer = connect(url).chat.completions.create(model="scripted", messages=user_message(QUESTION))
     return {"text": answer.choices[0].message.content}
 
 
 def stream(url):
     chunks = connect(url).chat.completions.create(
-        model="scripted", messages=said(QUESTION), stream=True
+        model="scripted", messages=user_message(QUESTION), stream=True
     )
     return {"pieces": [c.choices[0].delta.content or "" for c in chunks if c.choices]}
 
 
 def tools(url):
     client = connect(url)
-    messages = said(CITY)
+    messages = user_message(CITY)
     asked = client.chat.completions.create(model="scripted", messages=messages, tools=[TOOL])
     message = asked.choices[0].message
     call = message.tool_calls[0]
@@ -48,7 +48,7 @@ def tools(url):
 
 def streamed_tools(url):
     with connect(url).chat.completions.stream(
-        model="scripted", messages=said(CITY), tools=[TOOL]
+        model="scripted", messages=user_message(CITY), tools=[TOOL]
     ) as events:
         final = events.get_final_completion()
     calls = final.choices[0].message.tool_calls
@@ -57,13 +57,15 @@ def streamed_tools(url):
 
 def structured(url):
     answer = connect(url).chat.completions.parse(
-        model="scripted", messages=said(PERSON), response_format=Person
+        model="scripted", messages=user_message(PERSON), response_format=Person
     )
     return answer.choices[0].message.parsed.model_dump()
 
 
 def reasoning(url):
-    answer = connect(url).chat.completions.create(model="scripted", messages=said("think hello"))
+    answer = connect(url).chat.completions.create(
+        model="scripted", messages=user_message("think hello")
+    )
     message = answer.choices[0].message
     return {"reasoning": message.reasoning_content, "text": message.content}
 
