@@ -1,7 +1,7 @@
-"""What a release has inside that others wrote: a bill of materials, and their licences.
+"""Third-party parts of a release: a bill of materials, and their licences.
 
-The bill is CycloneDX 1.6. It names what is in the files, with versions and checksums where the lock
-files have them; what pip or npm installs beside them is theirs to say.
+The bill is CycloneDX 1.6. It lists what the files contain, with versions and checksums where the
+lock files have them; dependencies that pip or npm install are not included.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ PAGE = ROOT / "web" / "dist" / "page"
 GRAMMAR = ROOT / "web" / "grammar"
 RULE = "-" * 80
 _ENTRY = re.compile(r"(\S+) (\d\S*) \(([^)\n]+)\)$", re.MULTILINE)
-"""How the page's licences.txt begins each of its parts."""
+"""The first line of each part in the page's licences.txt."""
 _SPDX = re.compile(r"\(?[A-Za-z0-9.+-]+\)?( (AND|OR|WITH) \(?[A-Za-z0-9.+-]+\)?)*")
 _CLASSIFIERS = {"Apache Software License": "Apache-2.0", "BSD License": "BSD-3-Clause"}
 _SAID_IN_WORDS = {"wgpu": "BSD-2-Clause"}
 _PYTHON = ("apache-tvm", "apache-tvm-ffi", "jinja2", "markupsafe", "wgpu", "ziglang")
-"""Whose code, headers or C++ library are in the executor, in the wasm runtime or in a tab's zip."""
+"""Packages with code, headers or a C++ library in the executor, the wasm runtime or a tab's zip."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Something that others wrote. kind: as in a package URL; terms: SPDX, or a name, or ""."""
+    """A third-party part. kind: as in a package URL; terms: SPDX, or a name, or ""."""
 
     kind: str
     name: str
@@ -66,7 +66,7 @@ class Part:
 
 
 def parts() -> list[Part]:
-    """All of them, by kind and name. web/dist must have been built."""
+    """All parts, by kind and name. web/dist must have been built."""
     return sorted(
         [*_python(), *_cpython(), *_npm(), *_crates()], key=lambda part: (part.kind, part.name)
     )
@@ -82,8 +82,8 @@ def _python() -> Iterator[Part]:
 
 
 def _cpython() -> Iterator[Part]:
-    """In Pyodide, and its library in a tab's zip; neither brings the terms, which are those of
-    typing_extensions, word for word."""
+    """CPython in Pyodide, and its library in a tab's zip. Neither contains the licence, which is
+    the same text as that of typing_extensions."""
     lock = json.loads((PAGE / "pyodide" / "pyodide-lock.json").read_text())
     files = metadata.distribution("typing_extensions").files or ()
     (text,) = (Path(str(f.locate())).read_text() for f in files if _is_licence(f.name))
@@ -95,7 +95,7 @@ def _is_licence(name: str) -> bool:
 
 
 def _terms(of: metadata.PackageMetadata) -> str:
-    """SPDX's expression where a package has one, else that of its classifier."""
+    """A package's SPDX expression, or that of its classifier."""
     licences = [*(of.get_all("License-Expression") or ()), *(of.get_all("Classifier") or ())]
     known = (line for line in licences if "::" not in line or line.startswith("License :: "))
     words = str(next(known, "")).rpartition(" :: ")[2]
@@ -103,7 +103,7 @@ def _terms(of: metadata.PackageMetadata) -> str:
 
 
 def _npm() -> Iterator[Part]:
-    """What the page's build wrote down."""
+    """Parts of the page, recorded by its build."""
     entries: list[str] = []
     text = (PAGE / "licences.txt").read_text(encoding="utf-8")
     for entry in text.split(f"\n{RULE}\n\n"):
@@ -118,8 +118,8 @@ def _npm() -> Iterator[Part]:
 
 
 def _crates() -> Iterator[Part]:
-    """Of the wasm file that reads grammars, if it was compiled: those that its build takes, of
-    which cargo has the sources then. Cargo.lock has their checksums."""
+    """Crates of the grammar wasm file, if it was compiled: those of its build, for which cargo has
+    the sources. Cargo.lock has their checksums."""
     if not (PAGE / "grammar" / "grammar.wasm").exists():
         return
     lock = (GRAMMAR / "Cargo.lock").read_text(encoding="utf-8").split("[[package]]")[1:]
@@ -135,7 +135,7 @@ def _crates() -> Iterator[Part]:
 
 
 def _taken() -> list[dict[str, Any]]:
-    """What cargo says of the packages for wasm."""
+    """cargo's metadata of the packages for wasm."""
     home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"), "bin")  # as grammar.py has it
     cargo = shutil.which("cargo") or shutil.which("cargo", path=str(home)) or "cargo"
     command = [cargo, "metadata", "--locked", "--format-version", "1"]
@@ -145,7 +145,7 @@ def _taken() -> list[dict[str, Any]]:
 
 
 def as_json(version: str, at: datetime, of: list[Part]) -> str:
-    """The bill. The same parts, version and time give the same text."""
+    """The bill. Equal parts, version and time give equal text."""
     mlcc = Component(
         type=ComponentType.APPLICATION,
         name="mlcc",
@@ -162,7 +162,7 @@ def as_json(version: str, at: datetime, of: list[Part]) -> str:
 
 
 def as_text(of: list[Part]) -> str:
-    """The licences, each text once for all that share it."""
+    """The licences; parts with the same text share it."""
     own = (ROOT / "LICENSE").read_text(encoding="utf-8")
     by_text = {own.strip(): ["mlcc"]}
     for part in of:

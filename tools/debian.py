@@ -1,6 +1,6 @@
-"""Debian's packages for `dev.py`: whether this user may install them, and pip for who may not.
+"""Debian's packages for `dev.py`: whether this user may install them, and pip without root.
 
-The standard library only. Where apt-get gets its packages from is the machine's to say.
+Standard library only. The machine's configuration decides where apt-get gets packages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PIP = "python3-pip-whl"
 
 
 def prefix() -> list[str] | None:
-    """The words before a command that installs, [] for root; None = this user may not."""
+    """Prefix of a command that installs, [] for root; None = this user may not."""
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:
@@ -30,7 +30,7 @@ def prefix() -> list[str] | None:
 
 
 def install(needs: Sequence[Need], say: Say) -> bool:
-    """Install what brings them, saying what and why. Whether that was allowed and worked."""
+    """Install the packages and report the reason. Returns whether that was allowed and worked."""
     before = prefix()
     if before is None:
         return False
@@ -45,7 +45,7 @@ def install(needs: Sequence[Need], say: Say) -> bool:
 
 
 def pip_wheel(folder: Path, say: Say) -> Path | None:
-    """pip, downloaded and unpacked in `folder` as any user may; None where that fails."""
+    """pip, downloaded and unpacked in `folder` without root; None on failure."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         return None
     say(f"taking pip out of Debian's package {PIP}")
@@ -61,7 +61,7 @@ def pip_wheel(folder: Path, say: Say) -> Path | None:
 
 
 def done(*command: str, folder: Path | None = None) -> str:
-    """Run a command; "" if it succeeded, else its last word."""
+    """Run a command; "" if it succeeded, else its last line of output."""
     try:
         ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     except OSError as error:

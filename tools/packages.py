@@ -1,7 +1,7 @@
-"""What the tests use that only the system's package manager brings: a row for each.
+"""System packages that tests use: one row each.
 
-`dev.py test` installs what is missing (`debian.py`), and tests that lack it name it
-(`tests/helpers/needs.py`). PyPI and npm bring everything else. The standard library only.
+`dev.py test` installs missing ones (`debian.py`), and tests name the ones they lack
+(`tests/helpers/needs.py`). PyPI and npm provide everything else. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 LAVAPIPE = Path(f"/usr/share/vulkan/icd.d/lvp_icd.{platform.machine()}.json")
 """Mesa's Vulkan driver on the CPU."""
 SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
-"""Google's, as Debian's chromium brings it: no f16, another compiler."""
+"""Google's driver in Debian's chromium: no f16, another compiler."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """Something that tests use, Debian's packages that bring it, and how to see that it is here."""
+    """A tool of the tests, its Debian packages, and a check whether it is installed."""
 
     name: str
     packages: str
@@ -30,7 +30,7 @@ class Need:
 
     @property
     def absent(self) -> str:
-        """What to say where it is not."""
+        """The message if it is not installed."""
         return f"needs {self.name} (apt install {self.packages})"
 
 
@@ -44,7 +44,7 @@ def tools(*names: str) -> Callable[[], bool]:
 
 
 def versioned(name: str) -> list[str]:
-    """As Debian names LLVM's tools: ld64.lld-14."""
+    """A tool's name with Debian's LLVM version: ld64.lld-14."""
     return [f"{name}-{version}" for version in range(40, 13, -1)]
 
 
@@ -58,7 +58,7 @@ def lavapipe() -> bool:
 
 
 def maven() -> bool:
-    """Whether Maven and a JDK are here, and what Compose draws with."""
+    """Whether Maven, a JDK, and Compose's graphics libraries are installed."""
     try:
         ctypes.CDLL("libGL.so.1")
     except OSError:

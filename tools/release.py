@@ -1,11 +1,11 @@
-"""Everything of a release, from the last commit, into one folder.
+"""Builds all files of a release from the last commit into one folder.
 
     python -m tools.release [FOLDER]       (dist/release)
 
 Wheels for Linux on x86-64 and aarch64, the wheel for browsers, the source distribution, npm's
-package, a bill of materials with the licences of what others wrote, and checksums. What is built
-depends on the commit and on the pinned tools alone: two runs give the same bytes, wherever they are
-made (tests/e2e/deploy holds it). Publishing is left to whoever has the right to.
+package, a bill of materials with third-party licences, and checksums. The result depends only on
+the commit and on the pinned tools: two runs give the same bytes on any machine (tests/e2e/deploy
+checks it). Publishing is a separate step.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ VERSIONS = {
     "web/wheel/pyproject.toml": r'^version = "(.+?)"',
     "mobile/android/pom.xml": POM,
 }
-"""Where it stands, and how."""
+"""The files with the version, and the pattern of each."""
 WHEEL = ("-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w")
 
 
 class ReleaseError(Exception):
-    """There can be no release of this; the message says what to do first."""
+    """A release is not possible; the message says what to do first."""
 
 
 def versions() -> dict[str, str]:
-    """The version, as each file says it."""
+    """The version in each file."""
     found = {name: _first(pattern, ROOT / name) for name, pattern in VERSIONS.items()}
     poms = (ROOT / "mobile" / "android").glob("mlcc-*/pom.xml")  # each names its parent's
     found |= {str(pom.relative_to(ROOT)): _first(POM, pom) for pom in sorted(poms)}
@@ -50,7 +50,7 @@ def versions() -> dict[str, str]:
 
 
 def notes(version: str) -> str:
-    """What CHANGELOG.md says of a version. Raises ReleaseError."""
+    """The section of a version in CHANGELOG.md. Raises ReleaseError."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         head, _, body = part.partition("\n")
@@ -60,7 +60,7 @@ def notes(version: str) -> str:
 
 
 def check() -> str:
-    """The version that may be released. Raises ReleaseError."""
+    """Check that the commit can be released; returns its version. Raises ReleaseError."""
     by_file = versions()
     if len(set(by_file.values())) > 1:
         lines = ", ".join(f"{name} {version}" for name, version in by_file.items())
@@ -73,7 +73,7 @@ def check() -> str:
 
 
 def make(output: Path, version: str) -> list[Path]:
-    """Build all of it into `output`, which appears whole or not at all. web/dist must be built."""
+    """Build all files into `output`, atomically. web/dist must be built."""
     seconds = int(_git("log", "-1", "--format=%ct"))
     os.environ["SOURCE_DATE_EPOCH"] = str(seconds)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def say(text: str) -> None:
 
 
 def _export(folder: Path) -> Path:
-    """The last commit's files, and nothing that lies about."""
+    """The files of the last commit, without untracked ones."""
     archive = subprocess.run(("git", "archive", "HEAD"), cwd=ROOT, check=True, capture_output=True)
     folder.mkdir()
     subprocess.run(("tar", "-x", "-C", str(folder)), input=archive.stdout, check=True)
@@ -117,7 +117,7 @@ def _export(folder: Path) -> Path:
 
 
 def _npm(output: Path) -> None:
-    """npm's package, packed by npm, which gives all files the same time."""
+    """npm's package, packed by npm, which gives all files the same timestamp."""
     npm = shutil.which("npm", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if not npm:
         raise ReleaseError("npm is not here; type: python3 dev.py release (which brings Node)")

@@ -1,10 +1,10 @@
-"""Writes the columns of a step's tables for those who read steps in another language than Python.
+"""Writes the columns of a step's tables for the executors in TypeScript and C++.
 
     python -m tools.step_tables
 
 From `mlcc.engine.batch.tables` and `adjust_tables` into `web/src/device/tables.ts` and
-`runtime/native/src/columns.h`. Offsets of tables are in neither: they are a model's, and come with
-its manifest.
+`runtime/native/src/columns.h`. Offsets of tables are not included: they depend on the model and are
+in its manifest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ADJUST_TABLES = {
 
 
 def typescript() -> str:
-    """The whole of tables.ts."""
+    """The contents of tables.ts."""
     text = f"""\
 // {WRITTEN}
 
@@ -70,17 +70,17 @@ def typescript() -> str:
 
 
 def constant(name: str, columns: Iterable[str]) -> str:
-    """A declaration."""
+    """A TypeScript constant."""
     return f"export const {name} = {array(columns)} as const;\n"
 
 
 def array(names: Iterable[str]) -> str:
-    """A literal."""
+    """An array literal."""
     return f"[{', '.join(map(repr, names))}]"
 
 
 def header() -> str:
-    """The whole of columns.h."""
+    """The contents of columns.h."""
     text = f"""\
 // {WRITTEN}
 //
@@ -111,7 +111,7 @@ constexpr int kMaskBits = {adjust_tables.MASK_BITS};
 
 
 def namespace(name: str, columns: Iterable[str]) -> str:
-    """The columns of a table, on a line."""
+    """The columns of a table, on one line."""
     numbered = [f"{column} = {i}" for i, column in enumerate((*columns, "width"))]
     return f"namespace {name} {{ constexpr int {', '.join(numbered)}; }}\n"
 
@@ -120,7 +120,7 @@ FILES: dict[Path, Callable[[], str]] = {
     ROOT / "web" / "src" / "device" / "tables.ts": typescript,
     ROOT / "runtime" / "native" / "src" / "columns.h": header,
 }
-"""What is written where."""
+"""The written files and their contents."""
 
 if __name__ == "__main__":
     for path, render in FILES.items():

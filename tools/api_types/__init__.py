@@ -1,1 +1,1 @@
-"""The API's requests and answers as types of other languages, from the one schema."""
+"""Prints the API's requests and responses as types of other languages, from the one schema."""

@@ -1,7 +1,7 @@
 """The API's types as Kotlin, with kotlinx.serialization: `mlcc-core`'s `Api.kt`.
 
-Kotlin's types name only what a program can use. So, unlike TypeScript's, a request lacks fields
-that are not built yet, and an answer lacks what never varies (`object`, a `refusal` that is null).
+Kotlin's types contain only what a program can use. So, unlike TypeScript's, requests lack fields
+that are not built yet, and responses lack constant fields (`object`, a `refusal` that is null).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WORDS = {"str": "String", "int": "Long", "float": "Double", "bool": "Boolean"}
 
 
 class Variant(NamedTuple):
-    """One of the types that a field may have."""
+    """One type of a union."""
 
     name: str
     about: str
@@ -65,7 +65,7 @@ VARIANTS = {
     "List<Int>": Variant("Tokens", "Ids of tokens."),
     "List<List<Int>>": Variant("TokenLists", "Several lists of ids of tokens."),
 }
-"""What a type is called where a field may have one of several."""
+"""Names of a union's types."""
 INT = 2**31
 
 
@@ -91,13 +91,13 @@ def named_types(table: Object) -> Iterator[tuple[str, str]]:
 
 
 def used(table: Object) -> list[Field]:
-    """The fields that a program can give; those that it must are first."""
+    """The fields that a program can set, required ones first."""
     fields = [field for field in table.fields if field.use is not Use.NOT_BUILT]
     return sorted(fields, key=lambda field: not field.required)
 
 
 def enumeration(name: str, about: str, values: Any) -> str:
-    """One of some words."""
+    """An enumeration of words."""
     rows = "".join(
         f'{comment(f"`{value}`", "    ")}    @SerialName("{value}")\n    {value.upper()},\n\n'
         for value in values
@@ -107,7 +107,7 @@ def enumeration(name: str, about: str, values: Any) -> str:
 
 
 def union(name: str, field: Field, kind: Either) -> str:
-    """One of several types."""
+    """A union of types."""
     types = [kotlin(part, field) for part in alternatives(kind)]
     classes = "\n".join(
         f"{comment(VARIANTS[type_].about, '    ')}"
@@ -149,12 +149,12 @@ def request(table: Object, about: str, built: bool) -> str:
 
 
 def field_type(field: Field) -> str:
-    """With `?` unless it must be given."""
+    """The type of a field, with `?` unless it is required."""
     return kotlin(field.type, field) + "?" * (not field.required)
 
 
 def default(field: Field) -> str:
-    """What a parameter is unless it is given; "" if it must be."""
+    """The default of a parameter; "" if it is required."""
     kind = field.type.shapes[0] if isinstance(field.type, Custom) else field.type
     if field.required and isinstance(kind, Text) and len(kind.choices) == 1:
         return f'"{kind.choices[0]}"'
@@ -169,7 +169,8 @@ def parameter(name: str, type_: str, value: str, about: str) -> str:
 
 
 def shorter_constructor(fields: list[Field]) -> str:
-    """Takes a plain text where a field may be one that is required, or is what a message says."""
+    """A constructor with a plain text for a union field that is required, or for a message's
+    content."""
     for field in fields:
         if isinstance(field.type, Either) and (field.required or field.name == "content"):
             union_name = class_name(field.name)
@@ -188,7 +189,7 @@ def shorter_constructor(fields: list[Field]) -> str:
 
 
 def builder(name: str, fields: list[Field]) -> str:
-    """Sets one field after another: Java knows no named arguments."""
+    """A builder for Java, which has no named arguments."""
     required = [field for field in fields if field.required]
     given = ", ".join(f"{camel(field.name)}: {field_type(field)}" for field in required)
     passed = ", ".join(camel(field.name) for field in required)
@@ -233,7 +234,7 @@ def kotlin(kind: Any, field: Field) -> str:
 
 
 def answer(shape: Answer | Alias, shapes: list[Answer | Alias]) -> str:
-    """One type of `shapes`; what it shares with others is written out."""
+    """One type of `shapes`, with the fields that it inherits."""
     if isinstance(shape, Alias):
         assert isinstance(shape.type, ast.Subscript), shape.name
         return enumeration(shape.name, shape.about, choices(shape.type))
@@ -246,7 +247,7 @@ def answer(shape: Answer | Alias, shapes: list[Answer | Alias]) -> str:
 
 
 def members(shape: Answer | Alias) -> Iterator[Member]:
-    """Those whose value may vary."""
+    """Members with more than one possible value."""
     assert isinstance(shape, Answer)
     return (item for item in shape.members if not constant(item.type))
 

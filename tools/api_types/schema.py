@@ -1,7 +1,7 @@
-"""What every language's types are printed from, and how their comments are written.
+"""The source of all printed types, and the format of their comments.
 
-Requests are the tables of `mlcc.api.schema.chat_fields`; answers are the classes of
-`mlcc.api.openai.shapes`, read from their source, because the comments there are those of the types.
+Requests are the tables of `mlcc.api.schema.chat_fields`; responses are the classes of
+`mlcc.api.openai.shapes`, parsed from their source, because its docstrings become comments.
 """
 
 from __future__ import annotations
@@ -53,33 +53,33 @@ ENCODERS = (
     (RERANK_DOCUMENT, "A document that is ranked."),
     (RERANK, "The body of POST /v1/rerank."),
 )
-"""What encoders are asked, which a tab and a server answer."""
+"""Requests of encoders, for tabs and servers."""
 PARTS = (
     (TEXT_PART, "A part of a message."),
-    (CALLED_FUNCTION, "What a message's call calls."),
-    (TOOL_CALL, "A call of a tool that an assistant's message made."),
+    (CALLED_FUNCTION, "The function of a call."),
+    (TOOL_CALL, "A tool call in an assistant's message."),
     (TOOL_FUNCTION, "A function that the model may call."),
     (TOOL, "A tool that the model may call."),
     (NAMED_FUNCTION, "A function of `tools`, by its name."),
     (NAMED_TOOL, "The tool to call."),
-    (ALLOWED, "Which of `tools` may be called."),
+    (ALLOWED, "The allowed ones of `tools`."),
     (ALLOWED_TOOLS, "A choice among some of `tools`."),
-    (THINKING_SWITCH, "Whether and how long the model thinks."),
+    (THINKING_SWITCH, "Whether and how long the model reasons."),
     (MESSAGE, "One message of a conversation."),
-    (STREAM_OPTIONS, "How a stream is sent."),
-    (PREDICTION_CONTENT, "What an answer is foretold to be."),
-    (JSON_SCHEMA_FORMAT, "A schema of JSON, as OpenAI's API has it."),
-    (RESPONSE_FORMAT, "What kind of text an answer is."),
-    (STRUCTURED_OUTPUTS, "What an answer must be, as vLLM's API has it: one of these."),
+    (STREAM_OPTIONS, "Options of a stream."),
+    (PREDICTION_CONTENT, "Predicted content of an answer."),
+    (JSON_SCHEMA_FORMAT, "A JSON Schema, in OpenAI's form."),
+    (RESPONSE_FORMAT, "Format of an answer."),
+    (STRUCTURED_OUTPUTS, "Constraints on an answer in vLLM's form: one of these."),
 )
-NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."
-METADATA = "Accepted; never changes an answer."
+NOT_BUILT = "Not built yet: accepted only with a value that has no effect."
+METADATA = "Accepted; never affects an answer."
 COMMENT_WIDTH = 96
 
 
 @dataclass(frozen=True)
 class Member:
-    """A field of an answer. `type` is Python's annotation."""
+    """A field of a response. `type` is Python's annotation."""
 
     name: str
     type: ast.expr
@@ -89,7 +89,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Answer:
-    """A class of `shapes`. A name with _ is shared by others and not for users."""
+    """A class of `shapes`. A name with _ is a base of others and not public."""
 
     name: str
     about: str
@@ -107,14 +107,14 @@ class Alias:
 
 
 def field_about(field: Field) -> str:
-    """What a field of a request means, with the bounds of a number."""
+    """The description of a request field, with the bounds of a number."""
     if field.use is Use.HONOURED:
         return f"{field.about} {bounds(field.type)}".strip()
     return METADATA if field.use is Use.METADATA else NOT_BUILT
 
 
 def bounds(kind: Any) -> str:
-    """Those of a number, if they are ones to know."""
+    """The bounds of a number, if they matter to users."""
     if not isinstance(kind, (Number, Integer)) or not -math.inf < kind.low <= kind.high < 1000:
         return ""
     return f"From {kind.low:g} to {kind.high:g}."
@@ -148,7 +148,7 @@ def answer(node: ast.ClassDef) -> Answer:
 
 
 def documented(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
-    """Each statement with the text that follows it."""
+    """Each statement with the docstring that follows it."""
     for node, after in zip(body, [*body[1:], None], strict=True):
         is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
         yield node, str(after.value.value) if is_text else ""  # type: ignore[union-attr]
@@ -161,7 +161,7 @@ def choices(node: ast.Subscript) -> list[Any]:
 
 
 def comment(text: str, indent: str = "") -> str:
-    """A doc comment on lines of its own; "" for no text."""
+    """A doc comment on its own lines; "" for no text."""
     words = " ".join(text.split())
     if not words:
         return ""

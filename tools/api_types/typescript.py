@@ -43,9 +43,9 @@ HEADER = """\
 // Written by `python -m tools.api_types` from runtime/mlcc/api: change that and run it again.
 
 /**
- * Requests and answers of the API: what `fetch('/v1/...')` takes and gives, in a tab or elsewhere.
+ * Requests and answers of the API: bodies of `fetch('/v1/...')`, in a tab or elsewhere.
  *
- * Not OpenAI's whole API: a field that is not built yet accepts only what changes nothing.
+ * Not OpenAI's whole API: a field that is not built yet accepts only values without an effect.
  */
 """
 WORDS = {"str": "string", "int": "number", "float": "number", "bool": "boolean", "None": "null"}
@@ -67,7 +67,7 @@ def interface(table: Object, about: str) -> str:
 
 
 def overloads(name: str) -> Iterator[str]:
-    """The same request, known to be streamed or known not to be: for overloads of a function."""
+    """The request with a fixed `stream`: for overloads of a function."""
     for suffix, stream in (
         ("Streaming", "stream: true"),
         ("NonStreaming", "stream?: false | null"),
@@ -76,7 +76,7 @@ def overloads(name: str) -> Iterator[str]:
 
 
 def member(field: Field) -> str:
-    """A field of a request, with what it means. `null` always means absent."""
+    """A field of a request with its description. `null` always means absent."""
     if field.use is Use.HONOURED:
         type_ = typescript(field.type)
     elif field.use is Use.METADATA:
@@ -90,7 +90,7 @@ def member(field: Field) -> str:
 
 
 def typescript(kind: Any) -> str:
-    """The type of what a JsonType accepts."""
+    """The TypeScript type of a JsonType."""
     if isinstance(kind, (Number, Integer)):
         return "number"
     if isinstance(kind, Flag):
@@ -113,7 +113,7 @@ def typescript(kind: Any) -> str:
 
 
 def literal(value: Any) -> str:
-    """The type that has this one value."""
+    """The type with this single value."""
     if isinstance(value, dict):
         inner = "; ".join(f"{key}: {literal(item)}" for key, item in value.items())
         return f"{{ {inner} }}" if inner else "Record<string, never>"

@@ -1,9 +1,9 @@
 // Written by `python -m tools.api_types` from runtime/mlcc/api: change that and run it again.
 
 /**
- * Requests and answers of the API: what `fetch('/v1/...')` takes and gives, in a tab or elsewhere.
+ * Requests and answers of the API: bodies of `fetch('/v1/...')`, in a tab or elsewhere.
  *
- * Not OpenAI's whole API: a field that is not built yet accepts only what changes nothing.
+ * Not OpenAI's whole API: a field that is not built yet accepts only values without an effect.
  */
 
 /** A part of a message. */
@@ -12,7 +12,7 @@ export interface TextPart {
   text: string;
 }
 
-/** What a message's call calls. */
+/** The function of a call. */
 export interface CalledFunction {
   /** The tool's name. */
   name: string;
@@ -20,14 +20,14 @@ export interface CalledFunction {
   arguments?: string | null;
 }
 
-/** A call of a tool that an assistant's message made. */
+/** A tool call in an assistant's message. */
 export interface MessageToolCall {
   /** The id that the tool's message refers to. */
   id?: string | null;
   type?: 'function' | null;
   /** The called function. */
   function: CalledFunction;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   index?: unknown;
 }
 
@@ -62,7 +62,7 @@ export interface NamedTool {
   function: NamedFunction;
 }
 
-/** Which of `tools` may be called. */
+/** The allowed ones of `tools`. */
 export interface AllowedToolsList {
   /** Whether a tool must be called. */
   mode: 'auto' | 'required';
@@ -77,13 +77,13 @@ export interface AllowedTools {
   allowed_tools: AllowedToolsList;
 }
 
-/** Whether and how long the model thinks. */
+/** Whether and how long the model reasons. */
 export interface ThinkingSwitch {
   /** Whether the model reasons; adaptive = the model decides. */
   type: string;
   /** Another name of `thinking_budget`. */
   budget_tokens?: number | null;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   display?: unknown;
 }
 
@@ -99,7 +99,7 @@ export interface Message {
   tool_calls?: readonly MessageToolCall[] | null;
   /** The call that a tool's message answers. */
   tool_call_id?: string | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   function_call?: null;
   /** The assistant's reasoning before this text. */
   reasoning_content?: string | null;
@@ -107,23 +107,23 @@ export interface Message {
   reasoning?: string | null;
   /** Of an assistant's last message: the answer continues this text and begins with it. */
   prefix?: boolean | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   audio?: null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   refusal?: '' | null;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   annotations?: unknown;
 }
 
-/** How a stream is sent. */
+/** Options of a stream. */
 export interface StreamOptions {
   /** End the stream with a chunk of token counts. */
   include_usage?: boolean | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   include_obfuscation?: false | null;
 }
 
-/** What an answer is foretold to be. */
+/** Predicted content of an answer. */
 export interface Prediction {
   /** Always `content`. */
   type: 'content';
@@ -131,19 +131,19 @@ export interface Prediction {
   content: string | readonly TextPart[];
 }
 
-/** A schema of JSON, as OpenAI's API has it. */
+/** A JSON Schema, in OpenAI's form. */
 export interface JsonSchemaFormat {
   /** The schema of the answer. */
   schema: unknown;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   name?: unknown;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   description?: unknown;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   strict?: unknown;
 }
 
-/** What kind of text an answer is. */
+/** Format of an answer. */
 export interface ResponseFormat {
   /** Type of the answer. */
   type: 'text' | 'json_object' | 'json_schema';
@@ -151,7 +151,7 @@ export interface ResponseFormat {
   json_schema?: JsonSchemaFormat | null;
 }
 
-/** What an answer must be, as vLLM's API has it: one of these. */
+/** Constraints on an answer in vLLM's form: one of these. */
 export interface StructuredOutputs {
   /** A JSON Schema. */
   json?: unknown;
@@ -163,15 +163,15 @@ export interface StructuredOutputs {
   choice?: readonly string[] | null;
   /** A grammar, in GBNF or Lark. */
   grammar?: string | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   structural_tag?: null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   whitespace_pattern?: null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   disable_any_whitespace?: false | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   disable_additional_properties?: false | null;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   disable_fallback?: unknown;
 }
 
@@ -199,11 +199,11 @@ export interface ChatCompletionRequest {
   priority?: number | null;
   /** Time limit of the answer in seconds, within the server's own. */
   timeout?: number | null;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   user?: unknown;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   metadata?: unknown;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   store?: false | null;
   /** The answer is JSON. */
   response_format?: ResponseFormat | null;
@@ -217,9 +217,9 @@ export interface ChatCompletionRequest {
   guided_choice?: readonly string[] | null;
   /** vLLM's older name of a grammar. */
   guided_grammar?: string | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   guided_whitespace_pattern?: null;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   guided_decoding_backend?: unknown;
   /** llama.cpp's name of a grammar in GBNF. */
   grammar?: string | null;
@@ -306,7 +306,7 @@ export interface ChatCompletionRequest {
   dry_penalty_last_n?: number | null;
   /** A repetition does not extend over a token that contains one of these. */
   dry_sequence_breakers?: readonly string[] | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
   /** The newer name of `max_tokens`. */
   max_completion_tokens?: number | null;
@@ -323,9 +323,9 @@ export interface ChatCompletionRequest {
   tool_choice?: 'auto' | 'none' | 'required' | NamedTool | AllowedTools | null;
   /** false: one call at most in an answer. */
   parallel_tool_calls?: boolean | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   functions?: readonly [] | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   function_call?: 'none' | 'auto' | null;
   /** Reasoning effort, if the chat template supports it; none = no reasoning. */
   reasoning_effort?: 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 'max' | null;
@@ -337,27 +337,27 @@ export interface ChatCompletionRequest {
   thinking?: ThinkingSwitch | null;
   /** Variables of the model's chat template. */
   chat_template_kwargs?: unknown;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   verbosity?: 'medium' | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   modalities?: readonly ['text'] | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   audio?: null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   web_search_options?: null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   moderation?: null;
   /** Predicted text of the answer, such as the file being edited: faster, with the same answer. */
   prediction?: Prediction | null;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   prompt_cache_key?: unknown;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   prompt_cache_options?: unknown;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   prompt_cache_retention?: unknown;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   safety_identifier?: unknown;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   service_tier?: unknown;
 }
 
@@ -393,11 +393,11 @@ export interface CompletionRequest {
   priority?: number | null;
   /** Time limit of the answer in seconds, within the server's own. */
   timeout?: number | null;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   user?: unknown;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   metadata?: unknown;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   store?: false | null;
   /** The answer is JSON. */
   response_format?: ResponseFormat | null;
@@ -411,9 +411,9 @@ export interface CompletionRequest {
   guided_choice?: readonly string[] | null;
   /** vLLM's older name of a grammar. */
   guided_grammar?: string | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   guided_whitespace_pattern?: null;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   guided_decoding_backend?: unknown;
   /** llama.cpp's name of a grammar in GBNF. */
   grammar?: string | null;
@@ -500,7 +500,7 @@ export interface CompletionRequest {
   dry_penalty_last_n?: number | null;
   /** A repetition does not extend over a token that contains one of these. */
   dry_sequence_breakers?: readonly string[] | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
+  /** Not built yet: accepted only with a value that has no effect. */
   samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
   /** Send the prompt before the answer, and its `logprobs`. */
   echo?: boolean | null;
@@ -550,7 +550,7 @@ export interface EmbeddingRequest {
   timeout?: number | null;
   /** Lower is served first. From -100 to 100. */
   priority?: number | null;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   user?: unknown;
 }
 
@@ -571,7 +571,7 @@ export interface ScoreRequest {
   timeout?: number | null;
   /** Lower is served first. From -100 to 100. */
   priority?: number | null;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   user?: unknown;
 }
 
@@ -602,7 +602,7 @@ export interface RerankRequest {
   timeout?: number | null;
   /** Lower is served first. From -100 to 100. */
   priority?: number | null;
-  /** Accepted; never changes an answer. */
+  /** Accepted; never affects an answer. */
   user?: unknown;
 }
 

@@ -61,15 +61,15 @@ def test_every_matrix_of_a_product_is_sized(case: str, tmp_path: Path) -> None:
 def test_the_model_is_run_no_further_than_asked(tmp_path: Path) -> None:
     plan = resolve_calibration(planned("gemma3", tmp_path))
     first = "model.layers.0.self_attn.q_proj.weight"
-    given: list[int] = []
+    done_counts: list[int] = []
 
     def progress(done: int, total: int) -> None:
-        given.append(done)
+        done_counts.append(done)
 
     rows = token_rows(plan, RANDOM)
     some = activation_statistics(plan, rows, progress, [first])
-    ran, everything = len(given), activation_statistics(plan, rows, progress)
-    assert list(some) == [plan.sources[first]] and ran < 20 < len(given)
+    ran, everything = len(done_counts), activation_statistics(plan, rows, progress)
+    assert list(some) == [plan.sources[first]] and ran < 20 < len(done_counts)
     np.testing.assert_array_equal(some[plan.sources[first]], everything[plan.sources[first]])
 
 

@@ -206,9 +206,9 @@ def test_a_given_token_is_told_and_not_drawn() -> None:
     layout, given = layout_for(4), [-1, 99, 7, -1]
     step = words_of(sample_step(layout, rows, given))
     tokens, logprobs = launched(layout, logits, step)
-    expected, stats_shape = twin.sample(logits, *columns(rows), given=np.array(given))
+    expected, expected_logprobs = twin.sample(logits, *columns(rows), given=np.array(given))
     assert tokens.tolist() == expected.tolist() and tokens[1:3].tolist() == [99, 7]
-    np.testing.assert_allclose(logprobs, stats_shape, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(logprobs, expected_logprobs, rtol=1e-5, atol=1e-5)
 
 
 def test_parameters_lie_where_the_layout_says() -> None:

@@ -153,7 +153,7 @@ public data class TextPart(
     val text: String,
 )
 
-/** What a message's call calls. */
+/** The function of a call. */
 @Serializable
 public data class CalledFunction(
     /** The tool's name. */
@@ -162,7 +162,7 @@ public data class CalledFunction(
     val arguments: String? = null,
 )
 
-/** A call of a tool that an assistant's message made. */
+/** A tool call in an assistant's message. */
 @Serializable
 public data class MessageToolCall(
     /** The called function. */
@@ -170,7 +170,7 @@ public data class MessageToolCall(
     /** The id that the tool's message refers to. */
     val id: String? = null,
     val type: String? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     val index: JsonElement? = null,
 )
 
@@ -209,7 +209,7 @@ public data class NamedTool(
     val function: NamedFunction,
 )
 
-/** Which of `tools` may be called. */
+/** The allowed ones of `tools`. */
 @Serializable
 public data class AllowedToolsList(
     /** Whether a tool must be called. */
@@ -227,7 +227,7 @@ public data class AllowedTools(
     val allowedTools: AllowedToolsList,
 )
 
-/** Whether and how long the model thinks. */
+/** Whether and how long the model reasons. */
 @Serializable
 public data class ThinkingSwitch(
     /** Whether the model reasons; adaptive = the model decides. */
@@ -235,7 +235,7 @@ public data class ThinkingSwitch(
     /** Another name of `thinking_budget`. */
     @SerialName("budget_tokens")
     val budgetTokens: Int? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     val display: JsonElement? = null,
 )
 
@@ -264,14 +264,14 @@ public data class Message(
     val reasoning: String? = null,
     /** Of an assistant's last message: the answer continues this text and begins with it. */
     val prefix: Boolean? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     val annotations: JsonElement? = null,
 ) {
     /** With a plain text as content. */
     public constructor(role: Role, content: String) : this(role, Content.Text(content))
 }
 
-/** How a stream is sent. Not built yet, so not here: `include_obfuscation`. */
+/** Options of a stream. Not built yet, so not here: `include_obfuscation`. */
 @Serializable
 public data class StreamOptions(
     /** End the stream with a chunk of token counts. */
@@ -279,7 +279,7 @@ public data class StreamOptions(
     val includeUsage: Boolean? = null,
 )
 
-/** What an answer is foretold to be. */
+/** Predicted content of an answer. */
 @Serializable
 public data class Prediction(
     /** Always `content`. */
@@ -291,20 +291,20 @@ public data class Prediction(
     public constructor(type: String, content: String) : this(type, Content.Text(content))
 }
 
-/** A schema of JSON, as OpenAI's API has it. */
+/** A JSON Schema, in OpenAI's form. */
 @Serializable
 public data class JsonSchemaFormat(
     /** The schema of the answer. */
     val schema: JsonElement,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     val name: JsonElement? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     val description: JsonElement? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     val strict: JsonElement? = null,
 )
 
-/** What kind of text an answer is. */
+/** Format of an answer. */
 @Serializable
 public data class ResponseFormat(
     /** Type of the answer. */
@@ -315,7 +315,7 @@ public data class ResponseFormat(
 )
 
 /**
- * What an answer must be, as vLLM's API has it: one of these. Not built yet, so not here:
+ * Constraints on an answer in vLLM's form: one of these. Not built yet, so not here:
  * `structural_tag`, `whitespace_pattern`, `disable_any_whitespace`,
  * `disable_additional_properties`.
  */
@@ -332,7 +332,7 @@ public data class StructuredOutputs(
     val choice: List<String>? = null,
     /** A grammar, in GBNF or Lark. */
     val grammar: String? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     @SerialName("disable_fallback")
     val disableFallback: JsonElement? = null,
 )
@@ -368,9 +368,9 @@ public data class ChatCompletionRequest(
     val priority: Int? = null,
     /** Time limit of the answer in seconds, within the server's own. */
     val timeout: Double? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     val user: JsonElement? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     val metadata: JsonElement? = null,
     /** The answer is JSON. */
     @SerialName("response_format")
@@ -390,7 +390,7 @@ public data class ChatCompletionRequest(
     /** vLLM's older name of a grammar. */
     @SerialName("guided_grammar")
     val guidedGrammar: String? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     @SerialName("guided_decoding_backend")
     val guidedDecodingBackend: JsonElement? = null,
     /** llama.cpp's name of a grammar in GBNF. */
@@ -546,19 +546,19 @@ public data class ChatCompletionRequest(
      * answer.
      */
     val prediction: Prediction? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     @SerialName("prompt_cache_key")
     val promptCacheKey: JsonElement? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     @SerialName("prompt_cache_options")
     val promptCacheOptions: JsonElement? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     @SerialName("prompt_cache_retention")
     val promptCacheRetention: JsonElement? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     @SerialName("safety_identifier")
     val safetyIdentifier: JsonElement? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     @SerialName("service_tier")
     val serviceTier: JsonElement? = null,
 ) {
@@ -600,11 +600,11 @@ public data class ChatCompletionRequest(
         public fun timeout(value: Double?): Builder =
             apply { made = made.copy(timeout = value) }
 
-        /** Accepted; never changes an answer. */
+        /** Accepted; never affects an answer. */
         public fun user(value: JsonElement?): Builder =
             apply { made = made.copy(user = value) }
 
-        /** Accepted; never changes an answer. */
+        /** Accepted; never affects an answer. */
         public fun metadata(value: JsonElement?): Builder =
             apply { made = made.copy(metadata = value) }
 
@@ -632,7 +632,7 @@ public data class ChatCompletionRequest(
         public fun guidedGrammar(value: String?): Builder =
             apply { made = made.copy(guidedGrammar = value) }
 
-        /** Accepted; never changes an answer. */
+        /** Accepted; never affects an answer. */
         public fun guidedDecodingBackend(value: JsonElement?): Builder =
             apply { made = made.copy(guidedDecodingBackend = value) }
 
@@ -857,23 +857,23 @@ public data class ChatCompletionRequest(
         public fun prediction(value: Prediction?): Builder =
             apply { made = made.copy(prediction = value) }
 
-        /** Accepted; never changes an answer. */
+        /** Accepted; never affects an answer. */
         public fun promptCacheKey(value: JsonElement?): Builder =
             apply { made = made.copy(promptCacheKey = value) }
 
-        /** Accepted; never changes an answer. */
+        /** Accepted; never affects an answer. */
         public fun promptCacheOptions(value: JsonElement?): Builder =
             apply { made = made.copy(promptCacheOptions = value) }
 
-        /** Accepted; never changes an answer. */
+        /** Accepted; never affects an answer. */
         public fun promptCacheRetention(value: JsonElement?): Builder =
             apply { made = made.copy(promptCacheRetention = value) }
 
-        /** Accepted; never changes an answer. */
+        /** Accepted; never affects an answer. */
         public fun safetyIdentifier(value: JsonElement?): Builder =
             apply { made = made.copy(safetyIdentifier = value) }
 
-        /** Accepted; never changes an answer. */
+        /** Accepted; never affects an answer. */
         public fun serviceTier(value: JsonElement?): Builder =
             apply { made = made.copy(serviceTier = value) }
 
@@ -912,9 +912,9 @@ public data class CompletionRequest(
     val priority: Int? = null,
     /** Time limit of the answer in seconds, within the server's own. */
     val timeout: Double? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     val user: JsonElement? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     val metadata: JsonElement? = null,
     /** The answer is JSON. */
     @SerialName("response_format")
@@ -934,7 +934,7 @@ public data class CompletionRequest(
     /** vLLM's older name of a grammar. */
     @SerialName("guided_grammar")
     val guidedGrammar: String? = null,
-    /** Accepted; never changes an answer. */
+    /** Accepted; never affects an answer. */
     @SerialName("guided_decoding_backend")
     val guidedDecodingBackend: JsonElement? = null,
     /** llama.cpp's name of a grammar in GBNF. */
@@ -1109,11 +1109,11 @@ public data class CompletionRequest(
         public fun timeout(value: Double?): Builder =
             apply { made = made.copy(timeout = value) }
 
-        /** Accepted; never changes an answer. */
+        /** Accepted; never affects an answer. */
         public fun user(value: JsonElement?): Builder =
             apply { made = made.copy(user = value) }
 
-        /** Accepted; never changes an answer. */
+        /** Accepted; never affects an answer. */
         public fun metadata(value: JsonElement?): Builder =
             apply { made = made.copy(metadata = value) }
 
@@ -1141,7 +1141,7 @@ public data class CompletionRequest(
         public fun guidedGrammar(value: String?): Builder =
             apply { made = made.copy(guidedGrammar = value) }
 
-        /** Accepted; never changes an answer. */
+        /** Accepted; never affects an answer. */
         public fun guidedDecodingBackend(value: JsonElement?): Builder =
             apply { made = made.copy(guidedDecodingBackend = value) }
 
