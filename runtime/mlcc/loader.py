@@ -15,7 +15,6 @@ from typing import Any
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.kv_format import check_kv, kv_identity
-from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import TargetInfo
 from mlcc.device.compiled import library as executor_library
 from mlcc.device.compiled_model import CompiledModel
@@ -231,21 +230,9 @@ def executor_of(
         return CompiledExecutor(model, capacity, handle, threads, progress)
     if handle.kind == "cpu" and not is_here("tvm"):
         raise DeviceError(absent)
-    from mlcc.artifact.arrays import mapped
     from mlcc.device.tvm.executor import TvmExecutor
 
-    arrays = list(mapped(dict(enumerate(model.weights))).values())
-    return TvmExecutor(
-        model.library,
-        arrays,
-        model.caches,
-        capacity,
-        model.functions,
-        handle,
-        progress,
-        model.interface,
-        model.adapters,
-    )
+    return TvmExecutor(model, capacity, handle, progress)
 
 
 def _ranked(artifact: Artifact, capacity: Capacity, threads: int, progress: Progress) -> Executor:
@@ -255,13 +242,7 @@ def _ranked(artifact: Artifact, capacity: Capacity, threads: int, progress: Prog
         raise DeviceError(absent)
     from mlcc.device.parallel.cpu_executor import RankedExecutor
 
-    ranks = artifact.manifest.ranks
-    assert ranks is not None
-    models = [
-        replace(compiled_model(artifact, rank), adapters=None, linked="")  # ranks have neither
-        for rank in range(ranks.count)
-    ]
-    return RankedExecutor(models, capacity, threads, progress)
+    return RankedExecutor(_models_of_ranks(artifact), capacity, threads, progress)
 
 
 def _gpu_ranks(
@@ -271,23 +252,16 @@ def _gpu_ranks(
     DeviceError."""
     from mlcc.device.parallel.experimental.gpu_executor import RankedGpuExecutor
 
-    manifest = artifact.manifest
-    return RankedGpuExecutor(
-        artifact.library_path,
-        _weights_of_ranks(artifact),
-        manifest.caches,
-        capacity,
-        manifest.functions,
-        handles,
-        manifest.interface,
-        progress,
-    )
+    return RankedGpuExecutor(_models_of_ranks(artifact), capacity, handles, progress)
 
 
-def _weights_of_ranks(artifact: Artifact) -> list[list[TensorEntry]]:
+def _models_of_ranks(artifact: Artifact) -> list[CompiledModel]:
     ranks = artifact.manifest.ranks
     assert ranks is not None
-    return [list(artifact.weights(rank).values()) for rank in range(ranks.count)]
+    return [
+        replace(compiled_model(artifact, rank), adapters=None, linked="")  # ranks have neither
+        for rank in range(ranks.count)
+    ]
 
 
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.device.device import CPU, DeviceHandle
@@ -52,16 +51,9 @@ def tvm_executor(
 ) -> TvmExecutor:
     """Over TVM's package. The library is another file: whoever loads one writes into it which
     runtime it calls, and a file is loaded once a process."""
-    artifact = Artifact.open(folder)
-    library = shutil.copyfile(artifact.library_path, copies / "model-of-tvm.so")
-    return TvmExecutor(
-        library,
-        list(mapped(artifact.weights()).values()),
-        artifact.manifest.caches,
-        capacity_of(folder, **limits),
-        artifact.manifest.functions,
-        handle,
-    )
+    model = replace(compiled_model(Artifact.open(folder)), interface=None)
+    library = Path(shutil.copyfile(model.library, copies / "model-of-tvm.so"))
+    return TvmExecutor(replace(model, library=library), capacity_of(folder, **limits), handle)
 
 
 def adjusted(executor: Any, rng: random.Random, rows: int) -> Adjustments:

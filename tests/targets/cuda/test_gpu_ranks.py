@@ -139,12 +139,13 @@ def test_closing_ends_the_others(stand_in: None, folders: dict[str, Path]) -> No
 def test_what_a_rank_cannot_open_is_said(
     stand_in: None, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    real = loader._weights_of_ranks
+    real = loader._models_of_ranks
 
     def gone(artifact: Any) -> Any:
         first, second = real(artifact)
-        return [first, [replace(entry, path=tmp_path / "gone.safetensors") for entry in second]]
+        weights = [replace(entry, path=tmp_path / "gone.safetensors") for entry in second.weights]
+        return [first, replace(second, weights=weights)]
 
-    monkeypatch.setattr(loader, "_weights_of_ranks", gone)
+    monkeypatch.setattr(loader, "_models_of_ranks", gone)
     with pytest.raises(ArtifactError, match=r"rank 1 of 2: .*gone\.safetensors"):
         open_model(folders["cuda"])

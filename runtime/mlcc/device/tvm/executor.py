@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.artifact.schema import MANIFEST_NAME, AdaptersInfo, CacheInfo, page_shape
+from mlcc.artifact.arrays import mapped
+from mlcc.artifact.schema import MANIFEST_NAME, CacheInfo, page_shape
 from mlcc.device.check_batch import require
+from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import CPU, DeviceHandle
 from mlcc.device.reference.likelihood import log_likelihood
 from mlcc.device.tvm.cuda_graphs import DecodeGraphs
@@ -36,26 +38,20 @@ Array = npt.NDArray[Any]
 class TvmExecutor:
     """Runs steps of a library on one device. A CPU computes within `submit`.
 
-    weights: arrays in the order of the manifest; a CPU reads them in place (mmap is fine).
-    functions: exported by the library, as the manifest lists them. interface: the manifest's, which
-    must be the library's own. collectives: the NCCL module of a rank. Raises ArtifactError for
-    another interface, DeviceError if the library does not load, CapacityError if something does not
-    fit.
+    A CPU reads weights in place, from mapped files. collectives: the NCCL module of a rank. Raises
+    ArtifactError for another interface, DeviceError if the library does not load, CapacityError if
+    something does not fit.
     """
 
     def __init__(
         self,
-        library: Path,
-        weights: Sequence[Array],
-        caches: Sequence[CacheInfo],
+        model: CompiledModel,
         capacity: Capacity,
-        functions: Collection[str],
         handle: DeviceHandle = CPU,
         progress: Callable[[int, int], None] = lambda done, total: None,
-        interface: str | None = None,
-        adapters: AdaptersInfo | None = None,
         collectives: Any = None,
     ) -> None:
+        weights = list(mapped(dict(enumerate(model.weights))).values())
         self.capacity = capacity
         self.depth = 1 if handle.kind == "cpu" else 2
         self.handle = handle
@@ -63,24 +59,25 @@ class TvmExecutor:
         self._tvm = runtime()
         self.tvm_device = open_device(handle.kind, handle.index)
         self._tensors = self._tensors_of(handle.kind)
-        self._load(library, functions, collectives)
-        if interface is not None:
-            self._check_interface(library, interface)
+        self._load(model.library, model.functions, collectives)
+        if model.interface is not None:
+            self._check_interface(model.library, model.interface)
         self._tensors.open_step(capacity.layout.words)
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
-        self._caches = self._tvm.runtime.convert(self._pools(caches))
+        self._caches = self._tvm.runtime.convert(self._pools(model.caches))
         self.group_of_shape = {
             (pool, *page_shape(spec)): g
-            for g, (cache, pool) in enumerate(zip(caches, capacity.pools, strict=True))
+            for g, (cache, pool) in enumerate(zip(model.caches, capacity.pools, strict=True))
             for spec in cache.tensors
         }
         """Which cache group tensors of a shape are of."""
         self._weights = self._tvm.runtime.convert(self._upload(weights, progress))
+        adapters = model.adapters
         self._adapters = None if adapters is None else AdapterTensors(adapters, self._tensors)
-        self._graphs = self._decode_graphs(functions)
+        self._graphs = self._decode_graphs(model.functions)
         rows = 1 if self._graphs is None else capacity.max_rows
         self._last_sampled = self._tensors.weight(np.zeros(rows, np.int32))
-        self.page_bytes = tuple(cache.bytes_per_page for cache in caches)
+        self.page_bytes = tuple(cache.bytes_per_page for cache in model.caches)
         self._results: dict[int, Read] = {}
         self._next_ticket = 0
 

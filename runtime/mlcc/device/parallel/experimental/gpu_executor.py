@@ -14,18 +14,16 @@ import os
 import select
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 from threading import Event, Thread
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.artifact.arrays import mapped
-from mlcc.artifact.safetensors import TensorEntry
-from mlcc.artifact.schema import CacheInfo
+from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import DeviceHandle
 from mlcc.device.parallel.experimental import nccl
 from mlcc.device.parallel.rank_processes import RankProcesses, input_of
@@ -44,48 +42,32 @@ _GLANCE_MS = 100
 
 
 class RankedGpuExecutor(TvmExecutor):
-    """A `TvmExecutor` per rank; `weights` and `handles` are per rank.
+    """A `TvmExecutor` per rank; `models` and `handles` are per rank.
 
     Raises what opening any rank raises, and later DeviceLostError once a rank has exited.
     """
 
     def __init__(
         self,
-        library: Path,
-        weights: Sequence[Sequence[TensorEntry]],
-        caches: Sequence[CacheInfo],
+        models: Sequence[CompiledModel],
         capacity: Capacity,
-        functions: Collection[str],
         handles: Sequence[DeviceHandle],
-        interface: str,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self._ranks, self._ended, self._over = RankProcesses(), Event(), Event()
         self._watching: Thread | None = None
-        alike: dict[str, Any] = {
-            "library": library.absolute(),
-            "caches": caches,
-            "capacity": capacity,
-            "functions": tuple(functions),
-            "interface": interface,
-        }
         count = len(handles)
         try:
             name = nccl.unique_id()
             for rank in range(1, count):
-                own = {"weights": weights[rank], "handle": handles[rank]}
-                self._ranks.start({**alike, **own, "ranks": (name, rank, count)})
+                model = replace(models[rank], library=models[rank].library.absolute())
+                own = {"model": model, "capacity": capacity, "handle": handles[rank]}
+                self._ranks.start({**own, "ranks": (name, rank, count)})
             self._ranks.wait_ready()  # all have started, or join would hang
             self._collectives = nccl.join(name, 0, count, handles[0].index)
             self._watching = Thread(target=self._watch, name="ranks", daemon=True)
             self._watching.start()
-            super().__init__(
-                weights=_arrays(weights[0]),
-                handle=handles[0],
-                progress=progress,
-                collectives=self._collectives,
-                **alike,
-            )
+            super().__init__(models[0], capacity, handles[0], progress, self._collectives)
             self._ranks.wait_ready()  # all have opened their part
         except BaseException as error:
             cause = self._ranks.first_error() if isinstance(error, DeviceError) else None
@@ -178,8 +160,7 @@ def run_rank(given: dict[str, Any], commands: IO[bytes], reply: Callable[[str], 
     nccl.load()
     reply("")
     collectives = nccl.join(name, rank, count, given["handle"].index)
-    weights = _arrays(given.pop("weights"))
-    executor = TvmExecutor(weights=weights, collectives=collectives, **given)
+    executor = TvmExecutor(collectives=collectives, **given)
     reply("")
     layout = executor.capacity.layout
     adjust = AdjustLayout.of(layout, executor.capacity.vocab_size)
@@ -198,10 +179,6 @@ def run_rank(given: dict[str, Any], commands: IO[bytes], reply: Callable[[str], 
 
 def _words(commands: IO[bytes], count: int) -> memoryview:
     return memoryview(commands.read(_WORD * count)).cast("i")
-
-
-def _arrays(weights: Sequence[TensorEntry]) -> list[Any]:
-    return list(mapped(dict(enumerate(weights))).values())
 
 
 def _end_with(descriptor: int) -> None:
