@@ -121,10 +121,10 @@ def _settings(server: ServerArgs) -> tuple[Settings, HttpOptions, bool]:
     keys, tls = checked_keys(server.api_keys), tls_of(server.ssl_certfile, server.ssl_keyfile)
     has_keys = bool(keys or (server.key_file and read_keys(server.key_file)))
     settings = Settings(
-        keys,
-        server.max_queue,
-        server.max_body_bytes,
-        server.timeout_s,
+        api_keys=keys,
+        max_queue=server.max_queue,
+        max_body_bytes=server.max_body_bytes,
+        timeout_s=server.timeout_s,
         cors_origins=tuple(map(check_origin, server.cors_origins)),
         hosts=allowed_hosts(server.host, has_keys, server.allowed_hosts),
         strict_fields=server.strict_fields,
