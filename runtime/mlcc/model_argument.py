@@ -57,7 +57,7 @@ def _hub_name(text: str) -> str:
 def model_arguments(
     context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The same for several."""
+    """`model_argument` for several MODELs."""
     return tuple(model_argument(context, parameter, text) for text in texts)
 
 

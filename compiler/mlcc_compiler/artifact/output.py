@@ -34,8 +34,8 @@ def locked(out: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # while it is held, so that nobody else holds this file; not so
-            path.unlink()  # on Windows, where an open file stays
+        with suppress(OSError):  # before the release, so that no other process locks this file
+            path.unlink()  # fails on Windows, where the file is open
         lock.release()
         if os.name == "nt":
             with suppress(OSError):

@@ -161,7 +161,7 @@ def _files(source: HubSource, suffix: str) -> list[str]:
     """Names of a repository's files with a suffix; [] if the hub cannot be reached."""
     from huggingface_hub import HfApi
 
-    with contextlib.suppress(Exception):  # the folder's own fault is said then
+    with contextlib.suppress(Exception):  # the folder's own error is reported then
         files = HfApi(library_name="mlcc").list_repo_files(source.repo, revision=source.revision)
         return sorted(name for name in files if name.endswith(suffix))
     return []

@@ -44,8 +44,8 @@ def check_kv(manifest: Manifest, wanted: str | None) -> None:
     if any(dtype != KV_DTYPES[wanted] for dtype in found) or not found:
         kinds = " and ".join(names.get(dtype, dtype) for dtype in dict.fromkeys(found))
         raise UnsupportedError(
-            f"--kv {wanted} is asked of a library whose pages are {kinds or 'none'}, which is "
-            f"compiled in; compile the model again with `mlcc compile --kv {wanted}` or leave "
+            f"--kv {wanted} is requested, but the library was compiled for {kinds or 'no pages'}; "
+            f"compile the model again with `mlcc compile --kv {wanted}` or leave "
             "--kv out"
         )
 

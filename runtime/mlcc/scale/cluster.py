@@ -69,18 +69,18 @@ def connected(address: str | None) -> Iterator[None]:
 
 
 def check_token(connected: bool = False) -> None:
-    """Raise UnsupportedError if anybody who reaches a replica's port could run code there: if the
-    token is turned off or, with `connected`, if nobody turned it on."""
+    """Raise UnsupportedError if anyone who reaches a replica's port could run code there: if the
+    token is turned off or, with `connected`, if it was not turned on."""
     mode = os.environ.get("RAY_AUTH_MODE")
     if mode is None and connected:  # ray sets it where it finds a token; `ray start` needs none
         raise UnsupportedError(
-            "this Ray runs without a token, and replicas take pickles from whoever reaches their "
+            "this Ray runs without a token, and replicas take pickles from all who reach their "
             "ports; start it on each machine with RAY_AUTH_MODE=token and the same RAY_AUTH_TOKEN, "
             "and set both here"
         )
     if mode is not None and mode.lower() != "token":
         raise UnsupportedError(
-            "RAY_AUTH_MODE turns Ray's token off, and replicas take pickles from whoever reaches "
+            "RAY_AUTH_MODE turns Ray's token off, and replicas take pickles from all who reach "
             "their ports; unset it"
         )
 

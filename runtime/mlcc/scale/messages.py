@@ -19,7 +19,7 @@ class Handoff:
     state: Any
     """The bytes with the KV cache, or a list that holds Ray's reference to them."""
     tokens_only: bytes
-    """The same without the KV cache."""
+    """The bytes without the KV cache."""
 
 
 ReplicaReply = Accepted | Refused | Events | Dropped | Handoff

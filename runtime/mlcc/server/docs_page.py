@@ -1,7 +1,7 @@
 """The page /docs: the OpenAPI document as HTML without scripts.
 
-FastAPI's own pages load scripts from another host; this one works offline and reports visitors to
-nobody.
+FastAPI's own pages load scripts from another host; this one works offline and without
+requests to other hosts.
 """
 
 from __future__ import annotations

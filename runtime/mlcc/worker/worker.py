@@ -73,7 +73,7 @@ class OutputThread:
         self._queue.put(reply)
 
     def take_error(self) -> MlccError | None:
-        """Return why detokenization failed, once; the receiver has been told. All requests running
+        """Return why detokenization failed, once; the receiver has it already. All requests running
         at that time are lost."""
         error, self._error = self._error, None
         return error

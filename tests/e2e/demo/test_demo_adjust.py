@@ -38,9 +38,9 @@ def on(target: str, part: str = "adjust") -> Any:
 
 def answers(model: Model, each: list[dict[str, Any]] = WISHES) -> list[list[int]]:
     session, found = Session(model), []
-    for wishes in each:
+    for options in each:
         prompt = model.text.encode_prompt(PROMPT)
-        text = "".join(session.answer(prompt, {**PLAIN, **wishes}))
+        text = "".join(session.answer(prompt, {**PLAIN, **options}))
         found.append(model.text.tokenizer.encode(text, add_special_tokens=False).tolist())
     return found
 

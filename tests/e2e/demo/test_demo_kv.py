@@ -103,7 +103,9 @@ def open_folder(folder: Path) -> Any:
 
 
 def test_int8_asked_of_a_library_without_is_one_error(compiled_demo: Any) -> None:
-    with pytest.raises(UnsupportedError, match=r"--kv int8 is asked of a library whose pages"):
+    with pytest.raises(
+        UnsupportedError, match=r"--kv int8 is requested, but the library was compiled for"
+    ):
         open_model(compiled_demo("q8", "cpu"), EngineArgs(kv="int8"))
 
 
@@ -126,20 +128,20 @@ def test_a_request_moves_half_way_and_says_the_same(
     second = open_model(folder8(compiled_demo("q8", "cpu").parent, target))
     try:
         prompts = prompts_of(first, 3)[:3]
-        wishes = [
+        all_params = [
             SamplingParams(temperature=0.9, seed=5 + i, max_tokens=12, ignore_eos=True)
             for i in range(3)
         ]
         alone, moved = Driver(first), [Driver(first), Driver(second)]
         want: dict[str, list[int]] = {"0": [], "1": [], "2": []}
-        for name, prompt, wish in zip(want, prompts, wishes, strict=True):
-            alone.engine.add(Request(name, prompt, wish))
+        for name, prompt, params in zip(want, prompts, all_params, strict=True):
+            alone.engine.add(Request(name, prompt, params))
         while alone.has_work:
             collect(alone, alone.step(), want)
         got: dict[str, list[int]] = {name: [] for name in want}
-        moved[1].engine.add(Request("stays", prompts[1], wishes[1]))
-        for name, prompt, wish in zip(want, prompts, wishes, strict=True):
-            moved[0].engine.add(Request(name, prompt, wish))
+        moved[1].engine.add(Request("stays", prompts[1], all_params[1]))
+        for name, prompt, params in zip(want, prompts, all_params, strict=True):
+            moved[0].engine.add(Request(name, prompt, params))
         for name, steps in (("0", 2), ("1", 2)):
             for _ in range(steps):
                 collect(moved[0], moved[0].step(), got)

@@ -79,7 +79,7 @@ def test_sampled_answers_have_the_same_distribution(opened: Opened) -> None:
     """Two samples of the third token, with other seeds: chi-square, 5 groups, far from 0.1 %."""
     model, count = opened("q8", "cpu"), 300
     prompt = model.text.encode_prompt("The ").tolist()
-    foretold, _ = answered(model, Request("a", prompt, replace(GREEDY, max_tokens=4)))
+    predicted, _ = answered(model, Request("a", prompt, replace(GREEDY, max_tokens=4)))
     sampling = SamplingParams(temperature=0.7, max_tokens=4, ignore_eos=True)
     found = []
     for first, one in ((0, model), (count, replace(model, speculation=Always("lookup")))):
@@ -87,7 +87,7 @@ def test_sampled_answers_have_the_same_distribution(opened: Opened) -> None:
         for seed in range(first, first + count, 2):  # few at once, so that rows are left
             requests = [
                 Request(
-                    str(s), prompt, replace(sampling, seed=s), prediction=prompt + foretold["a"]
+                    str(s), prompt, replace(sampling, seed=s), prediction=prompt + predicted["a"]
                 )
                 for s in (seed, seed + 1)
             ]
@@ -109,8 +109,11 @@ def test_a_model_drafts_for_itself(compiled: Compiled) -> None:
     model = open_model(path, EngineArgs(speculate="draft:4", draft=path, kv_pages=64))
     try:
         prompt = model.text.encode_prompt("Once upon a time").tolist()
-        wishes = (GREEDY, SamplingParams(temperature=0.8, max_tokens=40, seed=4, ignore_eos=True))
-        requests = [Request(str(i), prompt, wish) for i, wish in enumerate(wishes)]
+        all_params = (
+            GREEDY,
+            SamplingParams(temperature=0.8, max_tokens=40, seed=4, ignore_eos=True),
+        )
+        requests = [Request(str(i), prompt, params) for i, params in enumerate(all_params)]
         guessed, ends = answered(model, *requests)
         plain, _ = answered(replace(model, speculation=None, draft=None), *requests)
         drafted = sum(end.drafted_tokens for end in ends)

@@ -106,13 +106,13 @@ def test_filters_leave_what_they_leave_on_the_cpu(tab: OpenAI, opened: Opened) -
     """Each of them, and all that are kept together, at a temperature that would show."""
     session, usual = Session(opened("f32", "cpu")), {"temperature": 1.3, "seed": 5}
     prompt = session.model.text.encode_prompt("once upon a time")
-    for wishes in (
+    for options in (
         {"top_n_sigma": 1.0, "typical_p": 0.6, "eta_cutoff": 0.1},
         {"xtc_probability": 0.5, "xtc_threshold": 0.05, "top_k": 20},
         {"dynatemp_range": 1.0, "epsilon_cutoff": 0.05},
         {"mirostat": 2, "mirostat_tau": 2.0},
     ):
-        fields: dict[str, Any] = {**usual, **wishes, "ignore_eos": True}
+        fields: dict[str, Any] = {**usual, **options, "ignore_eos": True}
         here = "".join(session.answer(prompt, {**fields, "max_tokens": 8}))
         there = tab.completions.create(
             model="demo", prompt="once upon a time", max_tokens=8, extra_body=fields

@@ -45,8 +45,8 @@ class WatchedGpu(ToyGpu):
 @in_loop
 async def test_a_chats_are_those_of_its_text_whole_and_streamed() -> None:
     async with open_tab() as tab:
-        wishes = {**ASKED, "logprobs": True, "top_logprobs": TOP}
-        whole = (await answer(tab, CHAT, wishes)).json["choices"][0]
+        body = {**ASKED, "logprobs": True, "top_logprobs": TOP}
+        whole = (await answer(tab, CHAT, body)).json["choices"][0]
         content = whole["logprobs"]["content"]
         assert "".join(token["token"] for token in content) == whole["message"]["content"]
         for token in content:
@@ -57,7 +57,7 @@ async def test_a_chats_are_those_of_its_text_whole_and_streamed() -> None:
             assert TOP - 1 <= len(top) <= TOP
             assert top[0] == {name: token[name] for name in ("token", "logprob", "bytes")}
             assert sorted((t["logprob"] for t in top), reverse=True) == [t["logprob"] for t in top]
-        events = (await answer(tab, CHAT, {**wishes, "stream": True})).events
+        events = (await answer(tab, CHAT, {**body, "stream": True})).events
         opening, *middle, end = [event["choices"][0] for event in events]
         assert opening["logprobs"] is None and end["logprobs"] is None
         assert [t for choice in middle for t in choice["logprobs"]["content"]] == content
@@ -94,8 +94,8 @@ async def test_what_a_stop_string_cuts_off_is_told_nowhere() -> None:
         usual = (await answer(tab, COMPLETIONS, CONTINUED)).json["choices"][0]["text"]
         stop = usual[4:7]
         for stream in (False, True):
-            wishes = {**CONTINUED, "logprobs": 0, "stop": [stop], "stream": stream}
-            reply = await answer(tab, COMPLETIONS, wishes)
+            body = {**CONTINUED, "logprobs": 0, "stop": [stop], "stream": stream}
+            reply = await answer(tab, COMPLETIONS, body)
             choices = [e["choices"][0] for e in reply.events] if stream else reply.json["choices"]
             logprobs = [t for c in choices if c["logprobs"] for t in c["logprobs"]["tokens"]]
             assert "".join(logprobs) == usual[: usual.index(stop)]
@@ -117,8 +117,8 @@ async def test_a_step_in_which_nobody_wants_them_asks_for_none() -> None:
 async def test_they_are_those_of_the_logits_after_a_bias() -> None:
     async with open_tab() as tab:
         bias = {str(Letters().encode("x", add_special_tokens=False)[0]): 100}
-        wishes = {**CONTINUED, "max_tokens": 2, "logprobs": 1, "logit_bias": bias}
-        logprobs = (await answer(tab, COMPLETIONS, wishes)).json["choices"][0]["logprobs"]
+        body = {**CONTINUED, "max_tokens": 2, "logprobs": 1, "logit_bias": bias}
+        logprobs = (await answer(tab, COMPLETIONS, body)).json["choices"][0]["logprobs"]
         assert logprobs["tokens"] == ["x", "x"]
         # The toy's are its logits less 3, and not normalized: what was added is seen in them.
         assert all(logprob > 0 for logprob in logprobs["token_logprobs"])

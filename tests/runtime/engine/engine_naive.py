@@ -22,8 +22,8 @@ PROMPT_TAIL = 5
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """How a request wants its logits changed."""
+class Adjustment:
+    """Changes of the logits that a request asks for."""
 
     penalties: Penalties = NO_PENALTIES
     bias: Mapping[int, float] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def likeliest(
     capacity: Capacity,
     prompt: Sequence[int],
     output: Sequence[int],
-    wishes: Wishes,
+    adjustment: Adjustment,
     params: RowParams = GREEDY,
 ) -> list[tuple[int, float]]:
     """Every token that may follow, and its log-probability, the likeliest first: the toy's logits
@@ -97,17 +97,17 @@ def likeliest(
     token, logprob = toy_token(views, params, capacity.vocab_size)
     found = []
     for t in range(capacity.vocab_size):
-        if wishes.allowed is not None and t not in wishes.allowed:
+        if adjustment.allowed is not None and t not in adjustment.allowed:
             continue
-        x, penalties = 3 + logprob - (t - token) % capacity.vocab_size, wishes.penalties
+        x, penalties = 3 + logprob - (t - token) % capacity.vocab_size, adjustment.penalties
         whole = [*prompt, *output]
-        first = max(0, len(whole) - (len(whole) if wishes.last is None else wishes.last))
+        first = max(0, len(whole) - (len(whole) if adjustment.last is None else adjustment.last))
         recent, answered = whole[first:], whole[max(first, len(prompt)) :]
         if t in recent:
             x = x / penalties.repetition if x > 0 else x * penalties.repetition
         if t in answered:
             x = x - penalties.frequency * answered.count(t) - penalties.presence
-        found.append((t, x + wishes.bias.get(t, 0.0) - 3))
+        found.append((t, x + adjustment.bias.get(t, 0.0) - 3))
     return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -129,12 +129,12 @@ def dry_penalties(
     return found
 
 
-def wishes_of(
+def adjustment_of(
     request: Request,
     output: Sequence[int],
     ends: Collection[int],
     tokenizer: Tokenizer | None = None,
-) -> Wishes:
+) -> Adjustment:
     """How its next logits are changed."""
     s, prompt = request.sampling, [*request.prompt]
 
@@ -154,7 +154,7 @@ def wishes_of(
     numbers = s.repetition_penalty, s.frequency_penalty, s.presence_penalty
     penalties = Penalties(*array("f", numbers))
     last = s.repeat_last_n if s.repeat_last_n >= 0 else None
-    return Wishes(penalties, {t: array("f", [b])[0] for t, b in bias.items()}, last=last)
+    return Adjustment(penalties, {t: array("f", [b])[0] for t, b in bias.items()}, last=last)
 
 
 def answer(
@@ -180,8 +180,8 @@ def answer(
     logprobs: list[float] = []
     while True:
         params = row_params(request, seed, len(prompt) + len(ids), logprobs)
-        wishes = wishes_of(request, ids, ends, tokenizer)
-        token, logprob = likeliest(capacity, prompt, ids, wishes, params)[0]
+        adjustment = adjustment_of(request, ids, ends, tokenizer)
+        token, logprob = likeliest(capacity, prompt, ids, adjustment, params)[0]
         ended = token in ends
         if not ended:
             ids.append(token)

@@ -56,25 +56,25 @@ class Storm:
     """One engine in bad weather."""
 
     def __init__(
-        self, seed: int, kind: int, depth: int, prefix_cache: bool, guesses: str = ""
+        self, seed: int, kind: int, depth: int, prefix_cache: bool, speculate: str = ""
     ) -> None:
         groups, pools = GROUPS[kind]
         self.draw = random.Random(seed)
         self.capacity = Capacity.of(
             groups, pools, vocab_size=VOCAB, context=48, max_batch=5, max_step_tokens=12
         )
-        self.driver = self._driver(guesses, depth, prefix_cache)
+        self.driver = self._driver(speculate, depth, prefix_cache)
         self.driver.seconds = self.draw.random  # decides how much of prompts, and no token
         self.live: dict[str, Live] = {}
         self.came = self.refused = self.ended = self.moved = 0
         self.reasons: dict[str, int] = {}
         self.openings = [[self.draw.randrange(VOCAB) for _ in range(n)] for n in (4, 8, 11)]
 
-    def _driver(self, guesses: str, depth: int, prefix_cache: bool) -> Driver:
-        """guesses: `lookup`, `draft` (a toy that is sometimes wrong), or none. How many there are
-        follows what they bring, and what steps take: here, by chance."""
+    def _driver(self, speculate: str, depth: int, prefix_cache: bool) -> Driver:
+        """speculate: `lookup`, `draft` (a toy that is sometimes wrong), or none. The number of
+        draft tokens follows their acceptance and the times of steps: here, by chance."""
         draft = None
-        if guesses == "draft":
+        if speculate == "draft":
             bounds = Capacity.of(
                 [PAGED], [self.capacity.pools[0]], vocab_size=VOCAB, context=40, max_batch=4,
                 max_step_tokens=9,
@@ -82,7 +82,7 @@ class Storm:
             draft = Drafting(bounds, 0.2, self.draw)
         return toy_driver(
             self.capacity, EOS, TOKENIZER, depth, seed=7, prefix_cache=prefix_cache, draft=draft,
-            speculator=Speculator(NgramProposer.of) if guesses == "lookup" else None,
+            speculator=Speculator(NgramProposer.of) if speculate == "lookup" else None,
         )  # fmt: skip
 
     def tokens(self, most: int) -> list[int]:
@@ -129,14 +129,14 @@ class Storm:
 
     def move(self, name: str) -> None:
         """A request leaves as bytes, and comes back."""
-        driver, books = self.driver, self.driver.engine.migration
+        driver, migration = self.driver, self.driver.engine.migration
         while driver.tickets:
             driver.take(driver.engine.commit(driver.executor.collect(driver.tickets.popleft())))
         if driver.got[name].finished:
             return
-        data = export_request(books, driver.executor, IDENTITY, name)
+        data = export_request(migration, driver.executor, IDENTITY, name)
         driver.engine.cancel(name)  # what this tells comes later
-        import_request(books, driver.executor, IDENTITY, data)
+        import_request(migration, driver.executor, IDENTITY, data)
         driver.engine.check_integrity()
         self.moved += 1
 
@@ -181,14 +181,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "depth", "cache", "guesses"), CASES)
-def test_a_storm(kind: int, depth: int, cache: bool, guesses: str) -> None:
-    storm = Storm(100 * kind + 10 * depth + cache, kind, depth, cache, guesses)
+@pytest.mark.parametrize(("kind", "depth", "cache", "speculate"), CASES)
+def test_a_storm(kind: int, depth: int, cache: bool, speculate: str) -> None:
+    storm = Storm(100 * kind + 10 * depth + cache, kind, depth, cache, speculate)
     storm.run(250)
     storm.check_quiet()
     stats = storm.driver.engine.stats()
-    assert (stats.drafted_tokens > 0) >= (guesses == "draft")
-    assert (stats.drafted_tokens > 0) <= (guesses != "")
+    assert (stats.drafted_tokens > 0) >= (speculate == "draft")
+    assert (stats.drafted_tokens > 0) <= (speculate != "")
     assert stats.preemptions > 0 and (stats.cached_tokens > 0) is cache
     assert storm.reasons.keys() >= {"stop", "length", "cancelled"}
     assert storm.moved > 0
@@ -196,12 +196,12 @@ def test_a_storm(kind: int, depth: int, cache: bool, guesses: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("kind", "depth", "cache", "guesses"), [(0, 2, True, "draft"), (2, 3, True, "lookup")]
+    ("kind", "depth", "cache", "speculate"), [(0, 2, True, "draft"), (2, 3, True, "lookup")]
 )
 def test_ten_thousand_requests_leave_nothing(
-    kind: int, depth: int, cache: bool, guesses: str
+    kind: int, depth: int, cache: bool, speculate: str
 ) -> None:
-    storm = Storm(kind, kind, depth, cache, guesses)
+    storm = Storm(kind, kind, depth, cache, speculate)
     storm.run(1_000)
     before = storm.blocks()
     storm.run(9_000)

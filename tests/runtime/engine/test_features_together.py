@@ -141,11 +141,11 @@ def test_a_request_with_a_prediction_moves_between_any_two_steps() -> None:
 
 def test_what_a_guess_costs_is_not_learned_of_prompts() -> None:
     """Not even of one that is computed again, behind the end of which there are guesses."""
-    heard: list[int] = []
+    counts: list[int] = []
 
     class Heard(StepCost):
         def observe(self, tokens: int, seconds: float | None) -> None:
-            heard.append(tokens)
+            counts.append(tokens)
 
     speculator = eager(3)
     speculator.cost = Heard()
@@ -162,7 +162,7 @@ def test_what_a_guess_costs_is_not_learned_of_prompts() -> None:
     to.got["a"] = source.got["a"]
     to.run()
     assert to.engine.stats().drafted_tokens > 0
-    assert heard and max(heard) == 1 + 3
+    assert counts and max(counts) == 1 + 3
 
 
 def test_a_prediction_is_no_longer_than_an_answer() -> None:

@@ -33,15 +33,15 @@ def expected(request: Request, seed: int | None, arrival: int, capacity: Capacit
     output: list[int] = []
     while len(output) < (s.max_tokens or capacity.context) and not (grammar and grammar.ended):
         ends = () if s.ignore_eos and grammar is None else {END}
-        wishes = naive.wishes_of(request, output, ends)
+        adjustment = naive.adjustment_of(request, output, ends)
         if grammar is not None:
-            bias = dict(wishes.bias)
+            bias = dict(adjustment.bias)
             if s.ignore_eos:
                 bias[END] = -1e20
-            wishes = replace(wishes, bias=bias, allowed=grammar.following())
+            adjustment = replace(adjustment, bias=bias, allowed=grammar.following())
         own = naive.derive_seed(0, arrival) if s.seed is None else s.seed
         params = naive.row_params(request, own, len(prompt) + len(output))
-        token = naive.likeliest(capacity, prompt, output, wishes, params)[0][0]
+        token = naive.likeliest(capacity, prompt, output, adjustment, params)[0][0]
         if token in ends:
             break
         output.append(token)

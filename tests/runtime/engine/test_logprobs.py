@@ -92,7 +92,7 @@ def test_what_is_told_is_what_the_answer_is_made_of(
             assert not got.token_logprobs
             continue
         for i, token in list(enumerate(got.prompt))[1:]:
-            best = naive.likeliest(CAPACITY, request.prompt[:i], (), naive.Wishes())
+            best = naive.likeliest(CAPACITY, request.prompt[:i], (), naive.Adjustment())
             assert token.chosen[0] == request.prompt[i]
             assert token.chosen.logprob == dict(best)[token.chosen[0]]
             assert [(c.token, c.logprob) for c in token.top] == best[:count]
@@ -111,8 +111,8 @@ def likeliest(request: Request, number: int, output: list[int], count: int) -> l
     assert seed is not None
     prompt = list(request.prompt)
     params = naive.row_params(request, seed, len(prompt) + len(output))
-    wishes = naive.wishes_of(request, output, ())
-    best = naive.likeliest(CAPACITY, prompt, output, wishes, params)[:count]
+    adjustment = naive.adjustment_of(request, output, ())
+    best = naive.likeliest(CAPACITY, prompt, output, adjustment, params)[:count]
     return [token for token, _ in best if PIECES[token]]
 
 

@@ -77,7 +77,7 @@ def move(name: str, source: Driver, to: Driver) -> bool | None:
     capacity=capacities(),
     pools=st.lists(st.integers(1, 40), min_size=3, max_size=3),
     prompts=st.lists(st.lists(st.integers(2, 40), min_size=1, max_size=20), min_size=1, max_size=5),
-    wishes=st.lists(sampling, min_size=5, max_size=5),
+    all_params=st.lists(sampling, min_size=5, max_size=5),
     depths=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     seed=st.integers(0, 1 << 30),
 )
@@ -85,7 +85,7 @@ def test_any_request_at_any_moment(
     capacity: Capacity,
     pools: Sequence[int],
     prompts: list[list[int]],
-    wishes: list[SamplingParams],
+    all_params: list[SamplingParams],
     depths: tuple[int, int],
     seed: int,
 ) -> None:
@@ -96,8 +96,8 @@ def test_any_request_at_any_moment(
         toy_driver(other, EOS, TOKENIZER, depths[1], 8, prefix_cache=draw.random() < 0.5),
     ]
     asked: dict[str, Request] = {}
-    for prompt, wish in zip(prompts, wishes, strict=False):
-        request = Request(f"r{len(asked)}", prompt, wish)
+    for prompt, params in zip(prompts, all_params, strict=False):
+        request = Request(f"r{len(asked)}", prompt, params)
         try:
             drivers[0].add(request)
         except InvalidRequestError:
@@ -165,14 +165,14 @@ def test_what_a_request_carries() -> None:
         max_step_tokens=16,
     )  # fmt: skip
     with_text = {"logprobs": 2, "stop": ("zzzzzz", "abcde")}
-    wishes = [
+    all_params = [
         (SamplingParams(seed=3, max_tokens=20, repetition_penalty=1.3, **with_text), None),
         (SamplingParams(seed=4, max_tokens=20, mirostat=2, temperature=0.7, **with_text), None),
         (SamplingParams(seed=5, max_tokens=20, dry_multiplier=0.8, **with_text), None),
         (SamplingParams(seed=6, max_tokens=20, logprobs=1), Structure("regex", "3", "x")),
     ]
-    for wish, structure in wishes:
-        request = Request("a", [5, 6, 7, 8, 9], wish, structure=structure, priority=2)
+    for params, structure in all_params:
+        request = Request("a", [5, 6, 7, 8, 9], params, structure=structure, priority=2)
         grammar = Opening().open(structure) if structure else None
         alone = toy_driver(capacity, EOS, TOKENIZER)
         alone.engine.add(request, grammar and Opening().open(Structure("regex", "3")))

@@ -179,13 +179,13 @@ def test_what_a_token_costs_is_learned() -> None:
 def test_guesses_that_were_not_tried_teach() -> None:
     tokens = array("i", [1, 2, 3, 1, 2])
     speculator = Speculator(NgramProposer.of)
-    guesses = DraftState(speculator, tokens, NgramProposer(tokens))
+    draft_state = DraftState(speculator, tokens, NgramProposer(tokens))
     speculator.acceptance("gram2").first = 0.0
-    assert not guesses.propose(2)
+    assert not draft_state.propose(2)
     tokens.append(3)
     tokens.append(1)
-    assert guesses.propose(0) == ()
-    assert guesses.acceptance["gram2"].first == 1.0
+    assert draft_state.propose(0) == ()
+    assert draft_state.acceptance["gram2"].first == 1.0
 
 
 def test_what_needs_every_token_is_not_guessed() -> None:

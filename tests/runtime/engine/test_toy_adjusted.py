@@ -26,8 +26,8 @@ PROMPTS = [3, 1, 4], [1, 5], [9, 2, 6]
 
 numbers = st.floats(-4, 4, width=32)
 tokens = st.integers(0, VOCAB - 1)
-wishes = st.builds(
-    naive.Wishes,
+adjustments_drawn = st.builds(
+    naive.Adjustment,
     st.builds(Penalties, st.floats(0.25, 4, width=32), numbers, numbers),
     st.dictionaries(tokens, st.floats(-100, 100, width=32), max_size=5),
     st.none() | st.sets(tokens, min_size=1),
@@ -39,18 +39,18 @@ def writer_of(capacity: Capacity) -> AdjustmentWriter:
 
 
 def adjustments(
-    capacity: Capacity, each: list[naive.Wishes | None], outputs: list[list[int]], flying: bool
+    capacity: Capacity, each: list[naive.Adjustment | None], outputs: list[list[int]], flying: bool
 ) -> Adjustments:
     """Of the rows that wish for something. `outputs` lacks the tokens in flight."""
     writer = writer_of(capacity)
-    for row, wish in enumerate(each):
-        if wish is None:
+    for row, adjustment in enumerate(each):
+        if adjustment is None:
             continue
-        mask = 0 if wish.allowed is None else writer.mask(mask_of(wish.allowed, VOCAB))
+        mask = 0 if adjustment.allowed is None else writer.mask(mask_of(adjustment.allowed, VOCAB))
         history = {**dict.fromkeys(PROMPTS[row], 0), **Counter(outputs[row])}
         writer.row(
-            row, wish.penalties, history=history, in_flight=row if flying else -1, bias=wish.bias,
-            mask=mask,
+            row, adjustment.penalties, history=history, in_flight=row if flying else -1,
+            bias=adjustment.bias, mask=mask,
         )  # fmt: skip
     return writer.finish()
 
@@ -58,11 +58,11 @@ def adjustments(
 @settings(max_examples=60, deadline=None)
 @given(
     capacity=st.sampled_from(CAPACITIES),
-    each=st.lists(st.none() | wishes, min_size=3, max_size=3),
+    each=st.lists(st.none() | adjustments_drawn, min_size=3, max_size=3),
     top=st.integers(0, 20),
 )
 def test_what_the_toy_chooses_is_what_its_twin_does(
-    capacity: Capacity, each: list[naive.Wishes | None], top: int
+    capacity: Capacity, each: list[naive.Adjustment | None], top: int
 ) -> None:
     """Greedily, always with one step in flight."""
     toy, steps = ToyExecutor(capacity), ManualSteps(capacity, len(PROMPTS))
@@ -83,8 +83,8 @@ def test_what_the_toy_chooses_is_what_its_twin_does(
     collect()
     for k, result in enumerate(results):
         for row, prompt in enumerate(PROMPTS):
-            wish = each[row] or naive.Wishes()
-            best = naive.likeliest(capacity, prompt, outputs[row][:k], wish)
+            adjustment = each[row] or naive.Adjustment()
+            best = naive.likeliest(capacity, prompt, outputs[row][:k], adjustment)
             assert (result.tokens[row], result.logprobs[row]) == best[0]
             if top:
                 assert result.top_logprobs is not None

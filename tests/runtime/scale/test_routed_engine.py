@@ -54,16 +54,16 @@ async def storm(requests: int, kill_s: float) -> tuple[Counter[str], ScriptedRep
     async def one(number: int) -> None:
         prompt = [rng.randrange(90) for _ in range(rng.randrange(1, 12))]
         job = client.submit([Request(f"q{number}", prompt)], None)
-        heard = ""
+        text = ""
         try:
             async for _, event in job.events():
-                heard += getattr(event, "text", "")
-            assert heard == whole_answer(prompt)
+                text += getattr(event, "text", "")
+            assert text == whole_answer(prompt)
             ends["answered"] += 1
         except EngineDiedError as error:
             assert error.code == "replica_lost"
-            assert whole_answer(prompt).startswith(heard)
-            assert heard or "3 times" in error.message, "what nobody saw is asked again"
+            assert whole_answer(prompt).startswith(text)
+            assert text or "3 times" in error.message, "what nobody saw is asked again"
             ends["told"] += 1
         finally:
             job.close()

@@ -39,16 +39,16 @@ def delta(token: int, name: str = "a", text: str = "") -> TextDelta:
 
 
 def test_text_is_made_in_its_thread_and_nothing_overtakes() -> None:
-    heard: list[Reply] = []
+    replies: list[Reply] = []
     letters = Letters(ArtifactError("no"))
-    thread = OutputThread(heard.append, DeferredText(letters))
+    thread = OutputThread(replies.append, DeferredText(letters))
     thread.begin(asked())
     thread.send(Accepted("a"))
     thread.begin(asked("b", ("z",)))  # the engine writes it
     thread.send(Events([delta(1), delta(2, "b", "x")]))
     thread.send(Events([delta(2), END]))
     thread.close()
-    assert heard == [
+    assert replies == [
         Accepted("a"),
         Events([delta(1, text="b"), delta(2, "b", "x")]),
         Events([delta(2, text="c"), END]),
@@ -59,13 +59,13 @@ def test_text_is_made_in_its_thread_and_nothing_overtakes() -> None:
 
 @pytest.mark.parametrize("error", [ArtifactError("the tokenizer failed"), ValueError("a bug")])
 def test_text_that_cannot_be_made_ends_who_is_live(error: Exception) -> None:
-    heard: list[Reply] = []
-    thread = OutputThread(heard.append, DeferredText(Letters(error)))
+    replies: list[Reply] = []
+    thread = OutputThread(replies.append, DeferredText(Letters(error)))
     thread.begin(asked())
     thread.send(Events([delta(7)]))
     thread.send(Events([END]))
     thread.close()
-    dropped, after = heard
+    dropped, after = replies
     assert isinstance(dropped, Dropped)
     assert after == Events([END])
     failed = thread.take_error()

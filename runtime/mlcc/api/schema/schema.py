@@ -509,7 +509,7 @@ def _in_tagged(kind: Tagged, value: Json, where: str) -> Iterator[InvalidRequest
         yield from _in_object(table, extra, where)
     elif kind.open:
         yield InvalidRequestError(
-            f"'{where}' is of type {str(type_name)[:40]!a}, which nobody here runs; leave it out",
+            f"'{where}' is of type {str(type_name)[:40]!a}, which is not run here; leave it out",
             param=where,
             code="unknown_parameter",
         )

@@ -89,7 +89,9 @@ BOUNDS = ServiceBounds(timeout_s=None)
 PROGRESS_STEPS = 100
 """Largest number of PROGRESS events."""
 _LOW_MEMORY = "memory is short, and the app takes no new requests for now; try again later"
-_STALLED = "nobody takes the engine's events, and the answer is lost; poll, or return from `events`"
+_STALLED = (
+    "the engine's events are not taken, and the answer is lost; poll, or return from `events`"
+)
 _IN_BACKGROUND = "the app is in the background, where it gives the model's memory back; ask again"
 
 
