@@ -20,11 +20,10 @@ from mlcc.artifact.records import to_plain
 from mlcc.loader import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.options import Options
-from mlcc_compiler.pipeline import Bounds, build, lower
+from mlcc_compiler.pipeline import Bounds, LoweringConfig, build, lower
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.quantization import scheme
 from mlcc_targets import Choices, Target, get_target
@@ -90,15 +89,9 @@ def _shape(out: Path, target: Target, shape: str, quant: str) -> dict[str, Any]:
         random_checkpoint.make(Path(folder), shape, CONTEXT, empty=True)
         plan = make_plan(Checkpoint.open(folder), target, options)
     start = time.perf_counter()
-    lowered = lower(
-        plan.traced,
-        kernel_set_for(target),
-        plan.caches,
-        Bounds(plan.layout, plan.limits.context),
-        plan.config.vocab_size,
-        target,
-        IrDump(None),
-    )
+    bounds, vocab = Bounds(plan.layout, plan.limits.context), plan.config.vocab_size
+    config = LoweringConfig(target, kernel_set_for(target), plan.caches, bounds, vocab)
+    lowered = lower(plan.traced, config)
     build(lowered, target, library, out / f"{name}-kernels")
     seconds = time.perf_counter() - start
     row = _description(name, plan, lowered.plans) | {

@@ -29,10 +29,9 @@ def compile_one(shape: str, name: str, quant: str, context: int) -> dict[str, An
     from benchmarks.models.published_shapes import without_weights
     from mlcc.artifact.expert_weights import expert_bytes
     from mlcc.artifact.schema import WeightSpec
-    from mlcc_compiler.ir.ir_dump import IrDump
     from mlcc_compiler.kernels import kernel_set_for
     from mlcc_compiler.options import Options
-    from mlcc_compiler.pipeline import Bounds, build, lower
+    from mlcc_compiler.pipeline import Bounds, LoweringConfig, build, lower
     from mlcc_compiler.plan import make_plan
     from mlcc_compiler.weights.convert import specs_of
     from mlcc_targets import get_target
@@ -44,8 +43,8 @@ def compile_one(shape: str, name: str, quant: str, context: int) -> dict[str, An
         target.prepare(lambda text: None)
         bounds = Bounds(plan.layout, plan.limits.context)
         kernels = kernel_set_for(target, plan.activation_bits or 8, plan.rounds_rows)
-        vocab, dump = plan.vocab_size, IrDump(None)
-        lowered = lower(plan.traced, kernels, plan.caches, bounds, vocab, target, dump)
+        config = LoweringConfig(target, kernels, plan.caches, bounds, plan.vocab_size)
+        lowered = lower(plan.traced, config)
         library = Path(folder) / target.library
         build(lowered, plan.target, library)
         size = library.stat().st_size

@@ -93,10 +93,7 @@ def _write_artifact(
             weights, ranks = _convert_weights(plan, found, rows, calibrated, writer, progress)
             licence = writer.add_checkpoint(plan.checkpoint)
             found.wait(progress.phase)
-        first, *others = (
-            manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence, b.sites, ranks)
-            for b in found.built
-        )
+        first, *others = (manifest_of(built, weights, licence, ranks) for built in found.built)
         names = (f"mlcc.{other.variant}.json" for other in plan.target.alternatives)
         writer.finish(first, dict(zip(names, others, strict=True)))
     trust(writer.out)

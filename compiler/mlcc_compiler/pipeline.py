@@ -76,6 +76,21 @@ class Lowered:
     """Linear layers that LoRA adapters add to, if the library supports adapters."""
 
 
+@dataclass(frozen=True)
+class LoweringConfig:
+    """Everything that lowering needs beside the graph."""
+
+    target: Target
+    kernels: KernelSet
+    caches: Caches
+    bounds: Bounds
+    vocab_size: int
+    lora: LoraConfig | None = None
+    """Adds the function `forward_adapters`."""
+    generates: bool = True
+    """False for an encoder, which has `forward` alone."""
+
+
 def trace(model: CausalLM | Encoder) -> Traced:
     """The graph of `forward(token_ids, positions, logit_rows, weights)`."""
     spec = {
@@ -106,46 +121,41 @@ def _without_checks() -> Iterator[None]:
 
 def lower(
     traced: Traced,
-    kernels: KernelSet,
-    caches: Caches,
-    bounds: Bounds,
-    vocab_size: int,
-    target: Target,
-    dump: IrDump,
+    config: LoweringConfig,
+    dump: IrDump | None = None,
     report: Callable[[str], None] = lambda phase: None,
-    lora: LoraConfig | None = None,
-    generates: bool = True,
 ) -> Lowered:
-    """From the traced graph to a module ready for code generation. `lora` adds the function
-    `forward_adapters`. An encoder (`generates` False) has `forward` alone."""
+    """From the traced graph to a module ready for code generation."""
 
     def finish(phase: str, module: ir.IRModule) -> ir.IRModule:
-        dump(phase, module)
+        if dump is not None:
+            dump(phase, module)
         report(phase)
         return module
 
+    kernels, caches, layout = config.kernels, config.caches, config.bounds.layout
     module = finish("traced", traced.module)
     module = finish("norms_fused", FuseAddNorm(module).run())
     merged = finish("projections_merged", MergeProjections(module, kernels).run())
-    module = finish("paged_kv", PagedKV(merged, caches, bounds.layout, kernels).run())
+    module = finish("paged_kv", PagedKV(merged, caches, layout, kernels).run())
     lowering = LowerOperators(module, kernels, traced.names)
     module = finish("kernels", lowering.run())
     sites: tuple[AdapterSite, ...] = ()
-    if lora is not None:
-        parts = (kernels, caches, bounds.layout, traced.names)
-        module, sites = add_adapters(module, merged, *parts, lora, lowering.plans)
+    if config.lora is not None:
+        module, sites = add_adapters(module, merged, lowering, caches, layout, config.lora)
         finish("adapters", module)
     for entry in _entries(module):
         module = JoinKernels(module, entry).run()
     finish("kernels_joined", module)
-    if generates:
+    if config.generates:
         for add in (auxiliary.add_sample, auxiliary.add_top_logprobs, auxiliary.add_adjust):
-            module = add(module, kernels, vocab_size, bounds.layout)
-        module = auxiliary.add_copy_pages(module, kernels, caches, bounds.layout)
-    module = _with_bounds(finish("functions", module), bounds)
-    graphs = target.graphs and generates
+            module = add(module, kernels, config.vocab_size, layout)
+        module = auxiliary.add_copy_pages(module, kernels, caches, layout)
+    module = _with_bounds(finish("functions", module), config.bounds)
+    target = config.target
+    graphs = target.graphs and config.generates
     if graphs:
-        module = add_decode(module, bounds.layout)
+        module = add_decode(module, layout)
     functions = tuple(sorted(_entries(module)))
     with tvm_target(target):
         module = finish("fused", _sequence(_fuse_passes(list(functions)))(module))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,8 +21,21 @@ from mlcc.artifact.schema import (
     tables_of,
 )
 from mlcc.version import __version__
+from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.plan import Plan
 from mlcc_targets import Target
+
+
+@dataclass(frozen=True)
+class BuiltLibrary:
+    """A plan whose library is written or being written, its weights' layouts and a step's
+    memory."""
+
+    plan: Plan
+    weights: list[WeightPlan]
+    functions: tuple[str, ...]
+    workspace_bytes: int
+    sites: tuple[AdapterSite, ...] = ()
 
 
 def library_abi() -> str:
@@ -31,16 +44,10 @@ def library_abi() -> str:
 
 
 def manifest_of(
-    plan: Plan,
-    weights: WeightsInfo,
-    functions: tuple[str, ...],
-    workspace: int,
-    licence: str | None,
-    sites: tuple[AdapterSite, ...] = (),
-    ranks: RanksInfo | None = None,
+    built: BuiltLibrary, weights: WeightsInfo, licence: str | None, ranks: RanksInfo | None = None
 ) -> Manifest:
     """The manifest of one library, except its list of files."""
-    checkpoint, target = plan.checkpoint, plan.target
+    plan, checkpoint, target = built.plan, built.plan.checkpoint, built.plan.target
     caches = plan.caches.infos(plan.pools, target.page_form)
     return Manifest(
         abi=library_abi(),
@@ -56,11 +63,11 @@ def manifest_of(
         quantization=_quantization(plan),
         target=_target_info(target, plan.static_row),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
-        functions=functions,
+        functions=built.functions,
         caches=caches,
         limits=plan.limits,
         tables=tables_of(plan.layout),
-        adapters=plan.adapters(sites),
+        adapters=plan.adapters(built.sites),
         encoder=plan.encoder,
         ranks=ranks,
         activation_dtype=plan.config.activation_dtype,
@@ -68,7 +75,7 @@ def manifest_of(
         memory=MemoryPlan(
             weights_bytes=sum(tensor.nbytes for tensor in weights.tensors),
             cache_bytes=sum(cache.pool * cache.bytes_per_page for cache in caches),
-            workspace_bytes=workspace,
+            workspace_bytes=built.workspace_bytes,
         ),
         tools=ToolVersions(
             mlcc=__version__,

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from mlcc.artifact.manifest import interface_hash
-from mlcc.artifact.schema import AdapterSite
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.artifact.describe import library_abi
+from mlcc_compiler.artifact.describe import BuiltLibrary, library_abi
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.ir.graph_json import graph_to_json
 from mlcc_compiler.ir.ir_dump import IrDump
@@ -28,7 +27,7 @@ from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.passes.adapters import sites_of
 from mlcc_compiler.passes.auxiliary import add_interface
-from mlcc_compiler.pipeline import Bounds, Lowered, build, lower
+from mlcc_compiler.pipeline import Bounds, Lowered, LoweringConfig, build, lower
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization.codec import cores
 from mlcc_compiler.weights.convert import plain_layout, specs_of
@@ -37,18 +36,6 @@ from mlcc_targets.static import HEADER
 
 Item = TypeVar("Item")
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class BuiltLibrary:
-    """A plan whose library is written or being written, its weights' layouts and a step's
-    memory."""
-
-    plan: Plan
-    weights: list[WeightPlan]
-    functions: tuple[str, ...]
-    workspace_bytes: int
-    sites: tuple[AdapterSite, ...] = ()
 
 
 @dataclass
@@ -119,18 +106,16 @@ def _lower_plan(
 
 
 def _lower(plan: Plan, report: Report) -> Lowered:
-    lowered = lower(
-        plan.traced,
+    config = LoweringConfig(
+        plan.target,
         kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows),
         plan.caches,
         Bounds(plan.layout, plan.limits.context),
         plan.vocab_size,
-        plan.target,
-        IrDump(plan.options.dump_ir),
-        report,
-        plan.options.adapters,
-        plan.encoder is None,
+        lora=plan.options.adapters,
+        generates=plan.encoder is None,
     )
+    lowered = lower(plan.traced, config, IrDump(plan.options.dump_ir), report)
     caches, vocab = plan.caches.infos(plan.pools), plan.vocab_size
     adapters, specs = plan.adapters(lowered.sites), specs_of(lowered.plans)
     interface = interface_hash(caches, plan.limits, vocab, specs, adapters)

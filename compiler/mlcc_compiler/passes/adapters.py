@@ -17,7 +17,6 @@ from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.ir.graph import attribute, call_parts, dims, literal, tensor
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.ir.lora import LoraConfig, LoraShape
-from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.paged_kv import PagedKV
 from mlcc_compiler.passes.rewrite import Rewriter
@@ -112,18 +111,17 @@ class AdaptedKV(PagedKV):
 def add_adapters(
     module: ir.IRModule,
     merged: ir.IRModule,
-    kernels: KernelSet,
+    forward: LowerOperators,
     caches: Caches,
     layout: StepLayout,
-    names: list[str],
     lora: LoraConfig,
-    plans: Sequence[WeightPlan],
 ) -> tuple[ir.IRModule, tuple[AdapterSite, ...]]:
     """The module with `forward_adapters` beside `forward`, and the sites.
 
-    merged: the graph with merged projections that `forward` was lowered from, with weights stored
-    by these `plans`, in the order of `names`.
+    merged: the graph with merged projections from which `forward` was lowered. forward: that
+    lowering; both functions read the same weights.
     """
+    kernels, names = forward.kernels, forward.names
     marked = MarkSites(merged, names)
     graph = relax.utils.copy_with_new_vars(marked.run()["forward"])
     both = ir.IRModule(module.functions, attrs=module.attrs)
@@ -132,7 +130,7 @@ def add_adapters(
     both = AdaptedKV(both, caches, layout, kernels, shapes=shapes).run()
     lowering = LowerOperators(both, kernels, names, ENTRY)
     both = lowering.run()
-    if list(map(_read, lowering.plans)) != list(map(_read, plans)):
+    if list(map(_read, lowering.plans)) != list(map(_read, forward.plans)):
         raise AssertionError(f"{ENTRY} would read other weights than forward")
     return both, tuple(marked.sites)
 

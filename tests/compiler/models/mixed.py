@@ -18,11 +18,10 @@ from mlcc.device.reference.executor import ReferenceExecutor
 from mlcc.engine.batch.batch import Capacity
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.ir.graph_json import graph_to_json
-from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.options import Options
-from mlcc_compiler.pipeline import Bounds, build, lower
+from mlcc_compiler.pipeline import Bounds, LoweringConfig, build, lower
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.weights.convert import arrays_of
 from mlcc_targets import get_target
@@ -64,9 +63,8 @@ def stored(plan: Plan) -> list[WeightPlan]:
     """How a CPU stores the weights of a plan: q and k as one, gate and up as one."""
     kernels = kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows)
     vocab = plan.config.vocab_size
-    return lower(
-        plan.traced, kernels, plan.caches, bounds_of(plan), vocab, plan.target, IrDump(None)
-    ).plans
+    config = LoweringConfig(plan.target, kernels, plan.caches, bounds_of(plan), vocab)
+    return lower(plan.traced, config).plans
 
 
 def native(plan: Plan, folder: Path, capacity: Capacity, handle: DeviceHandle = CPU) -> Any:
@@ -74,9 +72,8 @@ def native(plan: Plan, folder: Path, capacity: Capacity, handle: DeviceHandle = 
     kernels = kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows)
     vocab = plan.config.vocab_size
     bounds = Bounds(capacity.layout, capacity.context)
-    lowered = lower(
-        plan.traced, kernels, plan.caches, bounds, vocab, plan.target, IrDump(None), generates=False
-    )
+    config = LoweringConfig(plan.target, kernels, plan.caches, bounds, vocab, generates=False)
+    lowered = lower(plan.traced, config)
     library = folder / "model.so"
     build(lowered, plan.target, library)
     weights = list(arrays_of(lowered.plans, plan.checkpoint.tensors, plan.sources, lambda *_: None))

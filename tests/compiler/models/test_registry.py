@@ -15,10 +15,9 @@ import pytest
 import tvm_ffi
 
 from mlcc_compiler.ir._tvm import ir, tirx
-from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.models.registry import ARCHITECTURES
-from mlcc_compiler.pipeline import build, lower
+from mlcc_compiler.pipeline import LoweringConfig, build, lower
 from mlcc_targets import Choices, get_target
 from tests.compiler.models.checkpoints import CASES, REPEATED, proves
 from tests.compiler.models.mixed import bounds_of, planned
@@ -93,7 +92,7 @@ def test_it_compiles(
         own, library = plan.for_target(target), tmp_path / target.library
         kernels, bounds = kernel_set_for(target), bounds_of(own)
         vocab = own.config.vocab_size
-        lowered = lower(own.traced, kernels, own.caches, bounds, vocab, target, IrDump(None))
+        lowered = lower(own.traced, LoweringConfig(target, kernels, own.caches, bounds, vocab))
         kernels_left = leave_new(lowered.module, name, compiled)
         build(lowered, own.target, library)
         assert (

@@ -20,12 +20,11 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.ir._tvm import relax, tvm
 from mlcc_compiler.ir.graph import Traced, call_parts, dtype_of
-from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.passes.cache_groups import caches_of
-from mlcc_compiler.pipeline import Bounds, lower, trace
+from mlcc_compiler.pipeline import Bounds, LoweringConfig, lower, trace
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
 from tests.compiler.models.checkpoints import CASES, SMALL
@@ -102,7 +101,7 @@ def test_kernels_of_other_activations_are_never_called(target: str, case: str) -
     kernels, bounds = kernel_set_for(row), Bounds(layout, 64)
     message = r"kernel '\w+' is made for .*'float32'.*, and the graph has .*'float16'"
     with pytest.raises(TypeError, match=message):
-        lower(whole, kernels, caches, bounds, VOCAB, row, IrDump(None))
+        lower(whole, LoweringConfig(row, kernels, caches, bounds, VOCAB))
 
 
 def test_the_row_says_what_kernels_frames_have() -> None:

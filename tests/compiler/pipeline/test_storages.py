@@ -13,7 +13,7 @@ from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.options import Options
 from mlcc_compiler.passes.storages import PAGE
-from mlcc_compiler.pipeline import Bounds, Lowered, lower
+from mlcc_compiler.pipeline import Bounds, Lowered, LoweringConfig, lower
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_targets import get_target
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
@@ -30,7 +30,8 @@ def lowered(folder: Path, target: str, quant: str) -> tuple[Lowered, dict[str, s
     plan = make_plan(checkpoint, get_target(target), Options(quant=quant, context=64))
     kernels, bounds = kernel_set_for(plan.target), Bounds(plan.layout, plan.limits.context)
     vocab, dump = plan.config.vocab_size, IrDump(folder / "dump")
-    found = lower(plan.traced, kernels, plan.caches, bounds, vocab, plan.target, dump)
+    config = LoweringConfig(plan.target, kernels, plan.caches, bounds, vocab)
+    found = lower(plan.traced, config, dump)
     phases = {p.stem.split("_", 1)[1]: p.read_text("utf-8") for p in dump.folder.iterdir()}  # type: ignore[union-attr]
     return found, phases, plan
 
