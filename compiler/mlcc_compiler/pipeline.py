@@ -8,6 +8,7 @@ are `compile.py`.
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from mlcc_compiler.ir.graph import Traced, calls
 from mlcc_compiler.ir.ir_dump import IrDump
 from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.ir.lora import LoraConfig
+from mlcc_compiler.kernel_objects import compile_kernels, split_kernels
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models.causal_lm import CausalLM
@@ -184,10 +186,15 @@ def build(lowered: Lowered, target: Target, library: Path, dump: Path | None = N
         target.link([Path(name) for name in objects], Path(output))
 
     link.object_format = "o"  # type: ignore[attr-defined]
-    with cuda_code_in(target, dump), tvm_target(target):
-        module = _with_prefix(lowered.module, target.symbol_prefix)
-        executable = relax.build(module, tvm_target_of(target), relax_pipeline=None)
-    executable.export_library(str(library), fcompile=link)
+    described = tvm_target_of(target)
+    with tempfile.TemporaryDirectory() as folder:
+        module, objects = _with_prefix(lowered.module, target.symbol_prefix), list[Path]()
+        if not target.generator and not target.symbol_prefix:
+            module, kernels = split_kernels(module)
+            objects = compile_kernels(kernels, described, Path(folder))
+        with cuda_code_in(target, dump), tvm_target(target):
+            executable = relax.build(module, described, relax_pipeline=None)
+        executable.export_library(str(library), fcompile=link, addons=list(map(str, objects)))
 
 
 def tvm_target_of(target: Target) -> tvm.target.Target:

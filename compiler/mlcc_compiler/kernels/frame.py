@@ -25,12 +25,12 @@ _ATTRIBUTES = {
 }
 # Kernels declare buffers of the size they need: looking for less took half of a GPU's compile, a
 # sixth of a CPU's. They have no conditions to hoist: looking for some took a tenth.
-_USELESS = ["s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse"]
+DISABLED_PASSES = ["s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse"]
 
 
 def kernel_passes() -> Any:
     """The pass context in which kernels become code."""
-    return tvm.transform.PassContext(opt_level=3, disabled_pass=_USELESS)
+    return tvm.transform.PassContext(opt_level=3, disabled_pass=DISABLED_PASSES)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""`mlcc cache list|clean`: models compiled on demand by chat, run and serve, and the runtime for
-browsers that compiling leaves.
+"""`mlcc cache list|clean`: the models that chat, run and serve compiled, the kernels that every
+compile keeps, and the runtime of browsers.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def cache_command() -> None:
 @cache_command.command("list")
 def list_command() -> None:
     """Name, size and origin of every cached model."""
+    from mlcc.model_cache import kernel_objects
     from mlcc.model_cache.cache import cache_folder, entries, remove
 
     # The rest of a killed compile is useless; a running one holds the lock.
@@ -37,6 +38,8 @@ def list_command() -> None:
         origin = printable(str(entry.source.get("model", "?")))
         click.echo(f"{entry.folder.name:<40} {entry.size / 1e6:9.1f} MB  {state:<14} {origin}")
     click.echo(f"{len(found)} kept in {cache_folder()}", err=True)
+    if kernels := kernel_objects.size():
+        click.echo(f"kernels: {kernels / 1e6:.1f} MB in {kernel_objects.folder()}", err=True)
     for folder in runtimes():
         click.echo(f"runtime for browsers: {_size(folder) / 1e6:.1f} MB in {folder}", err=True)
 
@@ -44,10 +47,11 @@ def list_command() -> None:
 @cache_command.command("clean")
 @click.argument("names", nargs=-1)
 def clean_command(names: tuple[str, ...]) -> None:
-    """Delete the cached models called NAMES, or all of them, the runtime for browsers, and the
-    cache of verified hashes."""
+    """Delete the cached models called NAMES; or all of them, compiled kernels, the runtime for
+    browsers, and the cache of verified hashes."""
     from mlcc.artifact import hash_cache
     from mlcc.errors import InvalidRequestError
+    from mlcc.model_cache import kernel_objects
     from mlcc.model_cache.cache import entries, remove
 
     found = {entry.folder.name: entry for entry in entries()}
@@ -66,6 +70,8 @@ def clean_command(names: tuple[str, ...]) -> None:
         deleted, freed = deleted + 1, freed + _size(folder)
         shutil.rmtree(folder)
     if not names:
+        freed += kernel_objects.size()
+        kernel_objects.clear()
         hash_cache.clear()
     click.echo(f"{deleted} deleted, {freed / 1e6:.1f} MB freed", err=True)
 

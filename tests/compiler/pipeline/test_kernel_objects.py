@@ -1,0 +1,71 @@
+"""Compiled kernels are cached by what they are compiled from; a library's bytes stay the same."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mlcc.model_cache import kernel_objects as cache
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.options import Options
+from mlcc_targets import get_target
+from tests.runtime.commands.tiny_checkpoint import write_checkpoint
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Checkpoint.open(write_checkpoint(tmp_path / "model"))
+
+
+def library(checkpoint: Checkpoint, out: Path) -> bytes:
+    options = Options(quant="f32", context=32, max_batch=1)
+    folder = compile_model(checkpoint, get_target("cpu"), out, options, Progress())
+    return (folder / "model.so").read_bytes()
+
+
+def test_a_library_has_the_same_bytes_from_the_cache(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = library(checkpoint, tmp_path / "cold")
+    entries = list(cache.folder().iterdir())
+    assert len(entries) > 8
+
+    def compiled_again(key: str, code: bytes) -> None:
+        raise AssertionError("a kernel was compiled again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "store", compiled_again)
+        assert library(checkpoint, tmp_path / "warm") == first
+    damaged = bytearray(entries[0].read_bytes())
+    damaged[-1] ^= 1
+    entries[0].write_bytes(damaged)
+    assert library(checkpoint, tmp_path / "damaged") == first
+    assert entries[0].read_bytes() != damaged
+
+
+def test_a_cache_that_cannot_be_written_is_ignored(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
+    without = library(checkpoint, tmp_path / "without")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert library(checkpoint, tmp_path / "with") == without
+
+
+def test_the_least_recently_used_objects_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for i, key in enumerate("abc"):
+        cache.store(key, bytes(100))
+        os.utime(cache.folder() / key, (i, i))
+    assert cache.load("a") == bytes(100)
+    monkeypatch.setattr(cache, "MAX_BYTES", 300)
+    cache.trim()
+    assert sorted(path.name for path in cache.folder().iterdir()) == ["a", "c"]
+    cache.clear()
+    assert cache.size() == 0 and cache.load("a") is None
