@@ -16,7 +16,6 @@ from tests.compiler.kernels.scheme_cases import AFFINE, KERNELS, TABLES, TWO_LEV
 
 ROWS = (0, 1, 2, 3, 5, 8, 9, 17, 64, 130)
 HERE = [isa.AVX512_VBMI, isa.AVX512_VNNI, isa.AVX2_VNNI, isa.AVX2, isa.SSE2, isa.GENERIC]
-FOREIGN = [isa.NEON_I8MM, isa.NEON_DOTPROD, isa.NEON]
 
 
 def host_runs(cpu: isa.Isa) -> bool:
@@ -145,15 +144,6 @@ def wide(cpu: isa.Isa) -> isa.Isa:
     """As it reads what all CPUs of x86-64 do."""
     columns, signed = STORED["x86_64"]
     return replace(cpu, tile_columns=columns, stored_signed=signed)
-
-
-@pytest.mark.parametrize("cpu", FOREIGN, ids=lambda c: c.name)
-def test_neon_compiles_to_its_dot_product(cpu: isa.Isa) -> None:
-    instruction = {"neon_i8mm": "smmla", "neon_dotprod": "sdot", "neon": "sadalp"}[cpu.dot]
-    for name in ("int4_g32", "int8a_g32", "q6_k", "iq4_nl"):
-        text = lt.build(linear.linear(cpu, 64, 64, name, False), cpu).mod.inspect_source("asm")
-        assert instruction in text
-        assert "bl\t__extendhfsf2" not in text
 
 
 @pytest.mark.parametrize("name", [*AFFINE, "int6a_g32", *TWO_LEVEL, *TABLES])
