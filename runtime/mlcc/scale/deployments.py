@@ -20,9 +20,9 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouter
 from mlcc.scale.autoscaling import replica_policy
 from mlcc.scale.messages import Handoff, ReplicaCall, ReplicaInfo, ReplicaReply, ReplyBatch
 from mlcc.scale.options import Scale
+from mlcc.scale.ray_router import SNAPSHOT, PrefixRouter
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import ReplicaLostError
-from mlcc.scale.router import SNAPSHOT, PrefixRouter
 from mlcc.worker.messages import Dropped
 from mlcc.worker.worker import OpenModel
 

@@ -1,6 +1,6 @@
 """Replica snapshots and routing counters of this process, for metrics and for the router.
 
-Not in `router.py`: Ray Serve pickles a router's module by value, so its globals are not shared
+Not in `ray_router.py`: Ray Serve pickles a router's module by value, so its globals are not shared
 within a process.
 """
 

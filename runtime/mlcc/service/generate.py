@@ -52,7 +52,7 @@ from mlcc.engine.sampling.reasoning_grammar import Reasoning
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_rule
-from mlcc.model.structured_output.json_schema import relaxed
+from mlcc.model.structured_output.schema_keywords import relaxed
 from mlcc.service.engine_client import Job, with_param
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.served_model import Prompts, ServedModel, check_built

@@ -7,8 +7,8 @@ import pytest
 from gguf import quants
 from gguf.constants import GGMLQuantizationType
 
+from mlcc_compiler.checkpoint.gguf.block_codes import NEAREST, SCHEMES, quantized
 from mlcc_compiler.checkpoint.gguf.formats import FORMATS
-from mlcc_compiler.checkpoint.gguf.unpack import NEAREST, SCHEMES, quantized
 from mlcc_compiler.quantization import dequantize
 
 BY_NAME = {form.name: form for form in FORMATS.values()}

@@ -11,8 +11,8 @@ import numpy as np
 
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.gguf.blocks import to_float
 from mlcc_compiler.checkpoint.gguf.config import architecture_of, config_of, generation_config_of
+from mlcc_compiler.checkpoint.gguf.dequantize import to_float
 from mlcc_compiler.checkpoint.gguf.files import all_parts
 from mlcc_compiler.checkpoint.gguf.header import GgufTensor, Value
 from mlcc_compiler.checkpoint.gguf.names import locations

@@ -1,7 +1,7 @@
 """Block formats of GGUF tensors: weights and bytes per block.
 
 Sizes are ggml's (the `gguf` package has its table); the meaning of a block's bits is in
-`blocks.py`.
+`dequantize.py`.
 """
 
 from __future__ import annotations

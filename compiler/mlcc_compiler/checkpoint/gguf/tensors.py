@@ -1,7 +1,7 @@
 """The tensors of a model's GGUF files, under the model's names.
 
 Streaming: one tensor, or one expert of a stacked tensor, is in memory at a time. The converter's
-changes are undone, as the location says (`names.py`). Dequantization is `blocks.py`.
+changes are undone, as the location says (`names.py`). Blocks become floats in `dequantize.py`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.checkpoint.gguf.blocks import check_readable, to_float
+from mlcc_compiler.checkpoint.gguf.block_codes import NEAREST, SCHEMES, quantized
+from mlcc_compiler.checkpoint.gguf.dequantize import check_readable, to_float
 from mlcc_compiler.checkpoint.gguf.formats import FLOATS, BlockFormat
 from mlcc_compiler.checkpoint.gguf.header import GgufTensor
 from mlcc_compiler.checkpoint.gguf.names import Source, TensorLocation
 from mlcc_compiler.checkpoint.gguf.orders import Index, Order
-from mlcc_compiler.checkpoint.gguf.unpack import NEAREST, SCHEMES, quantized
 from mlcc_compiler.quantization.quantized import Quantized
 
 Bytes = npt.NDArray[np.uint8]

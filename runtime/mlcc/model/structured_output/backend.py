@@ -21,7 +21,7 @@ from mlcc.engine.batch.adjust_tables import MASK_BITS
 from mlcc.engine.batch.tables import WORD
 from mlcc.engine.sampling.grammar import Kind, Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.model.structured_output.json_schema import check_schema
+from mlcc.model.structured_output.schema_keywords import check_schema
 
 LONGEST = 128 << 10
 """Most characters of a schema, an expression or a grammar."""

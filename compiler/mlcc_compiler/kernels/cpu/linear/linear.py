@@ -6,7 +6,7 @@
     emit_linear(kernels, graph, x, weight, bias) -> the calls of both
 
 Schemes are given by name or as rows. See `packing`, `tile`, `floats`, `quantized`
-and `rows`.
+and `quantize_rows`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 def packing(n_out: int, k: int, how: str | Scheme, isa: Isa) -> CpuPacking:
     """The physical form of a weight [N, K]. Raises UnsupportedError if the group does not fit."""
-    result = CpuPacking(n_out, k, _row(how), isa)
+    result = CpuPacking(n_out, k, _scheme(how), isa)
     if not result.scheme.is_float:
         result.scheme.group_of(k)
     return result
@@ -54,18 +54,18 @@ def linear(
 ) -> Any:
     """The PrimFunc of `linear_float`, `linear_bf16`, `linear_quantized` or `linear_many`; their
     docstrings list parameters."""
-    if uses_amx(isa, k, _row(how)):
-        return linear_many(isa, ((n_out, _row(how)),), k, bias, result)
-    if uses_bf16_dot(isa, k, _row(how)):
-        return linear_bf16(isa, n_out, k, _row(how), bias, result)
-    build = linear_float if _row(how).is_float else linear_quantized
-    return build(isa, n_out, k, _row(how), bias, result)
+    if uses_amx(isa, k, _scheme(how)):
+        return linear_many(isa, ((n_out, _scheme(how)),), k, bias, result)
+    if uses_bf16_dot(isa, k, _scheme(how)):
+        return linear_bf16(isa, n_out, k, _scheme(how), bias, result)
+    build = linear_float if _scheme(how).is_float else linear_quantized
+    return build(isa, n_out, k, _scheme(how), bias, result)
 
 
 def needs_quantized_rows(how: str | Scheme) -> bool:
     """Whether the weight has codes, which multiply activations of `quantize_rows(isa, k,
     form.group, form.sums)`, with the form `row_form(scheme, k)`."""
-    return not _row(how).is_float
+    return not _scheme(how).is_float
 
 
 def layout(isa: Isa, shape: Sequence[int], how: str) -> WeightLayout:
@@ -76,7 +76,7 @@ def layout(isa: Isa, shape: Sequence[int], how: str) -> WeightLayout:
 
 def share_input(schemes: Sequence[str], k: int) -> bool:
     """Whether one product may read weights of these schemes: codes that take the same form of x."""
-    rows = [_row(name) for name in schemes]
+    rows = [_scheme(name) for name in schemes]
     if any(row.is_float for row in rows):
         return len(set(schemes)) == 1
     return len({row_form(row, k) for row in rows}) == 1
@@ -100,7 +100,7 @@ def emit_linear(
     if len(plans) == 1:
         kernel = kernels.cached_kernel(linear, *plans[0].shape, plans[0].scheme, *made)
     else:
-        parts = tuple((plan.shape[0], _row(plan.scheme)) for plan in plans)
+        parts = tuple((plan.shape[0], _scheme(plan.scheme)) for plan in plans)
         k = plans[0].shape[1]
         merged = linear_many if uses_amx(kernels.device, k, parts[0][1]) else linear_merged
         kernel = kernels.cached_kernel(merged, parts, k, *made)
@@ -109,7 +109,7 @@ def emit_linear(
 
 def _inputs(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
     """x in the form the product takes; experts with float weights take it unchanged."""
-    (rows, width), how = dims(x), _row(weight.plan.scheme)
+    (rows, width), how = dims(x), _scheme(weight.plan.scheme)
     if not uses_bf16_dot(kernels.device, width, how):
         by_tiles = uses_amx(kernels.device, width, how)
         made_by = rows_both_ways if by_tiles else quantize_rows
@@ -134,7 +134,7 @@ def inputs_of(
     if not needs_quantized_rows(weight.plan.scheme):
         return [x]
     rows, width = dims(x)
-    form = row_form(_row(weight.plan.scheme), weight.plan.shape[-1])
+    form = row_form(_scheme(weight.plan.scheme), weight.plan.shape[-1])
     key = (made_by.__name__, x, form.group, form.sums)
     if key not in graph.memo:
         every = width * kernels.device.activation_parts
@@ -148,5 +148,5 @@ def inputs_of(
     return list(graph.memo[key])
 
 
-def _row(how: str | Scheme) -> Scheme:
+def _scheme(how: str | Scheme) -> Scheme:
     return scheme(how) if isinstance(how, str) else how

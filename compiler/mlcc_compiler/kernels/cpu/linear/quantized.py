@@ -7,10 +7,11 @@ int32 and the float work is one conversion and two products for each group, or t
                                 + minimum[j, g] * x_sum[i, g])
 
 where s is the stretch of the activations that group g lies in, or that lies in it; of activations
-of 16 bits, the sum of that for both parts (`rows.py`). The accumulator starts at -zero * x_sum,
-which makes unsigned codes free. One kernel for every scheme, and for several weights of one input:
-their tiles are shared out together, each weight with a loop of its own, and make one y. Not here:
-how x is quantized (`rows.py`), the loops over tiles (`tile.py`), what is done in one
+of 16 bits, the sum of that for both parts (`quantize_rows.py`). The accumulator starts at
+-zero * x_sum, which makes unsigned codes free. One kernel for every scheme, and for several weights
+of one input: their tiles are shared out together, each weight with a loop of its own, and make one
+y. Not here:
+how x is quantized (`quantize_rows.py`), the loops over tiles (`tile.py`), what is done in one
 (`quantized_tile.py`), the byte order (`packing.py`).
 """
 
