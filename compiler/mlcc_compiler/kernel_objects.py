@@ -2,7 +2,7 @@
 
 LLVM takes most of a compile's time and releases the GIL. One module a kernel keeps all cores busy,
 and its object depends on nothing but the kernel, the target and the versions of the code
-generators: the key under which `mlcc.model_cache.kernel_objects` keeps it. A library has the same
+generators: the key under which `mlcc_targets.kernel_cache` keeps it. A library has the same
 bytes with and without the cache. Kernels of GPUs are text in one module; they are not split.
 """
 
@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from mlcc.model_cache import kernel_objects as cache
 from mlcc.version import TVM, TVM_FFI
 from mlcc_compiler.ir._tvm import ir, tirx, tvm
 from mlcc_compiler.kernels.frame import DISABLED_PASSES, kernel_passes
 from mlcc_compiler.quantization.codec import cores
+from mlcc_targets import kernel_cache
 
 FORMAT = "1"
 """Part of every key; raised when objects of older versions can no longer be linked."""
@@ -43,19 +43,19 @@ def compile_kernels(modules: list[ir.IRModule], target: Any, folder: Path) -> li
         (variable,) = module.functions
         path = folder / f"{variable.name_hint}.o"
         key = _key(module, target)
-        code = cache.load(key)
+        code = kernel_cache.load(key)
         if code is not None:
             path.write_bytes(code)
             return path, False
         with target, kernel_passes():
             tvm.tirx.build(module, target, "default").write_to_file(str(path))
-        cache.store(key, path.read_bytes())
+        kernel_cache.store(key, path.read_bytes())
         return path, True
 
     with ThreadPoolExecutor(cores(), "mlcc-kernel") as pool:
         found = list(pool.map(compile_one, modules))
     if any(new for _, new in found):
-        cache.trim()
+        kernel_cache.trim()
     return [path for path, _ in found]
 
 

@@ -14,6 +14,7 @@ import click
 
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import printable
+from mlcc_targets import kernel_cache
 from mlcc_targets.wasm.build import kept as runtimes
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ def cache_command() -> None:
 @cache_command.command("list")
 def list_command() -> None:
     """Name, size and origin of every cached model."""
-    from mlcc.model_cache import kernel_objects
     from mlcc.model_cache.cache import cache_folder, entries, remove
 
     # The rest of a killed compile is useless; a running one holds the lock.
@@ -38,8 +38,8 @@ def list_command() -> None:
         origin = printable(str(entry.source.get("model", "?")))
         click.echo(f"{entry.folder.name:<40} {entry.size / 1e6:9.1f} MB  {state:<14} {origin}")
     click.echo(f"{len(found)} kept in {cache_folder()}", err=True)
-    if kernels := kernel_objects.size():
-        click.echo(f"kernels: {kernels / 1e6:.1f} MB in {kernel_objects.folder()}", err=True)
+    if kernels := kernel_cache.size():
+        click.echo(f"kernels: {kernels / 1e6:.1f} MB in {kernel_cache.folder()}", err=True)
     for folder in runtimes():
         click.echo(f"runtime for browsers: {_size(folder) / 1e6:.1f} MB in {folder}", err=True)
 
@@ -51,7 +51,6 @@ def clean_command(names: tuple[str, ...]) -> None:
     browsers, and the cache of verified hashes."""
     from mlcc.artifact import hash_cache
     from mlcc.errors import InvalidRequestError
-    from mlcc.model_cache import kernel_objects
     from mlcc.model_cache.cache import entries, remove
 
     found = {entry.folder.name: entry for entry in entries()}
@@ -70,8 +69,8 @@ def clean_command(names: tuple[str, ...]) -> None:
         deleted, freed = deleted + 1, freed + _size(folder)
         shutil.rmtree(folder)
     if not names:
-        freed += kernel_objects.size()
-        kernel_objects.clear()
+        freed += kernel_cache.size()
+        kernel_cache.clear()
         hash_cache.clear()
     click.echo(f"{deleted} deleted, {freed / 1e6:.1f} MB freed", err=True)
 

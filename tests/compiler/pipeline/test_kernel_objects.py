@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mlcc.model_cache import kernel_objects as cache
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
+from mlcc_targets import kernel_cache as cache
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 
