@@ -163,7 +163,7 @@ def _missing_extra(error: Exception) -> str:
 
 
 def _nobody_reads() -> int:
-    """Whoever read our output left, as `head` does: end quietly."""
+    """The reader of our output has closed it, as `head` does: end quietly."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

@@ -20,7 +20,7 @@ from mlcc.device.tvm.tensors import Array, DeviceTensors, HostTensors, Read
 _CUDA_HOST = 3
 """DLPack's number of page-locked memory, for which TVM's Python has no name."""
 _COMPUTE = 0
-"""The stream in which TVM computes and copies, unless told otherwise."""
+"""The stream in which TVM computes and copies by default."""
 
 
 class CudaTensors(DeviceTensors):
