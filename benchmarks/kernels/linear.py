@@ -60,7 +60,7 @@ def compile_kernel(kernel: Any, cpu: Level | None = None) -> Any:
     features = [f"+{name}" for name in cpu.features]
     target = tvm.target.Target({"kind": "llvm", "mcpu": cpu.cpu, "mattr": features})
     main = kernel.with_attr("global_symbol", "main")
-    with kernel_passes():
+    with kernel_passes(cpu=True):
         return tvm.compile(tvm.IRModule({"main": main}), target=target)["main"]
 
 

@@ -1,9 +1,9 @@
 """Machine code of a CPU library's kernels: one object file each, compiled in threads or cached.
 
-LLVM takes most of a compile's time and releases the GIL. One module a kernel keeps all cores busy,
-and its object depends on nothing but the kernel, the target and the versions of the code
-generators: the key under which `mlcc_targets.kernel_cache` keeps it. A library has the same
-bytes with and without the cache. Kernels of GPUs are text in one module; they are not split.
+TVM's passes over kernels take most of a compile's time and release the GIL. One module a kernel
+keeps all cores busy, and its object depends on nothing but the kernel, the target and the versions
+of the code generators: the key under which `mlcc_targets.kernel_cache` keeps it. A library has the
+same bytes with and without the cache. Kernels of GPUs are text in one module; they are not split.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from mlcc.version import TVM, TVM_FFI
 from mlcc_compiler.ir._tvm import ir, tirx, tvm
-from mlcc_compiler.kernels.frame import DISABLED_PASSES, kernel_passes
+from mlcc_compiler.kernels.frame import DISABLED_ON_CPU, kernel_passes
 from mlcc_compiler.quantization.codec import cores
 from mlcc_targets import kernel_cache
 
@@ -47,7 +47,7 @@ def compile_kernels(modules: list[ir.IRModule], target: Any, folder: Path) -> li
         if code is not None:
             path.write_bytes(code)
             return path, False
-        with target, kernel_passes():
+        with target, kernel_passes(cpu=True):
             tvm.tirx.build(module, target, "default").write_to_file(str(path))
         kernel_cache.store(key, path.read_bytes())
         return path, True
@@ -60,5 +60,5 @@ def compile_kernels(modules: list[ir.IRModule], target: Any, folder: Path) -> li
 
 
 def _key(module: ir.IRModule, target: Any) -> str:
-    parts = (FORMAT, TVM, TVM_FFI, str(target), *DISABLED_PASSES, tvm.ir.save_json(module))
+    parts = (FORMAT, TVM, TVM_FFI, str(target), *DISABLED_ON_CPU, tvm.ir.save_json(module))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

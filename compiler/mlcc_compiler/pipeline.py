@@ -227,7 +227,7 @@ def tvm_target_of(target: Target) -> tvm.target.Target:
 
 @contextlib.contextmanager
 def tvm_target(target: Target) -> Iterator[None]:
-    with tvm_target_of(target), kernel_passes():
+    with tvm_target_of(target), kernel_passes(cpu=not target.generator):
         yield
 
 

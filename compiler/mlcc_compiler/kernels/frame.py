@@ -27,10 +27,21 @@ _ATTRIBUTES = {
 # sixth of a CPU's. They have no conditions to hoist: looking for some took a tenth.
 DISABLED_PASSES = ["s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse"]
 
+# These took more than half of a CPU kernel's compile (LLVM takes a tenth, and simplifies indices
+# itself); objects without them differ in single instructions. WGSL would change more and gain less.
+DISABLED_ON_CPU = [
+    *DISABLED_PASSES,
+    "s_tir.StmtSimplify",
+    "s_tir.RenormalizeSplitPattern",
+    "s_tir.InjectVirtualThread",
+    "s_tir.InjectPermutedLayout",
+]
 
-def kernel_passes() -> Any:
+
+def kernel_passes(*, cpu: bool = False) -> Any:
     """The pass context in which kernels become code."""
-    return tvm.transform.PassContext(opt_level=3, disabled_pass=DISABLED_PASSES)
+    disabled = DISABLED_ON_CPU if cpu else DISABLED_PASSES
+    return tvm.transform.PassContext(opt_level=3, disabled_pass=disabled)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...], cpu: Cpu) 
     kernel = factory(cpu.isa, *arguments).with_attr("global_symbol", "kernel")
     options = {k: list(v) if isinstance(v, tuple) else v for k, v in cpu.target}
     target = tvm.target.Target({"kind": "llvm", **options})
-    with kernel_passes():
+    with kernel_passes(cpu=True):
         return tvm.compile(tvm.IRModule({"kernel": kernel}), target=target)
 
 

@@ -48,7 +48,7 @@ def build(kernel: Any, cpu: isa.Isa) -> Any:
     """Compile one PrimFunc for an instruction set."""
     target = tvm.target.Target({"kind": "llvm", **_LLVM[plain(cpu)]})
     main = kernel.with_attr("global_symbol", "main")
-    with kernel_passes():
+    with kernel_passes(cpu=True):
         return tvm.compile(tvm.IRModule({"main": main}), target=target)
 
 

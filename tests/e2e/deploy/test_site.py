@@ -52,7 +52,7 @@ def test_what_tests_write_and_docstrings_say_is_shown(built: Path) -> None:
     assert "<th>" in (built / "docs" / "features.html").read_text()
     assert "<th>" in (built / "docs" / "clients.html").read_text()
     engine = (built / "docs" / "reference" / "engine.html").read_text()
-    assert "Threads and tasks may ask at once" in engine
+    assert "Threads and tasks may call it concurrently" in engine
     assert "load_adapter" in engine
 
 

@@ -41,7 +41,7 @@ def build(factory: Callable[..., PrimFunc], *arguments: Any) -> Callable[..., No
     target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", "mattr": features})
     kernel = factory(*arguments).with_attr("global_symbol", "main")
     # Kept: a function does not keep the module that it came from.
-    with kernel_passes():
+    with kernel_passes(cpu=True):
         compiled = tvm.compile(tvm.IRModule({"main": kernel}), target=target)
     main = compiled["main"]
 
