@@ -6,14 +6,14 @@ Not an artifact: `mlcc.loader` makes one of an artifact's manifest.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import AdaptersInfo, CacheInfo
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class CompiledModel:
     """Of one rank, if the model is split."""
 
