@@ -47,7 +47,7 @@ def layout_of(shape: tuple[int, int, int], dtype: str, contexts: list[int]) -> K
 def inputs(
     shape: tuple[int, int, int], layout: KvLayout, queries: int, keys: int, rng: np.random.Generator
 ) -> list[list[Any]]:
-    """Kernel arguments for so many layers that they exceed the caches; pages are shuffled."""
+    """Kernel arguments of enough layers to exceed the CPU caches; pages are shuffled."""
     heads, kv_heads, dim = shape
     count = -(-keys // _PAGE)
     page = 2 * kv_heads * _PAGE * dim

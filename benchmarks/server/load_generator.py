@@ -114,7 +114,7 @@ tags ::= "[" string (", " string){0,3} "]"
 string ::= "\"" [a-z]{3,12} "\""
 number ::= [1-9] [0-9]{0,3}
 """
-"""A list of so many objects that no answer reaches its end."""
+"""A list too long for any answer to reach its end."""
 
 
 def structured(tokens: RandomTokens, count: int) -> list[LoadRequest]:

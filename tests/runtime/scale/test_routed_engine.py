@@ -63,7 +63,7 @@ async def storm(requests: int, kill_s: float) -> tuple[Counter[str], ScriptedRep
         except EngineDiedError as error:
             assert error.code == "replica_lost"
             assert whole_answer(prompt).startswith(text)
-            assert text or "3 times" in error.message, "what nobody saw is asked again"
+            assert text or "3 times" in error.message, "a request without output is sent again"
             ends["told"] += 1
         finally:
             job.close()

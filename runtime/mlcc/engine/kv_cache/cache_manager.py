@@ -140,7 +140,7 @@ def pages_for(tokens: int, group: CacheGroup) -> int:
 
 
 def longest_sequence(pools: Sequence[int], groups: Sequence[CacheGroup], context: int) -> int:
-    """The longest sequence that fits into pools of so many pages or slots, at most `context`
+    """The longest sequence that fits into pools of these pages or slots, at most `context`
     tokens."""
     return min(
         _tokens_within(pages, group, context) for pages, group in zip(pools, groups, strict=True)
