@@ -175,8 +175,8 @@ def test_api_imports_the_standard_library_and_jinja2_only() -> None:
 
 
 _OF_MODEL = (
-    "lora_loader", "memory.planner", "model", "reasoning", "speculation",
-    "structured_output.backend", "structured_output.schema_keywords", "text",
+    "memory.planner", "model", "reasoning", "speculation",
+    "structured_output.grammars", "structured_output.schema_keywords", "text",
     "tokenizer.special_tokens", "tokenizer.tokenizer",
 )  # fmt: skip
 
@@ -343,7 +343,7 @@ def test_targets_import_neither_tvm_nor_the_other_packages() -> None:
 _ON_RAY = (
     "__init__",
     "application",
-    "ray_replicas",
+    "ray_handle",
     "cluster",
     "deployments",
     "ray_router",

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.scale.simulator import PREFILL, STEP_S, Job, SimulatedEngine, Simulation
-from mlcc.scale.routing import EngineStatus, Fleet
+from mlcc.scale.fleet import EngineStatus, Fleet
 
 WORKLOADS = {
     "writing": (200, 800),

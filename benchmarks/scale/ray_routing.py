@@ -29,11 +29,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
 from benchmarks.scale.routing import simulate
 from benchmarks.scale.simulator import BLOCK, Job
 from mlcc.engine.request import Request, SamplingParams
+from mlcc.scale.fleet import Prompt
 from mlcc.scale.messages import ReplicaCall, ReplyBatch
 from mlcc.scale.options import Scale
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import RoutedEngine
-from mlcc.scale.routing import Prompt
 from mlcc.scale.serving import RayEngine
 from mlcc.server.asgi import Settings
 from tests.helpers.toy_model import CAPACITY, open_toy

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 from benchmarks.scale.simulator import BLOCK, Job, SimulatedEngine, Simulation
 from benchmarks.scale.traces import TRACES, shared
-from mlcc.scale.routing import EngineStatus, Fleet
+from mlcc.scale.fleet import EngineStatus, Fleet
 
 CACHE_BLOCKS = 8192
 """Of one engine: 131,072 tokens."""
@@ -107,7 +107,7 @@ class RayPrefixRule(LeastLoaded):
 
 
 class MlccPolicy:
-    """`mlcc.scale.routing`."""
+    """`mlcc.scale.fleet`."""
 
     def __init__(self, names: Sequence[str], seed: int) -> None:
         self._fleet = Fleet(seed)

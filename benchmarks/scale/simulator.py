@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from mlcc.engine.kv_cache.prefix_digest import is_sampled_depth
-from mlcc.scale.routing import EngineStatus, Prompt
+from mlcc.scale.fleet import EngineStatus, Prompt
 
 BLOCK = 16
 STEP_S, PER_ANSWER_S = 0.012, 0.0001

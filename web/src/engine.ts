@@ -19,7 +19,7 @@ import type {
   ScoreList,
   ScoreRequest,
 } from './api.js';
-import { requireSecureContext } from './device/adapter.js';
+import { requireSecureContext } from './device/gpu_adapter.js';
 import { CancelledError, type MlccError } from './errors.js';
 import type { Folder } from './model/download/folder.js';
 import { type AdapterSource, readLora } from './model/download/lora_files.js';

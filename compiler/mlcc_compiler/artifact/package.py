@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from mlcc.artifact.consistency import check_relative
 from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.output_errors import check_space, write_error
 from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, TensorSpec, WeightsInfo
 from mlcc.artifact.text_files import CHAT_TEMPLATE, CHAT_TEMPLATES, GENERATION_CONFIG, TOKENIZER
-from mlcc.artifact.writing import check_space, write_error
 from mlcc.errors import CheckpointError
 from mlcc_compiler.artifact.output import (
     check_replaceable,

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
+from mlcc.artifact.output_errors import check_space, write_error
 from mlcc.artifact.schema import CHUNK_BYTES, MANIFEST_NAME, FileEntry
-from mlcc.artifact.writing import check_space, write_error
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
 
 PART_CHUNKS = 150_000_000 // CHUNK_BYTES

@@ -23,7 +23,7 @@ from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
 from mlcc.errors import MlccError
-from mlcc.model.lora_loader import AdapterLoader
+from mlcc.lora.loader import AdapterLoader
 
 
 class HasWork(Protocol):

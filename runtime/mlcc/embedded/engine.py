@@ -19,7 +19,7 @@ from mlcc.engine.lora import no_adapters
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Grammar, Grammars
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
-from mlcc.model.lora_loader import AdapterLoader
+from mlcc.lora.loader import AdapterLoader
 from mlcc.service.adapters import AdapterEntry
 from mlcc.service.engine_client import EngineClient
 

@@ -1,5 +1,5 @@
 """Grammar backend of a tab: llguidance as WebAssembly in the page's memory, behind
-`mlcc.model.structured_output.backend`.
+`mlcc.model.structured_output.grammars`.
 
 JavaScript's part is `web/src/worker/grammar.ts`. The module is fetched, asynchronously, for the
 first request with a grammar; compiling grammars and computing masks are synchronous calls. An
@@ -19,7 +19,7 @@ from mlcc.engine.batch.tables import WORD
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
-from mlcc.model.structured_output.backend import (
+from mlcc.model.structured_output.grammars import (
     GRAMMAR_SYMBOLS,
     LEXER_STATES,
     SETTINGS,

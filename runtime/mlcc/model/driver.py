@@ -13,7 +13,7 @@ from time import perf_counter
 from mlcc.engine.batch.batch import Result
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
-from mlcc.model.lora_loader import AdapterLoader
+from mlcc.lora.loader import AdapterLoader
 from mlcc.model.model import Model
 
 

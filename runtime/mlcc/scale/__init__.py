@@ -4,7 +4,7 @@ dies, and migration of half-computed requests between replicas.
 Ray starts, restarts and scales the replicas. This package adds what only mlcc knows: the prefix
 cache digest of each engine (`mlcc.engine.kv_cache.prefix_digest`), which engine would answer first
 (`routing`), and the replies themselves (`routed_engine`, `replica`). Ray is imported by
-`ray_replicas`, `router`, `deployments`, `application`, `serving` and `cluster` only; the extra
+`ray_handle`, `router`, `deployments`, `application`, `serving` and `cluster` only; the extra
 `ray` installs it.
 """
 

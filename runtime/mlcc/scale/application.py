@@ -29,7 +29,7 @@ from mlcc.model.text import open_text
 from mlcc.scale.cluster import check_token, serve_status
 from mlcc.scale.deployments import ENGINE, engine_application
 from mlcc.scale.options import Scale, read_autoscale
-from mlcc.scale.ray_replicas import ServeReplicas
+from mlcc.scale.ray_handle import ServeReplicas
 from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.server.app import create_app
 from mlcc.server.asgi import Settings

@@ -18,11 +18,11 @@ from functools import partial
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import DeviceError
 from mlcc.model.model import Model
+from mlcc.scale.fleet import Fleet
 from mlcc.scale.messages import ReplicaCall, ReplyBatch
 from mlcc.scale.replica import Replica
 from mlcc.scale.replica_stats import ReplicaStats, status_of
 from mlcc.scale.routed_engine import RoutedEngine
-from mlcc.scale.routing import Fleet
 from mlcc.server.asgi import Settings
 
 log = logging.getLogger("mlcc.scale")

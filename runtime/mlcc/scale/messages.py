@@ -8,7 +8,7 @@ from typing import Any
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Stats
 from mlcc.engine.request import Request
-from mlcc.scale.routing import Prompt
+from mlcc.scale.fleet import Prompt
 from mlcc.worker.messages import Accepted, Dropped, Events, Refused
 
 

@@ -1,4 +1,4 @@
-"""Ray Serve request router on top of `mlcc.scale.routing`. Ray calls the router API alpha.
+"""Ray Serve request router on top of `mlcc.scale.fleet`. Ray calls the router API alpha.
 
 There is one router in each process that holds a handle, in an event loop of its own. Replica
 snapshots arrive through Serve's controller as "routing stats", about once a second.
@@ -16,9 +16,9 @@ from ray.serve.request_router import (
     RunningReplica,
 )
 
+from mlcc.scale.fleet import Fleet
 from mlcc.scale.messages import ReplicaCall
 from mlcc.scale.replica_stats import replica_stats, status_of
-from mlcc.scale.routing import Fleet
 
 SNAPSHOT = "mlcc"
 """Key of the snapshot in the routing stats."""

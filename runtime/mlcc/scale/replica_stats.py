@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 
 from mlcc.engine.kv_cache.prefix_digest import hashes_of
+from mlcc.scale.fleet import EngineStatus
 from mlcc.scale.messages import ReplicaSnapshot
-from mlcc.scale.routing import EngineStatus
 
 
 @dataclass

@@ -21,8 +21,8 @@ from mlcc.engine.kv_cache.prefix_digest import prefix_hashes
 from mlcc.engine.kv_cache.radix_tree import RadixTree
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, MlccError
+from mlcc.scale.fleet import Prompt
 from mlcc.scale.messages import ReplicaCall, ReplicaReply, ReplyBatch
-from mlcc.scale.routing import Prompt
 from mlcc.service.engine_client import EngineClient
 from mlcc.worker.messages import Dropped, Events, Refused
 

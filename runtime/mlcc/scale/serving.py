@@ -51,7 +51,7 @@ class RayEngine:
         from ray.serve.handle import DeploymentHandle
 
         from mlcc.scale.deployments import ENGINE, PREFILL, engine_application
-        from mlcc.scale.ray_replicas import ServeReplicas, replica_info
+        from mlcc.scale.ray_handle import ServeReplicas, replica_info
 
         suffix = secrets.token_hex(4)  # another server on this cluster may use the same names
 

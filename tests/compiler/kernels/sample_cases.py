@@ -11,7 +11,7 @@ import numpy as np
 
 from mlcc.device.reference.sampling import SAMPLED, filtered
 from mlcc.device.reference.step_view import StepView
-from mlcc.engine.batch.filters import Filters
+from mlcc.engine.batch.filters import FilterParams
 from mlcc.engine.batch.tables import StepLayout
 from tests.compiler.kernels.step_cases import LAYOUTS, sample_step
 
@@ -25,19 +25,19 @@ FILTERS: list[Row] = list(
 
 
 OTHERS = [
-    Filters(top_n_sigma=1.0),
-    Filters(top_n_sigma=2.5),
-    Filters(typical_p=0.2),
-    Filters(typical_p=0.9),
-    Filters(epsilon=0.001),
-    Filters(epsilon=0.03),
-    Filters(epsilon=0.9),
-    Filters(eta=0.01),
-    Filters(eta=0.3),
-    Filters(xtc=0.01),
-    Filters(xtc=0.1),
-    Filters(dynatemp_range=0.5),
-    Filters(dynatemp_range=3.0, dynatemp_exponent=2.5),
+    FilterParams(top_n_sigma=1.0),
+    FilterParams(top_n_sigma=2.5),
+    FilterParams(typical_p=0.2),
+    FilterParams(typical_p=0.9),
+    FilterParams(epsilon=0.001),
+    FilterParams(epsilon=0.03),
+    FilterParams(epsilon=0.9),
+    FilterParams(eta=0.01),
+    FilterParams(eta=0.3),
+    FilterParams(xtc=0.01),
+    FilterParams(xtc=0.1),
+    FilterParams(dynatemp_range=0.5),
+    FilterParams(dynatemp_range=3.0, dynatemp_exponent=2.5),
 ]
 """Beyond the usual ones."""
 
@@ -59,9 +59,9 @@ def filter_rows(rng: np.random.Generator, mixed: int = 60) -> list[Row]:
     for filters, temperature in itertools.product(OTHERS, (1.0, 0.6)):
         found.append((temperature, *plain, rng.random(), *filters))
     for _ in range(mixed):
-        filters = [*Filters()]
+        filters = [*FilterParams()]
         for i in rng.integers(0, len(OTHERS), 3):
-            pairs = zip(Filters(), OTHERS[i], filters, strict=True)
+            pairs = zip(FilterParams(), OTHERS[i], filters, strict=True)
             filters = [old if new == none else new for none, new, old in pairs]
         usual = rng.choice([0, 9, 40]), rng.choice([1.0, 0.9, 0.4]), rng.choice([0.0, 0.02, 0.2])
         found.append((rng.choice([0.3, 1.0, 2.0]), *usual, rng.random(), *filters))
@@ -86,9 +86,9 @@ def chi_square(seen: Array, mass: Array) -> None:
 def distributions(rng: np.random.Generator, count: int) -> list[tuple[list[Row], Array, Array]]:
     """(rows to be drawn, the logits of each, masses by which they are) for each filter."""
     found = []
-    for filters in [Filters(), *OTHERS]:
+    for filters in [FilterParams(), *OTHERS]:
         row = (rng.standard_normal(64) * 1.5).astype(np.float32)
-        mass = filtered(row.astype(np.float64), 0.8, 40, 0.97, 0.01, Filters(*filters))
+        mass = filtered(row.astype(np.float64), 0.8, 40, 0.97, 0.01, FilterParams(*filters))
         rows: list[Row] = [(0.8, 40, 0.97, 0.01, u, *filters) for u in rng.random(count)]
         found.append((rows, row, mass))
     return found

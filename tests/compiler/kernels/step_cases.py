@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlcc.engine.batch.batch import Batch, BatchWriter, PageList, RowSampling, StateSlot, int32
-from mlcc.engine.batch.filters import Filters
+from mlcc.engine.batch.filters import FilterParams
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 
 GARBAGE = 0x3FFFFFFF
@@ -74,14 +74,14 @@ def sample_step(
     layout: StepLayout, rows: Sequence[tuple[float, ...]], given: Sequence[int] | None = None
 ) -> Batch:
     """A step of nothing but rows, drawn by (temperature, top_k, top_p, min_p, uniform), and what
-    `Filters` has of more, or given."""
+    `FilterParams` has of more, or given."""
     writer = writer_of(layout)
     for i, (temperature, top_k, top_p, min_p, uniform, *others) in enumerate(rows):
         sampling, token = (
             RowSampling(temperature, int(top_k), top_p, min_p),
             given[i] if given else -1,
         )
-        writer.row(0, sampling, uniform, given=token, filters=Filters(*others))
+        writer.row(0, sampling, uniform, given=token, filters=FilterParams(*others))
     return writer.finish()
 
 

@@ -14,7 +14,7 @@ from math import log
 from mlcc.device.toy.executor import RowParams, toy_token, toy_view
 from mlcc.engine import Capacity, Request, Tokenizer
 from mlcc.engine.batch.adjustments import NO_PENALTIES, Penalties
-from mlcc.engine.batch.filters import Filters
+from mlcc.engine.batch.filters import FilterParams
 from mlcc.engine.batch.random import derive_seed, stream_of, uniform
 from mlcc.engine.sampling.dry import DryParams
 
@@ -78,7 +78,7 @@ def row_params(
         s.top_n_sigma, s.typical_p, epsilon, s.eta_cutoff, s.xtc_threshold if excluded else 0.0,
         s.dynatemp_range, s.dynatemp_exponent,
     )  # fmt: skip
-    return RowParams(t, s.top_k, p, m, u, Filters(*array("f", filters)))
+    return RowParams(t, s.top_k, p, m, u, FilterParams(*array("f", filters)))
 
 
 GREEDY = RowParams(0.0, 0, 1.0, 0.0, 0.5)

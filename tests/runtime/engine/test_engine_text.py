@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mlcc.engine.batch.random import derive_seed, mix64, stream_of, uniform
 from mlcc.engine.text import detokenizer as module
-from mlcc.engine.text.detokenizer import Detokenizer, Piece, StopChecker, Window
+from mlcc.engine.text.detokenizer import Detokenizer, Piece, Window
+from mlcc.engine.text.stop_checker import StopChecker
 from mlcc.engine.text.tokenizer import Tokenizer
 from tests.runtime.engine.engine_naive import find_stop, whole_text
 from tests.runtime.engine.engine_tokenizers import (

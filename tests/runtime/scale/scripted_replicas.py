@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 
 from mlcc.engine.events import Finished, TextDelta
+from mlcc.scale.fleet import Fleet
 from mlcc.scale.messages import ReplicaCall, ReplyBatch
 from mlcc.scale.routed_engine import ReplicaLostError
-from mlcc.scale.routing import Fleet
 from mlcc.worker.messages import Accepted, Events
 
 

@@ -21,7 +21,7 @@ from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import DeviceError, UnsupportedError
 from mlcc.model.model import Model
 from mlcc.scale.data_parallel import DataParallelEngines
-from mlcc.scale.routing import EngineStatus
+from mlcc.scale.fleet import EngineStatus
 from mlcc.server.asgi import Settings
 from mlcc.service.engine_client import EngineClient
 from tests.helpers.toy_model import CAPACITY, Letters, open_toy

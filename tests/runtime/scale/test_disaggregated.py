@@ -13,10 +13,10 @@ from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.model.kv_transfer import without_pages
 from mlcc.scale.experimental.disaggregated import DisaggregatedEngine
+from mlcc.scale.fleet import Prompt
 from mlcc.scale.messages import Handoff, ReplicaCall, ReplyBatch
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import MAX_LOST, ReplicaLostError, RoutedEngine, StartingReplicaError
-from mlcc.scale.routing import Prompt
 from mlcc.worker.messages import Events
 from tests.helpers.toy_model import CAPACITY, Letters, open_moving_toy
 

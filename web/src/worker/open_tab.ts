@@ -5,8 +5,8 @@
  * in a worker and in Node.
  */
 
-import { type Adapter, findAdapter, openDevice } from '../device/adapter.js';
 import { Executor } from '../device/executor.js';
+import { type Adapter, findAdapter, openDevice } from '../device/gpu_adapter.js';
 import { ArtifactError, OutOfMemoryError } from '../errors.js';
 import type { ModelSource } from '../model/source.js';
 import { createTokenizer } from '../model/tokenizer/tokenizer.js';
@@ -14,7 +14,7 @@ import { loadWeights } from '../model/weights/loader.js';
 import type { AdapterLimits, Instead, Plan, PlanOptions } from '../plan.js';
 import { Grammars } from './grammar.js';
 import type { Entry, TokenizerPort } from './python.js';
-import { type Milliseconds, type OnProgress, Startup } from './startup.js';
+import { type Milliseconds, type OnProgress, StartupTimer } from './startup.js';
 import { infoOf, parsed, Tab } from './tab.js';
 
 export interface TabOptions {
@@ -69,7 +69,7 @@ export async function openTab(options: TabOptions): Promise<Tab> {
 class Opening {
   readonly #options: TabOptions;
   readonly #report: OnProgress;
-  readonly #startup = new Startup();
+  readonly #startup = new StartupTimer();
   /** Aborts the parallel parts, and destroys the device, once one part has failed. */
   readonly #failed = new AbortController();
   readonly #signal: AbortSignal;

@@ -1,4 +1,4 @@
-/** Progress of a start (`Progress`), and the milliseconds of its parts (`Startup`). */
+/** Progress of the start of an engine (`Progress`), and a timer of its parts (`StartupTimer`). */
 
 export type Stage = 'python' | 'files' | 'weights' | 'pipelines' | 'ready';
 
@@ -19,7 +19,7 @@ export type OnProgress = (progress: Progress) => void;
 /** Milliseconds of each part of a start. Parts overlap: their sum is not the total. */
 export type Milliseconds = Readonly<Record<string, number>>;
 
-export class Startup {
+export class StartupTimer {
   readonly #began = performance.now();
   readonly #took: Record<string, number> = {};
 

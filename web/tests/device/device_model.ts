@@ -12,8 +12,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { create } from 'webgpu';
-import { type Adapter, findAdapter, openDevice } from '../../src/device/adapter.js';
 import { Executor } from '../../src/device/executor.js';
+import { type Adapter, findAdapter, openDevice } from '../../src/device/gpu_adapter.js';
 import type { Capacity, Plan, TensorSpec, WeightSpec } from '../../src/plan.js';
 import type { Table } from './batch.js';
 

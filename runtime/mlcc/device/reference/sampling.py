@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlcc.device.reference.ops import Array
-from mlcc.engine.batch.filters import FORBIDDEN, NO_FILTERS, Filters
+from mlcc.engine.batch.filters import FORBIDDEN, NO_FILTERS, FilterParams
 from mlcc.engine.batch.tables import FILTERS
 
 SAMPLED = ("temperature", "top_k", "top_p", "min_p", "uniform", *FILTERS)
@@ -27,7 +27,7 @@ def sample(logits: Array, *parameters: Array, given: Array | None = None) -> tup
         elif temperature <= 0:
             tokens[i] = np.argmax(row)
         else:
-            mass = filtered(row, temperature, int(top_k), top_p, min_p, Filters(*others))
+            mass = filtered(row, temperature, int(top_k), top_p, min_p, FilterParams(*others))
             tokens[i] = draw(mass, uniform)
         logprobs[i] = log_softmax(row)[tokens[i]]
     return tokens, logprobs
@@ -39,7 +39,7 @@ def filtered(
     top_k: int,
     top_p: float,
     min_p: float,
-    filters: Filters = NO_FILTERS,
+    filters: FilterParams = NO_FILTERS,
 ) -> Array:
     """Probabilities relative to the likeliest remaining token; 0 for dropped tokens."""
     kept = row > -np.inf
@@ -105,7 +105,7 @@ def entropy(share: Array) -> float:
     return float(-(some * np.log(some)).sum())
 
 
-def dynamic(row: Array, kept: Array, temperature: float, filters: Filters) -> float:
+def dynamic(row: Array, kept: Array, temperature: float, filters: FilterParams) -> float:
     """Temperature by the entropy of the remaining tokens (llama.cpp's dynatemp)."""
     count = np.count_nonzero(kept & (row > FORBIDDEN))
     if count < 2:

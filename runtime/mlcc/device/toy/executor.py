@@ -23,7 +23,7 @@ from mlcc.device.toy.caches import HashStates, TokenPages, chain_of, words
 from mlcc.device.toy.logits import ABOVE, adjust, choose, likeliest, toy_logits
 from mlcc.engine.batch.adjustments import AdjustedRow, Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity, Result, TopLogprobs
-from mlcc.engine.batch.filters import NO_FILTERS, Filters
+from mlcc.engine.batch.filters import NO_FILTERS, FilterParams
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.lora import AdapterMatrix
 
@@ -36,7 +36,7 @@ class RowParams(NamedTuple):
     top_p: float
     min_p: float
     uniform: float
-    filters: Filters = NO_FILTERS
+    filters: FilterParams = NO_FILTERS
 
 
 def toy_view(tokens: Sequence[int], group: CacheGroup) -> list[int]:
@@ -215,6 +215,6 @@ class ToyExecutor:
             s = int(owners[int(token)])
             behind = [view[int(token) - spans[s].first] for view in views[s]]
             temperature, top_k, top_p, min_p, uniform, _, _, *filters = params
-            row = RowParams(temperature, int(top_k), top_p, min_p, uniform, Filters(*filters))
+            row = RowParams(temperature, int(top_k), top_p, min_p, uniform, FilterParams(*filters))
             sampled.append(toy_token(behind, row, self.capacity.vocab_size))
         return sampled

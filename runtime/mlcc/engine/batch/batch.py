@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from mlcc.engine.batch.filters import NO_FILTERS, Filters
+from mlcc.engine.batch.filters import NO_FILTERS, FilterParams
 from mlcc.engine.batch.tables import FLOATS, MOST_TOP_LOGPROBS, WORD, CacheGroup, StepLayout, Table
 from mlcc.engine.lora import NO_ADAPTER, AdapterUse
 from mlcc.errors import InvalidRequestError
@@ -331,7 +331,7 @@ class BatchWriter:
         uniform: float = 0.5,
         top_logprobs: int = 0,
         given: int = -1,
-        filters: Filters = NO_FILTERS,
+        filters: FilterParams = NO_FILTERS,
     ) -> int:
         """Add a logit row after a token of the step; returns the row's index.
 

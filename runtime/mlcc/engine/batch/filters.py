@@ -28,7 +28,7 @@ FORBIDDEN = -1e9
 """Logits from here down were forbidden, and are ignored by standard deviation and entropy."""
 
 
-class Filters(NamedTuple):
+class FilterParams(NamedTuple):
     """Filters of one row; the columns `tables.FILTERS`. The defaults do nothing."""
 
     top_n_sigma: float = 0.0
@@ -41,4 +41,4 @@ class Filters(NamedTuple):
     dynatemp_exponent: float = 1.0
 
 
-NO_FILTERS = Filters()
+NO_FILTERS = FilterParams()

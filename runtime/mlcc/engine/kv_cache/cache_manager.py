@@ -167,7 +167,7 @@ class CacheManager:
     def __init__(self, capacity: Capacity) -> None:
         self.groups = capacity.groups
         self.tree = RadixTree(self.groups)
-        forget = [partial(self.tree.evict, g) for g in range(len(self.groups))]
+        forget = [partial(self.tree.forget_page, g) for g in range(len(self.groups))]
         self.pools = tuple(map(PagePool, capacity.pools, forget))
         self.copies: list[tuple[int, int, int]] = []
         """(group, source, destination) copies for the next step; the sources are referenced until

@@ -152,8 +152,8 @@ class RadixTree:
         """All scopes and their root blocks."""
         return self._top.children.items()
 
-    def evict(self, g: int, page: int) -> None:
-        """A page was allocated to someone else."""
+    def forget_page(self, g: int, page: int) -> None:
+        """Remove a page from the index: the pool allocated it anew."""
         block = self._of_page[g].pop(page)
         pages = block.pages[g]
         pages[pages.index(page)] = NO_PAGE

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from mlcc.engine.batch.filters import NO_FILTERS, Filters
+from mlcc.engine.batch.filters import NO_FILTERS, FilterParams
 from mlcc.engine.batch.random import stream_of, uniform
 from mlcc.engine.request import SamplingParams
 
@@ -22,7 +22,7 @@ class FilterState:
     """Filters of one request. stream: its random stream."""
 
     def __init__(self, sampling: SamplingParams, stream: int) -> None:
-        self._filters = Filters(
+        self._filters = FilterParams(
             sampling.top_n_sigma,
             sampling.typical_p,
             sampling.epsilon_cutoff,
@@ -48,7 +48,7 @@ class FilterState:
         )
         return None if plain else made
 
-    def filters(self, position: int) -> Filters:
+    def filters(self, position: int) -> FilterParams:
         """Filters for the token at a position."""
         filters, params = self._filters, self._sampling
         if params.xtc_probability and uniform(self._chances, position) < params.xtc_probability:

@@ -1,7 +1,7 @@
 """Grammars: constraints on an output, and the port to the backend that enforces them.
 
 Before sampling the engine asks for the allowed tokens; afterwards it reports the sampled one. The
-implementation is outside of the engine (`mlcc.model.structured_output.backend`).
+implementation is outside of the engine (`mlcc.model.structured_output.grammars`).
 """
 
 from __future__ import annotations

@@ -308,7 +308,7 @@ class Scheduler:
             most = allowance.tokens(seq.computed, seq.remaining) if prompt else 1
             if not most or not budget.take_adjustments(seq):
                 continue
-            count = self._grow(seq, self._chunk(seq, most))
+            count = self._allocate_or_preempt(seq, self._chunk(seq, most))
             if prompt:
                 allowance.spend(count, seq.computed)
                 budget.take_prefill(seq, count)
@@ -387,7 +387,7 @@ class Scheduler:
             wanted = list(map(add, wanted, soon))
         return all(map(le, wanted, self._pools.free_beside(hit)))
 
-    def _grow(self, seq: TokenSequence, want: int) -> int:
+    def _allocate_or_preempt(self, seq: TokenSequence, want: int) -> int:
         """Allocate pages for up to `want` more tokens, preempting if needed. Returns how many
         fit."""
         while not (count := self._pools.claim(seq.caches, seq.computed, want)):

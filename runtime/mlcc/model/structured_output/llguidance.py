@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mlcc.engine.sampling.grammar import Grammars, Structure
 from mlcc.errors import UnsupportedError
-from mlcc.model.structured_output.backend import (
+from mlcc.model.structured_output.grammars import (
     GRAMMAR_SYMBOLS,
     LEXER_STATES,
     SETTINGS,

@@ -16,6 +16,7 @@ from typing import Any
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import TextDelta
 from mlcc.model.kv_transfer import without_pages
+from mlcc.scale.fleet import Prompt
 from mlcc.scale.messages import Handoff, ReplicaCall, ReplicaReply
 from mlcc.scale.routed_engine import (
     MAX_LOST,
@@ -25,7 +26,6 @@ from mlcc.scale.routed_engine import (
     RoutedEngine,
     StartingReplicaError,
 )
-from mlcc.scale.routing import Prompt
 from mlcc.worker.messages import Events
 
 

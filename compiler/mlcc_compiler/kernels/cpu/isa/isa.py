@@ -1,5 +1,7 @@
 """CPU instruction sets: vector width, registers, and byte dot products.
 
+x86: SSE2, AVX2, AVX-VNNI, AVX-512, AVX512-VNNI, AMX. Arm: NEON, with dotprod (sdot) and i8mm
+(smmla). All other CPUs: `generic`.
 Derived from a target row's architecture and feature list, never from the machine that compiles.
 `dot4` is the only place with instruction names; everything else is portable vector TIR.
 """

@@ -1,8 +1,9 @@
-"""One register tile of a product with codes: exact sums of each group, scaled and accumulated.
+"""`QuantizedTile`: the register tile of a product with codes, by byte dot products of one row each.
+It makes exact sums of each group, scales and accumulates them.
 
 The kernel around the tiles, and the formula, are in `quantized.py`; reading a weight is
 `stored_weight.py` and, unpacked for many rows, `unpacked_panel.py`; the byte order `packing.py`.
-`row_pairs.py` is the variant for instructions that multiply two rows at a time.
+`row_pairs.py` has the variant for Arm's smmla, which multiplies two rows at a time.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Two rows of x by two columns of codes in one instruction: Arm's smmla (i8mm), which multiplies 2
-x 8 by 8 x 2 bytes into four sums.
+"""`PairedTile`: the register tile for Arm's smmla (i8mm), which takes two rows of x at a time: it
+multiplies 2 x 8 by 8 x 2 bytes into four sums. `quantized_tile` chooses between it and
+`QuantizedTile` (`quantized_tile.py`), the tile for all other instructions.
 
 The codes are packed as for other Arm CPUs, four k of four columns in a register; two steps with
 interleaved lanes are eight k of two columns. Sums are integers, so results are bit-identical to

@@ -24,8 +24,8 @@ _VANISHES = -100.0  # e to this is 0 to `exp`
 _EVEN = 1e-30  # least evenness: it has a logarithm
 
 
-class Filters:
-    """Filters of one row. `mass` f32[vocab] is scratch."""
+class FilterEmitter:
+    """Emits the filters of one row. `mass` f32[vocab] is scratch."""
 
     def __init__(self, row: Row, step: Step, top: Expr, mass: Expr) -> None:
         self.row, self.top, self.mass = row, top, mass

@@ -12,7 +12,7 @@ from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.ir.graph import Graph, dims, tensor
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import Registers, bind, exp, lanes_of, span, spread
-from mlcc_compiler.kernels.cpu.sampling.filters import Filters
+from mlcc_compiler.kernels.cpu.sampling.filters import FilterEmitter
 from mlcc_compiler.kernels.cpu.sampling.row import Row
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -59,7 +59,7 @@ def sample(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:
 def _draw(row: Row, step: Step, top: Expr, token: Registers) -> None:
     """token[0] = the token that the uniform selects, if any mass is left."""
     mass = T.alloc_buffer((row.vocab,), "float32", scope="local")  # too large for the stack
-    filters = Filters(row, step, top, mass)
+    filters = FilterEmitter(row, step, top, mass)
     filters.emit()
     peak = bind(filters.peak[0])
     inverse = bind(T.float32(1) / T.max(filters.heat[0], T.float32(_LEAST_TEMPERATURE)))

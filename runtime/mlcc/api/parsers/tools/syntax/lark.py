@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 WHITESPACE = r" |\n[ \t]{0,32}"
-"""White space between the parts of JSON, as in `mlcc.model.structured_output.backend`."""
+"""White space between the parts of JSON, as in `mlcc.model.structured_output.grammars`."""
 
 
 class Lark:

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcc.scale.routing import EXPECTED_S, EngineStatus, Fleet, Prompt
+from mlcc.scale.fleet import EXPECTED_S, EngineStatus, Fleet, Prompt
 
 LONG = Prompt(1000, [(250, 1), (500, 2), (900, 3)])
 

@@ -1,4 +1,4 @@
-"""Checks of an output folder: free disk space, and errors of the operating system.
+"""Errors of writing an output folder: too little disk space, and OSErrors in one line.
 
 `where` is the option that named the folder, for error messages: "--output".
 """

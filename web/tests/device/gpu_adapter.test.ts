@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
-import { findAdapter, openDevice } from '../../src/device/adapter.js';
+import { findAdapter, openDevice } from '../../src/device/gpu_adapter.js';
 import { DeviceError, NoWebGPUError } from '../../src/errors.js';
 import { nodeGpu, openGpu } from './device_model.js';
 
