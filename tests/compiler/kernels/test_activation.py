@@ -14,7 +14,7 @@ from mlcc_compiler.kernels.cpu.isa import vector_math
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import each, span
 from mlcc_compiler.kernels.frame import f32, kernel, store
-from tests.compiler.kernels.cpu_kernels import BEST, CPUS, Cpu, normal, run
+from tests.compiler.kernels.cases.cpu_kernels import BEST, CPUS, Cpu, normal, run
 
 SIZE = 4099
 

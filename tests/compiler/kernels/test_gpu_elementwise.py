@@ -16,8 +16,8 @@ from mlcc_compiler.ir.caches import CacheTensor
 from mlcc_compiler.ir.layout import KvLayout
 from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
 from mlcc_compiler.kernels.gpu.device import Gpu
-from tests.compiler.kernels.gpu_kernels import F16, GPUS, SMALL, call, normal, run
-from tests.compiler.kernels.step_cases import LAYOUTS, copy_step, token_step, words_of
+from tests.compiler.kernels.cases.gpu_kernels import F16, GPUS, SMALL, call, normal, run
+from tests.compiler.kernels.cases.step import LAYOUTS, copy_step, token_step, words_of
 
 pytestmark = pytest.mark.usefixtures("vulkan")
 

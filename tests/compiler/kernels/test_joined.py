@@ -14,10 +14,10 @@ from mlcc_compiler.kernels.cpu.elementwise import activation, norm
 from mlcc_compiler.kernels.cpu.isa.isa import AVX512_BF16
 from mlcc_compiler.kernels.cpu.linear import bf16, linear
 from mlcc_compiler.kernels.fused_kernels import fuse_kernels
-from tests.compiler.kernels import linear_twin as lt
-from tests.compiler.kernels.attention_cases import MIXED, Case, inputs
-from tests.compiler.kernels.cpu_kernels import normal
-from tests.compiler.kernels.test_linear import best
+from tests.compiler.kernels.cases import linear_twin as lt
+from tests.compiler.kernels.cases.attention import MIXED, Case, inputs
+from tests.compiler.kernels.cases.cpu_kernels import normal
+from tests.compiler.kernels.linear.test_linear import best
 
 GROUP, SUMS = 32, 16
 

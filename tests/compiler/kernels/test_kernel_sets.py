@@ -22,7 +22,7 @@ from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models import ops
 from mlcc_compiler.passes.lower import LowerOperators
-from tests.compiler.kernels.cpu_kernels import BEST, normal
+from tests.compiler.kernels.cases.cpu_kernels import BEST, normal
 
 SETS = [cpu_kernels(BEST.isa), gpu_kernels(Gpu())]
 OPERATORS = [

@@ -7,7 +7,7 @@ import pytest
 
 from mlcc.device.reference import ops as twin
 from mlcc_compiler.kernels.cpu.elementwise import norm
-from tests.compiler.kernels.cpu_kernels import CPUS, Cpu, normal, run
+from tests.compiler.kernels.cases.cpu_kernels import CPUS, Cpu, normal, run
 
 EPS = 1e-5
 

@@ -13,8 +13,8 @@ from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.workgroup import launch
 from mlcc_compiler.kernels.step import Step, step_argument
-from tests.compiler.kernels import cpu_kernels, gpu_kernels
-from tests.compiler.kernels.step_cases import LAYOUTS, sample_step, token_step, words_of
+from tests.compiler.kernels.cases import cpu_kernels, gpu_kernels
+from tests.compiler.kernels.cases.step import LAYOUTS, sample_step, token_step, words_of
 
 RUNS = {"cpu": cpu_kernels.run, "gpu": gpu_kernels.run}
 SEQUENCES = [[5, 6, 7], [8], [9, 10]]

@@ -17,7 +17,7 @@ weights are codes: by group to 8 bits, which is coarser.
 Not int8 (TDPBUSD): codes have a scale for every 32 k, half of what its registers take, and moving
 sums out of registers, scaling and adding them costs more than so short a product. Speed is
 unproven: the machines that this was written on had no AMX
-(tests/compiler/kernels/test_linear_amx.py).
+(tests/compiler/kernels/linear/test_amx.py).
 """
 
 from __future__ import annotations

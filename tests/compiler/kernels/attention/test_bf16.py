@@ -1,0 +1,231 @@
+"""Attention whose products are of bf16 against the twin, within what rounded weights may change.
+
+The twin attends with queries, keys and values rounded as the kernel rounds them. What is left is
+that a block's weights are rounded, too: half a unit in the last of 8 bits each, so no sum is
+further off than 2**-8 of the same sum with all values above zero. Tiles of few rows are not rounded
+at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from math import e, log2
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcc.device.reference.step_view import StepView
+from mlcc.util.machine import cpu_features
+from mlcc_compiler.kernels.cpu.attention import attention
+from mlcc_compiler.kernels.cpu.attention.blocking import FEW, Blocking
+from mlcc_compiler.kernels.cpu.isa import bf16_pairs, isa
+from tests.compiler.kernels.attention.test_kv_int8 import bound as bound_of_few
+from tests.compiler.kernels.cases.attention import MIXED, Case, Inputs, alone, inputs
+from tests.compiler.kernels.cases.cpu_kernels import AVX512, AVX512_BF16, compiled, run
+from tests.compiler.kernels.linear.test_bf16 import floats, nearest
+
+CPU = AVX512_BF16
+WHOLE = ((1, 1), (16, 16), (5, 5), (130, 130), (64, 64), (3, 3), (333, 333))
+
+runs_here = pytest.mark.skipif(not CPU.needs <= cpu_features(), reason="no AVX512-BF16 here")
+
+
+def attend(given: Inputs) -> Any:
+    arguments, out = [*given.columns, *given.sinks, given.sequences], [(given.q.shape, "float32")]
+    return run(attention.paged_attention, given.case.arguments, arguments, out, CPU)[0]
+
+
+def rounded(x: Any) -> Any:
+    return floats(nearest(np.ascontiguousarray(x, np.float32)))
+
+
+def expected(given: Inputs) -> tuple[Any, Any]:
+    """(what the twin computes, how far from it is right)."""
+    case = given.case
+    scale = np.float32(case.scale * (log2(e) if case.softcap is None else 1.0))
+    q = rounded(given.q * scale) * np.float32(case.scale / (scale * case.scale))
+    some = replace(given, q=q, pages=given.pages if case.layout.is_int8 else rounded(given.pages))
+    positive = some.pages.copy()
+    positive[:, 1] = np.abs(positive[:, 1])
+    bound = 2.0**-8 * replace(some, pages=positive).expected + 2e-5
+    few, of_few = few_rows(given), bound_of_few(case, CPU)
+    return np.where(few, given.expected, some.expected), np.where(few, of_few, bound)
+
+
+def few_rows(given: Inputs) -> Any:
+    """bool[n, 1, 1]: the tokens of tiles that are not rounded, and those of no sequence."""
+    case, few = given.case, np.ones(len(given.q), bool)
+    tokens = Blocking(case.shape, case.layout, CPU.isa).tokens
+    ends = StepView(given.batch).lists(case.layout.group).first_token
+    for begin, end in pairwise(ends):
+        for start in range(begin, end, tokens):
+            stop = min(start + tokens, end)
+            few[start:stop] = (stop - start) * case.shape.group <= FEW
+    return few[:, None, None]
+
+
+def check(case: Case, sequences: Any, seed: int = 0) -> None:
+    given = inputs(case, sequences, seed, padding=2)
+    wanted, bound = expected(given)
+    assert np.isfinite(wanted).all()
+    assert (np.abs(attend(given) - wanted) <= bound).all()
+
+
+def test_where_it_is_used() -> None:
+    case = Case(dtype="float16")
+
+    def used(device: isa.Isa = CPU.isa, **other: Any) -> bool:
+        changed = replace(case, **other)
+        return Blocking(changed.shape, changed.layout, device).uses_bf16_dot
+
+    assert used() and used(dtype="int8") and used(dim=256) and used(page=128)
+    assert not used(dtype="float32") and not used(dim=80) and not used(page=8)
+    assert not used(AVX512.isa) and not used(isa.AVX512_AMX)
+    assert not used(replace(CPU.isa, activation_parts=2))
+
+
+def test_it_compiles_to_the_instruction() -> None:
+    """On any machine; inlined, and none without it."""
+    case = Case(dtype="float16")
+    text = compiled(attention.paged_attention, case.arguments, CPU).mod.inspect_source("asm")
+    assert text.count("vdpbf16ps") > 100 and text.count("vcvtne2ps2bf16") > 4
+    for name in (bf16_pairs.DOT2, bf16_pairs.PAIR, bf16_pairs.HALVES):
+        assert "callq\t" + name not in text
+    text = compiled(attention.paged_attention, case.arguments, AVX512).mod.inspect_source("asm")
+    assert "vdpbf16ps" not in text
+
+
+@runs_here
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_mixed_batch(dtype: str) -> None:
+    check(Case(dtype=dtype), MIXED)
+    check(Case(dtype=dtype), (*MIXED, (300, 301), (9, 700), (200, 900)))
+
+
+@runs_here
+@pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 8, 16])
+def test_groups(group: int) -> None:
+    """Rows that end within register tiles, of which some see more of a block than others."""
+    check(Case(heads=2 * group, kv_heads=2, dim=32, dtype="float16"), MIXED)
+
+
+@runs_here
+@pytest.mark.parametrize("dim", [32, 96, 128, 160, 256])
+def test_head_dims(dim: int) -> None:
+    check(Case(heads=4, kv_heads=2, dim=dim, dtype="float16"), MIXED)
+
+
+@runs_here
+@pytest.mark.parametrize("page", [16, 48, 80, 128, 272])
+def test_page_sizes(page: int) -> None:
+    """Blocks that are no multiple of 32 keys."""
+    for dtype in ("float16", "int8"):
+        check(Case(heads=4, kv_heads=2, dim=32, page=page, dtype=dtype), (*MIXED, (70, 600)))
+
+
+@runs_here
+@pytest.mark.parametrize("window", [1, 20, 100, 128, 1000])
+def test_windows(window: int) -> None:
+    sequences = (*MIXED, (1, 1500), (30, 400), (300, 300), (150, 700))
+    check(Case(window=window, dtype="float16"), sequences)
+    check(Case(window=window, dtype="float16", causal=False), WHOLE)
+
+
+@runs_here
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_softcap_and_sinks(dtype: str) -> None:
+    check(Case(softcap=5.0, dtype=dtype), MIXED)
+    check(Case(softcap=5.0, window=33, dtype=dtype), MIXED)
+    check(Case(sinks=True, dtype=dtype), (*MIXED, (200, 200)))
+
+
+@runs_here
+def test_both_ways() -> None:
+    check(Case(causal=False, dtype="float16"), WHOLE)
+    check(Case(causal=False, dtype="int8"), WHOLE)
+
+
+@runs_here
+def test_lengths_round_every_boundary() -> None:
+    """Of pairs, vectors (16), steps (32, 64), blocks (128), tiles (21 tokens) and few rows (8)."""
+    tokens = (2, 3, 4, 15, 16, 17, 20, 21, 22, 24, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257)
+    for dtype, more in (("float16", 0), ("float16", 1), ("int8", 100), ("int8", 127)):
+        sequences = [(n, n + more) for n in tokens]
+        check(Case(dtype=dtype), sequences[:15])
+        check(Case(dtype=dtype), sequences[15:])
+
+
+@runs_here
+def test_random_batches() -> None:
+    rng = np.random.default_rng(3)
+    for seed in range(12):
+        queries = rng.integers(1, 150, int(rng.integers(1, 7)))
+        sequences = [(int(n), int(n + rng.integers(0, 300))) for n in queries]
+        window = (None, 60, 200)[seed % 3]
+        check(Case(window=window, dtype="float16" if seed % 2 else "int8"), sequences, seed)
+
+
+@runs_here
+def test_a_row_does_not_depend_on_its_neighbours() -> None:
+    sequences = ((90, 500), (30, 200), (1, 33), (100, 100))
+    for case in (Case(dtype="float16"), Case(window=100, dtype="int8")):
+        given = inputs(case, sequences)
+        share_input, first = attend(given), 0
+        for s, (queries, _) in enumerate(sequences):
+            by_itself = attend(alone(given, s))
+            np.testing.assert_array_equal(by_itself, share_input[first : first + queries])
+            first += queries
+
+
+@runs_here
+def test_equal_scores_average_and_one_far_above_wins() -> None:
+    """Exact, if every product and sum is in its place: queries of zero weigh all they see alike,
+    and a query that meets one key alone gives that key's value."""
+    given = inputs(Case(heads=3, kv_heads=1, dtype="float16"), ((200, 200),))
+    ids = StepView(given.batch).lists(0).ids
+    keys, values = (np.concatenate([given.pages[i, which, 0] for i in ids]) for which in range(2))
+    given.q[:] = 0
+    for i in range(200):
+        values[i] = i  # exact in bf16, and so are their weights, which are all 1
+    for i, page in enumerate(ids):
+        given.pages[page, 1, 0] = values[16 * i : 16 * i + 16]
+    wanted = np.broadcast_to((np.arange(200) / 2)[:, None, None], given.q.shape)
+    np.testing.assert_allclose(attend(given), wanted, rtol=2e-6)
+    keys[:] = 0
+    for i in range(200):
+        keys[i, i % 32] = -1000 if i < 100 else 0
+    for i, page in enumerate(ids):
+        given.pages[page, 0, 0] = keys[16 * i : 16 * i + 16]
+    given.q[:] = 1
+    y = attend(given)
+    np.testing.assert_allclose(y[100:, 0, 0], (100 + np.arange(100, 200)) / 2, rtol=2e-6)
+
+
+@runs_here
+def test_large_scores_do_not_overflow() -> None:
+    """The query meets few keys then, each of which it gives as it is, rounded."""
+    given = inputs(Case(dtype="float16"), ((70, 300), (21, 21)))
+    given.q *= 1000
+    wanted, bound = expected(given)
+    assert (np.abs(attend(given) - wanted) <= bound + 1e-2).all()
+    given.q *= 1e30
+    assert np.isfinite(attend(given)).all()
+
+
+@runs_here
+def test_what_is_no_number_stays_so() -> None:
+    """In a query, a key and a value; only of who sees it."""
+    for which in range(2):
+        given = inputs(Case(heads=3, kv_heads=1, dtype="float16"), ((80, 80),))
+        page = StepView(given.batch).lists(0).ids[3]
+        given.pages[page, which, 0, 2] = np.nan  # of token 50
+        y = attend(given)
+        assert np.isfinite(y[:50]).all() and np.isnan(y[50:]).all()
+    given = inputs(Case(dtype="float16"), ((80, 80),))
+    given.q[7, 4] = np.nan
+    y = attend(given)
+    assert np.isnan(y[7, 4]).all()
+    y[7, 4] = 0
+    assert np.isfinite(y).all()

@@ -1,0 +1,212 @@
+"""Steps for the tests of paged attention: ragged, on shuffled pages, all else poisoned with NaN,
+so that one read too many spoils the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlcc.device.reference import attention as twin
+from mlcc.device.reference.step_view import StepView
+from mlcc.engine.batch.batch import Batch, BatchWriter, Cache, PageList, StateSlot, int32
+from mlcc.engine.batch.tables import CacheGroup, StepLayout
+from mlcc_compiler.ir.layout import INT8_FORMS, INT8_WORDS, AttentionShape, KvLayout
+from tests.compiler.kernels.cases.step import BOUNDS, GARBAGE, layout_of
+
+MIXED = ((1, 1), (1, 16), (5, 5), (1, 17), (1, 200), (40, 130), (64, 64), (3, 300))
+"""(queries, keys) of each sequence."""
+OTHERS = (CacheGroup("window", 4, 30), CacheGroup("state"), CacheGroup("paged", 8))
+"""Groups that may come before the one attended: each adds columns and a list before its own."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One compiled kernel."""
+
+    heads: int = 9
+    kv_heads: int = 3
+    dim: int = 64
+    page: int = 16
+    window: int | None = None
+    softcap: float | None = None
+    dtype: str = "float32"
+    before: tuple[CacheGroup, ...] = ()
+    bounds: tuple[int, ...] = BOUNDS
+    sinks: bool = False
+    causal: bool = True
+
+    @property
+    def scale(self) -> float:
+        return float(self.dim**-0.5)
+
+    @property
+    def shape(self) -> AttentionShape:
+        numbers = (self.scale, self.window, self.softcap, self.sinks, self.causal)
+        return AttentionShape(self.heads, self.kv_heads, self.dim, *numbers)
+
+    @property
+    def step(self) -> StepLayout:
+        window = self.window if self.causal else None
+        kind = "paged" if window is None else "window"
+        return layout_of((*self.before, CacheGroup(kind, self.page, window)), self.bounds)
+
+    @property
+    def layout(self) -> KvLayout:
+        group = len(self.before)
+        return KvLayout(self.page, self.dtype, self.kv_heads, self.dim, self.step, group)
+
+    @property
+    def arguments(self) -> tuple[AttentionShape, KvLayout]:
+        """Of the kernel's factory, after the device."""
+        return self.shape, self.layout
+
+
+@dataclass
+class Inputs:
+    """What attention reads of a step. The counts of the step are no more than the sizes."""
+
+    case: Case
+    q: Any
+    pages: Any
+    scales: Any
+    """Of 8-bit pages, else None."""
+    batch: Batch
+    sequences: int
+    """Sequences for which kernels are started."""
+    entries: int
+    """Likewise of the group's page list."""
+
+    @property
+    def tensors(self) -> list[Any]:
+        pages = [self.pages]
+        if self.scales is not None:
+            words = self.case.dtype == INT8_WORDS
+            pages = [self.pages.view(np.uint32) if words else self.pages, self.scales]
+        return [self.q, *pages, np.frombuffer(self.batch.words, np.int32)]
+
+    @property
+    def columns(self) -> list[Any]:
+        """The tensors as a CPU has them."""
+        q, pages, *rest = self.tensors
+        return [q, laid_out(pages), *rest]
+
+    @property
+    def sinks(self) -> list[Any]:
+        """None, or one: between the scores of the heads and far from them."""
+        if not self.case.sinks:
+            return []
+        values = np.random.default_rng(0).standard_normal(self.case.heads) * 4
+        values[:2] = 60, -60
+        return [values.astype(np.float32)]
+
+    @property
+    def expected(self) -> Any:
+        """What the twin computes."""
+        case = self.case
+        lists = StepView(self.batch).lists(case.layout.group)
+        numbers = (case.scale, case.window, case.softcap)
+        numbers = (*numbers, self.scales, *self.sinks)
+        return twin.paged_attention(self.q, self.pages, lists, *numbers, causal=case.causal)
+
+
+def key_columns(pages: Any) -> Any:
+    """Pages as CPUs have them, keys dimension after dimension in the same place."""
+    out = pages.copy()
+    keys = pages[:, 0]
+    out[:, 0] = np.ascontiguousarray(keys.swapaxes(-1, -2)).reshape(keys.shape)
+    return out
+
+
+def laid_out(pages: Any) -> Any:
+    """Pages as CPUs have them: 8-bit numbers in fours, if there are whole ones, else columns."""
+    *front, size, dim = pages.shape
+    if pages.dtype != np.int8 or size % 4 or dim % 4:
+        return key_columns(pages)
+    fours = pages.reshape(*front, size, dim // 4, 4)
+    out = pages.copy()
+    out[:, 0] = fours[:, 0].swapaxes(-2, -3).reshape(pages[:, 0].shape)
+    fours = pages.reshape(*front, size // 4, 4, dim)
+    out[:, 1] = fours[:, 1].swapaxes(-1, -2).reshape(pages[:, 1].shape)
+    return out
+
+
+def key_rows(pages: Any) -> Any:
+    """The inverse of `key_columns`."""
+    out = pages.copy()
+    *front, size, dim = pages[:, 0].shape
+    out[:, 0] = pages[:, 0].reshape(*front, dim, size).swapaxes(-1, -2)
+    return out
+
+
+def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Inputs:
+    """A step of these sequences, with so many tokens behind its own.
+
+    Of a window group some lists begin with a page that has slid out already.
+    """
+    rng = np.random.default_rng(seed)
+    unseen = [_unseen(case, *sequence) for sequence in sequences]
+    slid = [int(pages - rng.integers(0, min(pages, 2) + 1)) for pages in unseen]
+    counts = [-(-keys // case.page) for _, keys in sequences]
+    free = rng.permutation(sum(counts) + 7).tolist()
+    is_int8 = case.dtype in INT8_FORMS
+    shape = (len(free), 2, case.kv_heads, case.page)
+    pages = np.full(
+        (*shape, case.dim), 99 if is_int8 else np.nan, "int8" if is_int8 else case.dtype
+    )
+    scales = np.full(shape, np.nan, np.float32) if is_int8 else None
+    poisoned = [free.pop() for _ in range(7)]
+    lists = []
+    for s, (_, keys) in enumerate(sequences):
+        ids = [free.pop() for _ in range(slid[s], counts[s])]
+        lists.append(PageList(int32(ids), slid[s]))
+        for i in range(unseen[s], counts[s]):
+            used = min(case.page, keys - i * case.page)
+            values = rng.standard_normal((2, case.kv_heads, used, case.dim))
+            if scales is not None:
+                values, scales[ids[i - slid[s]], :, :, :used] = twin.round_heads(values)
+            pages[ids[i - slid[s]], :, :, :used] = values
+    batch = _step(case, sequences, lists, poisoned, rng)
+    count = batch.num_tokens + padding
+    q = rng.standard_normal((count, case.heads, case.dim)).astype(np.float32) * 2
+    entries = batch.num_pages(case.layout.group)
+    return Inputs(case, q, pages, scales, batch, batch.num_sequences, entries)
+
+
+def alone(given: Inputs, s: int) -> Inputs:
+    """The inputs of one sequence of a step."""
+    case, view = given.case, StepView(given.batch)
+    own = view.lists(case.layout.group)
+    begin, end = own.first_token[s : s + 2]
+    ids = own.ids[own.first_page[s] : own.first_page[s + 1]]
+    pages = PageList(int32(ids.tolist()), int(own.page_number[s]))
+    rng = np.random.default_rng(s)
+    batch = _step(case, [(end - begin, own.length[s])], [pages], [0], rng)
+    return Inputs(case, given.q[begin:end], given.pages, given.scales, batch, 1, len(ids))
+
+
+def _unseen(case: Case, queries: int, keys: int) -> int:
+    """Pages that have slid out of the window of all queries."""
+    return 0 if not case.shape.slides else max(0, keys - queries + 1 - case.window) // case.page
+
+
+def _step(
+    case: Case, sequences: Any, lists: list[PageList], poisoned: list[int], rng: np.random.Generator
+) -> Batch:
+    """The lists of the groups before name poisoned pages only."""
+
+    def other(group: CacheGroup, keys: int) -> Cache:
+        if not group.has_pages:
+            return StateSlot(poisoned[0], poisoned[0])
+        ids = rng.choice(poisoned, -(-keys // group.page_size))
+        return PageList(int32(ids.tolist()))
+
+    rows = []
+    for (_, keys), own in zip(sequences, lists, strict=True):
+        rows.append([*(other(group, keys) for group in case.before), own])
+    words = memoryview(int32([GARBAGE]) * case.step.words)
+    writer = BatchWriter(case.step, words)
+    for (queries, keys), caches in zip(sequences, rows, strict=True):
+        writer.sequence(int32([1]) * int(queries), int(keys - queries), caches)
+    return writer.finish()

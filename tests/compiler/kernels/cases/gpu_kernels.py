@@ -1,0 +1,108 @@
+"""GPU kernels compiled once per run of the tests and run on the machine's WebGPU devices.
+
+Here that is Mesa's lavapipe, a Vulkan driver on the CPU: slow, exact about the rules.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcc_compiler.ir._tvm import tvm
+from mlcc_compiler.kernels.frame import kernel_passes
+from mlcc_compiler.kernels.gpu.device import Gpu
+
+Array = Any
+F16 = Gpu()
+F32 = Gpu(f16=False)
+SMALL = Gpu(threads=64, f16=False)
+GPUS = [F16, F32, SMALL]
+on_vulkan = pytest.mark.usefixtures("vulkan")
+
+
+@cache
+def compiled(factory: Callable[..., Any], gpu: Gpu, arguments: tuple[Any, ...]) -> Any:
+    """`factory(gpu, *arguments)` as a loaded library's function."""
+    kernel = factory(gpu, *arguments).with_attr("global_symbol", "kernel")
+    target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
+    with target, kernel_passes():
+        executable = tvm.compile(tvm.IRModule({"kernel": kernel}), target=target)
+    folder = tempfile.mkdtemp()
+    path = Path(folder) / "kernel.so"
+    executable.export_library(str(path))
+    return tvm.runtime.load_module(str(path))["kernel"]
+
+
+def device() -> Any:
+    return tvm.device("webgpu", 0)
+
+
+def run(
+    factory: Callable[..., Any],
+    arguments: Sequence[Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[tuple[tuple[int, ...], str]],
+    gpu: Gpu = F16,
+) -> list[Array]:
+    """Call the kernel; outputs start as garbage, and only they may change. An int is a SIZE."""
+    garbage = [np.full(shape, 77, dtype) for shape, dtype in outputs]
+    after = call(factory, arguments, [*inputs, *garbage], gpu)
+    for before, array in zip(inputs, after, strict=False):
+        np.testing.assert_array_equal(array, before)
+    return after[len(inputs) :]
+
+
+def call(
+    factory: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Any], gpu: Gpu = F16
+) -> list[Any]:
+    """Call a kernel; all its arguments as they are afterwards."""
+    place = device()
+    given = [a if isinstance(a, int) else tvm.runtime.tensor(np.asarray(a), place) for a in inputs]
+    compiled(factory, gpu, tuple(arguments))(*given)
+    return [a if isinstance(a, int) else a.numpy() for a in given]
+
+
+def normal(seed: int, *shape: int, scale: float = 1.0) -> Array:
+    """Normally distributed float32."""
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+def source(kind: str, kernel: Any, *, subgroup: bool = False) -> str:
+    """The text of a kernel in the language of a kind of device."""
+    options = {"thread_warp_size": 32} if subgroup else {"max_num_threads": 256}
+    target = tvm.target.Target({"kind": kind, **options}, host={"kind": "llvm"})
+    with target, kernel_passes():
+        module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
+        built = tvm.compile(module, target=target)
+    return str(built.mod.imports[0].inspect_source())
+
+
+def barriers(text: str, counts: Sequence[int]) -> int:
+    """How many barriers WGSL has. They are under no condition but one that all threads of a
+    workgroup decide alike: its row is less than one of the words `counts` of what is only read."""
+    opened: list[str] = []  # the word before each brace; none before a function's
+    found = 0
+    words = "|".join(map(str, counts))
+    counted = rf"\W*if \(v__1 < _ptr\[({words})i\]\) {{"
+    assert "let v__1 : i32 = i32(blockIdx.z * gridDim.x + blockIdx.x);" in text
+    assert "var<storage, read> _ptr : array<i32>" in text
+    for line in text.splitlines():
+        if "workgroupBarrier" in line:
+            found += 1
+            assert all(kind in ("", "for", "row") for kind in opened), opened
+        for brace in re.findall(r"[{}]", line):
+            if brace == "}":
+                opened.pop()
+            elif re.fullmatch(counted, line):
+                opened.append("row")
+            else:
+                opened.append(re.match(r"\W*(\w*)", line).group(1))  # type: ignore[union-attr]
+    assert not opened
+    return found

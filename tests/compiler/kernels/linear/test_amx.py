@@ -1,0 +1,248 @@
+"""Products of many rows by AMX against the twin: of the instructions that a library has, run by
+the CPU where it has them, and else at their traps (`amx_emulator`)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcc_compiler.ir._tvm import B, IRBuilder, T
+from mlcc_compiler.kernels.cpu.isa import amx, isa
+from mlcc_compiler.kernels.cpu.linear import linear
+from mlcc_compiler.kernels.cpu.linear.amx_gemm import (
+    MANY,
+    linear_many,
+    rows_both_ways,
+    uses_amx,
+)
+from mlcc_compiler.kernels.cpu.linear.bf16 import round_rows
+from mlcc_compiler.quantization import Scheme, dequantize, scheme
+from tests.compiler.kernels.cases import linear_twin as lt
+from tests.compiler.kernels.cases.scheme import AFFINE, TABLES, TWO_LEVEL, extreme
+from tests.helpers import amx_emulator
+
+CPU, BEFORE = isa.AVX512_AMX, isa.AVX512_BF16
+SQUARE = 4
+"""Instructions of a step: a square's registers."""
+
+runs_here = pytest.mark.skipif(
+    not amx_emulator.runs_here(), reason="needs Linux, and a CPU with AVX512-BF16"
+)
+
+
+def bits_of(x: Any) -> Any:
+    """The nearest bf16, a tie to the even one; of numbers that are finite."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def floats(bits: Any) -> Any:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def inputs_of(x: Any, how: Scheme) -> list[Any]:
+    """What the product reads: few rows of codes meet those of x."""
+    return [*([] if how.is_float else lt.rows_for(x, how, BEFORE)), bits_of(x)]
+
+
+def products(n: int, k: int, *columns: int) -> int:
+    """How many instructions there are to multiply."""
+    squares = sum(-(-each // amx.SIDE) for each in columns) * -(-n // amx.SIDE)
+    return squares * (k // amx.DEPTH) * SQUARE
+
+
+def call(kernel: Any, inputs: list[Any], n: int, k: int, *columns: int) -> Any:
+    """y, and all that is to be seen of how it came about."""
+    with amx_emulator.tiles() as counts:
+        (y,) = lt.call(kernel, inputs, [((n, sum(columns)), "float32")])
+    counts.check(products(n, k, *columns) if n >= MANY else 0)
+    return y
+
+
+def check(n_out: int, k: int, name: str, bias: bool, rows: tuple[int, ...]) -> None:
+    """Weights and x are both rounded to bf16, then the sums are all that differs."""
+    how, rng = scheme(name), np.random.default_rng(n_out * k)
+    packing = linear.packing(n_out, k, how, CPU)
+    stored = packing.pack((rng.standard_normal((n_out, k)) + 0.1).astype(np.float32))
+    b = [rng.standard_normal(n_out).astype(np.float32)] * bias
+    weight = floats(bits_of(packing.unpack(stored)))
+    kernel = lt.linear_kernel(n_out, k, how, CPU, bias)
+    for n in rows:
+        x = rng.standard_normal((n, k)).astype(np.float32)
+        y = call(kernel, [*inputs_of(x, how), *stored, *b], n, k, n_out)
+        expected = lt.twin(floats(bits_of(x)), weight, b[0] if b else None)
+        assert lt.relative_error(y, expected) < 1e-6, (n, name)
+
+
+def test_where_it_is_used() -> None:
+    for name in ("bf16", "q4_k", "int8_g32", "int4a_row"):
+        assert uses_amx(CPU, 512, scheme(name))
+        assert not uses_amx(BEFORE, 512, scheme(name))
+    for k, name in ((512, "f16"), (512, "f32"), (520, "bf16"), (72, "int4_row"), (48, "int6_g24")):
+        assert not uses_amx(CPU, k, scheme(name)), name
+    features = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512vbmi", "avx512bf16")
+    assert isa.Isa.from_features("x86_64", (*features, "amx-tile", "amx-bf16")) == CPU
+    assert isa.Isa.from_features("x86_64", features) == BEFORE
+
+
+@pytest.mark.parametrize("name", ["bf16", "q4_k"])
+def test_what_it_compiles_to(name: str) -> None:
+    """On any machine: in a task's own code tiles get their shape first and are given up last."""
+    text = lt.build(linear.linear(CPU, 64, 1024, name, False), CPU).mod.inspect_source("asm")
+    assert "callq\tmlcc_" not in text
+    tasks = [part for part in text.split("\n\t.cfi_endproc") if "tdpbf16ps" in part]
+    assert len(tasks) == 1
+    words = [line.split()[0] for line in tasks[0].splitlines() if line.strip()]
+    tiles = [word for word in words if word.startswith(("tile", "tdp", "ldtile"))]
+    assert (tiles[0], tiles[-1]) == ("ldtilecfg", "tilerelease")
+    assert tiles.count("ldtilecfg") == tiles.count("tilerelease") == 1
+    assert tiles.count("tdpbf16ps") % SQUARE == 0
+
+
+@runs_here
+@pytest.mark.parametrize(
+    ("n_out", "k", "bias", "rows"),
+    [
+        (64, 64, False, (32, 33)),
+        (70, 1088, True, (0, 1, 31, 32, 77)),  # chunks of two steps
+        (33, 576, False, (64, 95)),
+        (1056, 32, True, (37,)),  # panels of one tile: 33 of them
+        (1024, 64, False, (45,)),  # of two
+        (32, 32, False, (513, 1025)),  # several blocks of rows
+    ],
+)
+def test_bf16(n_out: int, k: int, bias: bool, rows: tuple[int, ...]) -> None:
+    check(n_out, k, "bf16", bias, rows)
+
+
+@runs_here
+@pytest.mark.parametrize("name", [*AFFINE, *TWO_LEVEL, *TABLES])
+def test_every_scheme(name: str) -> None:
+    """Rows of 384: a block of 256 and half of one; three groups of 128."""
+    check(40, 384, name, False, (32, 45))
+
+
+@runs_here
+@pytest.mark.parametrize("name", ["bf16", "q4_k"])
+def test_few_rows_are_what_they_were(name: str) -> None:
+    how, rng = scheme(name), np.random.default_rng(1)
+    packing = linear.packing(40, 512, how, CPU)
+    stored = packing.pack(rng.standard_normal((40, 512)).astype(np.float32))
+    for n in (0, 1, 7, MANY - 1):
+        x = rng.standard_normal((n, 512)).astype(np.float32)
+        inputs = inputs_of(x, how)
+        own = inputs if how.is_float else inputs[:-1]
+        kernels = [lt.linear_kernel(40, 512, how, cpu, False) for cpu in (CPU, BEFORE)]
+        y = call(kernels[0], [*inputs, *stored], n, 512, 40)
+        (before,) = lt.call(kernels[1], [*own, *stored], [((n, 40), "float32")])
+        np.testing.assert_array_equal(y, before)
+
+
+@runs_here
+@pytest.mark.parametrize("name", ["bf16", "int8_g32", "int4a_g32"])
+def test_each_product_meets_its_own_column_and_row(name: str) -> None:
+    """Weights that are zero but for one a column; whole numbers: exact, whatever the order."""
+    n_out, k, how = 96, 256, scheme(name)
+    weight = np.zeros((n_out, k), np.float32)
+    weight[np.arange(n_out), (7 * np.arange(n_out)) % k] = 1 + np.arange(n_out) % 9
+    packing = linear.packing(n_out, k, how, CPU)
+    stored = packing.pack(weight)
+    x = (np.arange(47 * k, dtype=np.float32).reshape(47, k) * 5) % 255
+    kernel = lt.linear_kernel(n_out, k, how, CPU, False)
+    y = call(kernel, [*inputs_of(x, how), *stored], 47, k, n_out)
+    rounded = floats(bits_of(packing.unpack(stored)))
+    np.testing.assert_array_equal(y, x @ rounded.T)
+    assert name != "bf16" or (rounded == weight).all()
+
+
+@runs_here
+@pytest.mark.parametrize("name", [*AFFINE, *TWO_LEVEL, *TABLES])
+def test_extremes(name: str) -> None:
+    """The largest of everything: each group meets its own scale, and the middle is zero."""
+    q = extreme(scheme(name), 40, 384)
+    stored = linear.packing(40, 384, name, CPU).pack_quantized(q)
+    x = np.full((33, 384), -128.0, np.float32)
+    x[1], x[2, ::2] = 128.0, 0
+    kernel = lt.linear_kernel(40, 384, scheme(name), CPU, False)
+    y = call(kernel, [*inputs_of(x, scheme(name)), *stored], 33, 384, 40)
+    weight = floats(bits_of(dequantize(q))).astype(np.float64)
+    magnitude = np.abs(x) @ np.abs(weight).T
+    assert (np.abs(y - lt.twin(x, weight, None)) <= 2e-6 * magnitude + 1e-9).all()
+
+
+@runs_here
+def test_weights_of_one_input_make_one_output() -> None:
+    """Three schemes, sizes that end within tiles, with bias: the same bits as each alone."""
+    k, n = 320, 41
+    parts = ((40, scheme("q4_k")), (7, scheme("q6_k")), (33, scheme("int8_g64")))
+    rng = np.random.default_rng(4)
+    bias, x = (rng.standard_normal(s).astype(np.float32) for s in (80, (n, k)))
+    stored = [
+        linear.packing(rows, k, how, CPU).pack(rng.standard_normal((rows, k)).astype(np.float32))
+        for rows, how in parts
+    ]
+    kernel = lt.build(linear_many(CPU, parts, k, True), CPU)["main"]
+    inputs = inputs_of(x, parts[0][1])
+    flat = [array for arrays in stored for array in arrays]
+    y = call(kernel, [*inputs, *flat, bias], n, k, *(rows for rows, _ in parts))
+    first = 0
+    for (rows, how), arrays in zip(parts, stored, strict=True):
+        own = lt.linear_kernel(rows, k, how, CPU, True)
+        alone = call(own, [*inputs, *arrays, bias[first : first + rows]], n, k, rows)
+        np.testing.assert_array_equal(y[:, first : first + rows], alone)
+        first += rows
+
+
+@runs_here
+def test_what_is_not_finite_stays_so() -> None:
+    packing = linear.packing(32, 32, "bf16", CPU)
+    stored = packing.pack(np.ones((32, 32), np.float32))
+    x = np.full((32, 32), 0x3F80, np.uint16)
+    x[0, 3], x[1, 5], x[2, :2] = 0x7FC0, 0x7F80, (0x7F80, 0xFF80)
+    kernel = lt.linear_kernel(32, 32, scheme("bf16"), CPU, False)
+    y = call(kernel, [x, *stored], 32, 32, 32)
+    assert np.isnan(y[0]).all() and np.isposinf(y[1]).all() and np.isnan(y[2]).all()
+    assert (y[3:] == 32).all()
+
+
+@cache
+def rows_kernels(k: int) -> tuple[Any, ...]:
+    codes = (CPU, k, 32, 16)
+    made = (rows_both_ways(*codes), linear.quantize_rows(*codes), round_rows(CPU, k))
+    return tuple(lt.build(kernel, CPU)["main"] for kernel in made)
+
+
+@runs_here
+@pytest.mark.parametrize("n", [0, 1, MANY - 1, MANY, 300])
+def test_rows_are_made_both_ways(n: int) -> None:
+    k = 96
+    x = np.random.default_rng(n).standard_normal((n, k)).astype(np.float32)
+    codes = [((n, k), "int8"), ((n, k // 32), "float32"), ((n, k // 16), "int32")]
+    bits = ((n, k), "uint16")
+    both, quantize, rounded = rows_kernels(k)
+    found = lt.call(both, [x], [*codes, bits])
+    for got, expected in zip(found[:3], lt.call(quantize, [x], codes), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    expected = lt.call(rounded, [x], [bits])[0] if n >= MANY else np.full((n, k), 77, np.uint16)
+    np.testing.assert_array_equal(found[3], expected)
+
+
+@runs_here
+def test_the_emulator_refuses_what_a_cpu_would() -> None:
+    """Tiles that have no shape: what is counted here ends a process on a CPU with AMX."""
+    with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
+        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
+        sums = B.arg("sums", B.buffer((amx.SIDE * amx.SIDE,), "float32"))
+        with amx.imported():
+            amx.zero()
+            amx.store(T.address_of(sums[0]))
+    kernel = lt.build(builder.get(), CPU)["main"]
+    if not amx_emulator.emulated():
+        pytest.skip("this CPU has AMX")
+    with amx_emulator.tiles() as counts:
+        (y,) = lt.call(kernel, [], [((amx.SIDE**2,), "float32")])
+    assert (counts.faults, counts.begun) == (8, 0)
+    assert (y == 77).all()
