@@ -35,7 +35,7 @@ typedef enum {
   MLCC_DEVICE = 5,     // the device or a kernel failed
   MLCC_MEMORY = 6,     // no memory
   MLCC_STATE = 7,      // there is no such ticket, or it was collected
-  MLCC_UNSUPPORTED = 8,  // the step wants a function that the library does not have
+  MLCC_UNSUPPORTED = 8,  // the step needs a function that the library does not have
   MLCC_LOST = 9,       // the device is gone: nothing on it can be used again
   MLCC_RANK = 10,      // another rank ended or failed: nothing can be computed again
 } mlcc_executor_status;
@@ -215,7 +215,7 @@ MLCC_API mlcc_executor_status mlcc_executor_collect(mlcc_executor* executor, int
 MLCC_API void mlcc_executor_forget(mlcc_executor* executor, int64_t ticket);
 
 // Runs the step in the buffer without sampling, and writes its logits, [rows, vocabulary].
-MLCC_API mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits, size_t room);
+MLCC_API mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits, size_t capacity);
 
 // The same, but returns in `*sum` the natural log of the probability of `targets[r]`, summed over the
 // `count` rows.
@@ -235,8 +235,8 @@ MLCC_API mlcc_executor_status mlcc_executor_use(mlcc_executor* executor, mlcc_us
 // Starts to measure every kernel call, with counters at 0, or stops. Steps are slower meanwhile.
 MLCC_API mlcc_executor_status mlcc_executor_watch(mlcc_executor* executor, int32_t on);
 
-// The measured kernels, unordered: writes up to `room` of them, and their number.
-MLCC_API mlcc_executor_status mlcc_executor_kernels(mlcc_executor* executor, mlcc_kernel* kernels, int32_t room,
+// The measured kernels, unordered: writes up to `capacity` of them, and their number.
+MLCC_API mlcc_executor_status mlcc_executor_kernels(mlcc_executor* executor, mlcc_kernel* kernels, int32_t capacity,
                                                     int32_t* count);
 
 // The time of a copy of this many bytes within the device's memory.

@@ -35,7 +35,7 @@ void Calls::note(const ffi::PackedArgs& hooked, const Workspace& workspace) {
   auto function = hooked[kHookedFunction].as<ffi::Function>();
   usable_ = usable_ && function.has_value();
   if (!usable_) return;
-  Call call{*function, {}, Experts::reads(name)};
+  Call call{*function, {}, Experts::is_expert_kernel(name)};
   for (int i = kHookedArguments; i < hooked.size(); ++i) {
     auto tensor = hooked[i].as<ffi::Tensor>();
     kept_.push_back(tensor ? ffi::Any(workspace.lent(*tensor)) : ffi::Any(hooked[i]));

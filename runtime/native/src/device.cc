@@ -71,8 +71,8 @@ ffi::Tensor Device::empty(const ffi::Shape& shape, DLDataType dtype, const char*
   try {
     return tvm::runtime::Tensor::Empty(shape, dtype, id_);
   } catch (const ffi::Error& error) {
-    Error said = device_error(error);
-    throw Error(said.status, "making room for " + std::string(what) + ": " + said.what());
+    Error converted = device_error(error);
+    throw Error(converted.status, "making room for " + std::string(what) + ": " + converted.what());
   }
 }
 
@@ -153,8 +153,8 @@ void Device::profile() const {
 KernelTimes Device::profiled() const {
   if (is_host()) return {};
   KernelTimes times;
-  auto told = function("profile_stop")(id_.device_id).cast<ffi::Array<ffi::Any>>();
-  for (const ffi::Any& row : told[kKernels].cast<ffi::Array<ffi::Any>>()) {
+  auto profile = function("profile_stop")(id_.device_id).cast<ffi::Array<ffi::Any>>();
+  for (const ffi::Any& row : profile[kKernels].cast<ffi::Array<ffi::Any>>()) {
     auto kernel = row.cast<ffi::Array<ffi::Any>>();
     times[kernel[kName].cast<ffi::String>()] = kernel[kNanoseconds].cast<int64_t>();
   }

@@ -39,14 +39,14 @@ mlcc_executor_status failed(mlcc_executor_status status, const char* text) noexc
 constexpr char kNoWebGpu[] = R"({"devices": [], "reason": "the executor was built without WebGPU: install mlcc )"
                              R"(again where the Python package `wgpu` is"})";
 
-// A text that is valid until this thread's next one.
-const char* told(std::string text) {
+// Keep a text, valid until this thread keeps the next one.
+const char* keep_text(std::string text) {
   thread_local std::string kept;
   kept = std::move(text);
   return kept.c_str();
 }
 
-// The status of `body`.
+// Run `body`; its exceptions become a status and the text of mlcc_executor_error.
 template <typename Body>
 mlcc_executor_status guarded(Body body) noexcept {
   try {
@@ -55,8 +55,8 @@ mlcc_executor_status guarded(Body body) noexcept {
   } catch (const mlcc::Error& error) {
     return failed(error.status, error.what());
   } catch (const ffi::Error& error) {
-    mlcc::Error said = mlcc::device_error(error);
-    return failed(said.status, said.what());
+    mlcc::Error converted = mlcc::device_error(error);
+    return failed(converted.status, converted.what());
   } catch (const std::bad_alloc&) {
     return failed(MLCC_MEMORY, "no memory");
   } catch (const std::exception& error) {
@@ -66,7 +66,7 @@ mlcc_executor_status guarded(Body body) noexcept {
   }
 }
 
-// The same, with an executor locked.
+// The status of `body`, run on the model of an executor that is locked meanwhile.
 template <typename Body>
 mlcc_executor_status with(mlcc_executor* executor, Body body) noexcept {
   return guarded([&] {
@@ -76,7 +76,7 @@ mlcc_executor_status with(mlcc_executor* executor, Body body) noexcept {
   });
 }
 
-// In double precision.
+// The log-probability of a token, in double precision.
 double log_probability(const float* logits, int64_t count, int32_t token) {
   double peak = *std::max_element(logits, logits + count), total = 0;
   for (int64_t i = 0; i < count; ++i) total += std::exp(logits[i] - peak);
@@ -99,7 +99,7 @@ mlcc_executor_status mlcc_executor_webgpu(const char* path, const char* why_abse
 mlcc_executor_status mlcc_executor_webgpu_devices(const char** json) {
   return guarded([=] {
     auto devices = ffi::Function::GetGlobal("mlcc.webgpu.devices");
-    *json = told(devices ? std::string((*devices)().cast<ffi::String>()) : kNoWebGpu);
+    *json = keep_text(devices ? std::string((*devices)().cast<ffi::String>()) : kNoWebGpu);
   });
 }
 
@@ -159,10 +159,10 @@ void mlcc_executor_forget(mlcc_executor* executor, int64_t ticket) {
   with(executor, [=](mlcc::Model& model) { model.forget(ticket); });
 }
 
-mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits, size_t room) {
+mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits, size_t capacity) {
   return with(executor, [=](mlcc::Model& model) {
     ffi::Tensor computed = model.logits();
-    mlcc::require(computed.numel() <= static_cast<int64_t>(room), MLCC_ARGUMENT, "no room for the logits");
+    mlcc::require(computed.numel() <= static_cast<int64_t>(capacity), MLCC_ARGUMENT, "no room for the logits");
     std::memcpy(logits, computed.data_ptr(), mlcc::bytes_of(computed));
   });
 }
@@ -203,12 +203,12 @@ mlcc_executor_status mlcc_executor_watch(mlcc_executor* executor, int32_t on) {
   return with(executor, [=](mlcc::Model& model) { model.watch(on != 0); });
 }
 
-mlcc_executor_status mlcc_executor_kernels(mlcc_executor* executor, mlcc_kernel* kernels, int32_t room,
+mlcc_executor_status mlcc_executor_kernels(mlcc_executor* executor, mlcc_kernel* kernels, int32_t capacity,
                                            int32_t* count) {
   return with(executor, [=](mlcc::Model& model) {
     int32_t found = 0;
     for (const auto& [name, kernel] : model.kernels().kernels()) {
-      if (found < room) kernels[found] = kernel;
+      if (found < capacity) kernels[found] = kernel;
       ++found;
     }
     *count = found;
@@ -220,7 +220,7 @@ mlcc_executor_status mlcc_executor_copy(mlcc_executor* executor, int64_t bytes, 
 }
 
 mlcc_executor_status mlcc_executor_counts(mlcc_executor* executor, const char** json) {
-  return with(executor, [=](mlcc::Model& model) { *json = told(model.device().counts()); });
+  return with(executor, [=](mlcc::Model& model) { *json = keep_text(model.device().counts()); });
 }
 
 void mlcc_executor_close(mlcc_executor* executor) {

@@ -1,4 +1,4 @@
-// Mixtures of experts larger than memory: tells the system which matrices a step is about to read.
+// Mixtures of experts larger than memory: advises the system which matrices a step is about to read.
 //
 // The matrices are in mapped files. By default the system also reads ahead, which few experts need. So
 // read-ahead is switched off, and before a kernel runs, all matrices that the step's tokens selected
@@ -25,9 +25,9 @@ class Experts {
   bool any() const { return !matrices_.empty(); }
 
   // Whether a kernel of this name multiplies with selected matrices.
-  static bool reads(const std::string& kernel) { return kernel.rfind("expert_linear", 0) == 0; }
+  static bool is_expert_kernel(const std::string& kernel) { return kernel.rfind("expert_linear", 0) == 0; }
 
-  // Such a kernel runs next, with these arguments: order, begin[experts + 1], active[experts + 1], then
+  // An expert kernel runs next, with these arguments: order, begin[experts + 1], active[experts + 1], then
   // inputs, weights and the output (`expert_linear` of the compiler's CPU kernels).
   void expect(const ffi::AnyView* arguments, int count) const;
 

@@ -33,8 +33,8 @@ ffi::Module machine_of(const ffi::Module& module, DLDevice device, Workspace& wo
     workspace.serve(machine);
     return machine;
   } catch (const ffi::Error& error) {
-    Error said = device_error(error);  // constants go to the device
-    throw Error(said.status == MLCC_DEVICE ? MLCC_LIBRARY : said.status, said.what());
+    Error converted = device_error(error);  // constants go to the device
+    throw Error(converted.status == MLCC_DEVICE ? MLCC_LIBRARY : converted.status, converted.what());
   }
 }
 

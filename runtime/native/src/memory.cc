@@ -35,8 +35,8 @@ uint64_t bytes_of(const ffi::Shape& shape, DLDataType dtype) {
 }
 
 void* aligned(uint64_t bytes, const char* what) {
-  size_t room = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* data = std::aligned_alloc(kAlignment, room ? room : kAlignment);
+  size_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* data = std::aligned_alloc(kAlignment, padded ? padded : kAlignment);
   if (data == nullptr) {
     throw Error(MLCC_MEMORY, "no memory for " + std::string(what) + " (" + std::to_string(bytes) + " bytes)");
   }

@@ -127,7 +127,7 @@ ffi::Function Model::running(Role role) {
 
 void Model::on_call(const ffi::PackedArgs& hooked) {
   if (experts_.any() && hooked[kHookedBefore].cast<bool>() &&
-      Experts::reads(hooked[kHookedName].cast<ffi::String>())) {
+      Experts::is_expert_kernel(hooked[kHookedName].cast<ffi::String>())) {
     experts_.expect(hooked.data() + kHookedArguments, hooked.size() - kHookedArguments);
   }
   if (noting_ != nullptr) {

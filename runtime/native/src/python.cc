@@ -30,7 +30,7 @@ void deallocate(PyObject* self) {
     Py_DecRef(reinterpret_cast<Words*>(self)->executor);
   } else {
     close_handle(self);
-    delete self_of(self)->room;
+    delete self_of(self)->results;
   }
   PyObject_Free(self);
   Py_DecRef(reinterpret_cast<PyObject*>(type));  // instances hold it
@@ -76,12 +76,12 @@ PyObject* floats(const std::vector<float>& values, int32_t count) {
 // (tokens, log-probabilities, top tokens, top log-probabilities); the last two are empty if no row requested any.
 PyObject* collect(PyObject* self, PyObject* ticket) {
   return guarded([=] {
-    Room& room = *self_of(self)->room;
+    ResultBuffers& results = *self_of(self)->results;
     int32_t rows = 0, top = 0;
-    call(mlcc_executor_collect, handle_of(self), static_cast<int64_t>(integer(ticket)), room.tokens.data(),
-         room.logprobs.data(), &rows, room.top_tokens.data(), room.top_logprobs.data(), &top);
-    Held tokens(ints(room.tokens, rows)), logprobs(floats(room.logprobs, rows));
-    Held top_tokens(ints(room.top_tokens, rows * top)), top_logprobs(floats(room.top_logprobs, rows * top));
+    call(mlcc_executor_collect, handle_of(self), static_cast<int64_t>(integer(ticket)), results.tokens.data(),
+         results.logprobs.data(), &rows, results.top_tokens.data(), results.top_logprobs.data(), &top);
+    Held tokens(ints(results.tokens, rows)), logprobs(floats(results.logprobs, rows));
+    Held top_tokens(ints(results.top_tokens, rows * top)), top_logprobs(floats(results.top_logprobs, rows * top));
     return Py_BuildValue("(OOOO)", tokens.get(), logprobs.get(), top_tokens.get(), top_logprobs.get());
   });
 }
@@ -89,10 +89,10 @@ PyObject* collect(PyObject* self, PyObject* ticket) {
 // Floats as a bytearray.
 PyObject* logits(PyObject* self, PyObject* count) {
   return guarded([=] {
-    auto room = static_cast<size_t>(integer(count));
-    Held values(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(room * sizeof(float))));
+    auto size = static_cast<size_t>(integer(count));
+    Held values(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size * sizeof(float))));
     auto* into = reinterpret_cast<float*>(PyByteArray_AsString(values.get()));
-    call(mlcc_executor_logits, handle_of(self), into, room);
+    call(mlcc_executor_logits, handle_of(self), into, size);
     return values.release();
   });
 }
@@ -257,8 +257,8 @@ PyModuleDef definition = {{1, nullptr}, nullptr,   0,     nullptr, "libmlcc_exec
 
 void raise_unless_ok(mlcc_executor_status status) {
   if (status == MLCC_OK) return;
-  Held told(Py_BuildValue("(iN)", static_cast<int>(status), text_of(mlcc_executor_error())));
-  PyErr_SetObject(failed, told.get());
+  Held arguments(Py_BuildValue("(iN)", static_cast<int>(status), text_of(mlcc_executor_error())));
+  PyErr_SetObject(failed, arguments.get());
   throw Raised();
 }
 

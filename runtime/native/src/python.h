@@ -14,9 +14,9 @@ namespace mlcc::python {
 
 struct Raised {};  // Python has an exception set
 
-// The type of a step's results; created once.
-struct Room {
-  explicit Room(size_t rows) : tokens(rows), top_tokens(rows * 20), logprobs(rows), top_logprobs(rows * 20) {}
+// Buffers for the results of one step, which `collect` fills.
+struct ResultBuffers {
+  explicit ResultBuffers(size_t rows) : tokens(rows), top_tokens(rows * 20), logprobs(rows), top_logprobs(rows * 20) {}
   std::vector<int32_t> tokens, top_tokens;
   std::vector<float> logprobs, top_logprobs;
 };
@@ -25,7 +25,7 @@ struct Room {
 struct Executor {
   PyObject base;
   mlcc_executor* handle;  // null once it is closed
-  Room* room;
+  ResultBuffers* results;
 };
 
 extern PyTypeObject* executor_type;
@@ -82,7 +82,7 @@ inline PyObject* text_of(const char* text) {
 // Throws Raised if this thread's last call returned another status than MLCC_OK.
 void raise_unless_ok(mlcc_executor_status status);
 
-// Calls the C API without the GIL. Throws as above.
+// Calls the C API without the GIL. Throws Raised if the call returned another status than MLCC_OK.
 template <typename Function, typename... Arguments>
 void call(Function function, Arguments... arguments) {
   PyThreadState* state = PyEval_SaveThread();

@@ -19,7 +19,7 @@ struct Progress {
   PyThreadState* state;  // of the opening thread, which also calls back
 };
 
-void tell(void* context, int64_t bytes) {
+void report_progress(void* context, int64_t bytes) {
   auto* progress = static_cast<Progress*>(context);
   PyEval_RestoreThread(progress->state);
   PyObject* answered = PyObject_CallFunction(progress->callable, "L", static_cast<long long>(bytes));
@@ -96,13 +96,13 @@ PyObject* open_executor(PyObject*, PyObject* arguments) {
     options.caches = tensors.data();
     options.num_caches = static_cast<int32_t>(tensors.size());
 
-    auto room = std::make_unique<Room>(static_cast<size_t>(bounds.rows));
+    auto results = std::make_unique<ResultBuffers>(static_cast<size_t>(bounds.rows));
     Held opened(_PyObject_New(executor_type));
     auto* executor = reinterpret_cast<Executor*>(opened.get());
     executor->handle = nullptr;
-    executor->room = room.release();
+    executor->results = results.release();
     Progress progress{callable, nullptr};
-    options.progress = tell;
+    options.progress = report_progress;
     options.progress_context = &progress;
     progress.state = PyEval_SaveThread();
     mlcc_executor_status status = mlcc_executor_open(&options, &executor->handle);

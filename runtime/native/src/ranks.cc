@@ -90,7 +90,7 @@ struct Ranks::Counter {
 struct Ranks::Shared {
   std::atomic<int32_t> ended;  // 1 + the rank that ended or gave up
   Command command;
-  Counter told;
+  Counter commands;
   Counter met[kMost];
   uint64_t opened[kMost];
 };
@@ -127,7 +127,7 @@ Ranks::Ranks(const mlcc_executor_options& options)
 }
 
 Ranks::~Ranks() {
-  if (leads() && shared_->ended.load() == 0) tell(Command::kStop);
+  if (leads() && shared_->ended.load() == 0) send(Command::kStop);
   munmap(shared_, bytes_);
 }
 
@@ -141,13 +141,13 @@ void Ranks::join() {
   }
 }
 
-void Ranks::tell(Command command) {
+void Ranks::send(Command command) {
   shared_->command = command;
-  shared_->told.raise(++told_);
+  shared_->commands.raise(++commands_);
 }
 
 Command Ranks::next() {
-  await(shared_->told, ++told_);
+  await(shared_->commands, ++commands_);
   return shared_->command;
 }
 
@@ -157,9 +157,9 @@ void Ranks::meet() {
 }
 
 void Ranks::give_up() noexcept {
-  int32_t nobody = 0;
-  shared_->ended.compare_exchange_strong(nobody, 1 + rank_);
-  wake(shared_->told.value);
+  int32_t none = 0;
+  shared_->ended.compare_exchange_strong(none, 1 + rank_);
+  wake(shared_->commands.value);
   for (int rank = 0; rank < count_; ++rank) wake(shared_->met[rank].value);
 }
 
@@ -193,8 +193,8 @@ void Ranks::look_for_ends() {
   for (size_t i = 0; i < peers_.size(); ++i) {
     pollfd peer{peers_[i], 0, 0};
     if (poll(&peer, 1, 0) <= 0 || (peer.revents & (POLLHUP | POLLERR | POLLNVAL)) == 0) continue;
-    int32_t nobody = 0, it = rank_ == 0 ? static_cast<int32_t>(i) + 2 : 1;
-    shared_->ended.compare_exchange_strong(nobody, it);
+    int32_t none = 0, ended = rank_ == 0 ? static_cast<int32_t>(i) + 2 : 1;
+    shared_->ended.compare_exchange_strong(none, ended);
   }
 }
 

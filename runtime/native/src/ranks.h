@@ -34,7 +34,7 @@ class Ranks {
   ffi::Tensor adjustments() const { return adjustments_; }
 
   // On rank 0: starts the others. On the others: waits for rank 0's next command.
-  void tell(Command command);
+  void send(Command command);
   Command next();
 
   // Waits for all. Like all waits here, throws an ffi::Error of kRankError if one ended or gave up.
@@ -70,7 +70,7 @@ class Ranks {
   Shared* shared_ = nullptr;
   char* slots_ = nullptr;
   ffi::Tensor step_, adjustments_;
-  uint32_t told_ = 0, met_ = 0, exchanged_ = 0;
+  uint32_t commands_ = 0, met_ = 0, exchanged_ = 0;
 };
 
 // A joint operation, started by rank 0 and over when all ranks have finished. If an exception ends it
@@ -79,7 +79,7 @@ class Together {
  public:
   // ranks: null without ranks.
   Together(Ranks* ranks, Command command) : ranks_(ranks) {
-    if (ranks_ != nullptr && ranks_->leads()) ranks_->tell(command);
+    if (ranks_ != nullptr && ranks_->leads()) ranks_->send(command);
   }
   Together(const Together&) = delete;
   ~Together() {

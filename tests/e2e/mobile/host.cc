@@ -69,7 +69,7 @@ void put(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-void tell(const Frame& frame) {
+void send(const Frame& frame) {
   std::string out;
   put(out, frame.name), put(out, frame.id), put(out, frame.a), put(out, frame.b);
   put(out, frame.c), put(out, frame.d), put(out, static_cast<uint32_t>(frame.texts.size()));
@@ -108,13 +108,13 @@ std::string owned(char* text) {
 }
 
 // `id` counts the batches, `a` is the engine; texts: what the event holds.
-void tell_events(mlcc_engine engine, const mlcc_event* events, size_t count) {
+void send_events(mlcc_engine engine, const mlcc_event* events, size_t count) {
   static std::atomic<uint32_t> batches{0};
   const uint32_t batch = ++batches;
   for (size_t i = 0; i < count; ++i) {
     const mlcc_event& event = events[i];
     if (event.data[event.size] != '\0') _exit(4);
-    tell({kEvent, batch, engine, event.call, static_cast<int32_t>(event.kind), event.status,
+    send({kEvent, batch, engine, event.call, static_cast<int32_t>(event.kind), event.status,
           {std::string(event.data, event.size)}});
   }
 }
@@ -122,7 +122,7 @@ void tell_events(mlcc_engine engine, const mlcc_event* events, size_t count) {
 void on_events(void*, mlcc_engine engine, const mlcc_event* events, size_t count) {
   const mlcc_call call = events[0].call;
   const int act = call == 0 ? kNothing : armed.exchange(kNothing);  // what is armed is for the next
-  tell_events(engine, events, count);
+  send_events(engine, events, count);
   switch (act) {
     case kCancelIt:
       return mlcc_cancel(engine, call);
@@ -137,13 +137,13 @@ void on_events(void*, mlcc_engine engine, const mlcc_event* events, size_t count
     case kStatsOfIt: {
       char* stats = nullptr;
       const mlcc_code code = mlcc_stats(engine, &stats, nullptr);
-      return tell({kEvent, 0, engine, 0, -1, code, {owned(stats)}});
+      return send({kEvent, 0, engine, 0, -1, code, {owned(stats)}});
     }
     case kAnotherOne: {
       mlcc_engine made = 0;
       const mlcc_code code = mlcc_create("{\"model\": \"/nowhere\"}", nullptr, &made, nullptr);
       mlcc_close(made);
-      return tell({kEvent, 0, engine, made, -1, code, {""}});
+      return send({kEvent, 0, engine, made, -1, code, {""}});
     }
   }
 }
@@ -152,12 +152,12 @@ int32_t ask(int32_t what, int32_t special, std::string text, mlcc_answer* answer
   std::unique_lock lock(state_mutex);
   const uint32_t id = ++asked;
   lock.unlock();
-  tell({kAsk, id, 0, 0, what, special, {std::move(text)}});
+  send({kAsk, id, 0, 0, what, special, {std::move(text)}});
   lock.lock();
   state_changed.wait(lock, [&] { return tokens.count(id) != 0; });
-  const Frame told = std::move(tokens.extract(id).mapped());
-  mlcc_give(answer, told.texts[0].data(), told.texts[0].size());
-  return told.c;
+  const Frame reply = std::move(tokens.extract(id).mapped());
+  mlcc_give(answer, reply.texts[0].data(), reply.texts[0].size());
+  return reply.c;
 }
 
 int32_t encode(void*, const char* text, size_t size, int32_t special, mlcc_answer* answer) {
@@ -171,7 +171,7 @@ int32_t decode(void*, const int32_t* ids, size_t count, mlcc_answer* answer) {
 int32_t special_tokens(void*, mlcc_answer* answer) { return ask(kSpecial, 0, "", answer); }
 
 const char* or_null(const std::string& text) {
-  return text == "\1" ? nullptr : text.c_str();  // a byte that no path has: not said
+  return text == "\1" ? nullptr : text.c_str();  // a byte that no path has: no argument
 }
 
 // c: bits of which callbacks there are (1 events, 2 all of the tokenizer, 4 a part of it); d: another
@@ -183,7 +183,7 @@ mlcc_host host_of(const Frame& order) {
   if (order.c & 1) host.events = on_events;
   if (order.c & 6) host.encode = encode;
   if (order.c & 2) host.decode = decode, host.special_tokens = special_tokens;
-  host.released = [](void*) { tell({kReleased}); };
+  host.released = [](void*) { send({kReleased}); };
   return host;
 }
 
@@ -198,7 +198,7 @@ uint64_t resident() {
 
 void obey(const Frame& order) {
   char *error = nullptr, *out = nullptr;
-  Frame told{order.name, order.id};
+  Frame reply{order.name, order.id};
   switch (order.name) {
     case kStart: {
       mlcc_python python = {};
@@ -207,23 +207,23 @@ void obey(const Frame& order) {
       python.zip = or_null(order.texts[0]);
       python.home = or_null(order.texts[1]);
       python.path = or_null(order.texts[2]);
-      python.log = [](void*, const char* line) { tell({kLog, 0, 0, 0, 0, 0, {line}}); };
-      told.c = mlcc_start(&python, &error);
+      python.log = [](void*, const char* line) { send({kLog, 0, 0, 0, 0, 0, {line}}); };
+      reply.c = mlcc_start(&python, &error);
       break;
     }
     case kCreate: {
       const mlcc_host host = host_of(order);
       mlcc_engine engine = 0;
-      told.c = mlcc_create(or_null(order.texts[0]), &host, &engine, &error);
-      told.a = engine;
+      reply.c = mlcc_create(or_null(order.texts[0]), &host, &engine, &error);
+      reply.a = engine;
       break;
     }
     case kRequest: {
       mlcc_call call = 0;
       const std::string& body = order.texts[3];
-      told.c = mlcc_request(order.a, or_null(order.texts[0]), or_null(order.texts[1]),
+      reply.c = mlcc_request(order.a, or_null(order.texts[0]), or_null(order.texts[1]),
                             or_null(order.texts[2]), body.data(), body.size(), &call, &error);
-      told.b = call;
+      reply.b = call;
       break;
     }
     case kCancel:
@@ -231,19 +231,19 @@ void obey(const Frame& order) {
       break;
     case kPoll: {
       const mlcc_batch* batch = nullptr;
-      told.c = mlcc_poll(order.a, order.c, &batch);
-      if (batch != nullptr) tell_events(order.a, batch->events, batch->count);
+      reply.c = mlcc_poll(order.a, order.c, &batch);
+      if (batch != nullptr) send_events(order.a, batch->events, batch->count);
       mlcc_batch_free(batch);
       break;
     }
     case kStats:
-      told.c = mlcc_stats(order.a, &out, &error);
+      reply.c = mlcc_stats(order.a, &out, &error);
       break;
     case kTrim:
-      told.c = mlcc_trim(order.a, order.c);
+      reply.c = mlcc_trim(order.a, order.c);
       break;
     case kBackground:
-      told.c = mlcc_background(order.a, order.c);
+      reply.c = mlcc_background(order.a, order.c);
       break;
     case kClose:
       mlcc_close(order.a);
@@ -266,13 +266,13 @@ void obey(const Frame& order) {
       break;
     }
     case kMemory:
-      told.a = resident();
+      reply.a = resident();
       break;
     default:
       _exit(5);
   }
-  told.texts = {owned(error), owned(out)};
-  tell(told);
+  reply.texts = {owned(error), owned(out)};
+  send(reply);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ bool right(int threads, bool fails) {
   return status == -1 && text == "the last task failed";
 }
 
-// The first task ends when all others have: nobody but the other thread can do them.
+// The first task ends when all others have: only the other thread can run them.
 int held_up(int number, TVMParallelGroupEnv* group, void* data) {
   std::atomic<int>& done = *static_cast<std::atomic<int>*>(data);
   if (number > 0) {

@@ -16,7 +16,7 @@ struct Buffer {
   Handle<WGPUBuffer> handle;
   uint64_t id = 0;        // never used twice, so that caches may key on it
   uint64_t capacity = 0;  // bytes on the device
-  uint64_t bytes = 0;     // bytes asked for; what lies after them is nobody's
+  uint64_t bytes = 0;     // requested bytes; those after them are unused
   uint64_t last_batch = 0;  // the last batch whose commands name this buffer
 };
 

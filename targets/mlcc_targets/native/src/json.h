@@ -1,4 +1,4 @@
-// A writer of small JSON texts: what Python is told goes as JSON, so that no type is shared.
+// A writer of small JSON texts: results for Python are JSON, so that no type is shared.
 #pragma once
 
 #include <concepts>

@@ -45,7 +45,7 @@ class Recorder {
 
   // Whether the device may still have something to do other than to take written data.
   [[nodiscard]] bool busy() const { return busy_; }
-  // Called by whoever has waited for all that was recorded.
+  // To be called after a wait for all that was recorded.
   void mark_idle() { busy_ = false; }
 
   // Submits what is recorded. Throws Error that names the batch's kernels.

@@ -36,7 +36,7 @@ void add_argument(const TVMFFIAny& raw, KernelSignature::Kind kind, const Kernel
       out.scalars.push_back(int_bits(raw.v_int64, kernel));
       break;
     case KernelSignature::Kind::kFloat:
-      // An integer constant may arrive where the kernel wants a float.
+      // An integer constant may arrive where the kernel takes a float.
       const auto value = static_cast<float>(
           raw.type_index == kTVMFFIFloat ? raw.v_float64 : static_cast<double>(raw.v_int64));
       out.scalars.push_back(std::bit_cast<uint32_t>(value));

@@ -15,7 +15,7 @@ namespace {
 
 struct LibraryPath {
   std::string path;
-  std::string why_absent = "mlcc_targets.native has not said where wgpu-native is";
+  std::string why_absent = "mlcc_targets.native has not set the path of wgpu-native";
 };
 
 LibraryPath& library_path() {

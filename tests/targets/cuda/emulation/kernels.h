@@ -193,7 +193,7 @@ EmulatedCall* emulated_bind(void (*kernel)(A...), void** arguments) {
 
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_emulated_shared[];
 extern "C" __attribute__((weak, visibility("hidden"))) char __stop_emulated_shared[];
-// Workgroup memory begins as NaN in every block, so that reading what nobody wrote is seen.
+// Workgroup memory begins as NaN in every block, so that a read of unwritten memory is seen.
 extern "C" void emulated_poison() {
   if (__start_emulated_shared)
     memset(__start_emulated_shared, 0xFF, __stop_emulated_shared - __start_emulated_shared);

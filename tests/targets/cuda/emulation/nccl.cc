@@ -45,8 +45,8 @@ struct Id {
   char bytes[128];
 };
 
-// All ranks' floats are in their slots while `use` runs. As on a GPU, whose kernels cannot fail by it: of a
-// rank that is gone nobody hears but by what they give.
+// All ranks' floats are in their slots while `use` runs. As on a GPU, the loss of a rank is no error here:
+// only the results are wrong.
 template <typename Use>
 int exchange(const void* from, size_t count, int dtype, Comm* comm, Use use) {
   if (dtype != kFloat32 || count > kMostFloats) return kInvalidArgument;

@@ -69,14 +69,14 @@ class MlccAndroidTest {
             "models/small/weights.bin.000" to weights.copyOf(600),
             "models/small/weights.bin.001" to weights.copyOfRange(600, 1000),
         )
-        val heard = mutableListOf<Progress>()
-        val source = runBlocking { MlccAndroid.asset(context, "models/small", heard::add) }
+        val events = mutableListOf<Progress>()
+        val source = runBlocking { MlccAndroid.asset(context, "models/small", events::add) }
         assertArrayEquals(weights, Files.readAllBytes(folder(source).resolve("weights.bin")))
-        assertEquals(listOf<Progress>(Progress.Download(1000, 1000)), heard)
+        assertEquals(listOf<Progress>(Progress.Download(1000, 1000)), events)
         val without = with("models/small/mlcc.json" to manifest)
-        val again = runBlocking { MlccAndroid.asset(without, "models/small", heard::add) }
+        val again = runBlocking { MlccAndroid.asset(without, "models/small", events::add) }
         assertEquals(folder(source), folder(again))
-        assertEquals(1, heard.size)
+        assertEquals(1, events.size)
     }
 
     @Test

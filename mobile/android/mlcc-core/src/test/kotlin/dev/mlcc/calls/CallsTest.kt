@@ -156,14 +156,14 @@ class CallsTest {
 
     @Test
     fun `a start tells its progress and ends with the engine or the reason`() = runBlocking {
-        val heard = mutableListOf<Progress>()
+        val events = mutableListOf<Progress>()
         val native = ScriptedNative()
         native.onEngineEvent(Event.PROGRESS, text = """{"done":1,"total":2}""")
         native.onEngineEvent(Event.READY, text = """{"model":"m","context":8,"max_batch":2,"notes":["n"]}""")
-        Mlcc.start(heard::add) { native }.use { engine ->
+        Mlcc.start(events::add) { native }.use { engine ->
             assertEquals(EngineInfo("m", 8, 2, listOf("n")), engine.info)
         }
-        assertEquals(listOf<Progress>(Progress.Load(1, 2)), heard)
+        assertEquals(listOf<Progress>(Progress.Load(1, 2)), events)
     }
 
     @Test

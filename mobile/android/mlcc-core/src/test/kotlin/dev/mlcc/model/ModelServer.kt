@@ -7,7 +7,7 @@ import java.net.InetSocketAddress
 import java.util.concurrent.ConcurrentLinkedQueue
 import java.util.concurrent.Executors
 
-/** A web server with the files of a model, which can be told to misbehave. */
+/** A web server with the files of a model, with configurable faults. */
 internal class ModelServer(val files: MutableMap<String, ByteArray>) : AutoCloseable {
     private val server = HttpServer.create(InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0)
     private val threads = Executors.newCachedThreadPool()

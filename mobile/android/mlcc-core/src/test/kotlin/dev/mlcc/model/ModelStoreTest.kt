@@ -62,11 +62,11 @@ class ModelStoreTest {
 
     @Test
     fun `a model arrives, and is not fetched again`() = runBlocking {
-        val heard = mutableListOf<Progress>()
-        val place = store().fetch(server.url) { synchronized(heard) { heard += it } }
+        val events = mutableListOf<Progress>()
+        val place = store().fetch(server.url) { synchronized(events) { events += it } }
         assertWhole(place)
         val size = files.values.sumOf { it.size }.toLong()
-        assertEquals(Progress.Download(size, size), heard.last())
+        assertEquals(Progress.Download(size, size), events.last())
         assertEquals(3, chunksAsked())
         assertEquals(place, store().fetch(server.url.trimEnd('/')))
         assertEquals(place, store().fetch(server.url + MANIFEST))
