@@ -222,8 +222,8 @@ class WholeFiles(LoadFileScheduling):
     """A file's tests in one process, and those that wait for one thing; if it dies, only what it
     had left is given to another.
 
-    pytest-xdist 3.8 gives its finished files out again too, and a process that is sent nothing to
-    do, twice, is never told to stop: the run ends with all tests done and waits for ever.
+    pytest-xdist 3.8 also schedules finished files again, and never stops a process that gets an
+    empty assignment twice: all tests are done and the run waits forever.
     """
 
     def _split_scope(self, nodeid: str) -> str:

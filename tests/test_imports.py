@@ -279,7 +279,8 @@ HEAVY = TVM | {
 
 @pytest.mark.parametrize("door", DOORS)
 def test_what_a_bare_install_lacks_is_imported_by_no_door(door: str) -> None:
-    """`pip install mlcc` has none of these: whoever needs one imports it when it is asked for."""
+    """`pip install mlcc` installs none of these: they are imported by the functions that use
+    them."""
     source = f"import sys, mlcc.{door}; print(*sorted({HEAVY!r} & sys.modules.keys()))"
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     assert (run.returncode, run.stdout.strip()) == (0, ""), run.stderr

@@ -34,8 +34,8 @@ from tests.runtime.scale.ray_processes import replicas_below
 
 TOKENS, PROMPTS, TIMEOUT_S = 12, 400, 60
 PARAMS = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
-OUTCOMES = ("whole", "told", "given_up", "lost", "twice", "wrong")
-"""Keys of the JSON. `whole`: complete answers. `told`: a stream that had begun ended with the typed
+OUTCOMES = ("complete", "aborted", "given_up", "lost", "twice", "wrong")
+"""Keys of the JSON. `complete`: complete answers. `aborted`: a started stream ended with the typed
 error, its tokens until then correct. `given_up`: three replicas were lost before the first token.
 And three that must be zero: `lost` (no end within a minute, or another error), `twice` (more tokens
 than requested), `wrong`."""
@@ -77,7 +77,7 @@ class RayLoad:
                 await self._stream(f"q{number}", self.prompts[index], tokens, first)
             outcome = "whole"
         except EngineDiedError as error:
-            outcome = "told" if tokens else "given_up"
+            outcome = "aborted" if tokens else "given_up"
             if error.code != "replica_lost":
                 outcome = self._note(f"{number}: {error.code} {error}")
         except Exception as error:

@@ -207,7 +207,7 @@ def tvm_target_of(target: Target) -> tvm.target.Target:
     if target.triple:
         host["mtriple"] = target.triple
     if target.arch == "wasm32":
-        host["vector-width"] = target.vector_bits  # TVM would guess, and warn that it did
+        host["vector-width"] = target.vector_bits  # TVM would choose one, with a warning
     if not target.generator:
         return tvm.target.Target(host)
     device: dict[str, Any] = {

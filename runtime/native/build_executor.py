@@ -5,7 +5,7 @@ wheels, in one library.
     python runtime/native/build_executor.py ARCH OUTPUT    for another: x86_64 or aarch64, on Linux
 
 By zig where its package is installed (for any Linux since glibc 2.17, the C++ library inside), else
-by the system's compiler. Run by `pip install` (hatch_build.py) and by whoever changes the sources.
+by the system's compiler. Run by `pip install` (hatch_build.py), and by hand after changes.
 The standard library only; TVM is found as an installed package, and not imported.
 """
 

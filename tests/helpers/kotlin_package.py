@@ -56,7 +56,8 @@ class Package:
 
     @property
     def jni_warnings(self) -> list[str]:
-        """What -Xcheck:jni said of our own calls; DJL brings JNA, which has its faults."""
+        """Warnings of -Xcheck:jni about our own calls; those about JNA, which DJL uses, are left
+        out."""
         return [
             path.read_text() for path in (self.folder / "reports" / "mlcc-core").glob("*stream")
         ]

@@ -72,7 +72,7 @@ class ToyGpu:
         result = result_json(self._toy.run(data, sizes, adjustments))
         if fault := self.faults.get(self.steps):
             answer.set_exception(fault)
-            answer.exception()  # heard, if nobody asks any more
+            answer.exception()  # retrieved, or asyncio warns about it
             return answer
         loop.call_later(self._delay, answer.set_result, _arrays(result))
         return answer

@@ -56,7 +56,7 @@ const BY_NAME: Record<string, Advice> = {
   },
   InvalidRequestError: {
     title: 'This cannot be done as it was asked',
-    next: 'What is wrong with it is said below. Your conversation is kept.',
+    next: 'The reason is below. Your conversation is kept.',
     actions: [AGAIN, CHOOSE],
   },
   UnsupportedError: {

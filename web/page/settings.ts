@@ -80,7 +80,7 @@ export const NUMBERS: readonly NumberRow[] = [
     key: 'repetitionPenalty',
     field: 'repetition_penalty',
     label: 'Repetition penalty',
-    hint: 'Above 1, what was said is less likely.',
+    hint: 'Above 1, earlier words are less likely.',
     min: 0.01,
     max: 10,
     step: 0.05,

@@ -2,8 +2,8 @@
 
     python -m mlcc_targets.native.build
 
-Run by `pip install` (hatch_build.py) and by whoever changes the C++ sources. The standard library
-only; TVM, its FFI and wgpu are found as installed packages, and none of them is imported.
+Run by `pip install` (hatch_build.py), and by hand after changes of the C++ sources. The standard
+library only; TVM, its FFI and wgpu are found as installed packages, and none of them is imported.
 """
 
 from __future__ import annotations

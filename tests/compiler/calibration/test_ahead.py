@@ -26,7 +26,7 @@ from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 
 def silent(done: int, total: int = 0) -> None:
-    """Progress that nobody looks at."""
+    """A progress callback that does nothing."""
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,7 @@ def test_rows_are_taken() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_read_step(layout: StepLayout) -> None:
-    """Exactly, from wherever columns lie, and what nobody reads beyond the counts."""
+    """Exactly, for any offsets of the columns, and with garbage beyond the counts."""
     last = np.array([50, 60, 70], np.int32)
     for sequences in ([[5, -1, 7, 8], [-3], [0], [-2]], [[4]], [range(300), [9] * 7], []):
         batch = token_step(layout, sequences)

@@ -68,7 +68,7 @@ def test_what_lies_at_the_edges_of_slices() -> None:
 
 def test_its_text_is_short() -> None:
     """SwiftShader's time grows much faster than the text: 40 KB compile as fast as one launch's 46
-    did, 71 KB took 94 s. Whoever writes something out twice in the loop of stages sees it here."""
+    did, 71 KB took 94 s. This test fails if a stage's text is emitted twice."""
     text = source("webgpu", sample.sample(F16, 151936, LAYOUTS[0]))
     assert len(text.partition("Function: kernel_kernel_1")[2]) in range(1000, 46_000)
 

@@ -103,7 +103,7 @@ def test_other_routings_of_deepseek_are_refused(other: dict[str, Any]) -> None:
     ((key, _),) = other.items()
     with pytest.raises(UnsupportedError, match=f"'{key}' .* is not supported, only"):
         build_model(hf, 64)
-    build_model({**hf, "first_k_dense_replace": 2}, 64)  # nobody is routed
+    build_model({**hf, "first_k_dense_replace": 2}, 64)  # no layer is routed
 
 
 @pytest.mark.parametrize(

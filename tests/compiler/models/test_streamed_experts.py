@@ -31,7 +31,7 @@ CONFIG: dict[str, Any] = {
 }
 """75 MB of experts in float32, of which a token reads 2.4: in 12 places, round each of which the
 system may map 2 MB of its file cache."""
-TOLD = "all experts and .* stay in their file, and are read as tokens choose them"
+NOTE = "all experts and .* stay in their file, and are read as tokens choose them"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 @contextmanager
 def opened(artifact: Artifact, memory: int | None) -> Iterator[tuple[Any, list[str]]]:
-    """(an executor within so many bytes, what was said)."""
+    """(an executor within so many bytes, its notes to the user)."""
     notes: list[str] = []
     executor = open_executor(
         artifact, EngineArgs(threads=1, memory_bytes=memory), note=notes.append
@@ -73,7 +73,7 @@ def test_it_answers_as_one_that_fits(artifact: Artifact) -> None:
         whole = answer(executor)
         assert not notes
     with opened(artifact, memory.weights_bytes * 3 // 4 + memory.workspace_bytes) as (few, notes):
-        assert re.search(TOLD, " ".join(notes))
+        assert re.search(NOTE, " ".join(notes))
         assert answer(few) == whole
 
 

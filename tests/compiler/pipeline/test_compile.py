@@ -34,8 +34,8 @@ def checkpoint(tmp_path_factory: Any) -> Path:
 
 
 def run(*arguments: object, seed: int | None = None) -> subprocess.CompletedProcess[str]:
-    """`mlcc ARGUMENTS` in a process of its own; `seed` is of Python's hashes. One library for a CPU
-    unless told otherwise: `test_any_cpu.py` has several."""
+    """Run `mlcc ARGUMENTS` in a process; `seed` is PYTHONHASHSEED. `compile` makes one library for
+    a CPU unless the arguments say otherwise; `test_any_cpu.py` makes several."""
     command = [sys.executable, "-m", "mlcc", *map(str, arguments)]
     if arguments[0] == "compile" and not {"--target", "--cpu"} & set(arguments):
         command += ["--cpu", "host"]

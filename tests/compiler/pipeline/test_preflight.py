@@ -77,7 +77,7 @@ def test_bounds_are_the_row_s_unless_told(tmp_path: Path) -> None:
 
 
 def test_a_step_that_no_binding_holds_is_refused(tmp_path: Path) -> None:
-    """WebGPU bounds what an argument of a kernel may be; said while compiling, not at a step."""
+    """WebGPU bounds the size of a kernel argument: refused while compiling, not at a step."""
     vulkan = get_target("vulkan")
     small = replace(vulkan, limits={**vulkan.limits, "storage_binding_bytes": 100_000})
     checkpoint = Checkpoint.open(write_checkpoint(tmp_path / "model"))

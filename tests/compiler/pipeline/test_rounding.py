@@ -1,4 +1,4 @@
-"""--activations: what a CPU rounds activations to, where it is told, and where it is refused."""
+"""--activations: the dtype to which a CPU rounds activations, and which targets refuse it."""
 
 from __future__ import annotations
 

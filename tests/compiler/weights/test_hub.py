@@ -56,7 +56,7 @@ def child(home: Path, source: str, url: str, **environment: str) -> subprocess.P
 
 
 def fetch(home: Path, source: str, url: str, **environment: str) -> tuple[int, str]:
-    """Exit code, and the last line said (stdout if all went well, else stderr)."""
+    """Exit code, and the last printed line (of stdout on success, else of stderr)."""
     with child(home, source, url, **environment) as process:
         output, errors = process.communicate(timeout=60)
     assert "Traceback" not in errors

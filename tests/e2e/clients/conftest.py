@@ -21,7 +21,7 @@ outcomes: dict[tuple[str, str], str] = {}
 
 @pytest.fixture(scope="session")
 def scripted() -> Iterator[str]:
-    """The address of a server whose model does what it is told."""
+    """The address of a server with the scripted model."""
     process = subprocess.Popen(
         [sys.executable, str(PROGRAM)],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Every vector through Kotlin, in a JVM that has the JARs and is told of nothing else.
+"""Every vector through Kotlin, in a JVM with the JARs alone.
 
 Native parts and Python come out of mlcc-jvm's JAR, and the tokenizer is DJL's,
 as in an app; requests go in by `Engine.request`. A bridge speaks HTTP for the program, which starts

@@ -53,7 +53,7 @@ def answered(model: Model, *requests: Request) -> tuple[dict[str, list[int]], li
 
 @fast_dataclass(frozen=True)
 class Always(Speculation):
-    """Every guess is tried, whatever it costs."""
+    """All draft tokens are verified, whatever the measured cost."""
 
     def speculator(self, capacity: Capacity, draft: DraftModel | None = None) -> Speculator:
         made = super().speculator(capacity, draft)

@@ -83,7 +83,8 @@ def test_greedy_answers_are_those_of_the_cpu(
 
 @pytest.mark.feature("adjust", "webgpu", "runs")
 def test_penalties_and_biases_are_those_of_the_cpu(tab: OpenAI, opened: Opened) -> None:
-    """Of two tokens that are raised, the one that was said less often."""
+    """Of two tokens with equal biases, the penalties choose the one that is less frequent so
+    far."""
     session = Session(opened("f32", "cpu"))
     bias = {300: 98.0, 301: 98.0}
     prompt = session.model.text.encode_prompt("once upon a time")

@@ -49,7 +49,7 @@ def stage(file: Path, name: str) -> tuple[str, list[tuple[str, str]]]:
 
 @dataclass
 class Image:
-    """A root, and what its instructions have said."""
+    """A root folder, and the settings of its instructions."""
 
     root: Path
     context: Path

@@ -150,7 +150,7 @@ def test_a_callback_that_ends_its_thread(host: Host) -> None:
     host.order(Name.ARM, c=Act.END_THREAD)
     lost = host.ask(engine, CHAT, long())
     assert lost.events.get(timeout=60).kind == Kind.HEAD
-    while not idle(host, engine):  # what nobody hears is not worked for
+    while not idle(host, engine):  # a call of a host that is gone is cancelled
         pass
     assert host.ask(other, CHAT, chat()).answer()[0] == 200
     host.order(Name.CLOSE, a=engine)

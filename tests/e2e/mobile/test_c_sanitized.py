@@ -1,6 +1,7 @@
-"""The same requests with the library and the program under the sanitizers of threads and memory.
+"""The requests of test_c_requests.py, with library and program under the sanitizers of threads and
+of memory.
 
-CPython itself is not: what it allocates is not told leaks from.
+CPython itself is not built with them, so its leaks are not detected.
 """
 
 from __future__ import annotations

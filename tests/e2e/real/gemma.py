@@ -1,6 +1,6 @@
 """Gemma 3 270M, a real model: a GGUF file in Q4_K_M, from the package of the extra `real`.
 
-What others said of the file, recorded once: it is under Gemma's terms and never copied here.
+Recorded results of other engines for this file. The file is under Gemma's terms, and not copied.
 """
 
 from __future__ import annotations

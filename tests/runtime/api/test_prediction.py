@@ -1,4 +1,4 @@
-"""What much of an answer will be: read, handed on, and told of in the usage."""
+"""`prediction`, the expected text of much of an answer: parsed, passed on, reported in `usage`."""
 
 from __future__ import annotations
 

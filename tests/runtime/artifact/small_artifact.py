@@ -1,4 +1,5 @@
-"""Builds a small artifact with the real writer; the library is bytes that nobody loads."""
+"""Builds a small artifact with the real writer; its library is a few bytes that are never
+loaded."""
 
 from __future__ import annotations
 

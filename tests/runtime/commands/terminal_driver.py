@@ -44,7 +44,7 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def paste(self, text: str) -> None:
-        """As a terminal does it, once the program has said that it understands."""
+        """Paste text as a terminal does, once the program has switched bracketed paste on."""
         end = time.monotonic() + 60
         while not self.raw.rpartition("\x1b[?2004")[2].startswith("h"):
             assert time.monotonic() < end, "no bracketed paste"
@@ -106,4 +106,4 @@ class Terminal:
             self.raw += os.read(self._master, 65536).decode(errors="replace") if ready else ""
             self.seen = _PASTE_MODE.sub("", self.raw)
         except OSError:
-            time.sleep(0.01)  # nobody has the other end open any more
+            time.sleep(0.01)  # the other end is closed

@@ -157,7 +157,7 @@ def test_ctrl_c_twice_leaves_at_once(start: Start) -> None:
     chat.expect("hello\r\n")
     chat.settle()
     chat.send(CTRL_C)
-    chat.expect(r"\^C")  # the terminal's own echo: by now the program has been told
+    chat.expect(r"\^C")  # the terminal's own echo: the program has the signal by now
     chat.settle()  # two at once would be one
     chat.send(CTRL_C)
     assert chat.wait() == 130

@@ -101,7 +101,8 @@ def test_every_model_of_a_comparison_is_looked_for_first(
 def test_adapters_are_checked_before_a_model_is_loaded(
     compiled_demo: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model without room for any, in the manifest: nobody waits for its weights to hear it."""
+    """A model compiled without adapter slots is refused by its manifest, before weights are
+    read."""
     started: list[object] = []
     monkeypatch.setattr("mlcc.server.serve.serve", lambda *_, **__: started.append(1))
     demo = str(compiled_demo("q4", "cpu"))

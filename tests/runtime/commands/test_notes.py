@@ -1,4 +1,4 @@
-"""What the user should know of an opened model is said, by every command and by the server."""
+"""Notes about an opened model are printed by every command and logged by the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers that run now: who is found, and that nobody else's process is taken for one."""
+"""The registry of running servers: which are found, and that other processes are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--speculate` and `--draft` are of commands that guess by them; others refuse them."""
+"""`--speculate` and `--draft` are options of the commands that generate; others refuse them."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ def vulkan_executor(folder: Path, **options: Any) -> CompiledExecutor:
 def tvm_executor(
     folder: Path, copies: Path, handle: DeviceHandle = CPU, **limits: int | None
 ) -> TvmExecutor:
-    """Over TVM's package. The library is another file: whoever loads one writes into it which
-    runtime it calls, and a file is loaded once a process."""
+    """An executor over TVM's package. It loads a copy of the library: loading binds a file to one
+    runtime, and a process loads each file once."""
     model = replace(compiled_model(Artifact.open(folder)), interface=None)
     library = Path(shutil.copyfile(model.library, copies / "model-of-tvm.so"))
     return TvmExecutor(replace(model, library=library), capacity_of(folder, **limits), handle)

@@ -40,7 +40,7 @@ def test_steps_take_what_the_manifest_says(demo: Path) -> None:
 
 
 def test_each_model_has_its_own(demo: Path) -> None:
-    """So that nobody else writes into what one keeps."""
+    """A step of one model does not overwrite the results of another."""
     first, second = cpu_executor(demo), cpu_executor(demo)
     first.collect(first.submit(ManualSteps(first.capacity).step({0: range(3, 40)})))
     assert first.use().workspace > 0 and second.use().workspace == 0

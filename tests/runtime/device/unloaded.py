@@ -1,5 +1,5 @@
-"""An executor that checks steps and cannot run them: its library has not the functions it is asked
-for, so that a step that passes is told from one that is refused."""
+"""An executor that checks steps and cannot run them: its library lacks the functions, so a step
+that passes the checks fails by another error than one that is refused."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 //
 // The job is {manifest: base64, plan, adapter, texts, executor, requests: [{path, body}], rounds}:
 // in each round all requests are asked at once. The executor crosses into JavaScript and back: the
-// exact toy computes in Python (`toy`), or nobody does (`none`).
+// exact toy computes in Python (`toy`), or no executor does (`none`).
 import { readFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 

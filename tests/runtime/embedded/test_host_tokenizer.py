@@ -1,4 +1,4 @@
-"""What tokens stand for is the same, whoever reads the tokenizer: this process, or a C program."""
+"""Token ids and texts are equal with mlcc's tokenizer and with that of a C host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fits a page's GPU is said in JSON, before anything but the manifest is fetched."""
+"""The memory plan of a tab, as JSON, from the manifest alone, before weights are fetched."""
 
 from __future__ import annotations
 

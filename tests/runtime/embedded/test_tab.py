@@ -185,7 +185,7 @@ async def test_a_lost_device_fails_everything_from_then_on() -> None:
             assert reply.json["error"]["code"] == "device_lost"
             assert reply.json["error"]["message"] == "the GPU was reset"
         assert health.status == 503 and health.json["status"] == "dead"
-        assert "the GPU" not in str(health.json)  # its class is all that is told without a key
+        assert "the GPU" not in str(health.json)  # without a key only the error's class is shown
         assert gpu.steps == 6
 
 

@@ -1,5 +1,6 @@
-"""Adapters in a tab over the toy, which computes none: what JavaScript is handed, what requests may
-name, and what is said of folders that are none. What they compute is tests/e2e/web's.
+"""Adapters in a tab over the toy executor, which does not compute them: the matrices that
+JavaScript gets, the names that requests may use, and errors for invalid folders. Their results are
+tested in tests/e2e/web.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MANIFEST = toy_manifest(with_slots(CAPACITY), adapters=ROOM).to_bytes()
 
 
 class AdaptedGpu(ToyGpu):
-    """Notes what is written to its slots, and fails once it is told to."""
+    """Records the writes to its slots, and fails once a test sets a fault."""
 
     def __init__(self) -> None:
         super().__init__(with_slots(CAPACITY))

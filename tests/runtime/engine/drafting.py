@@ -1,4 +1,4 @@
-"""Guesses for tests: of somebody who knows the answers, and is wrong as often as is wished."""
+"""Proposers for tests: they know the answers, and draft a chosen share of wrong tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.runtime.engine.engine_tokenizers import ByteTokenizer
 
 
 class Knowing:
-    """Guesses what the naive engine says, but for a share of the tokens."""
+    """Drafts the naive engine's tokens, except a share of wrong ones."""
 
     def __init__(
         self, tokens: array[int], answer: Sequence[int], wrong: float, draw: random.Random
@@ -39,7 +39,7 @@ class Knowing:
 
 
 class Eager(Speculator):
-    """Tries every guess, whatever it costs, or from time to time none at all."""
+    """Verifies all draft tokens, whatever the measured cost, or at random none."""
 
     def __init__(self, *args: object, draw: random.Random | None = None) -> None:
         super().__init__(*args)  # type: ignore[arg-type]

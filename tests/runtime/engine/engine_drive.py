@@ -48,7 +48,7 @@ class Got:
 
 
 class Driver:
-    """Keeps up to `depth` steps in flight and checks the engine's books all the time."""
+    """Keeps up to `depth` steps in flight and checks the engine's integrity after each."""
 
     def __init__(self, engine: Engine, executor: Executor, depth: int = 1) -> None:
         self.engine, self.executor, self.depth = engine, executor, depth
@@ -57,7 +57,7 @@ class Driver:
         self.seconds: Callable[[], float | None] = lambda: None
         """What a step took."""
         self.draft: Executor | None = None
-        """Of the model that guesses, if one does."""
+        """The executor of the draft model, if there is one."""
         self.copies: dict[Adapter, list[AdapterMatrix]] = {}
         """Of adapters that may be out of their slots."""
 
@@ -73,7 +73,7 @@ class Driver:
     def step(self) -> None:
         """Plan as far ahead as allowed, then commit one step."""
         while len(self.tickets) < self.depth:
-            self.guess()
+            self.run_draft()
             self.bring()
             batch = self.engine.plan()
             self.engine.check_integrity()
@@ -107,7 +107,7 @@ class Driver:
         adapters.put(name, adapter)
         self.engine.check_integrity()
 
-    def guess(self) -> None:
+    def run_draft(self) -> None:
         """Run the draft model as far as the engine wants it."""
         while self.draft is not None and (batch := self.engine.plan_draft()) is not None:
             result, took = self.draft.collect(self.draft.submit(batch)), self.seconds()

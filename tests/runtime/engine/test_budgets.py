@@ -167,7 +167,7 @@ def test_a_short_prompt_does_not_wait_until_long_ones_are_read(streams: int, lon
             came.setdefault(event.request_id, step)
         if (done := sum(name.startswith("long") for name in came)) == longs:
             break
-    assert done == longs, "nobody starves"
+    assert done == longs, "no prompt starves"
     assert came["short"] - asked < 80 and came["next turn"] - asked < 200
     assert (came["long0"] - asked > 400) is (streams > 0)
     assert came["short"] < came["long0"] and came["next turn"] < came["long0"]
@@ -240,7 +240,7 @@ def test_prompts_go_on_and_decoding_is_measured_again() -> None:
         pace.step_planned(4, [(allowed[-1], 2048)] if allowed[-1] else [])
         pace.observe(0.001 + 0.002 * allowed[-1])  # a token takes two steps of decoding
     assert allowed == [*[1] * DECODE_ONLY_EVERY, 0] * 2, "the least, where tokens cost much"
-    assert pace.allowance(0, 500).tokens(2048) == 500, "nobody decodes"
+    assert pace.allowance(0, 500).tokens(2048) == 500, "no sequence decodes"
     assert pace.allowance(4, 3).tokens(0) == 3, "a step holds no more"
 
 

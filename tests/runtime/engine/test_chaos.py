@@ -173,9 +173,9 @@ class Storm:
         return sys.getallocatedblocks()
 
 
-GUESSES = ("draft", "", "lookup")
+SPECULATORS = ("draft", "", "lookup")
 CASES = [
-    (kind, depth, (kind + depth) % 3 > 0, GUESSES[(kind - depth) % 3])
+    (kind, depth, (kind + depth) % 3 > 0, SPECULATORS[(kind - depth) % 3])
     for kind in range(3)
     for depth in (1, 2, 3)
 ]

@@ -1,5 +1,5 @@
-"""What guessing may cost where it is of no use: on devices that make guesses dear, those that are
-wrong lose next to nothing. Time is a number that the tests make up, as a device would take it."""
+"""The draft budget: where draft tokens are expensive and often rejected, speculation costs next to
+nothing. Step times are simulated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def dear(tokens: int) -> float:
 
 
 class Half:
-    """Guesses of which a share is right, and which look as good as any."""
+    """Draft tokens of which a share is accepted, all with the same estimate."""
 
     free, origin = True, "half"
 
@@ -60,7 +60,8 @@ def token_at(position: int) -> int:
 
 
 def seconds_of(cost: Cost, right: Callable[[int], float] | None, depth: int, streams: int) -> float:
-    """What answers take there. right: how often a guess is, by its position; None = no guesses."""
+    """Seconds of the answers on a device. right: the share of accepted draft tokens by position;
+    None = no speculation."""
 
     def opened(request: Request, tokens: array[int], tree: RadixTree, scope: Hashable) -> Half:
         assert right is not None

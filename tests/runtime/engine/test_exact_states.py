@@ -1,6 +1,7 @@
-"""What an engine does with states, one thing at a time, each counted to have happened: chunks,
-steps back, prefixes, guesses, moves. The state is a hash chain, so a token that is right was made
-of the very tokens before it; `test_against_naive` and its kin draw all of it at random."""
+"""States of recurrent models, one feature at a time, each counted to have occurred: chunks,
+rollbacks, prefixes, draft tokens, migration. The toy's state is a hash chain, so a correct token
+proves that the state contains exactly the tokens before it; `test_against_naive` draws combinations
+at random."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where two features of the engine meet: guesses and who waits, short pages, adapters, exports and
-measured times; steps made out of others and the prefix cache's states."""
+"""Pairs of features of the engine: draft tokens with waiting requests, short pages, adapters,
+exports and measured times; steps that reuse columns, and states of the prefix cache."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDENTITY = Identity("layout", "model", "tokenizer")
 
 
 class Same:
-    """Guesses one token again and again."""
+    """Drafts the same token at each position."""
 
     free, origin = True, "same"
 
@@ -139,16 +139,16 @@ def test_a_request_with_a_prediction_moves_between_any_two_steps() -> None:
         assert to.engine.stats().accepted_tokens > 0 or len(answer) < 4
 
 
-def test_what_a_guess_costs_is_not_learned_of_prompts() -> None:
-    """Not even of one that is computed again, behind the end of which there are guesses."""
+def test_the_cost_of_draft_tokens_is_not_learned_from_prompts() -> None:
+    """Not even from a prompt that is computed again and followed by draft tokens."""
     counts: list[int] = []
 
-    class Heard(StepCost):
+    class Recording(StepCost):
         def observe(self, tokens: int, seconds: float | None) -> None:
             counts.append(tokens)
 
     speculator = eager(3)
-    speculator.cost = Heard()
+    speculator.cost = Recording()
     capacity = with_slots(rows(16, 16), 1)
     source, to = toy_driver(capacity), toy_driver(capacity, speculator=speculator)
     for driver in (source, to):

@@ -117,7 +117,7 @@ def likeliest(request: Request, number: int, output: list[int], count: int) -> l
 
 
 def answered(tokens: list[int], *stop: str) -> tuple[str, list[TokenLogprob]]:
-    """The text of an answer of these tokens and what is told of them, as they come out."""
+    """The text of an answer of these tokens, and their log-probabilities, as they come out."""
     tokenizer = TellingTokenizer()
     answer = OutputText(tokenizer, [], stop, TokenTexts(tokenizer, VOCAB))
     text, reported = "", []
@@ -175,7 +175,7 @@ def test_a_prompt_takes_the_rows_that_are_left() -> None:
     """Three a step here: alone three of its tokens, beside one that decodes two."""
     driver = toy_driver(CAPACITY, tokenizer=ByteTokenizer())
     one = SamplingParams(max_tokens=1, ignore_eos=True, logprobs=2, prompt_logprobs=True)
-    driver.add(Request("told", WHOLE[:7], one))
+    driver.add(Request("first", WHOLE[:7], one))
     for _ in range(2):
         driver.step()
     assert driver.engine.stats().computed_tokens == 6
@@ -183,9 +183,9 @@ def test_a_prompt_takes_the_rows_that_are_left() -> None:
     driver.run()
     driver.add(Request("again", WHOLE[:7], one))
     got = driver.run()
-    assert got["told"].prompt == got["again"].prompt
+    assert got["first"].prompt == got["again"].prompt
     assert got["again"].finished is not None and got["again"].finished.cached_tokens == 0
-    assert got["told"].prompt[1].top and not got["told"].prompt[0].top
+    assert got["first"].prompt[1].top and not got["first"].prompt[0].top
 
 
 def test_of_a_prompt_control_tokens_are_told_too() -> None:

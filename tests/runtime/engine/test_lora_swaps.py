@@ -81,8 +81,8 @@ def leave_and_come_back(driver: Driver, name: str) -> None:
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("seed", "how"), enumerate(("", "lookup", "draft")))
 def test_swaps_in_a_storm(seed: int, how: str, depth: int, kept: bool | None) -> None:
-    """kept: there are more adapters than slots, and those that nobody runs with give way. None =
-    there is memory for that now and then."""
+    """kept: there are more adapters than slots, and unused ones are swapped out. None = there is
+    memory for copies at random only."""
     draw = random.Random(seed)
     driver = guessing(how, draw, depth)
     names: dict[str, int] = {}
@@ -227,7 +227,8 @@ def test_requests_wait_for_a_slot() -> None:
 
 
 def test_who_wants_no_adapter_overtakes_who_waits_for_a_slot() -> None:
-    """And keeps nobody from it: who waits runs when the slot is free, though others keep coming."""
+    """And does not starve it: the waiting request runs when the slot is free, though others keep
+    coming."""
     driver = toy_driver(with_slots(small(), 1), depth=2)
     load(driver, "a", 1, kept=True)
     load(driver, "b", 2, kept=True)

@@ -285,7 +285,7 @@ def test_what_is_no_export_of_ours_is_refused_in_a_line() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_any_bytes_are_refused_or_taken(data: st.DataObject) -> None:
-    """Whatever a header says, the engine's books hold, and who is here gets what it asked for."""
+    """With any header the engine stays consistent, and running requests get correct answers."""
     to, sound = some()
     length = int.from_bytes(sound[16:24], "little")
     header = json.loads(sound[56 : 56 + length])

@@ -44,7 +44,7 @@ def test_depths_grow_by_a_quarter_at_most() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(0, 9)), max_size=8))
 def test_what_is_told_is_there(asked: list[tuple[int, int, int]]) -> None:
     """Pages are short, so that some of it is lost again. A hit may be longer: it also ends within
-    blocks, and between the depths that are told."""
+    blocks, and between the depths in the digest."""
     capacity = small(pools=(24,))
     driver = Driver(Engine(capacity), ToyExecutor(capacity))
     for n, (start, length, end) in enumerate(asked):
@@ -60,7 +60,9 @@ def test_a_prompt_is_found_by_what_was_told_of_it() -> None:
     assert hoped(hashes_of(driver.engine.prefix_digest()), prompt) == 0
     answered(driver, "a", prompt)
     digest = hashes_of(driver.engine.prefix_digest())
-    assert hoped(digest, prompt) == 40, "eleven blocks are there, and of these ten are told"
+    assert hoped(digest, prompt) == 40, (
+        "eleven blocks are cached, and ten of them are in the digest"
+    )
     assert hoped(digest, [*prompt[:20], 1, 2, 3, 4, 5, 6, 7]) == 20
     assert hoped(digest, [1, *prompt]) == 0
     assert answered(driver, "b", prompt) == 44

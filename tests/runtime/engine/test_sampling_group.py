@@ -21,7 +21,7 @@ def add(driver: Driver, count: int, prompt: list[int] = PROMPT, **fields: str) -
 
 
 def alone(i: int, prompt: list[int] = PROMPT) -> list[int]:
-    """What one of them answers where nobody else is."""
+    """The tokens of answer i, computed by an engine that runs nothing else."""
     driver = toy_driver()
     driver.add(Request("x", prompt, SamplingParams(max_tokens=6, ignore_eos=True, seed=i)))
     return driver.run()["x"].tokens

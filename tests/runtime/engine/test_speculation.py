@@ -1,5 +1,5 @@
-"""Speculation changes when a token comes, and never which: the naive engine's tokens, with guesses
-that are right, wrong and in between, of every kind of cache, wish and depth."""
+"""Speculation changes when tokens come, never which: the naive engine's tokens, with draft tokens
+that are accepted, rejected or both, for every kind of cache, sampling parameters and depth."""
 
 from __future__ import annotations
 

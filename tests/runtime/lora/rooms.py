@@ -1,4 +1,4 @@
-"""A model with room for adapters that needs no compile: the exact toy, said to have two layers."""
+"""A model with adapter slots that needs no compile: the exact toy, declared with two layers."""
 
 from __future__ import annotations
 

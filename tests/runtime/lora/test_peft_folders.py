@@ -1,4 +1,4 @@
-"""PEFT folders: what is read of them, and what each bad one is told."""
+"""PEFT folders: parsed configurations and matrices, and the error of each invalid folder."""
 
 from __future__ import annotations
 

@@ -46,9 +46,9 @@ class Family:
     tools_as: str = "tools"
     """How it calls a request's tools."""
     past: tuple[Mapping[str, Any], ...] = ()
-    """The call and its result, of a template that has its own way to be told of them."""
+    """The messages of the call and its result, for a template with its own format of them."""
     one_turn: bool = False
-    """Whether a call, its result and what is said of it are one turn with `tool_responses`."""
+    """Whether a call, its result and the answer after it are one turn with `tool_responses`."""
     remembers: str = ""
     """What it reads a thought before a call from: a key of the message, or a block of its content;
     "" = it forgets thoughts."""

@@ -88,7 +88,7 @@ def body(text: str, tokens: int, **more: object) -> dict[str, object]:
 
 
 def stream(served: Served, text: str, tokens: int) -> str:
-    """How a stream ended: whole, told, or in words what should not be."""
+    """How a stream ended: "complete", "aborted" (by the typed error), or a description of a bug."""
     asked = body(text, tokens, stream=True, stream_options={"include_usage": True})
     place = f"{served.url}/v1/chat/completions"
     reasons, stderr, last = 0, 0, ""
@@ -104,7 +104,7 @@ def stream(served: Served, text: str, tokens: int) -> str:
     if last == "[DONE]":
         return "whole" if (reasons, stderr) == (1, tokens) else f"{reasons} ends, {stderr} tokens"
     code = json.loads(last).get("error", {}).get("code")
-    return "told" if code == "replica_lost" and not reasons else f"{last} after {reasons} ends"
+    return "aborted" if code == "replica_lost" and not reasons else f"{last} after {reasons} ends"
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def serving(model: Path, *more: str, on: Cluster | None = None) -> Iterator[Serv
 
 
 def new_token() -> dict[str, str]:
-    """Without which nobody gets onto a cluster."""
+    """Environment variables with a new token, which a cluster requires of clients."""
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 

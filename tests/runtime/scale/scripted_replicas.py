@@ -1,5 +1,5 @@
-"""Replicas that are scripts: what `RoutedEngine` asks where no Ray is wanted. They answer a request
-with its prompt's tokens, one a piece, and are killed by whoever holds them."""
+"""Scripted replicas for `RoutedEngine`, without Ray. They answer a request with its prompt's
+tokens, one at a time, until a test kills them."""
 
 from __future__ import annotations
 

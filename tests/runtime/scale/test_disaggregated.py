@@ -25,7 +25,9 @@ PARAMS = {
     "greedy": SamplingParams(temperature=0, max_tokens=40, ignore_eos=True),
     "seeded": SamplingParams(temperature=1.5, seed=7, max_tokens=40, ignore_eos=True),
     "one token": SamplingParams(temperature=0, max_tokens=1, ignore_eos=True),
-    "stop": SamplingParams(temperature=0, max_tokens=40, stop=("never said",), ignore_eos=True),
+    "stop": SamplingParams(
+        temperature=0, max_tokens=40, stop=("never generated",), ignore_eos=True
+    ),
     "penalties": SamplingParams(0.0, max_tokens=40, frequency_penalty=1.0, ignore_eos=True),
 }
 

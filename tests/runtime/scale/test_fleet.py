@@ -1,4 +1,5 @@
-"""Which engine gets a request: what it has counts, its queue counts more, and nobody starves."""
+"""Routing: a request goes to the engine with its prefix unless the queue there is long, and no
+engine starves."""
 
 from __future__ import annotations
 
@@ -110,8 +111,8 @@ def test_nobody_is_loved_to_death(kinds: list[int], engines: int) -> None:
 
 
 @given(st.data())
-def test_books_hold_whatever_happens(data: st.DataObject) -> None:
-    """Holders are those that told of a hash or are expected to have it, and no others."""
+def test_random_events_keep_the_index_consistent(data: st.DataObject) -> None:
+    """Holders of a hash: engines that reported it or are expected to have it, and no others."""
     made, now = fleet(4), 0.0
     for _ in range(data.draw(st.integers(0, 30))):
         now += data.draw(st.sampled_from((0.0, 1.0, EXPECTED_S)))

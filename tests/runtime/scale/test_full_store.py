@@ -48,7 +48,7 @@ def asked(of: Served) -> tuple[list[object], int]:
 
 
 def computed(of: Served) -> int:
-    """Once each has told its numbers since, which it does once a second."""
+    """The total after each replica has reported its counters again, which takes a second."""
     time.sleep(3)
     counts = re.findall(r"mlcc_engine_computed_tokens_total\{[^}]*\} (\d+)", of.metrics())
     return sum(map(int, counts))

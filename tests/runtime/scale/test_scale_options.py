@@ -1,4 +1,4 @@
-"""--ray and what goes with it: what is wrong is said before anything is compiled or started."""
+"""--ray and its options: mistakes are reported before anything is compiled or started."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def result_of(script: str, *options: str) -> dict[str, Any]:
 def test_no_request_is_lost_or_answered_twice_where_replicas_are_killed() -> None:
     result = result_of("replica_kills", "--requests", "600", "--kills", "3", "--kill-s", "4")
     assert not any(result[bad] for bad in BAD), result
-    ends = result["whole"] + result["told"] + result["given_up"]
+    ends = result["complete"] + result["aborted"] + result["given_up"]
     assert ends == result["requests"] >= 600 and result["given_up"] < 10, result
     assert sum(result["kills"].values()) >= 3, result
 

@@ -16,7 +16,7 @@ import httpx
 
 PROGRAM = Path(__file__).with_name("toy_server.py")
 SCRIPTED = Path(__file__).parents[2] / "e2e" / "clients" / "scripted_server.py"
-"""Its model thinks and calls tools when it is told to (`tests/e2e/clients/scripted.py`)."""
+"""Its model reasons and calls tools on request (`tests/e2e/clients/scripted.py`)."""
 
 
 @dataclass

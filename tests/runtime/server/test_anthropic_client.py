@@ -1,5 +1,5 @@
 """Anthropic's own Python client against the server: text, streams, tools, thinking, refusals. The
-model is scripted (`clients/scripted.py`), so that it thinks and calls tools when it is told to."""
+model is scripted (`clients/scripted.py`): it reasons and calls tools on request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.runtime.server.server_process import SCRIPTED, RunningServer, running
 
 ASK: dict[str, Any] = {"role": "user", "content": 'call Bash {"command": "echo hi"}'}
 HELLO: dict[str, Any] = {"role": "user", "content": "think: hello"}
-SAID, THOUGHT = "Hello! How can I help?", "Let me see."
+ANSWER, REASONING = "Hello! How can I help?", "Let me see."
 TOOLS: list[Any] = [
     {
         "name": "Bash",
@@ -46,8 +46,8 @@ def ask(client: Anthropic, messages: list[Any], **more: Any) -> Message:
 def test_an_answer_without_thinking_unless_it_is_asked_for(client: Anthropic) -> None:
     answer = ask(client, [HELLO], system="be brief")
     assert [block.type for block in answer.content] == ["text"]
-    assert answer.content[0].to_dict()["text"] == SAID
-    assert answer.stop_reason == "end_turn" and answer.usage.output_tokens > len(SAID)
+    assert answer.content[0].to_dict()["text"] == ANSWER
+    assert answer.stop_reason == "end_turn" and answer.usage.output_tokens > len(ANSWER)
     Message.model_validate(answer.to_dict())
 
 
@@ -94,7 +94,7 @@ def test_thinking_that_is_omitted_is_carried(client: Anthropic) -> None:
     assert block.type == "thinking" and not block.thinking
     carried = [ASK, {"role": "assistant", "content": [block.to_dict()]}, ASK]
     plain = [ASK, {"role": "assistant", "content": [
-        {"type": "thinking", "thinking": THOUGHT, "signature": ""}]}, ASK]  # fmt: skip
+        {"type": "thinking", "thinking": REASONING, "signature": ""}]}, ASK]  # fmt: skip
     counts = [
         client.messages.count_tokens(model="scripted", messages=turns)  # type: ignore[arg-type]
         for turns in (carried, plain)

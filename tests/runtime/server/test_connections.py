@@ -1,4 +1,4 @@
-"""Clients that draw things out: each keeps what it may, and nobody else waits for them."""
+"""Slow clients: each may use its share of connections, and other clients do not wait for them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def health(server: RunningServer) -> int:
 
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[RunningServer]:
-    """Waits for nobody, and for few."""
+    """A server with short timeouts and few connections."""
     options = ("--head-s", "0.3", "--body-s", "0.3", "--connections", "6", "--delay", "0.01")
     with running(*options) as server:
         yield server

@@ -1,5 +1,5 @@
-"""OpenAI's own Python client against /v1/responses. The model is scripted (`clients/scripted.py`),
-so that it thinks and calls tools when it is told to."""
+"""OpenAI's own Python client against /v1/responses. The model is scripted (`clients/scripted.py`):
+it reasons and calls tools on request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.runtime.server.server_process import SCRIPTED, RunningServer, running
 PARAMETERS = {"type": "object", "properties": {"cmd": {"type": "string"}}}
 RUN: Any = {"type": "function", "name": "run", "parameters": PARAMETERS, "strict": False}
 ASK = 'call run {"cmd": "echo hi"}'
-SAID, THOUGHT, TOLD = "Hello! How can I help?", "Let me see.", "The tool said: hi"
+ANSWER, REASONING, AFTER_TOOL = "Hello! How can I help?", "Let me see.", "The tool said: hi"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_an_answer_is_of_the_types_and_says_what_the_chat_does(scripted: Running
     chat = client.chat.completions.create(
         model="scripted", messages=[{"role": "user", "content": "think: hello"}]
     )
-    assert answer.output_text == chat.choices[0].message.content == SAID
+    assert answer.output_text == chat.choices[0].message.content == ANSWER
     assert [item.type for item in answer.output] == ["reasoning", "message"]
     assert answer.metadata == {"a": "b"} and answer.status == "completed"
 
@@ -62,9 +62,9 @@ def test_a_stream_of_reasoning_is_of_the_types_and_adds_up(
     thinking = "reasoning_summary_text" if summary else "reasoning_text"
     assert {f"response.{thinking}.delta", f"response.{thinking}.done"} <= kinds
     thought = final.output[0]
-    assert thought.type == "reasoning" and final.output_text == SAID
+    assert thought.type == "reasoning" and final.output_text == ANSWER
     parts: Any = thought.summary if summary else thought.content
-    assert parts[0].text == THOUGHT and thought.encrypted_content
+    assert parts[0].text == REASONING and thought.encrypted_content
 
 
 def test_a_stream_of_calls_is_of_the_types_and_adds_up(scripted: RunningServer) -> None:
@@ -96,7 +96,7 @@ def test_a_tool_is_called_and_answered_with_and_without_the_store(scripted: Runn
     kept = ask(client, [output], tools=[RUN], previous_response_id=first.id)
     items = [{"role": "user", "content": ASK}, *[item.to_dict() for item in first.output], output]
     sent = ask(client, items, tools=[RUN], store=False)
-    assert kept.output_text == sent.output_text == TOLD
+    assert kept.output_text == sent.output_text == AFTER_TOOL
     assert kept.usage and sent.usage and kept.usage.input_tokens == sent.usage.input_tokens
     listed = [item.type for item in client.responses.input_items.list(kept.id, order="asc")]
     assert listed == ["message", "function_call", "function_call_output"]

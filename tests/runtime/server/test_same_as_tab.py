@@ -25,7 +25,7 @@ HEADERS = ("content-type", "cache-control", "allow", "retry-after", "x-should-re
 
 
 salts = map(str, count())
-"""Of each request its own: what was cached for another of the server's is told in `usage`."""
+"""One for each request: `usage` would report a prefix that the server cached for another."""
 
 
 def chat(**fields: Any) -> bytes:

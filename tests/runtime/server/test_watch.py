@@ -1,4 +1,4 @@
-"""The engine's process is watched: what of its requests is lost, what is kept, what is said."""
+"""The engine's process is watched: which requests survive its end, and which errors are sent."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from mlcc.worker.client import EngineThread, WorkerClient
 from tests.helpers.toy_model import open_toy, toy_text
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
-SAID: Any = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+PLAIN: Any = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 DEEP = "[" * 100_000
 FUNCTION = {"type": "function", "name": "f"}
 
@@ -73,17 +73,17 @@ def of_schema(schema: Any) -> Any:
         (RESPONSES, {"input": "x", "text": {"format": of_schema("foo")}}, None),
         (RESPONSES, {"input": "x", "text": {"format": of_schema(DEEP)}}, None),
         (RESPONSES, {"input": "x", "tools": [FUNCTION], "text": {"format": of_schema(DEEP)}}, None),
-        (MESSAGES, {"model": "toy", **SAID, "output_config": {"format": of_schema("foo")}}, None),
-        (MESSAGES, {"model": "toy", **SAID, "output_format": of_schema(DEEP)}, None),
-        (CHAT, {**SAID, "tools": [{"type": "function", "function": {"name": "f"}}],
+        (MESSAGES, {"model": "toy", **PLAIN, "output_config": {"format": of_schema("foo")}}, None),
+        (MESSAGES, {"model": "toy", **PLAIN, "output_format": of_schema(DEEP)}, None),
+        (CHAT, {**PLAIN, "tools": [{"type": "function", "function": {"name": "f"}}],
                 "response_format": {"type": "json_schema", "json_schema": {"schema": DEEP}}}, None),
-        (CHAT, {**SAID, "tools": [function({"properties": 5})]},
+        (CHAT, {**PLAIN, "tools": [function({"properties": 5})]},
          "tools[0].function.parameters.properties"),
-        (CHAT, {**SAID, "tools": [function({"properties": {}, "required": 5})]},
+        (CHAT, {**PLAIN, "tools": [function({"properties": {}, "required": 5})]},
          "tools[0].function.parameters.required"),
-        (CHAT, {**SAID, "tools": [function({"properties": {"a": {"type": "string", "enum": 5}}})]},
+        (CHAT, {**PLAIN, "tools": [function({"properties": {"a": {"type": "string", "enum": 5}}})]},
          "tools[0].function.parameters.properties.a.enum"),
-        (CHAT, {**SAID, "chat_template_kwargs": {"self": 1}}, "chat_template_kwargs"),
+        (CHAT, {**PLAIN, "chat_template_kwargs": {"self": 1}}, "chat_template_kwargs"),
     ],
 )  # fmt: skip
 def test_is_refused_by_name(path: str, body: Any, param: str | None) -> None:

@@ -1,7 +1,6 @@
-"""What is sent to do harm is refused, or read within bounds; nobody beside it is disturbed.
+"""Hostile schemas and grammars are refused, or compiled within bounds; other requests go on.
 
-Each in a process of those in which the server reads prompts: with its bound on memory, and one on
-time that is shorter here.
+Each runs in a prompt process of the server, with its bound on memory, and a shorter one on time.
 """
 
 from __future__ import annotations

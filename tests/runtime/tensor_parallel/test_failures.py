@@ -1,4 +1,4 @@
-"""Ranks that end, and ranks that do not belong together: typed errors, and nobody waits on."""
+"""Ranks that end, and ranks of different models: typed errors, and no rank waits forever."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_ranks_end_with_rank_0(artifact: Path) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """Nobody may have reaped it: a zombie runs no more."""
+    """Whether the process runs; a zombie, which is not reaped yet, does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_ranks_that_were_opened_otherwise_are_refused(artifact: Path) -> None:
-    """Two ranks in two threads, of which one was told of fewer pages."""
+    """Two ranks in two threads, one of them with fewer pages."""
     opened_ = Artifact.open(artifact)
     manifest, memory = opened_.manifest, os.memfd_create("test")
     capacity = plan_capacity(manifest)

@@ -1,5 +1,6 @@
-"""Our binding of NCCL: what it declares is what NVIDIA's header says, all of it is in NVIDIA's
-library, and what is missing is said. What it does is in test_gpu_ranks.py, on emulated devices."""
+"""The binding of NCCL: its declarations equal those of NVIDIA's header, all functions are in
+NVIDIA's library, and a missing library is reported. test_gpu_ranks.py runs it on emulated
+devices."""
 
 from __future__ import annotations
 

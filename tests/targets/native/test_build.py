@@ -1,4 +1,4 @@
-"""Building the plugin: what is missing is said, and everything else goes on."""
+"""Building the plugin: missing parts are reported, and the executor is built without them."""
 
 from __future__ import annotations
 

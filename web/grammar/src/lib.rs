@@ -1,8 +1,8 @@
 //! llguidance behind functions of numbers, for JavaScript (`web/src/worker/grammar.ts`, the only caller).
 //!
 //! One instance of the module has one tokenizer and any number of matchers, which are addresses.
-//! Texts come in memory that `reserve` gave; what a call has to say beside its number lies at
-//! `told` until the next call. A panic is a trap: its instance is at its end.
+//! Text arguments are in memory of `reserve`. A call returns a number; further results are at
+//! `result` until the next call. After a panic, which is a trap, the instance is unusable.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use serde_json::Value;
 
 #[link(wasm_import_module = "env")]
 extern "C" {
-    /// Writes the tokens of a text in UTF-8, at most `room`; returns how many there are.
-    fn tokenize(text: *const u8, length: usize, out: *mut TokenId, room: usize) -> usize;
+    /// Writes the tokens of a text in UTF-8, at most `capacity`; returns their number.
+    fn tokenize(text: *const u8, length: usize, out: *mut TokenId, capacity: usize) -> usize;
 }
 
 thread_local! {
     static FACTORY: RefCell<Option<ParserFactory>> = const { RefCell::new(None) };
-    static TOLD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static RESULT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Tokens as the model's own tokenizer makes them, where it writes a text as it is.
@@ -33,7 +33,7 @@ struct Tokens {
 impl Tokens {
     fn new(trie: TokTrie) -> Self {
         let probe = br#"{"a": [1, "b c"]}"#;
-        let canonical = trie.decode(&ask(probe)) == probe;
+        let canonical = trie.decode(&tokenized(probe)) == probe;
         Self { trie, canonical }
     }
 }
@@ -48,7 +48,7 @@ impl TokenizerEnv for Tokens {
             return self.trie.greedy_tokenize(bytes);
         }
         self.trie
-            .tokenize_with_greedy_fallback(bytes, |text| ask(text.as_bytes()))
+            .tokenize_with_greedy_fallback(bytes, |text| tokenized(text.as_bytes()))
     }
 
     fn tokenize_is_canonical(&self) -> bool {
@@ -56,7 +56,7 @@ impl TokenizerEnv for Tokens {
     }
 }
 
-fn ask(text: &[u8]) -> Vec<TokenId> {
+fn tokenized(text: &[u8]) -> Vec<TokenId> {
     let mut out = vec![0; text.len() + 8];
     loop {
         let count = unsafe { tokenize(text.as_ptr(), text.len(), out.as_mut_ptr(), out.len()) };
@@ -68,15 +68,15 @@ fn ask(text: &[u8]) -> Vec<TokenId> {
     }
 }
 
-fn tell(bytes: impl Into<Vec<u8>>) -> usize {
-    TOLD.with_borrow_mut(|told| {
-        *told = bytes.into();
-        told.len()
+fn set_result(bytes: impl Into<Vec<u8>>) -> usize {
+    RESULT.with_borrow_mut(|result| {
+        *result = bytes.into();
+        result.len()
     })
 }
 
-fn tell_words(words: &[u32]) -> usize {
-    tell(
+fn set_result_words(words: &[u32]) -> usize {
+    set_result(
         words
             .iter()
             .flat_map(|word| word.to_le_bytes())
@@ -84,13 +84,13 @@ fn tell_words(words: &[u32]) -> usize {
     )
 }
 
-/// Where what was told begins.
+/// The address of the last result.
 #[no_mangle]
-pub extern "C" fn told() -> *const u8 {
-    TOLD.with_borrow(|told| told.as_ptr())
+pub extern "C" fn result() -> *const u8 {
+    RESULT.with_borrow(|result| result.as_ptr())
 }
 
-/// Memory for a text, which the call that it is for takes over.
+/// Memory for a text argument, which is freed by the call that gets it.
 #[no_mangle]
 pub extern "C" fn reserve(length: usize) -> *mut u8 {
     Box::into_raw(vec![0u8; length].into_boxed_slice()).cast()
@@ -100,11 +100,11 @@ unsafe fn taken(at: *mut u8, length: usize) -> Vec<u8> {
     Box::from_raw(std::ptr::slice_from_raw_parts_mut(at, length)).into_vec()
 }
 
-/// Take a model's tokenizer.json and the ids that end answers. Returns 0, or the length of what is
-/// told: why that cannot be.
+/// Open a model's tokenizer.json, with the ids that end answers. Returns 0, or the length of an
+/// error message.
 ///
 /// # Safety
-/// Both are of `reserve`.
+/// Both arguments are from `reserve`.
 #[no_mangle]
 pub unsafe extern "C" fn open(
     json: *mut u8,
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn open(
             FACTORY.set(Some(factory));
             0
         }
-        Err(why) => tell(why.to_string()),
+        Err(why) => set_result(why.to_string()),
     }
 }
 
@@ -160,11 +160,11 @@ fn opened(
     Ok(factory)
 }
 
-/// A matcher at its start, of a text by its tag (`json_schema`, `regex`, `lark`); `settings`: JSON
-/// of llguidance's options of a schema. Errors are the matcher's to tell.
+/// A new matcher of a grammar of kind `tag` (`json_schema`, `regex`, `lark`); `settings`: JSON of
+/// llguidance's options for schemas. An error is reported by the matcher's `state` and `why`.
 ///
 /// # Safety
-/// All three are of `reserve`.
+/// All three arguments are from `reserve`.
 #[no_mangle]
 pub unsafe extern "C" fn read(
     tag: *mut u8,
@@ -200,40 +200,40 @@ fn grammar(tag: &str, text: &str, settings: &str) -> Result<TopLevelGrammar> {
     Ok(TopLevelGrammar::from_json_schema(schema))
 }
 
-/// Another that has heard the same.
+/// A copy with the same accepted tokens.
 #[no_mangle]
 pub extern "C" fn copy(matcher: &Matcher) -> *mut Matcher {
     Box::into_raw(Box::new(matcher.deep_clone()))
 }
 
-/// The end of one.
+/// Free a matcher.
 ///
 /// # Safety
-/// It is of `read` or `copy`, and not named again.
+/// It is from `read` or `copy`, and not used again.
 #[no_mangle]
 pub unsafe extern "C" fn discard(matcher: *mut Matcher) {
     drop(Box::from_raw(matcher));
 }
 
-/// 1: nothing may follow, + 2: it has failed.
+/// Bit 0: no token may follow; bit 1: the matcher has failed.
 #[no_mangle]
 pub extern "C" fn state(matcher: &Matcher) -> u32 {
     u32::from(matcher.is_stopped()) | u32::from(matcher.is_error()) << 1
 }
 
-/// Why it has failed, as told.
+/// The error message of a failed matcher, as the result. Returns its length.
 #[no_mangle]
 pub extern "C" fn why(matcher: &Matcher) -> usize {
-    tell(matcher.get_error().unwrap_or_default())
+    set_result(matcher.get_error().unwrap_or_default())
 }
 
-/// The bits of the tokens that may follow, as told: of end tokens, once it has failed.
+/// The mask of the tokens that may follow, as the result: only end tokens after a failure.
 #[no_mangle]
 pub extern "C" fn allowed(matcher: &mut Matcher) -> usize {
     let mask = matcher
         .compute_mask_or_eos()
         .unwrap_or_else(|_| end_tokens());
-    tell_words(mask.as_slice())
+    set_result_words(mask.as_slice())
 }
 
 fn end_tokens() -> SimpleVob {
@@ -243,19 +243,19 @@ fn end_tokens() -> SimpleVob {
     })
 }
 
-/// A token was said.
+/// Advance by a generated token.
 #[no_mangle]
 pub extern "C" fn accept(matcher: &mut Matcher, token: TokenId) {
-    let _ = matcher.consume_token(token); // the matcher keeps what was wrong
+    let _ = matcher.consume_token(token); // the matcher keeps the error
 }
 
-/// Tokens that must follow, as told.
+/// Tokens that must follow, as the result.
 #[no_mangle]
 pub extern "C" fn forced(matcher: &mut Matcher) -> usize {
-    tell_words(&matcher.compute_ff_tokens())
+    set_result_words(&matcher.compute_ff_tokens())
 }
 
-/// Seeds of hash tables; the host's own memory is all that there is to be found out.
+/// Seeds of hash tables. Constant: the module protects no secrets.
 #[no_mangle]
 unsafe extern "Rust" fn __getrandom_v03_custom(
     at: *mut u8,

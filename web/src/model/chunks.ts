@@ -108,7 +108,7 @@ export async function gather(
   if (entry.bytes > MAX_WHOLE_BYTES) {
     throw new ArtifactError(
       `${entry.path} has ${entry.bytes} bytes, and this page reads ${MAX_WHOLE_BYTES} at most at ` +
-        'once; get the model from whoever made it',
+        'once; get the model again from its source',
     );
   }
   const whole = new Uint8Array(entry.bytes);

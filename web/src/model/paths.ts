@@ -55,7 +55,7 @@ export function checkedPath(path: string): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is sought
   if (leaves || /[\\:*?"<>|\x00-\x1f]/.test(path)) {
     throw new ArtifactError(
-      `The manifest names the unsafe path '${path}'; get the model from whoever made it`,
+      `The manifest names the unsafe path '${path}'; get the model again from its source`,
     );
   }
   return path;

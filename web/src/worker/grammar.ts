@@ -10,7 +10,7 @@ import type { GrammarPort, MatcherPort, TokenizerPort } from './python.js';
 
 interface Exports {
   readonly memory: WebAssembly.Memory;
-  told(): number;
+  result(): number;
   reserve(length: number): number;
   open(...numbers: number[]): number;
   read(...numbers: number[]): number;
@@ -144,7 +144,7 @@ class Instance {
 
   /** A copy of the last result. */
   bytes(length: number): Uint8Array {
-    const at = this.#wasm.told();
+    const at = this.#wasm.result();
     return new Uint8Array(this.#wasm.memory.buffer.slice(at, at + length));
   }
 

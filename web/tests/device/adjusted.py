@@ -54,9 +54,9 @@ def main() -> None:
         assert tuple(tokens) == ORDER
         batch = steps.step(tokens, top_logprobs=MOST_TOP_LOGPROBS)
         best = model.executor.logits(batch).argmax(axis=1).tolist()  # type: ignore[attr-defined]
-        told = best, flying[1], vocab
-        result = run(model, batch, adjustments(model.capacity.layout, *told))
-    words = adjustments(manifest.layout, *told)
+        arguments = best, flying[1], vocab
+        result = run(model, batch, adjustments(model.capacity.layout, *arguments))
+    words = adjustments(manifest.layout, *arguments)
     assert result.top_logprobs is not None
     answer: dict[str, Any] = {
         "prompts": prompts,

@@ -60,5 +60,5 @@ def packed(step: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    told = {"tables": to_plain(tables_of(LAYOUT)), "page_size": PAGE_SIZE}
-    print(json.dumps({**told, "steps": list(map(packed, STEPS))}))
+    constants = {"tables": to_plain(tables_of(LAYOUT)), "page_size": PAGE_SIZE}
+    print(json.dumps({**constants, "steps": list(map(packed, STEPS))}))

@@ -75,12 +75,12 @@ def main() -> None:
     with reference() as model:
         prompts = prompts_of(model)
         answers = [answer(model, prompt) for prompt in prompts]
-    told = {
+    expected = {
         "prompts": prompts,
         "tokens": [tokens for tokens, _ in answers],
         "logprobs": [logprobs for _, logprobs in answers],
     }
-    print(json.dumps(told))
+    print(json.dumps(expected))
 
 
 if __name__ == "__main__":

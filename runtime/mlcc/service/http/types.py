@@ -173,7 +173,7 @@ def check_size(size: int, limit: int) -> None:
 
 def _parse(body: bytes) -> Any:
     try:
-        text = body.decode()  # from bytes, json would guess at UTF-16 and UTF-32 too
+        text = body.decode()  # of bytes, json.loads would also accept UTF-16 and UTF-32
         _check_depth(text)
         return json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:

@@ -61,7 +61,7 @@ def test_take_rows(rows: list[int]) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_read_step(layout: StepLayout) -> None:
-    """Exactly, from wherever columns lie, and what nobody reads beyond the counts."""
+    """Exactly, for any offsets of the columns, and with garbage beyond the counts."""
     last = np.array([10, 11, 12], np.int32)
     for sequences in ([[5, -1, 7, 8], [-3], [0], [-2]], [[4]], []):
         batch = token_step(layout, sequences)

@@ -20,7 +20,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Cpu:
-    """An instruction set, and how LLVM is told of it."""
+    """An instruction set, and LLVM's options for it."""
 
     name: str
     isa: Isa

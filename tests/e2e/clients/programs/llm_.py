@@ -1,4 +1,4 @@
-"""Simon Willison's llm, told of the server by its file of models."""
+"""Simon Willison's llm, configured with the server by its file of models."""
 
 import os
 import subprocess

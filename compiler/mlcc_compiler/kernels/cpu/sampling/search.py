@@ -7,7 +7,7 @@ from mlcc_compiler.kernels.cpu.isa.vector_math import Registers, bind, spread
 from mlcc_compiler.kernels.cpu.sampling.row import Row
 from mlcc_compiler.kernels.frame import Expr
 
-_STRIDE = 8.0  # first guess of how far below the largest value a threshold lies
+_STRIDE = 8.0  # first estimate of the distance from the largest value to a threshold
 _GUESSES = 48  # halvings of the value; after them, halvings of the bits, which must end
 
 At = Callable[[Expr, int], Expr]

@@ -1,4 +1,4 @@
-"""The thread that says what the engine says: in order, with its text, and no more once it fails."""
+"""The output thread: sends events in order, with their text, and stops after an error."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_text_that_cannot_be_made_ends_who_is_live(error: Exception) -> None:
     assert failed is dropped.error
     assert isinstance(failed, MlccError)
     assert ("tokenizer" in str(failed)) == isinstance(error, ArtifactError)
-    assert thread.take_error() is None, "told once"
+    assert thread.take_error() is None, "reported once"
 
 
 def test_a_listener_that_is_gone_holds_nobody_up() -> None:
