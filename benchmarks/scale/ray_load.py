@@ -75,7 +75,7 @@ class RayLoad:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 await self._stream(f"q{number}", self.prompts[index], tokens, first)
-            outcome = "whole"
+            outcome = "complete"
         except EngineDiedError as error:
             outcome = "aborted" if tokens else "given_up"
             if error.code != "replica_lost":
@@ -85,7 +85,7 @@ class RayLoad:
         expected = self.expected[index]
         if len(tokens) > len(expected):
             outcome = "twice"
-        elif tokens != expected[: len(tokens)] or (outcome == "whole" and tokens != expected):
+        elif tokens != expected[: len(tokens)] or (outcome == "complete" and tokens != expected):
             outcome = "wrong"
         self.outcomes[outcome] += 1
         self.times.append((time.perf_counter() - start) * 1e3)

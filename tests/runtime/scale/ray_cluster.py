@@ -102,7 +102,7 @@ def stream(served: Served, text: str, tokens: int) -> str:
             reasons += sum(c["finish_reason"] is not None for c in chunk.get("choices", ()))
             stderr = (chunk.get("usage") or {}).get("completion_tokens", stderr)
     if last == "[DONE]":
-        return "whole" if (reasons, stderr) == (1, tokens) else f"{reasons} ends, {stderr} tokens"
+        return "complete" if (reasons, stderr) == (1, tokens) else f"{reasons} ends, {stderr} tokens"
     code = json.loads(last).get("error", {}).get("code")
     return "aborted" if code == "replica_lost" and not reasons else f"{last} after {reasons} ends"
 

@@ -179,7 +179,7 @@ def test_an_application_of_ones_own_comes_after(
     assert httpx.get(f"{url}/hello", timeout=60).text == "Hello"
     own = Served(f"{url}/llm", cluster.process.pid)
     assert own.chat("Hi")["choices"]
-    assert stream(own, "Hi", TOKENS) == "whole"
+    assert stream(own, "Hi", TOKENS) == "complete"
     refused = httpx.post(f"{own.url}/v1/chat/completions", json=body("Hi", 1), timeout=60)
     assert refused.status_code == 401
     assert cluster.do() == []

@@ -36,7 +36,7 @@ def test_no_request_is_lost_or_answered_twice_where_replicas_are_killed() -> Non
 
 def test_as_many_as_the_load_wants_and_none_without() -> None:
     result = result_of("autoscaling")
-    assert result["whole"] == result["requests"] > 100, result
+    assert result["complete"] == result["requests"] > 100, result
     assert set(result["took_s"]) == {"one", "many", "one again", "none"}, result
     assert all(took is not None for took in result["took_s"].values()), result
     assert result["cold_ms"] > result["warm_ms"], result
