@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "features.md"
 RESULTS = ROOT / "build" / "features.json"
-"""Of the last full run; ignored by git."""
+"""Outcomes of the last full run; ignored by git."""
 BEGIN, END = "<!-- features: python3 dev.py matrix -->", "<!-- end of features -->"
 
 HOW = ("runs", "compiles", "refused")

@@ -67,18 +67,18 @@ TEMPLATES = {
     "falcon_h1": ("falcon_h1",),
     "hunyuan_v1_dense": ("hunyuan_7b",),
 }
-"""Whose checkpoints have which template of tests/runtime/parsers/templates."""
+"""`model_type` -> templates of tests/runtime/parsers/templates that its checkpoints have."""
 Errors = dict[str, float]
 """File of an architecture -> the largest error of its cases."""
 
 
 def file_of(kind: str) -> str:
-    """Of a `model_type`: the module's name."""
+    """The name of the module of a `model_type`."""
     return str(ARCHITECTURES[kind].__name__).rpartition(".")[2]
 
 
 def errors_in(junit: Path) -> Errors:
-    """What the native library's logits were off by, at most, in a run's report."""
+    """The largest errors of the native library's logits in a run's report."""
     found: Errors = {}
     for case in ET.parse(junit).getroot().iter("testcase"):
         named = re.fullmatch(r"test_native_equals_transformers\[(\w+).*\]", case.attrib["name"])
@@ -90,7 +90,7 @@ def errors_in(junit: Path) -> Errors:
 
 
 def errors_on(page: str) -> Errors:
-    """Those that a page tells."""
+    """The errors in a page's table."""
     rows = re.findall(r"^\| .*?\[(\w+)\.py\].* \| ([\d.e-]+) \|", page, flags=re.MULTILINE)
     return {name: float(error) for name, error in rows}
 
@@ -116,7 +116,7 @@ def families(errors: Errors, features: Table) -> str:
 
 
 def _templates(kind: str) -> list[str]:
-    """Each with how calls are read, and thoughts."""
+    """Names of a type's templates, each with the parsers of its calls and reasoning."""
     known = {family.name: family for family in FAMILIES}
     found = [known[name] for name in TEMPLATES.get(kind, ())]
     return [

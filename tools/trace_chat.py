@@ -36,12 +36,12 @@ class Walk:
 
     @property
     def files(self) -> list[str]:
-        """In the order in which they were entered."""
+        """Files in the order in which they were entered."""
         return list(dict.fromkeys(file for file, _ in self.steps))
 
     @property
     def functions(self) -> int:
-        """How many different ones were called."""
+        """The number of distinct functions that were called."""
         return len(set(self.steps))
 
     @property
@@ -81,7 +81,7 @@ def traced(model: Path) -> Walk:
 
 
 def _of_package(codes: Iterable[CodeType]) -> Iterable[tuple[str, str]]:
-    """Those whose file is one of mlcc's."""
+    """(file, function) of the code objects in mlcc's package."""
     for code in codes:
         path = Path(code.co_filename)
         if path.is_relative_to(PACKAGE):

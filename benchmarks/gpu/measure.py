@@ -39,7 +39,7 @@ from mlcc.model.model import Model
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of the measurements."""
 
     copy_bytes: int = 1 << 30
     steps: int = 64

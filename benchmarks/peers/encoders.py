@@ -88,7 +88,7 @@ class _SingleOutput(torch.nn.Module):
 
 
 def by_onnxruntime(folder: Path, out: Path) -> States:
-    """The same model, exported to `out`."""
+    """The model in ONNX Runtime, exported to `out`."""
     model = transformers.AutoModel.from_pretrained(folder).eval()
     names, sample = ["input_ids", "attention_mask"], torch.ones(2, 7, dtype=torch.long)
     axes = {name: {0: "batch", 1: "length"} for name in names}

@@ -30,7 +30,7 @@ from benchmarks.scale.traces import TRACES, shared
 from mlcc.scale.fleet import EngineStatus, Fleet
 
 CACHE_BLOCKS = 8192
-"""Of one engine: 131,072 tokens."""
+"""Cache blocks of one engine: 131,072 tokens."""
 
 
 class Policy(Protocol):

@@ -34,7 +34,7 @@ class Job:
     tokens: int
     chain: Sequence[int]
     answer: int
-    """Tokens."""
+    """Tokens of the answer."""
     session: str = ""
     then: Callable[[float], Iterable[Job]] = field(default=lambda now: ())
     """The jobs that follow its end, such as the next turn of a chat."""
@@ -44,7 +44,7 @@ class Job:
     first: float = 0.0
     engine: str = ""
     prefilled: bool = False
-    """Another engine computed its prompt."""
+    """Whether another engine computed its prompt."""
 
     @property
     def prompt(self) -> Prompt:

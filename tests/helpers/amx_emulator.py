@@ -48,7 +48,7 @@ def runs_here() -> bool:
 
 
 def emulated() -> bool:
-    """This CPU has no AMX."""
+    """Whether AMX is emulated: this CPU lacks it."""
     return bool(missing_features(TILES, cpu_features()))
 
 

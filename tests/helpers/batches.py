@@ -23,7 +23,7 @@ class PagedSequences:
 
     @property
     def done(self) -> list[int]:
-        """Tokens of each sequence that were run."""
+        """Tokens of each sequence that are computed."""
         return self.steps.lengths
 
     def step(self, counts: dict[int, int]) -> None:

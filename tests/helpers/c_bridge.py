@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Any
 
 from mlcc.embedded.c.codes import Kind
-from tests.helpers.c_host import UNSAID, Event, Host, Name
+from tests.helpers.c_host import NULL, Event, Host, Name
 from tests.helpers.c_tokenizer import answering
 
 _LOOK_S = 0.02
@@ -109,7 +109,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def bridge(program: Sequence[str], model: Path, path: str = UNSAID) -> Iterator[str]:
+def bridge(program: Sequence[str], model: Path, path: str = NULL) -> Iterator[str]:
     """The URL under which a model answers, with its tokenizer by callbacks if the program asks for
     them. path: more places of Python's modules. In a process of its own, or the client's threads
     would hold up the program's events."""

@@ -21,12 +21,12 @@ from typing import IO, Any
 from mlcc.embedded.c.codes import Code, Kind
 
 HEAD = struct.Struct("=IIQQiiI")
-UNSAID = "\1"
+NULL = "\1"
 ABI = 1
 
 
 class Name(IntEnum):
-    """Of frames, as host.cc has them."""
+    """Names of frames, as in host.cc."""
 
     START, CREATE, REQUEST, CANCEL, POLL, STATS, TRIM, BACKGROUND, CLOSE = range(1, 10)
     ARM, LET_GO, TOKENS, OWN_PYTHON, MEMORY = range(10, 15)
@@ -34,7 +34,7 @@ class Name(IntEnum):
 
 
 class Act(IntEnum):
-    """What the next callback of events does."""
+    """The action of the next callback of events."""
 
     NOTHING, CANCEL, CLOSE, END_THREAD, WAIT, STATS, ANOTHER = range(7)
 
@@ -69,13 +69,13 @@ class Event:
 
 @dataclass
 class Call:
-    """A request: its events as they come."""
+    """A request and its events."""
 
     number: int
     events: SimpleQueue[Event] = field(default_factory=SimpleQueue)
 
     def each(self, timeout: float = 60) -> Iterator[Event]:
-        """Every event, END the last."""
+        """The events until END, which is the last."""
         while True:
             event = self.events.get(timeout=timeout)
             yield event
@@ -126,11 +126,11 @@ class Host:
         self._reader.start()
 
     def order(self, name: Name, *texts: str | bytes, timeout: float = 120, **numbers: int) -> Frame:
-        """Do something and wait until it is done."""
+        """Send a command and wait for its reply."""
         return self.begin(name, *texts, **numbers).result(timeout)
 
     def begin(self, name: Name, *texts: str | bytes, **numbers: int) -> Future[Frame]:
-        """Do something, in a thread of its own."""
+        """Send a command, which the program runs in a thread; returns the reply."""
         reply: Future[Frame] = Future()
         with self._lock:
             self._last += 1
@@ -140,7 +140,7 @@ class Host:
         return reply
 
     def start(
-        self, zip: str | Path = UNSAID, home: str | Path = UNSAID, path: str = UNSAID, abi: int = 0
+        self, zip: str | Path = NULL, home: str | Path = NULL, path: str = NULL, abi: int = 0
     ) -> Frame:
         """mlcc_start."""
         return self.order(Name.START, str(zip), str(home), path, d=abi)
@@ -152,7 +152,7 @@ class Host:
         return reply.a
 
     def ready(self) -> Any:
-        """Wait for READY; what it tells."""
+        """Wait for READY; returns its data."""
         event = self.state()
         assert event.kind == Kind.READY, event
         return event.json
@@ -171,9 +171,9 @@ class Host:
         method: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> Call:
-        """mlcc_request, which must be taken."""
+        """mlcc_request, which must succeed."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body)
-        header_text = UNSAID if headers is None else json.dumps(headers)
+        header_text = NULL if headers is None else json.dumps(headers)
         verb = method or ("GET" if body is None else "POST")
         reply = self.order(Name.REQUEST, verb, path, header_text, data, a=engine)
         assert reply.c == Code.OK, reply
@@ -191,7 +191,7 @@ class Host:
         return json.loads(reply.texts[1])
 
     def memory(self) -> int:
-        """Bytes that are resident."""
+        """Resident bytes of the program."""
         return self.order(Name.MEMORY).a
 
     def close(self) -> None:

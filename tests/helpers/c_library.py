@@ -22,7 +22,7 @@ SITE = [sysconfig.get_path("purelib"), str(ROOT)]
 
 @dataclass(frozen=True)
 class Library:
-    """What was built."""
+    """The built files."""
 
     folder: Path
 

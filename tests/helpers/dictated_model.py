@@ -26,7 +26,7 @@ TOKENIZER = Path(__file__).parents[2] / "examples" / "demo" / "model" / "tokeniz
 END, THOUGHT = "<|im_end|>", "</think>"
 START = "<|im_start|>"
 OPENINGS = ("<think>\n\n</think>\n\n", "<think>\n")
-"""With which a prompt may begin the answer."""
+"""Beginnings of an answer that a prompt may contain."""
 PLAIN_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

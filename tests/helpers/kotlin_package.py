@@ -98,7 +98,7 @@ def _build(folder: Path, library: Library, model: Path) -> None:
 
 
 def run(command: Sequence[str]) -> str:
-    """What a command writes; it must succeed."""
+    """The output of a command, which must succeed."""
     environment = {**os.environ, "MAVEN_OPTS": f"{os.environ.get('MAVEN_OPTS', '')} {SHORT_LIVED}"}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=SECONDS, cwd=ANDROID, env=environment
@@ -108,7 +108,7 @@ def run(command: Sequence[str]) -> str:
 
 
 def _properties(library: Library, model: Path, cases: Path) -> list[str]:
-    """Where the JVM finds what is not Java's."""
+    """System properties with the paths of native libraries, model and test cases."""
     return [
         f"-Dmlcc.demo={model}",
         f"-Dmlcc.libraries={library.folder}",

@@ -15,7 +15,7 @@ from tools import packages
 
 
 def absent(what: str) -> None:
-    """A test cannot run without this."""
+    """Skip the test, or fail it where all packages must be installed. what: the reason."""
     if os.environ.get("CI") or os.environ.get("MLCC_ALL_INSTALLED"):
         pytest.fail(what, pytrace=False)
     pytest.skip(what)

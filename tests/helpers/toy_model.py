@@ -87,16 +87,16 @@ def open_toy(delay: float = 0.0, die_after: float = 0, full_at: float = 0) -> Mo
 
 
 def open_moving_toy(delay: float = 0.0) -> Model:
-    """Its requests can go on in another."""
+    """A toy model that can export and import requests."""
     identity = Identity("toy", "toy", "toy")
     return Model(toy_text(), SlowToy(CAPACITY, delay), identity=identity)
 
 
 def open_slow_toy() -> Model:
-    """About a second for a hundred tokens."""
+    """A toy model that takes about a second for a hundred tokens."""
     return open_toy(delay=0.01)
 
 
 def open_full_toy() -> Model:
-    """Its device is full once."""
+    """A toy model that runs out of device memory once."""
     return open_toy(full_at=3)

@@ -42,7 +42,7 @@ JSON = {"content-type": "application/json"}
 
 
 class JsError(Exception):
-    """What Pyodide raises for a JavaScript Error."""
+    """The exception that Pyodide raises for a JavaScript Error."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(f"{name}: {message}")
@@ -79,7 +79,7 @@ class ToyGpu:
 
 
 def _arrays(result: dict[str, Any]) -> SimpleNamespace:
-    """As JavaScript's typed arrays."""
+    """A result with arrays like JavaScript's typed arrays."""
     tokens, logprobs = array("i", result["tokens"]), array("f", result["logprobs"])
     made = SimpleNamespace(tokens=tokens, logprobs=logprobs)
     if "top" in result:
@@ -102,7 +102,7 @@ class JsLetters:
 
 @dataclass
 class Reply:
-    """What a page sees of an answer."""
+    """The answer as a page receives it."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)

@@ -59,6 +59,6 @@ def find(tool: str) -> str | None:
 
 
 def inspect(tool: str, *arguments: object) -> str:
-    """What an object tool of LLVM prints."""
+    """The output of an object tool of LLVM."""
     command = [find(tool) or tool, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

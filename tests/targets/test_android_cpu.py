@@ -57,7 +57,7 @@ def test_choices_that_a_row_has_not(target: str, choices: Choices, gist: str) ->
 @pytest.mark.parametrize("name", sorted(SCHEMES))
 @pytest.mark.parametrize("use", ["matrix", "table", "experts"])
 def test_all_cpus_read_the_same_bytes(name: str, use: str) -> None:
-    """One folder has one set of weights."""
+    """The CPUs of one artifact share one set of weights."""
     row = get_target("android", Choices(abis=BOTH))
     shape = (2, 24, 128) if use == "experts" else (24, 128)
     weight = np.random.default_rng(5).standard_normal(shape).astype(np.float32)

@@ -82,7 +82,7 @@ console.log(JSON.stringify({
 
 
 def started(library: Path) -> dict[str, object]:
-    """What a page sees of a library that it starts."""
+    """The JSON that PAGE prints after it has started a library in Node."""
     command = [node(), "-e", PAGE, str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -27,7 +27,7 @@ def inputs(common: float) -> Any:
 
 
 def error(weight: Any, x: Any) -> float:
-    """Of the product, squared, as a share."""
+    """The squared error of the product with x, as a share of its square."""
     return float((((weight - WEIGHT) @ x.T) ** 2).sum() / ((WEIGHT @ x.T) ** 2).sum())
 
 

@@ -35,7 +35,7 @@ _COMMON: tuple[tuple[str, tuple[str, ...], type], ...] = (
 
 
 def keys_of(config: Config) -> Keys:
-    """Without the architecture's prefix."""
+    """GGUF's keys of a config, without the architecture's prefix."""
     found: Keys = {}
     for key, names, kind in _COMMON:
         value = next((config[n] for n in names if config.get(n) is not None), None)

@@ -84,7 +84,7 @@ def architecture_of(config: Mapping[str, Any]) -> str:
 
 
 def is_matrix(name: str, array: Array) -> bool:
-    """What the converter quantizes."""
+    """Whether the converter quantizes a tensor."""
     small = ("ssm_a", "ssm_d", "ssm_norm", "conv", "ffn_gate_inp", ".bias")
     return array.ndim > 1 and not any(part in name for part in small)
 

@@ -10,7 +10,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 
 
 def metadata_of(folder: Path, pre: str = "gpt-2") -> dict[str, Any]:
-    """Of a folder with a byte-level BPE."""
+    """GGUF's metadata of a byte-level BPE tokenizer."""
     tree = json.loads((folder / "tokenizer.json").read_text())
     special = json.loads((folder / "tokenizer_config.json").read_text())
     keys = bpe_keys(tree, pre)

@@ -297,7 +297,7 @@ def test_names_that_are_no_text(folder: Path) -> None:
 
 
 def test_an_export_of_another_model_is_named(tmp_path: Path) -> None:
-    """What config.json promises has to be there."""
+    """The error names a tensor that config.json requires and the export lacks."""
     export("bert", tmp_path)
     (tmp_path / "model.safetensors").unlink()
     path = tmp_path / "config.json"

@@ -23,7 +23,7 @@ from tests.compiler.checkpoint.test_quantized_safetensors import (
 
 
 def test_of_mlx_under_both_names() -> None:
-    """As mlx-lm writes it, with no `quant_method`."""
+    """mlx-lm writes both keys and no `quant_method`."""
     numbers = {"group_size": 64, "bits": 4}
     both = {"quantization": numbers, "quantization_config": numbers}
     assert quantization_of(both) == ("mlx", numbers)

@@ -49,7 +49,7 @@ def spread(numbers: np.ndarray) -> np.ndarray:
 
 
 def tiny_scales() -> np.ndarray:
-    """That float16 would round by a quarter."""
+    """Scales so small that float16 would round them by up to a quarter."""
     return scales().astype(np.float32) * np.float32(1e-5)
 
 

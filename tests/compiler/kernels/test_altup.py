@@ -21,7 +21,7 @@ from tests.compiler.kernels.cases.altup import (
 
 
 class KernelSet(NamedTuple):
-    """One set's kernels, and how a test runs them."""
+    """A kernel set, and a function that runs its kernels."""
 
     run: Any
     altup: ModuleType

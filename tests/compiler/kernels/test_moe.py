@@ -215,7 +215,7 @@ def ordered(gpu: Gpu, choice: Any, experts: int) -> list[Any]:
 @on_vulkan
 @pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
 def test_gpu_order(gpu: Gpu) -> None:
-    """Of fewer and of more experts than threads."""
+    """Fewer and more experts than threads."""
     for tokens, experts, chosen in ((0, 9, 3), (50, 9, 3), (40, 300, 10)):
         choice = choices(tokens, tokens, experts, chosen)
         found, begin = ordered(gpu, choice, experts)
@@ -282,5 +282,5 @@ def test_gpu_odd_sizes(
 
 @on_vulkan
 def test_gpu_a_weight_in_parts() -> None:
-    """Cut within an expert."""
+    """The weight is split within an expert."""
     gpu_check(F16, (6, 50, 64), "int4a_g32", 3, 2, True, binding=200 * 64 // 2)

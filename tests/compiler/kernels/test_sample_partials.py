@@ -74,7 +74,7 @@ def test_its_text_is_short() -> None:
 
 
 def test_how_rows_are_cut() -> None:
-    """By the target's row, which may allow more."""
+    """The slices of a row of logits, for the default limits and for CUDA's."""
     found = {(v, t): Slices.of(Gpu(threads=t), v) for v in (1, 1000, 262144) for t in (64, 256)}
     assert found[262144, 256] == Slices(262144, 512) and found[262144, 256].count == 512
     assert found[262144, 64].size == 512, "a workgroup of 64 reads no larger ones"

@@ -55,7 +55,7 @@ def capacity_of(plan: Plan) -> Capacity:
 
 
 def bounds_of(plan: Plan) -> Bounds:
-    """Of a library that is compiled and not loaded."""
+    """The bounds of a model that is compiled but not loaded."""
     return Bounds(capacity_of(plan).layout, plan.limits.context)
 
 

@@ -69,7 +69,7 @@ CLASSES = {
     "llama4_text": "Llama4TextConfig",
 }
 ARGUMENTS = {"sliding_window_pattern", "full_attention_interval", "partial_rotary_factor"}
-"""Of their configs, not fields."""
+"""Arguments of their config classes that are not fields."""
 _ROUTER = "topk_method", "scoring_func", "moe_layer_freq", "first_k_dense_replace"
 OURS = {
     ("mamba2", "max_position_embeddings"),

@@ -79,7 +79,7 @@ def test_states_start_again_after_preemption(case: str, tmp_path: Path) -> None:
 
 
 def begun(batches: list[Batch], group: int) -> int:
-    """How often a state was begun."""
+    """The number of states that were initialized."""
     columns = (b.column(b.layout.sequences, f"slot_in.{group}")[:-1] for b in batches)
     return sum(list(column).count(-1) for column in columns)
 

@@ -77,7 +77,7 @@ def test_codes_are_packed_as_they_are(published: tuple[Any, Path], tmp_path: Pat
 
 
 def test_one_expert_is_read_at_a_time(published: tuple[Any, Path], monkeypatch: Any) -> None:
-    """However many experts a tensor holds."""
+    """Reads of a tensor with many experts are no larger than one expert."""
     _, folder = published
     plan = planned(folder, "reference")
     sizes: list[int] = []

@@ -53,7 +53,7 @@ def parts_of(
 
 
 def others(rope: Mapping[str, Any]) -> dict[str, Any]:
-    """Another value of each field."""
+    """A different value for each field."""
     found = {k: 48 if k.startswith("original") else flipped(k, v) for k, v in rope.items()}
     found |= {k: v for k, v in LEFT_OUT.get(str(rope["rope_type"]), {}).items() if k not in rope}
     return {k: v for k, v in found.items() if v is not None}

@@ -66,7 +66,7 @@ def logits(folder: Path) -> Any:
 
 
 def linear_of_bf16(x: Any, weight: Any, bias: Any = None) -> Any:
-    """What AMX computes: both sides rounded."""
+    """A linear as AMX computes it: x and the weight rounded to bfloat16."""
     x, weight = (each.astype(ml_dtypes.bfloat16).astype(np.float32) for each in (x, weight))
     return x @ weight.T
 

@@ -42,7 +42,7 @@ def caches(**changes: object) -> Caches:
 
 
 def bytes_of_a_sequence(caches: Caches) -> int:
-    """At its longest, over all groups."""
+    """Cache bytes of a sequence of maximal length, over all groups."""
     pools = [group.most_pages(CONTEXT, CHUNK) for group in caches.groups]
     return sum(info.pool * info.bytes_per_page for info in caches.infos(pools))
 

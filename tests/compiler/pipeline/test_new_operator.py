@@ -131,7 +131,7 @@ def steps(layout: StepLayout) -> list[Batch]:
 
 
 def on_cpu(traced: Traced, caches: Caches, layout: StepLayout) -> list[Any]:
-    """What the library computes, step after step."""
+    """The results of the compiled library, one per step."""
     plain = cpu_kernels(SSE2)
     kernels = replace(plain, factories={**plain.factories, "running_sum": running_sum})
     module = PagedKV(traced.module, caches, layout, kernels).run()

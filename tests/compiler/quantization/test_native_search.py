@@ -95,7 +95,7 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "bits", sys.argv[1]]
 
 @pytest.mark.skipif(host.LANES == 8, reason="the tests above had such vectors")
 def test_the_same_bits_of_narrower_vectors() -> None:
-    """As on a CPU without AVX-512."""
+    """The search in a process with the vector width of CPUs without AVX-512."""
     command = [sys.executable, "-c", NARROW, __file__]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -41,7 +41,7 @@ def packages() -> Path:
 
 
 def command_of(program: str) -> list[str]:
-    """How a program of `programs/` is started."""
+    """The command that starts a program of `programs/`."""
     if program.endswith(".mjs"):
         return ["node", str(packages() / program)]
     return [str(python()), str(PROGRAMS / program)]

@@ -120,16 +120,16 @@ class ScriptedExecutor:
         self._held = array("i", bytes(4 * PAGE * capacity.pools[0]))
         """Tokens by slot: what a model would keep as keys and values."""
         self._answers: dict[bytes, list[int]] = {}
-        """By the ids of prompts."""
+        """Scripted answers, by the token ids of their prompts."""
         self._results: deque[Result] = deque()
         self._last: Sequence[int] = ()
         self._tickets = 0
 
     def step_buffer(self) -> None:
-        """Batches bring their own memory."""
+        """None: batches bring their own memory."""
 
     def adjustments_buffer(self) -> None:
-        """Likewise."""
+        """None: adjustments bring their own memory."""
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         """Compute a batch at once."""
@@ -142,17 +142,17 @@ class ScriptedExecutor:
         return self._results.popleft()
 
     def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
-        """What they hold."""
+        """The contents of pages."""
         return b"".join(self._held[i * PAGE : (i + 1) * PAGE].tobytes() for i in ids)
 
     def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
-        """Have them hold that."""
+        """Set the contents of pages."""
         tokens = array("i", data)
         for n, i in enumerate(ids):
             self._held[i * PAGE : (i + 1) * PAGE] = tokens[n * PAGE : (n + 1) * PAGE]
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
     def _run(self, batch: Batch, adjustments: Adjustments | None) -> Result:
         layout, held = batch.layout, self._held

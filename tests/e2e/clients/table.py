@@ -42,7 +42,7 @@ def render(outcomes: Outcomes) -> str:
 
 
 def write(outcomes: Outcomes) -> None:
-    """Put the table into docs/clients.md."""
+    """Write the table into docs/clients.md."""
     text = DOCS.read_text(encoding="utf-8")
     start, stop = text.index(BEGIN) + len(BEGIN), text.index(END)
     DOCS.write_text(f"{text[:start]}\n{render(outcomes)}\n{text[stop:]}", encoding="utf-8")

@@ -26,13 +26,13 @@ TEXT = "17 + 25 is 42."
 
 @dataclass(frozen=True)
 class Client:
-    """One program, and what it does."""
+    """A client program, and the features that it uses."""
 
     name: str
     program: str
     features: str
     always: bool = False
-    """.venv has it."""
+    """Whether .venv always has its package."""
 
 
 CLIENTS = (

@@ -40,7 +40,7 @@ def _is_named(vector: Vector, names: Sequence[str]) -> bool:
 
 
 def _run(client: Client, chosen: list[Vector], record: bool) -> int:
-    """How many failed; says which."""
+    """Run vectors and print the failed ones. Returns their number."""
     started, failed = time.monotonic(), 0
     runner = Runner(client, chosen, record)
     for vector in chosen:

@@ -15,7 +15,7 @@ from tests.e2e.conformance.matching import Json, Matcher, Mismatch, differ
 REASON = {"$regex": "^(stop|length)$"}
 SOME_TEXT = {"$regex": "(?s)."}
 COLUMNS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
-"""Of a completion's log-probabilities."""
+"""Fields of a completion's log-probabilities."""
 USAGE = {
     "prompt_tokens": {"$any": "integer"},
     "completion_tokens": {"$any": "integer"},
@@ -26,7 +26,7 @@ USAGE = {
 
 @dataclass(frozen=True)
 class Kind:
-    """What differs between the two endpoints."""
+    """An endpoint: chat completions or completions."""
 
     id: str
     whole: str
@@ -175,7 +175,7 @@ def _head(kind: Kind, name: str) -> dict[str, Json]:
 
 
 def _logprobs(kind: Kind, with_logprobs: bool) -> Json:
-    """What must be there beside a text."""
+    """The expected `logprobs` of a choice."""
     if not with_logprobs:
         return None
     if kind.chat:

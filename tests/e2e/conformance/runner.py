@@ -45,7 +45,7 @@ class Runner:
             self._run(vector)
 
     def close(self) -> None:
-        """Nothing of it runs any more."""
+        """Cancel the waiting requests and wait for running ones."""
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self, vector: Vector) -> None:

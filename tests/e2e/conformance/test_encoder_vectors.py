@@ -64,7 +64,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 
 @pytest.fixture(scope="module")
 def topic(request: pytest.FixtureRequest) -> str:
-    """Whose encoder runs."""
+    """The topic of vectors; a server runs its encoder."""
     return str(request.param)
 
 

@@ -238,7 +238,7 @@ class Echo(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, *args: Any) -> None:
-        """Quiet."""
+        """Print no log."""
 
 
 Run = Callable[..., None]

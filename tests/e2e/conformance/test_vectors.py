@@ -35,7 +35,7 @@ ROWS = [(name, field) for name, (table, _) in OBJECTS.items() for field in table
 
 
 def steps(entries: list[Json]) -> Iterator[Json]:
-    """All steps, those within steps too."""
+    """All steps, nested ones included."""
     for step in entries:
         yield from steps(step["together"]) if "together" in step else [step]
         yield from steps(step.get("leave", {}).get("meanwhile", []))

@@ -47,7 +47,7 @@ class Vector:
         return any(step["expect"].get("status", 200) < 400 for step in steps)
 
     def fits(self, target: str) -> bool:
-        """Whether it is meant for this target."""
+        """Whether the vector applies to a target."""
         return not self.only or target in self.only
 
 
@@ -63,7 +63,7 @@ def load(folder: Path = FOLDER) -> list[Vector]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The entries of one file as they are."""
+    """The entries of one file, unparsed."""
     return list(json.loads(path.read_text(encoding="utf-8")))
 
 

@@ -33,7 +33,7 @@ def rows() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def report(compiled: Compiled) -> dict[str, Any]:
-    """What `mlcc eval` says of q8."""
+    """The results of `mlcc eval` for q8."""
     texts = str(DEMO / "heldout.jsonl")
     arguments = [str(compiled("q8", "cpu")), "--tasks", str(DEMO / "eval.jsonl"), "--text", texts]
     with redirect_stdout(StringIO()) as out:

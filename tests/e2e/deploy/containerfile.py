@@ -80,7 +80,7 @@ class Image:
         self.environment |= {"PIP_CERT": "/machine.crt", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
     def leave(self) -> None:
-        """Take back what was mounted."""
+        """Unmount all."""
         subprocess.run(["umount", str(self.root / "proc")], check=False)
 
     def obey(self, steps: Sequence[tuple[str, str]]) -> None:

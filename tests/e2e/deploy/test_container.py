@@ -68,14 +68,14 @@ def test_the_slim_image_serves(image: Image, compiled_demo: Callable[[str, str],
 @pytest.mark.needs("debootstrap")
 @pytest.mark.parametrize("image", ["ray"], indirect=True)
 def test_the_ray_image_has_what_kuberay_runs(image: Image) -> None:
-    """In its pods, and to ask for their health."""
+    """The image has the programs that KubeRay runs in its pods and for health checks."""
     for words in (["bash", "-c", "ulimit -n"], ["wget", "--version"], ["ray", "--version"]):
         result = image.run(words)
         assert result.returncode == 0, result.stderr
 
 
 def answers(image: Image, command: list[str]) -> None:
-    """Serve, be healthy, and answer."""
+    """The image serves: /health is 200 and a request is answered."""
     with subprocess.Popen(image.words([*image.entry, *command])) as server:
         try:
             until = time.monotonic() + PATIENCE

@@ -17,18 +17,18 @@ import pytest
 from mlcc.artifact.manifest import Manifest
 from mlcc.embedded.c import codes
 from mlcc.embedded.c.codes import Code, Kind
-from tests.helpers.c_host import ABI, UNSAID, Host, Name
+from tests.helpers.c_host import ABI, NULL, Host, Name
 from tests.helpers.c_library import SITE, SOURCE, Library
 
 TOY = "tests.helpers.toy_model:open_toy"
 HEADER = (SOURCE / "include" / "mlcc.h").read_text()
 BAD_ABI, NO_PYTHON, OTHER_PYTHON, BAD_RUNTIME = 11, 13, 14, 15
-"""Codes that C++ alone tells."""
+"""Codes that only C++ returns."""
 
 
 @pytest.fixture
 def bare(c_library: Library) -> Iterator[Host]:
-    """Nothing is started."""
+    """A host process in which no interpreter is started."""
     with Host(c_library.program) as running:
         yield running
 
@@ -154,10 +154,10 @@ def test_another_abi(host: Host) -> None:
 
 
 def test_arguments_that_are_missing(host: Host) -> None:
-    assert host.order(Name.CREATE, UNSAID).c == Code.BAD_ARGUMENT
+    assert host.order(Name.CREATE, NULL).c == Code.BAD_ARGUMENT
     engine = host.create(open=TOY)
     host.ready()
-    for texts in ((UNSAID, "/", "{}", ""), ("GET", UNSAID, "{}", "")):
+    for texts in ((NULL, "/", "{}", ""), ("GET", NULL, "{}", "")):
         reply = host.order(Name.REQUEST, *texts, a=engine)
         assert (reply.c, reply.b, reply.error["code"]) == (Code.BAD_ARGUMENT, 0, "bad_argument")
     for texts in ((b"GET", b"/", b"[1]", b""), (b"GET", b"/\xff", b"{}", b"")):

@@ -38,7 +38,7 @@ def file(tmp_path_factory: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def client(file: Path) -> Iterator[OpenAI]:
-    """A server on the file as it lies."""
+    """A server on the original GGUF file."""
     out = file.parent / "compiled"
     mlcc = [sys.executable, "-m", "mlcc"]
     compiled = [*mlcc, "compile", str(file), "--context", "512", "--max-batch", "2", "-q"]

@@ -44,7 +44,7 @@ def folder() -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Rows of this product."""
+    """Embeddings of the compiled model."""
     made = tmp_path_factory.mktemp("minilm") / "made"
     row, options = get_target("cpu", Choices()), Options(quant="f32")
     compile_model(Checkpoint.open(folder), row, made, options, Progress())

@@ -35,7 +35,7 @@ def graph(*folders: str) -> dict[str, set[str]]:
 
 
 def cycle(modules: Mapping[str, set[str]]) -> list[str]:
-    """One cycle of a graph, or []."""
+    """A cycle of the graph; [] = there is none."""
     try:
         TopologicalSorter(modules).prepare()
     except CycleError as error:

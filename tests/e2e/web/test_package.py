@@ -26,7 +26,7 @@ def test_there_are_files() -> None:
 
 
 def shown(file: str) -> Any:
-    """A file of tests, with what it proves."""
+    """A file of tests, and the features that it proves."""
     is_served = OVER_A_SERVER in (WEB / file).read_text(encoding="utf-8")
     return pytest.param(file, marks=[PROVES_THE_PAGE] if is_served else [])
 

@@ -28,7 +28,7 @@ from tests.runtime.lora.folders import ALL, merged, save
 
 PROMPT, TOKENS = [5, 9, 30, 41, 7, 88, 100, 12, 64], 6
 TIE = 1e-3
-"""As in test_architectures.py."""
+"""Tolerance of the comparison, as in test_architectures.py."""
 UNLOAD, COMPLETIONS = "/v1/unload_lora_adapter", "/v1/completions"
 
 

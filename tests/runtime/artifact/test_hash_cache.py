@@ -41,7 +41,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def flip(path: Path) -> None:
-    """One bit of the file's last byte, in place."""
+    """Flip one bit of the file's last byte, in place."""
     data = path.read_bytes()
     with path.open("r+b") as file:
         file.seek(len(data) - 1)

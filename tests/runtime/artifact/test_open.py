@@ -187,7 +187,7 @@ def test_a_cpu_without_the_features(copy: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_system_that_does_not_let_tiles_be_used(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is really asked."""
+    """The check calls Linux, whatever the CPU's features are."""
     rewrite(copy, with_target(features=("amx-tile",)))
     monkeypatch.setattr(mlcc.artifact.host_check, "cpu_features", lambda: frozenset({"amxtile"}))
     refused(copy, r"needs AMX, which Linux does not let this process use \(.*5.16.*--cpu any")

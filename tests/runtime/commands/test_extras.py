@@ -16,7 +16,7 @@ PROJECT = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf
 
 
 def listed(name: str) -> str:
-    """What a list of pyproject.toml holds."""
+    """The packages of an extra of pyproject.toml."""
     found = re.search(rf"^{name} = \[(.*?)\]$", PROJECT, re.MULTILINE | re.DOTALL)
     assert found, name
     return found[1]

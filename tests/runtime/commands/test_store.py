@@ -31,7 +31,7 @@ def store(
 
 
 def mlcc_output(*words: str) -> str:
-    """What a command prints. Raises what it raises."""
+    """The output of a command. Raises its exceptions."""
     result = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output

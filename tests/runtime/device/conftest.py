@@ -13,10 +13,10 @@ import pytest
 from mlcc.device.compiled import library
 
 DEMO = "MLCC_TEST_DEMO"
-"""In a process that a test started: where the artifact is."""
+"""Environment variable of child processes: the artifact's folder."""
 
 DEMO_VULKAN = "MLCC_TEST_DEMO_VULKAN"
-"""The same for target vulkan."""
+"""Environment variable of child processes: the folder of the artifact for target vulkan."""
 
 NATIVE = Path(__file__).parents[3] / "runtime" / "native"
 

@@ -25,13 +25,13 @@ from mlcc.model.text import open_text
 
 
 def capacity_of(folder: Path, **limits: int | None) -> Capacity:
-    """What the artifact allows, or less."""
+    """The capacity of an artifact, or less."""
     limits = {"max_batch": None, "context": None, **limits}
     return plan_capacity(Artifact.open(folder, host=False).manifest, **limits)
 
 
 def cpu_executor(folder: Path, threads: int = 1, **limits: int | None) -> CompiledExecutor:
-    """Over libmlcc_executor."""
+    """An executor over libmlcc_executor."""
     model = compiled_model(Artifact.open(folder))
     return CompiledExecutor(model, capacity_of(folder, **limits), threads=threads)
 
@@ -67,7 +67,7 @@ def adjusted(executor: Any, rng: random.Random, rows: int) -> Adjustments:
 
 
 def text_of(folder: Path) -> ModelText:
-    """The text side."""
+    """The tokenizer and chat template."""
     return open_text(folder)
 
 

@@ -21,7 +21,7 @@ from mlcc.errors import MlccError  # noqa: E402
 
 
 def computed(folder: str, executors: str, count: int, prompt: list[int]) -> dict[str, Any]:
-    """What is printed. Raises MlccError."""
+    """The results to print. Raises MlccError."""
     from mlcc.artifact.folder import Artifact
     from mlcc.engine_args import EngineArgs
     from mlcc.loader import open_executor

@@ -46,7 +46,7 @@ def step(into: memoryview | None = None) -> Batch:
 
 
 def adjusted(into: memoryview | None = None) -> Adjustments:
-    """Both rows, with all that there is."""
+    """Adjustments of both rows, of every kind."""
     writer = AdjustmentWriter(ADJUST, into)
     mask = writer.mask(mask_of(range(0, 300, 7), 300))
     writer.row(0, Penalties(1.5), history={3: 1, 299: 2}, in_flight=0, bias={7: 1.5}, mask=mask)
@@ -155,13 +155,13 @@ def noise(rng: random.Random) -> int:
 
 
 def scatter(rng: random.Random, words: memoryview) -> None:
-    """A few words become others."""
+    """Replace a few words by random ones."""
     for _ in range(rng.randrange(1, 4)):
         words[rng.randrange(len(words))] = noise(rng)
 
 
 def everywhere(rng: random.Random, words: memoryview) -> None:
-    """All words are others."""
+    """Replace all words by random ones."""
     words[:] = int32([rng.randrange(SMALL, LARGE) for _ in words])
 
 

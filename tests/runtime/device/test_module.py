@@ -24,7 +24,7 @@ from tests.runtime.device.demo import cpu_executor
 
 
 def declared() -> set[str]:
-    """What the module takes of Python."""
+    """The functions of Python's ABI that the module uses."""
     text = (NATIVE / "src" / "python_abi.h").read_text(encoding="utf-8")
     return set(re.findall(r"^MLCC_PYTHON .*?\b(_?Py\w+)\(", text, flags=re.MULTILINE))
 

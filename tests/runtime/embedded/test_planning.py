@@ -23,7 +23,7 @@ PAGE = 4096
 def compiled(
     groups: list[CacheGroup], pools: list[int], context: int = 512, chunk: int = 64
 ) -> Capacity:
-    """For eight sequences at once."""
+    """A capacity for eight sequences at once."""
     return Capacity.of(
         groups, pools, vocab_size=96, context=context, max_batch=8, max_step_tokens=chunk
     )

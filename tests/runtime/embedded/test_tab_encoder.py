@@ -53,7 +53,7 @@ class RowsGpu:
     def __init__(self) -> None:
         self.faults: dict[int, JsError] = {}
         self.steps: list[int] = []
-        """Of each, how many texts."""
+        """The number of texts of each step."""
 
     def submit(self, data: bytes, sizes: Any, adjustments: Any = None) -> asyncio.Future[Any]:
         assert adjustments is None

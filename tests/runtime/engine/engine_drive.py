@@ -55,11 +55,11 @@ class Driver:
         self.tickets: deque[int] = deque()
         self.got: dict[str, Got] = {}
         self.seconds: Callable[[], float | None] = lambda: None
-        """What a step took."""
+        """Seconds of the last step."""
         self.draft: Executor | None = None
         """The executor of the draft model, if there is one."""
         self.copies: dict[Adapter, list[AdapterMatrix]] = {}
-        """Of adapters that may be out of their slots."""
+        """Host copies of adapters that may be swapped out."""
 
     def add(self, request: Request) -> None:
         self.engine.add(request)
@@ -88,7 +88,7 @@ class Driver:
         self.engine.check_integrity()
 
     def bring(self) -> None:
-        """Write the adapters that are wanted."""
+        """Write the adapters that requests wait for into their slots."""
         for adapter in [*self.engine.adapters.to_load]:
             self.executor.write_adapter(adapter.slot, self.copies[adapter])
             self.engine.adapters.mark_loaded(adapter)

@@ -29,13 +29,13 @@ class Adjustment:
     bias: Mapping[int, float] = field(default_factory=dict)
     allowed: Collection[int] | None = None
     last: int | None = None
-    """Tokens that the penalties look at; None = all."""
+    """The number of last tokens that penalties count; None = all."""
 
 
 @dataclass(frozen=True)
 class NaiveAnswer:
     tokens: list[int]
-    """Without an end token."""
+    """Output tokens, without an end token."""
     logprobs: list[float]
     text: str
     reason: str
@@ -135,7 +135,7 @@ def adjustment_of(
     ends: Collection[int],
     tokenizer: Tokenizer | None = None,
 ) -> Adjustment:
-    """How its next logits are changed."""
+    """The adjustment of a request's next logits."""
     s, prompt = request.sampling, [*request.prompt]
 
     def breaks(token: int) -> bool:

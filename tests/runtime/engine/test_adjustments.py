@@ -30,7 +30,7 @@ LAYOUT = AdjustLayout.of(CAPACITY.layout, VOCAB)
 
 @dataclass
 class Asked:
-    """A row's adjustments, naively."""
+    """The adjustments of a row, as plain collections."""
 
     penalties: Penalties
     history: dict[int, int]
@@ -58,7 +58,7 @@ def float32(value: float) -> float:
 
 
 def step(rows: int = ROWS) -> Batch:
-    """Of nothing but rows."""
+    """A batch with rows only."""
     writer = BatchWriter(CAPACITY.layout)
     for _ in range(rows):
         writer.row(0)

@@ -53,7 +53,7 @@ class Live:
 
 
 class Storm:
-    """One engine in bad weather."""
+    """One engine under random requests, cancellations and failures."""
 
     def __init__(
         self, seed: int, kind: int, depth: int, prefix_cache: bool, speculate: str = ""
@@ -148,7 +148,7 @@ class Storm:
         self.driver.engine.check_integrity()
 
     def settle(self) -> None:
-        """Compare what has ended, and forget it."""
+        """Compare finished answers with the naive engine's, and forget them."""
         for name in [n for n in self.live if self.driver.got[n].finished]:
             live, got = self.live.pop(name), self.driver.got.pop(name)
             check_answer(got, live.request, live.arrival, self.capacity, EOS)
@@ -157,7 +157,7 @@ class Storm:
             self.ended += 1
 
     def check_quiet(self) -> None:
-        """Nothing is left of what was."""
+        """Check that no page, request or step is left."""
         engine = self.driver.engine
         engine.forget_prefixes()
         engine.check_integrity()
@@ -167,7 +167,7 @@ class Storm:
         assert not self.live and self.ended + self.refused == self.came
 
     def blocks(self) -> int:
-        """Pieces of memory that Python holds."""
+        """Memory blocks allocated by Python."""
         self.check_quiet()
         gc.collect()
         return sys.getallocatedblocks()

@@ -15,7 +15,7 @@ VOCAB = 64
 
 
 class Pieces(ByteTokenizer):
-    """Of more tokens than it has pieces."""
+    """A byte tokenizer that takes any token id, modulo its vocabulary."""
 
     def decode(self, ids: Sequence[int], /) -> str:
         return super().decode([i % self.vocab_size for i in ids])
@@ -37,7 +37,7 @@ def requests(draw: random.Random) -> list[Request]:
 
 
 def events_of(later: bool, seed: int) -> list[Event]:
-    """Of a run in which some are cancelled."""
+    """The events of a run in which some requests are cancelled."""
     draw, capacity = random.Random(seed), small()
     engine = Engine(capacity, [5], Pieces(), defer_text=later)
     executor, texts, found = ToyExecutor(capacity), DeferredText(Pieces()), list[Event]()

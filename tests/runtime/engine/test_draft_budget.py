@@ -32,7 +32,7 @@ def steep(tokens: int) -> float:
 
 
 def dear(tokens: int) -> float:
-    """Each costs the same: guessing never pays."""
+    """Each token costs the same: speculation never pays."""
     return 9e-3 * tokens
 
 
@@ -87,7 +87,7 @@ def seconds_of(cost: Cost, right: Callable[[int], float] | None, depth: int, str
 
 
 def answers(batch: Batch) -> Sequence[int]:
-    """What the device says of each row."""
+    """The sampled token of each row."""
     positions = batch.column(batch.layout.tokens, "position")
     rows = batch.column(batch.layout.rows, "token")
     return [token_at(int(positions[int(row)]) + 1) for row in rows]

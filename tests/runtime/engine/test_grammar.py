@@ -27,7 +27,7 @@ CAPACITIES = (
 
 
 def expected(request: Request, seed: int | None, arrival: int, capacity: Capacity) -> list[int]:
-    """Its tokens, without the end's."""
+    """The expected output tokens, without the end token."""
     s, prompt = request.sampling, list(request.prompt)
     grammar = None if seed is None else ToyGrammar(seed, VOCAB)
     output: list[int] = []

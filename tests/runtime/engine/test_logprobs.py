@@ -30,16 +30,16 @@ CAPACITY = Capacity.of(
     [CacheGroup("paged", 4)], [9], vocab_size=VOCAB, context=32, max_batch=3, max_step_tokens=6
 )
 WHOLE = [t for t in range(VOCAB) if "\ufffd" not in PIECES[t].decode(errors="replace")]
-"""Tokens that are whole characters, or nothing."""
+"""Tokens that are whole characters or empty."""
 ONLY_WHOLE = tuple((t, -100.0) for t in range(VOCAB) if t not in WHOLE)
 
 
 LETTERS = {byte: x for x in map(chr, range(33, 400)) for byte in bytes_of(x) or b""}
-"""Of GPT-2's vocabularies."""
+"""The letter of each byte in GPT-2's vocabularies."""
 
 
-class TellingTokenizer(ByteTokenizer):
-    """Says how its tokens are written, as a byte-level vocabulary does."""
+class PieceTokenizer(ByteTokenizer):
+    """A tokenizer with the pieces of a byte-level vocabulary."""
 
     def piece(self, token: int) -> str | None:
         return "".join(LETTERS[byte] for byte in PIECES[token])
@@ -118,7 +118,7 @@ def likeliest(request: Request, number: int, output: list[int], count: int) -> l
 
 def answered(tokens: list[int], *stop: str) -> tuple[str, list[TokenLogprob]]:
     """The text of an answer of these tokens, and their log-probabilities, as they come out."""
-    tokenizer = TellingTokenizer()
+    tokenizer = PieceTokenizer()
     answer = OutputText(tokenizer, [], stop, TokenTexts(tokenizer, VOCAB))
     text, reported = "", []
     for token in tokens:
@@ -155,7 +155,7 @@ def test_what_a_stop_string_cuts_off_is_not_told() -> None:
 def test_a_tokens_text_is_what_it_adds_and_its_bytes_are_those_of_its_piece() -> None:
     words = TokenTexts(SpaceTokenizer(), SpaceTokenizer.vocab_size)
     assert [words.of(t).text for t in range(4)] == ["", " ", " a", "b"]
-    blind, telling = TokenTexts(ByteTokenizer(), VOCAB), TokenTexts(TellingTokenizer(), VOCAB)
+    blind, telling = TokenTexts(ByteTokenizer(), VOCAB), TokenTexts(PieceTokenizer(), VOCAB)
     for token in range(VOCAB):
         assert telling.of(token).bytes == PIECES[token]
         assert blind.of(token).bytes == (PIECES[token] if token in WHOLE else None)

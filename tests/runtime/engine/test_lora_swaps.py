@@ -66,7 +66,7 @@ def guessing(how: str, draw: random.Random, depth: int) -> Driver:
 
 
 def leave_and_come_back(driver: Driver, name: str) -> None:
-    """As bytes."""
+    """Export a running request to bytes and import it again."""
     moves = driver.engine.migration
     while driver.tickets:
         driver.take(driver.engine.commit(driver.executor.collect(driver.tickets.popleft())))

@@ -56,7 +56,7 @@ class ToyGrammar:
         return masks
 
     def forced(self) -> Sequence[int]:
-        """All that must follow, as far as it must."""
+        """The tokens that must follow, up to the first choice."""
         ahead = ToyGrammar(self._seed, self._vocab_size, self._fails_after)
         ahead.output = [*self.output]
         while not ahead.failed and len(only := ahead.following()) == 1 and END not in only:

@@ -24,7 +24,7 @@ def _ids(letters: list[str]) -> dict[str, int]:
 
 
 def bytes_bpe() -> Tokenizer:
-    """As Llama 3 and Qwen have it."""
+    """A byte-level BPE, as of Llama 3 and Qwen."""
     made = Tokenizer(models.BPE(vocab=_ids(sorted(pre_tokenizers.ByteLevel.alphabet())), merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -46,7 +46,7 @@ def words_bpe(scheme: str) -> Tokenizer:
 
 
 def plain_bpe() -> Tokenizer:
-    """As Gemma has it: the whole text is one word."""
+    """A BPE as of Gemma: the whole text is one word."""
     letters = ["▁", *sorted(set(ATTACK + "usertag"))]
     made = Tokenizer(models.BPE(vocab=_ids(letters), merges=[], unk_token="<s>"))
     made.normalizer = normalizers.Replace(" ", "▁")

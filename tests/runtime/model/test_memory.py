@@ -28,7 +28,7 @@ PAGE = 1 << 20
 
 
 class Manifest:
-    """As much of a manifest as planning reads."""
+    """The part of a manifest that memory planning reads."""
 
     adapters = None
     memory = MemoryPlan(weights_bytes=100 << 20, cache_bytes=256 * PAGE, workspace_bytes=10 << 20)

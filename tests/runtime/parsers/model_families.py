@@ -17,34 +17,34 @@ THINK = "Look first.\nThen say."
 
 @dataclass(frozen=True)
 class Family:
-    """One of them."""
+    """A model family: its chat template, and the formats of its answers."""
 
     name: str
     format: str
-    """Of calls."""
+    """The format of tool calls."""
     marks: str | None
-    """Of reasoning."""
+    """The parser of reasoning; None = no reasoning."""
     native: bool
-    """Whether the template tells of tools."""
+    """Whether the template renders tools."""
     answer: str
-    """With tools; behind the prompt that the template ends in."""
+    """An answer with tool calls, as generated after the prompt."""
     calls: Calls = field(default_factory=list)
     content: str = ""
     thought: str = ""
     ends_in: str = ""
-    """How its prompt ends."""
+    """The expected end of the prompt."""
     arguments_as_text: bool = False
-    """How the template wants those of earlier calls."""
+    """Whether the template takes the arguments of earlier calls as text."""
     silent: str | None = None
     """Content of a message that only calls, as the template wants it; the calls, if it writes none."""
     shows_calls: bool = True
-    """Whether it writes calls of earlier messages."""
+    """Whether the template renders calls of earlier messages."""
     variables: tuple[Mapping[str, Any], ...] = ({},)
-    """What it is also rendered with."""
+    """Variables with which the template is also rendered."""
     system: bool = True
-    """Whether it takes a system message."""
+    """Whether the template takes a system message."""
     tools_as: str = "tools"
-    """How it calls a request's tools."""
+    """The template's variable for a request's tools."""
     past: tuple[Mapping[str, Any], ...] = ()
     """The messages of the call and its result, for a template with its own format of them."""
     one_turn: bool = False

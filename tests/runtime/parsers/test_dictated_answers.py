@@ -44,7 +44,7 @@ def ask(model: Model, **fields: Any) -> dict[str, Any]:
 
 
 def plain(view: Any) -> Any:
-    """What an answer shows, as JSON has it."""
+    """The fields of an answer, as JSON."""
     if isinstance(view, Mapping):
         return {name: plain(value) for name, value in view.items()}
     return [plain(entry) for entry in view] if isinstance(view, (list, tuple)) else view

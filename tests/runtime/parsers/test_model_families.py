@@ -51,7 +51,7 @@ by_name = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.
 
 @cache
 def unbounded(source: str) -> Template:
-    """As transformers sets jinja2 up."""
+    """A template in jinja2 with the settings of transformers."""
 
     def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None) -> str:
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
@@ -69,7 +69,7 @@ def unbounded(source: str) -> Template:
 
 
 def talk_of(family: Family, tools: bool, system: bool) -> list[dict[str, Any]]:
-    """The conversation, as a request has it."""
+    """The messages of a request."""
     talk: Sequence[Mapping[str, Any]] = [SYSTEM, *TALK] if system and family.system else TALK
     shown = SHOWN if tools else []
     if not family.native:
@@ -82,7 +82,7 @@ def talk_of(family: Family, tools: bool, system: bool) -> list[dict[str, Any]]:
 def as_its_maker_wants(
     family: Family, messages: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Messages for the oracle."""
+    """The messages as the family's original template expects them."""
     made = json.loads(json.dumps(messages))
     for at, message in enumerate(made):
         if "tool_calls" in message and family.past:

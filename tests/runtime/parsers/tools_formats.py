@@ -38,7 +38,7 @@ NOW = ("now", {})
 
 @dataclass(frozen=True)
 class Sample:
-    """An answer."""
+    """An answer and the expected result of its parser."""
 
     format: str
     text: str
@@ -46,7 +46,7 @@ class Sample:
     content: str = ""
     thought: str = ""
     ids: tuple[str, ...] = ()
-    """Where the model names its calls."""
+    """Ids of the calls, if the model generates them."""
 
 
 @dataclass(frozen=True)

@@ -29,19 +29,19 @@ _PROGRAM = Path(__file__).with_name("ray_program.py")
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Ray that runs, below a process."""
+    """A running Ray cluster, started by a process."""
 
     process: subprocess.Popen[Any]
     address: str
     token: Mapping[str, str]
-    """What of the environment its users need."""
+    """Environment variables that clients of the cluster need."""
 
 
 class Program(Cluster):
-    """`ray_program.py`, which runs."""
+    """A running `ray_program.py`."""
 
     def do(self, **asked: object) -> Any:
-        """What it is asked, and what it says then."""
+        """Send a command; returns the reply."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
@@ -57,7 +57,7 @@ class Served:
     url: str
     above: int
     process: subprocess.Popen[str] | None = None
-    """Its own, if it is `mlcc serve`."""
+    """The server's own process, if it is `mlcc serve`."""
 
     def chat(self, text: str, tokens: int = 8) -> dict[str, Any]:
         place = f"{self.url}/v1/chat/completions"
@@ -73,14 +73,14 @@ class Served:
         return replicas_below(self.above, deployment)
 
     def end(self) -> None:
-        """Of its process, in order. Idempotent."""
+        """Terminate the server's process and wait for it. Idempotent."""
         assert self.process is not None
         self.process.terminate()
         assert self.process.wait(timeout=120) in (0, -15, 143)
 
 
 def body(text: str, tokens: int, **more: object) -> dict[str, object]:
-    """Of a request for so many tokens."""
+    """The body of a request for `tokens` tokens."""
     return {
         "messages": [{"role": "user", "content": text}],
         "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **more,
@@ -102,7 +102,9 @@ def stream(served: Served, text: str, tokens: int) -> str:
             reasons += sum(c["finish_reason"] is not None for c in chunk.get("choices", ()))
             stderr = (chunk.get("usage") or {}).get("completion_tokens", stderr)
     if last == "[DONE]":
-        return "complete" if (reasons, stderr) == (1, tokens) else f"{reasons} ends, {stderr} tokens"
+        return (
+            "complete" if (reasons, stderr) == (1, tokens) else f"{reasons} ends, {stderr} tokens"
+        )
     code = json.loads(last).get("error", {}).get("code")
     return "aborted" if code == "replica_lost" and not reasons else f"{last} after {reasons} ends"
 
@@ -209,6 +211,6 @@ def free_port() -> int:
 
 
 def gone(started: Sequence[int]) -> None:
-    """None of Ray's processes among these is left."""
+    """Check that none of Ray's processes among these is left."""
     left = [pid for pid in started if any(name in command_of(pid) for name in RAYS)]
     assert not left, [command_of(pid) for pid in left]

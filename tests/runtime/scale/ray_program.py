@@ -17,7 +17,7 @@ from mlcc.scale.cluster import connected
 
 
 def beside() -> Any:
-    """What else there is on the same Ray Serve."""
+    """Another application on the same Ray Serve."""
     from ray import serve
 
     @serve.deployment(ray_actor_options={"num_cpus": 0})  # type: ignore[untyped-decorator]

@@ -23,7 +23,7 @@ class ScriptedReplicas:
         self.fleet.set_engines(self.names)
         self.killed: dict[str, asyncio.Event] = {name: asyncio.Event() for name in self.names}
         self.ended: Counter[str] = Counter()
-        """How often a request was answered to its end."""
+        """The number of complete answers of each request."""
         self.asked: list[str] = []
         self._pause_s = pause_s
 

@@ -1,4 +1,4 @@
-"""How many replicas there should be."""
+"""Autoscaling: the number of replicas for a load."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Config:
 
 @dataclass
 class PolicyInput:
-    """What Ray Serve hands to a policy."""
+    """The argument that Ray Serve passes to a policy."""
 
     current_num_replicas: int
     total_num_requests: float

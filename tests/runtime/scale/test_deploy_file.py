@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def the_file() -> Any:
-    """The page's."""
+    """The deployment file in docs/scale.md."""
     page = (ROOT / "docs" / "scale.md").read_text()
     (found,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     return yaml.safe_load(found)
@@ -104,10 +104,10 @@ class Head(Cluster):
     dashboard: str
     file: Path
     port: int
-    """Of Serve's proxy."""
+    """The port of Serve's proxy."""
 
     def serve(self, *words: str) -> str:
-        """Ray's own command."""
+        """Run Ray's command `serve`; returns its output."""
         command = [sys.executable, "-m", "ray.serve.scripts", *words]
         env = {**environment(self.token), "RAY_DASHBOARD_ADDRESS": self.dashboard}
         env |= {"RAY_ADDRESS": self.address}

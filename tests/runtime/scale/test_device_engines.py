@@ -32,7 +32,7 @@ LONG = SamplingParams(temperature=0, max_tokens=300, ignore_eos=True)
 
 
 def open_on(device: int) -> Model:
-    """There are two."""
+    """Open a toy model on device 0 or 1."""
     if device > 1:
         raise DeviceError(f"there is no device {device}")
     return open_toy(delay=0.005)
@@ -61,7 +61,7 @@ async def answer(client: EngineClient, name: str, text: str) -> tuple[str, int]:
 
 
 def test_two_devices_are_one_server(engines: DataParallelEngines) -> None:
-    """In one event loop, as a server's."""
+    """The engines of two devices answer in one event loop, as in a server."""
 
     async def run() -> None:
         engines.start()

@@ -113,7 +113,7 @@ def test_the_same_tokens_as_together(
 
 
 class Starting(Side):
-    """Its engine was lost, and is being started."""
+    """Replicas whose engine was lost and is starting again."""
 
     async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
         self.asked.append(call)

@@ -41,7 +41,7 @@ def asking(path: str, body: object, declared: int | None = None, version: str = 
 
 
 def all_of(connection: socket.socket) -> bytes:
-    """Until the server closes."""
+    """All bytes until the server closes the connection."""
     pieces = []
     while piece := connection.recv(65536):
         pieces.append(piece)

@@ -83,7 +83,7 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
 
 
 class Collector(BaseHTTPRequestHandler):
-    """What takes OTLP over HTTP."""
+    """A collector of OTLP over HTTP."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))

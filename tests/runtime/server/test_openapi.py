@@ -28,7 +28,7 @@ def closed() -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def document(closed: RunningServer) -> dict[str, Any]:
-    """As anybody gets it, without the key."""
+    """The document, which needs no key."""
     answer = httpx.get(f"{closed.url}/openapi.json")
     assert answer.status_code == 200
     return dict(answer.json())

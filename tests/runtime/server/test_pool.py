@@ -30,7 +30,7 @@ from tests.helpers.toy_model import open_watched_toy, toy_text
 from tests.runtime.server.server_process import alive
 
 BYTES = 10
-"""What a toy needs."""
+"""Memory that a toy model needs."""
 
 
 def open_counted(folder: str) -> Model:

@@ -147,7 +147,7 @@ def test_tls(tmp_path: Path) -> None:
 
 
 def refused(*options: str) -> str:
-    """Before the model is looked at."""
+    """The error of `mlcc serve` for invalid options, before it opens the model."""
     return str(CliRunner().invoke(serve_command, ["no-such-model", *options]).exception)
 
 

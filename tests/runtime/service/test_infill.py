@@ -23,7 +23,7 @@ from mlcc.worker.client import EngineThread, WorkerClient
 from tests.helpers.toy_model import Letters, open_toy, toy_text
 
 MARKS = {"<fim_prefix>": 93, "<fim_suffix>": 94, "<fim_middle>": 95, "<file_sep>": 92}
-"""StarCoder's, on the toy's last tokens."""
+"""StarCoder's infill tokens, with the ids of the toy's last tokens."""
 
 
 class Gapped(Letters):

@@ -30,7 +30,7 @@ def request(fields: Mapping[str, Any], tenant: str) -> ApiRequest:
 
 
 def wish(draw: random.Random) -> dict[str, Any]:
-    """What one client asks."""
+    """The fields of a random request."""
     opening = draw.choice(["", "the same beginning, two pages of it, "])
     fields: dict[str, Any] = {
         "prompt": opening + "x" * draw.randint(1, 60),
@@ -47,7 +47,7 @@ def wish(draw: random.Random) -> dict[str, Any]:
 
 
 async def client(service: Service, seed: int) -> str:
-    """How it went for one of them."""
+    """Send a random request; returns its outcome."""
     draw = random.Random(seed)
     await asyncio.sleep(draw.random() / 4)
     fields, leaves = wish(draw), draw.random() < 0.25

@@ -30,7 +30,7 @@ def by_bytes(normalizer: Any = None, before: Any = None) -> Tokenizer:
 
 
 def by_characters() -> Tokenizer:
-    """As Llama 2 and Gemma have it."""
+    """A BPE over characters, as of Llama 2 and Gemma."""
     made = Tokenizer(
         models.BPE({**FALLBACK, "▁": 256, "a": 257, "▁a": 258}, [("▁", "a")], byte_fallback=True)
     )

@@ -10,7 +10,7 @@ from mlcc.engine.sampling.grammar import Structure
 
 
 def hostile() -> Iterator[tuple[str, Structure]]:
-    """(what it does, it)."""
+    """(name, grammar) of each hostile grammar."""
     for name, schema in _schemas():
         yield name, Structure("json_schema", json.dumps(schema), "field")
     for name, text in _expressions():

@@ -25,7 +25,7 @@ pytest.importorskip("llguidance")
 
 TOKENIZER = Path(__file__).parents[3] / "examples" / "demo" / "model" / "tokenizer.json"
 COSTLY = {"many properties", "many required", "a million", "doubling", "many rules"}
-"""May take longer than they are given."""
+"""Grammars that may exceed the time limit."""
 SECONDS = 20.0
 
 

@@ -13,7 +13,7 @@ from mlcc.worker.worker import GrammarThread
 
 
 class Anything:
-    """A grammar that allows all."""
+    """A grammar that allows all tokens."""
 
     ended = failed = False
 
@@ -28,7 +28,7 @@ class Anything:
 
 
 class Slow:
-    """Reads what is called `slow` once it is let."""
+    """Grammars of which `slow` is compiled only when the test allows it."""
 
     def __init__(self) -> None:
         self.begun, self.let = Event(), Event()
@@ -52,7 +52,7 @@ def asked(text: str) -> Request:
 
 
 def outcomes(thread: GrammarThread) -> dict[str, Grammar | MlccError]:
-    """All that there will be."""
+    """The outcomes of all queued grammars."""
     found: dict[str, Grammar | MlccError] = {}
     while thread.busy:
         found |= {request.id: grammar for request, grammar in thread.completed()}

@@ -26,9 +26,9 @@ DATA = json.loads(Path(__file__).with_name("schemas.json").read_text(encoding="u
 GRAMMARS = native_grammars(lambda: TOKENIZER.read_text(encoding="utf-8"), VOCAB, [END])
 TEXT = FileTokenizer(TOKENIZER)
 SHORT = {t for t in range(VOCAB) if TEXT.decode([t]) in {*'"}],:0123'}}
-"""What ends something, mostly."""
+"""Tokens that mostly end a value or an object."""
 PATIENCE, MOST = 20, 250
-"""Tokens after which an answer hurries to its end, and all that it may take."""
+"""Tokens after which an answer prefers the tokens of SHORT, and its most tokens."""
 
 
 def wrapped(schema: Any) -> Iterator[Any]:

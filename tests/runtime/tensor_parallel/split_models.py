@@ -47,7 +47,7 @@ def checkpoint(case: str, folder: Path, **changes: Any) -> Any:
 
 
 def compiled(folder: Path, ranks: int, **options: Any) -> Path:
-    """The artifact of a checkpoint."""
+    """Compile a checkpoint; returns the artifact's folder."""
     given = {"quant": "f32", "context": 128, "max_batch": 4, "max_step_tokens": 64, "max_rows": 64}
     made = Options(**{**given, **options, "ranks": ranks})
     out = folder.parent / f"{folder.name}-{ranks}"
@@ -55,5 +55,5 @@ def compiled(folder: Path, ranks: int, **options: Any) -> Path:
 
 
 def opened(artifact: Path, threads: int = 2) -> Any:
-    """Its executor."""
+    """Open an artifact's executor."""
     return open_executor(Artifact.open(artifact), EngineArgs(threads=threads))

@@ -82,7 +82,7 @@ def test_closing_ends_the_others(artifact: Path) -> None:
 
 
 def test_ranks_end_with_rank_0(artifact: Path) -> None:
-    """However it ends."""
+    """Rank 1 ends even if rank 0 is killed."""
     script = (
         "import os, sys\n"
         "from pathlib import Path\n"

@@ -28,7 +28,7 @@ LONG = 8000
 
 @pytest.fixture(scope="module")
 def artifacts(tiny: Path) -> list[Path]:
-    """Of one process and of two."""
+    """Artifacts for one process and for two."""
     return [compiled(tiny, ranks, quant="f32") for ranks in (1, 2)]
 
 

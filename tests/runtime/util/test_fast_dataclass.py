@@ -25,17 +25,17 @@ def records(make: Maker) -> dict[str, Any]:
 
     @make(frozen=True)
     class Empty:
-        """Without fields."""
+        """A class without fields."""
 
     @make(frozen=True)
     class One:
-        """One field."""
+        """A class with one field."""
 
         value: int
 
     @make(frozen=True)
     class Several:
-        """Defaults, factories, and what is no field."""
+        """Defaults, factories and class variables."""
 
         name: str
         sizes: tuple[int, ...] = (1, 2)
@@ -173,7 +173,7 @@ def test_one_that_holds_itself_is_shown() -> None:
 
 @fast_dataclass(frozen=True)
 class Sent:
-    """To another process."""
+    """A class that is pickled."""
 
     value: int
     options: dict[str, int] = field(default_factory=dict)

@@ -28,14 +28,14 @@ DEMO = Path(__file__).parents[3] / "examples" / "demo" / "model"
 
 @pytest.fixture(scope="session")
 def emulated() -> None:
-    """The emulated device is there."""
+    """Require the emulated device."""
     if reason := emulation.why_not():
         needs.absent(reason)
 
 
 @pytest.fixture(scope="session")
 def nvcc() -> None:
-    """NVIDIA's compiler is there, and the one that it needs itself."""
+    """Require NVIDIA's compiler, and the host compiler that it needs."""
     needs.require_target("cuda")
 
 

@@ -35,7 +35,7 @@ from tests.targets.cuda.fat_binary import entries
 pytestmark = pytest.mark.usefixtures("emulated")
 PROMPTS = ("3 + 4 =", "What is the capital of France?", "Count: one two three", "x")
 BOUND = 0.05
-"""On logits of order one: pages are float16."""
+"""Bound of the error of logits of order one, with float16 pages."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def stand_in(emulated: None) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: Any, emulated: None) -> dict[str, Path]:
-    """One model: for numpy, and for two GPUs."""
+    """Artifacts of one model: for numpy, and for two GPUs."""
     folder = tmp_path_factory.mktemp("gpu-ranks")
     checkpoint = Checkpoint.open(write_checkpoint(folder / "model"))
     common = {"quant": "q8", "context": 128, "max_batch": 4, "max_step_tokens": 32}

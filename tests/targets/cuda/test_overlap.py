@@ -47,7 +47,7 @@ def steps(executor: Any, count: int) -> list[Result]:
 def test_collecting_a_step_waits_for_nothing_behind_it(
     demo_models: dict[str, Model], name: str, request: pytest.FixtureRequest
 ) -> None:
-    """With graphs and without."""
+    """With CUDA graphs and without."""
     executor: Any = demo_models[name].executor
     expected = steps(executor, 3)
     device = request.getfixturevalue("late")

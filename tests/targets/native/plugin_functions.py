@@ -24,7 +24,7 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """What `profile_stop` returns."""
+    """The result of `profile_stop`."""
 
     device: str
     clock: str
@@ -38,7 +38,7 @@ def devices() -> tuple[list[WebGpuDevice], str]:
 
 
 def fault(error: BaseException) -> str:
-    """What the plugin calls an error."""
+    """The kind of a plugin's error."""
     match = re.search(r"mlcc\.webgpu\.(\w+): ", str(error))
     return match[1] if match else ""
 
@@ -60,7 +60,7 @@ def profile_start(index: int, *, by_wall_clock: bool = False) -> None:
 
 
 def profile_stop(index: int) -> KernelTimes:
-    """What was measured since `profile_start`."""
+    """Kernel times since `profile_start`."""
     device, clock, kernels = _function("profile_stop")(index)
     rows = tuple(KernelTime(str(name), int(count), int(ns)) for name, count, ns in kernels)
     return KernelTimes(str(device), str(clock), rows)

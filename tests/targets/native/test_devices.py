@@ -17,7 +17,7 @@ from tests.targets.native.wgsl_library import count_groups, load, pointer, scale
 
 
 def python(code: str, **environment: str) -> str:
-    """What a fresh Python prints that ran `code`."""
+    """The output of a new Python process that runs `code`."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -25,7 +25,7 @@ class Kernel:
 
 
 def module_bytes(*kernels: Kernel) -> bytes:
-    """As TVM's WGSL generator serializes a module."""
+    """A module as serialized by TVM's WGSL generator."""
     signatures = b"".join(_string(k.name) + _signature(k) for k in kernels)
     sources = b"".join(_string(k.name) + _string(k.wgsl) for k in kernels)
     count = struct.pack("<Q", len(kernels))

@@ -87,7 +87,7 @@ def test_where_it_is_used() -> None:
 
 
 def test_it_compiles_to_the_instruction() -> None:
-    """On any machine; inlined, and none without it."""
+    """The instructions are inlined in code for CPUs that have them, and absent for others."""
     case = Case(dtype="float16")
     text = compiled(attention.paged_attention, case.arguments, CPU).mod.inspect_source("asm")
     assert text.count("vdpbf16ps") > 100 and text.count("vcvtne2ps2bf16") > 4

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("vulkan")
 
 
 def attend(given: Inputs, gpu: Gpu = F16) -> Any:
-    """Both kernels, one after the other."""
+    """The attention of both kernels, partial and combining."""
     case = given.case
     items = int(range_items(given.entries, given.sequences, case.page))
     scratch = [((items, case.heads, n), "float32") for n in (case.dim, 2)]

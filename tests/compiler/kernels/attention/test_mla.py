@@ -56,7 +56,7 @@ def test_sizes(case: Case) -> None:
 
 
 def test_lengths_round_every_boundary() -> None:
-    """Of pages (16), blocks (64), ranges (128)."""
+    """Lengths around the boundaries of pages (16), blocks (64) and ranges (128)."""
     lengths = (1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 257, 2049)
     check(Case(), [(1, n) for n in lengths])
     check(Case(), [(n, n + more) for n in (2, 3, 4, 5, 17) for more in (0, 100)])
@@ -118,7 +118,7 @@ def test_append(case: Case, dtype: str) -> None:
 
 
 def gpu_attend(given: Inputs, gpu: Gpu = F16) -> Any:
-    """Both kernels, one after the other."""
+    """The attention of both kernels, partial and combining."""
     case = given.case
     items = int(range_items(given.entries, given.sequences, case.page))
     scratch = [((items, case.heads, n), "float32") for n in (case.rank, 2)]

@@ -17,13 +17,13 @@ from tests.compiler.kernels.cases.step import GARBAGE, words_of, writer_of
 
 Array = Any
 LAST = np.array([5, 7, 9], np.int32)
-"""What the previous step sampled for its rows."""
+"""Tokens that the previous step sampled for its rows."""
 ROWS = 8
 TOP_COUNTS = (0, 1, 5, 20, 20)
 
 
 def adjusting(vocab: int) -> AdjustmentWriter:
-    """In a buffer full of garbage."""
+    """A writer into a buffer full of garbage."""
     layout = AdjustLayout(ROWS, vocab)
     return AdjustmentWriter(layout, memoryview(int32([GARBAGE]) * layout.words))
 
@@ -49,12 +49,12 @@ def everything(vocab: int) -> Adjustments:
 
 
 def expected(logits: Array, adjustments: Adjustments) -> Array:
-    """What the twin makes of them."""
+    """The logits as the numpy twin adjusts them."""
     return adjust(logits.copy(), adjustments, LAST)
 
 
 def words_in(adjustments: Adjustments) -> Array:
-    """As kernels take them: int32[layout.words]."""
+    """The adjustments as the argument of a kernel: int32[layout.words]."""
     return np.frombuffer(adjustments.words, np.int32)
 
 

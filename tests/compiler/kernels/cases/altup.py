@@ -31,7 +31,7 @@ def check_mix(run: Run, factory: Any) -> None:
 
 
 def check_match_magnitude(run: Run, factory: Any) -> None:
-    """Rows of zeros and small ones, too."""
+    """The kernel equals the twin, also for rows of zeros and of small numbers."""
     for n, size in ((0, 8), (1, 5), (4, 300)):
         x, like = _normal(3, n, size), _normal(4, n, size) * 7
         x[2:] *= np.array([1e-4, 0.0], np.float32)[: max(0, n - 2), None]

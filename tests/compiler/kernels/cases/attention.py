@@ -59,7 +59,7 @@ class Case:
 
     @property
     def arguments(self) -> tuple[AttentionShape, KvLayout]:
-        """Of the kernel's factory, after the device."""
+        """Arguments of the kernel's factory, after the device."""
         return self.shape, self.layout
 
 
@@ -71,12 +71,12 @@ class Inputs:
     q: Any
     pages: Any
     scales: Any
-    """Of 8-bit pages, else None."""
+    """Scales of 8-bit pages; None for others."""
     batch: Batch
     sequences: int
     """Sequences for which kernels are started."""
     entries: int
-    """Likewise of the group's page list."""
+    """Entries of the group's page list for which kernels are started."""
 
     @property
     def tensors(self) -> list[Any]:
@@ -88,7 +88,7 @@ class Inputs:
 
     @property
     def columns(self) -> list[Any]:
-        """The tensors as a CPU has them."""
+        """The tensors in the layout of CPUs."""
         q, pages, *rest = self.tensors
         return [q, laid_out(pages), *rest]
 
@@ -103,7 +103,7 @@ class Inputs:
 
     @property
     def expected(self) -> Any:
-        """What the twin computes."""
+        """The output of the numpy twin."""
         case = self.case
         lists = StepView(self.batch).lists(case.layout.group)
         numbers = (case.scale, case.window, case.softcap)

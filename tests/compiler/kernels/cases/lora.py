@@ -33,7 +33,7 @@ USES = [
 
 @dataclass(frozen=True)
 class Factories:
-    """Of one set."""
+    """The factories of one kernel set."""
 
     shrink: Any
     expand: Any

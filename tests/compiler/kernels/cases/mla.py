@@ -41,7 +41,7 @@ class Case:
 
     @property
     def pairs(self) -> attention_cases.Case:
-        """One KV head of the latents' width."""
+        """The equivalent case of attention: one KV head of the latents' width."""
         return attention_cases.Case(
             self.heads, 1, self.shape.width, self.page, dtype=self.dtype, before=self.before
         )
@@ -74,7 +74,7 @@ class Inputs:
 
     @property
     def expected(self) -> Any:
-        """What the twin computes."""
+        """The output of the numpy twin."""
         shape = self.case.shape
         lists = StepView(self.batch).lists(self.case.layout.group)
         return twin.attend_latents(self.q, self.pages, lists, shape.rank, shape.scale)

@@ -39,7 +39,7 @@ OTHERS = [
     FilterParams(dynatemp_range=0.5),
     FilterParams(dynatemp_range=3.0, dynatemp_exponent=2.5),
 ]
-"""Beyond the usual ones."""
+"""Filters beyond temperature, top-k, top-p and min-p."""
 
 
 def with_uniforms(filters: Sequence[Row], rng: np.random.Generator) -> list[Row]:

@@ -46,7 +46,7 @@ STATES = (*CONVS, *DELTAS, *SCANS)
 CHUNKED = (CONVS[0], DELTAS[0], DELTAS[3], SCANS[0])
 
 PARTS = ("[[0, 20], [20, 3]]", "[[3, 16]]", "[[22, 1], [0, 4], [4, 8]]")
-"""Of groups of 23 columns."""
+"""Parts of groups of 23 columns."""
 
 Rows = tuple[tuple[int, int, int], ...]
 Run = Callable[[LayerRecord, CacheLayout, Sequence[Any]], Sequence[Any]]
@@ -55,7 +55,7 @@ Run = Callable[[LayerRecord, CacheLayout, Sequence[Any]], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Inputs:
-    """Of one operator: rows of its tokens, and what all tokens share."""
+    """Inputs of one operator: rows of its tokens, and tensors that all tokens share."""
 
     record: LayerRecord
     rows: tuple[Any, ...]
@@ -69,7 +69,7 @@ class Inputs:
         return CacheLayout(self.record.cache_spec(16, "float16").tensors, LAYOUT, GROUP)
 
     def of(self, tokens: slice) -> Inputs:
-        """Those of some tokens."""
+        """The inputs of some of the tokens."""
         rows = tuple(row[tokens] for row in self.rows)
         return Inputs(self.record, rows, self.shared, self.states, self.out)
 

@@ -22,7 +22,7 @@ GROUPS = (
     CacheGroup("window", 4, 9),
     CacheGroup("paged", 1),
 )
-"""One of every kind."""
+"""Cache groups of every kind."""
 
 
 def layout_of(

@@ -25,7 +25,7 @@ def rows(n: int, k: int) -> np.ndarray:
 
 
 def stands_for(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Both parts together."""
+    """The numbers that two parts of codes and scales represent."""
     k, groups = codes.shape[1] // 2, scales.shape[1] // 2
     first, second = (
         lt.dequantize_rows(codes[:, part * k :][:, :k], scales[:, part * groups :][:, :groups])

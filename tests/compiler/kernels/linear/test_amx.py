@@ -49,7 +49,7 @@ def inputs_of(x: Any, how: Scheme) -> list[Any]:
 
 
 def products(n: int, k: int, *columns: int) -> int:
-    """How many instructions there are to multiply."""
+    """The number of AMX's multiply instructions."""
     squares = sum(-(-each // amx.SIDE) for each in columns) * -(-n // amx.SIDE)
     return squares * (k // amx.DEPTH) * SQUARE
 

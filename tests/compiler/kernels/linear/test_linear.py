@@ -141,7 +141,7 @@ def test_narrow_registers_read_wide_tiles_in_strips(cpu: isa.Isa, name: str) -> 
 
 
 def wide(cpu: isa.Isa) -> isa.Isa:
-    """As it reads what all CPUs of x86-64 do."""
+    """The instruction set with the weight layout that all x86-64 CPUs share."""
     columns, signed = STORED["x86_64"]
     return replace(cpu, tile_columns=columns, stored_signed=signed)
 

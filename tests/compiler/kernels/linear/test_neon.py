@@ -74,7 +74,7 @@ DOT = {"neon_i8mm": "smmla", "neon_dotprod": "sdot", "neon": "sadalp"}
 
 
 def run(built: Any, arrays: list[Any], folder: Path) -> list[Any]:
-    """All arrays as a compiled kernel leaves them."""
+    """Run a compiled kernel under an emulator; returns its arguments afterwards."""
     program, source = folder / "kernel", folder / "host.c"
     source.write_text(HOST)
     built.mod.write_to_file(str(folder / "kernel.o"))

@@ -31,7 +31,7 @@ _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?
 
 @cache
 def folder() -> Path:
-    """Where this run's libraries lie."""
+    """The folder of this run's libraries."""
     return Path(tempfile.mkdtemp(prefix="mlcc-emulation-"))
 
 
