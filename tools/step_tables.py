@@ -3,7 +3,7 @@
     python -m tools.step_tables
 
 From `mlcc.engine.batch.tables` and `adjust_tables` into `web/src/device/tables.ts` and
-`runtime/native/src/columns.h`. Offsets of tables are not included: they depend on the model and are
+`runtime/native/src/model/columns.h`. Offsets of tables are not included: they depend on the model and are
 in its manifest.
 """
 
@@ -118,7 +118,7 @@ def namespace(name: str, columns: Iterable[str]) -> str:
 
 FILES: dict[Path, Callable[[], str]] = {
     ROOT / "web" / "src" / "device" / "tables.ts": typescript,
-    ROOT / "runtime" / "native" / "src" / "columns.h": header,
+    ROOT / "runtime" / "native" / "src" / "model" / "columns.h": header,
 }
 """The written files and their contents."""
 

@@ -136,12 +136,12 @@ def units() -> dict[str, list[str]]:
     The slowest come first. The WebGPU plugin is one of them, where the headers of wgpu-native are.
     Raises BuildError.
     """
-    ours = ["-Wall", "-Wextra"]
-    found = {name: ["-w", str(SOURCES / f"{name}.cc")] for name in FOREIGN}
+    warnings, ours = ["-Wall", "-Wextra"], f"-I{SOURCES}"
+    found = {name: ["-w", ours, str(SOURCES / "tvm_runtime" / f"{name}.cc")] for name in FOREIGN}
     if has_webgpu():
-        found["webgpu"] = ["-std=c++20", *ours, *plugin.translation_unit()]
-    for source in sorted(SOURCES.glob("*.cc")):
-        found.setdefault(source.stem, [*ours, str(source)])
+        found["webgpu"] = ["-std=c++20", *warnings, *plugin.translation_unit()]
+    for source in sorted(SOURCES.rglob("*.cc")):
+        found.setdefault(source.stem, [*warnings, ours, str(source)])
     return found
 
 
@@ -177,9 +177,9 @@ def _run(words: Sequence[str]) -> None:
 
 def source_hash() -> str:
     """Of all sources and this file: tells whether a library was built from them."""
-    sources = [*SOURCES.iterdir(), *HEADERS.iterdir(), EXPORTS, Path(__file__)]
+    sources = [*SOURCES.rglob("*.*"), *HEADERS.iterdir(), EXPORTS, Path(__file__)]
     if has_webgpu():
-        sources += plugin.SOURCES.iterdir()
+        sources += plugin.SOURCES.rglob("*.*")
     return once.hash_of(sorted(sources))
 
 

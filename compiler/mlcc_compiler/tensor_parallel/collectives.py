@@ -1,5 +1,5 @@
 """Collectives as operators of the graph. No kernel computes them: a library calls the executor,
-which connects the ranks (runtime/native/src/ranks.cc).
+which connects the ranks (runtime/native/src/ranks/ranks.cc).
 """
 
 from __future__ import annotations

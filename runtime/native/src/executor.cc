@@ -10,7 +10,7 @@
 #include <string>
 
 #include "error.h"
-#include "model.h"
+#include "model/model.h"
 
 struct mlcc_executor {
   explicit mlcc_executor(const mlcc_executor_options& options) : model(options) {}

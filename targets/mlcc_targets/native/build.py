@@ -73,9 +73,9 @@ def translation_unit(webgpu_headers: Path | None = None) -> list[str]:
         package("tvm") / "include",
         package("tvm_ffi") / "include",
     ]
-    *before, last = sorted(map(str, SOURCES.glob("*.cc")))
+    *before, last = sorted(map(str, SOURCES.rglob("*.cc")))
     included = [word for source in before for word in ("-include", source)]
-    return [*(f"-isystem{folder}" for folder in headers), *included, last]
+    return [f"-I{SOURCES}", *(f"-isystem{folder}" for folder in headers), *included, last]
 
 
 def package(name: str) -> Path:
@@ -113,7 +113,7 @@ def _first_error(text: str) -> str:
 
 def source_hash() -> str:
     """Of all sources and this file: tells whether a library was built from them."""
-    return once.hash_of([Path(__file__), *sorted(SOURCES.iterdir())])
+    return once.hash_of([Path(__file__), *sorted(SOURCES.rglob("*.*"))])
 
 
 def is_current() -> bool:

@@ -2,7 +2,7 @@
 // each phase's last step, and how often it changed.
 #include <cstdio>
 
-#include "share.h"
+#include "threads/share.h"
 
 namespace {
 

@@ -25,7 +25,7 @@ from tests.runtime.device.demo import cpu_executor
 
 def declared() -> set[str]:
     """The functions of Python's ABI that the module uses."""
-    text = (NATIVE / "src" / "python_abi.h").read_text(encoding="utf-8")
+    text = (NATIVE / "src" / "python" / "python_abi.h").read_text(encoding="utf-8")
     return set(re.findall(r"^MLCC_PYTHON .*?\b(_?Py\w+)\(", text, flags=re.MULTILINE))
 
 

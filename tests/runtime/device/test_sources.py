@@ -78,7 +78,9 @@ def test_it_offers_its_own_functions_alone(build: Any, built: None) -> None:
     listed = checked(["nm", "-D", str(build.LIBRARY)])
     names = re.findall(r" [A-TV-Z] (\S+)$", listed, flags=re.MULTILINE)
     header = (NATIVE / "include" / "executor.h").read_text(encoding="utf-8")
-    linked = (NATIVE / "src" / "linked.cc").read_text(encoding="utf-8")  # for what models link
+    linked = (NATIVE / "src" / "library" / "linked.cc").read_text(
+        encoding="utf-8"
+    )  # for what models link
     offered = {"PyInit_libmlcc_executor"}
     offered |= set(re.findall(r"(mlcc_executor_\w+)\(", header + linked))
     assert sorted(names) == sorted(offered)
@@ -175,7 +177,7 @@ def test_the_thread_sanitizer_finds_nothing(
     build: Any, runtime: dict[str, Path], tmp_path: Path
 ) -> None:
     sanitize = ("-fsanitize=thread", *SANITIZED)
-    sources = (HERE / "threads_program.cc", NATIVE / "src" / "threads.cc")
+    sources = (HERE / "threads_program.cc", NATIVE / "src" / "threads" / "threads.cc")
     program = tmp_path / "threads"
     checked(
         [

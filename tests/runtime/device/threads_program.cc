@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "threads.h"
+#include "threads/threads.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 /**
  * Lays out the matrices of a LoRA adapter in the slot tensors that kernels read: the same as
- * runtime/native/src/low_rank.cc.
+ * runtime/native/src/model/low_rank.cc.
  *
  * `mlcc.lora.fit` chose the positions and checked them against the model. No files, no GPU here.
  */

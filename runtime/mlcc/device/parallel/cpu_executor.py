@@ -1,7 +1,7 @@
 """Tensor parallelism on CPUs: rank 0 runs in this process with the engine, the others in children.
 
 Each rank has its shard of the weights and caches, and its share of the cores. Steps are broadcast
-through shared memory, and all-reduce runs there too (runtime/native/src/ranks.cc).
+through shared memory, and all-reduce runs there too (runtime/native/src/ranks/ranks.cc).
 """
 
 from __future__ import annotations
