@@ -3,8 +3,8 @@
     python -m tools.step_tables
 
 From `mlcc.engine.batch.tables` and `adjust_tables` into `web/src/device/tables.ts` and
-`runtime/native/src/model/columns.h`. Offsets of tables are not included: they depend on the model and are
-in its manifest.
+`runtime/native/src/model/columns.h`. Offsets of tables are not included: they depend on the model
+and are in its manifest.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.models.checkpoints import RECIPES as ARCHITECTURES
-from tests.compiler.models.checkpoints import long_if_repeated, make_checkpoint, proves
+from tests.compiler.models.helpers.checkpoints import RECIPES as ARCHITECTURES
+from tests.compiler.models.helpers.checkpoints import long_if_repeated, make_checkpoint, proves
 from tests.helpers import needs
 from tests.targets.cuda.fat_binary import entries
 

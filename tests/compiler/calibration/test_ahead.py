@@ -21,7 +21,7 @@ from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.weights.convert import arrays_of, pack_stream
 from mlcc_targets import get_target
 from tests.compiler.calibration.test_sizes import SOME, planned
-from tests.compiler.models.mixed import stored
+from tests.compiler.models.helpers.mixed import stored
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 

@@ -22,7 +22,7 @@ from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace
 from mlcc_compiler.plan import Plan
-from tests.compiler.models.checkpoints import make_checkpoint
+from tests.compiler.models.helpers.checkpoints import make_checkpoint
 
 
 @pytest.mark.parametrize(

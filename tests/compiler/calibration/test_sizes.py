@@ -17,7 +17,7 @@ from mlcc_compiler.ir.graph_json import graph_to_json
 from mlcc_compiler.options import NOTHING, RANDOM, Options
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_targets import get_target
-from tests.compiler.models.checkpoints import CASES, REPEATED, make_checkpoint
+from tests.compiler.models.helpers.checkpoints import CASES, REPEATED, make_checkpoint
 from tests.helpers.letter_tokens import letters
 
 SOME = ("gemma3", "qwen3_next", "phi3")

@@ -24,7 +24,7 @@ import numpy as np
 
 from tests.compiler.checkpoint.gguf_of import write_gguf
 from tests.compiler.checkpoint.test_gguf_architectures import CASES, FOLDED, make
-from tests.compiler.models.checkpoints import oracle_logits
+from tests.compiler.models.helpers.checkpoints import oracle_logits
 
 _PORT = 18207
 _OPTIONS = "-c 128 -np 1 --no-warmup -ctk f32 -ctv f32 -fa off"

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 import torch
 
-from tests.compiler.models.encoder_checkpoints import CASES, RERANKERS, make_encoder
+from tests.compiler.models.helpers.encoder_checkpoints import CASES, RERANKERS, make_encoder
 
 
 class _Named(torch.nn.Module):

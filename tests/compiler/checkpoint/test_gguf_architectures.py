@@ -29,15 +29,15 @@ from mlcc_compiler.quantization import dequantize
 from mlcc_compiler.weights.check import check_tensors
 from mlcc_targets import get_target
 from tests.compiler.checkpoint.gguf_of import architecture_of, write_gguf
-from tests.compiler.models.checkpoints import CASES as MODELS
-from tests.compiler.models.checkpoints import (
+from tests.compiler.models.helpers.checkpoints import CASES as MODELS
+from tests.compiler.models.helpers.checkpoints import (
     CONTEXT,
     DEEPSEEK_YARN,
     SMALL,
     make_checkpoint,
     save_random,
 )
-from tests.compiler.models.mixed import capacity_of, reference, run_mixed
+from tests.compiler.models.helpers.mixed import capacity_of, reference, run_mixed
 
 UNCHANGED = (
     "llama", "llama-llama3-rope", "llama-linear", "llama-yarn", "llama-head-dim", "mistral",

@@ -21,8 +21,8 @@ from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
 from tests.compiler.checkpoint.gguf_of import write_gguf
 from tests.compiler.checkpoint.gguf_tokenizers import metadata_of
-from tests.compiler.models.checkpoints import make_checkpoint
-from tests.compiler.models.mixed import capacity_of, native, reference, run_mixed
+from tests.compiler.models.helpers.checkpoints import make_checkpoint
+from tests.compiler.models.helpers.mixed import capacity_of, native, reference, run_mixed
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 MIXED = {"attn_q": "Q4_0", "attn_k": "Q5_0", "attn_v": "Q8_0", "ffn_down": "Q4_1", "ffn_up": "F16"}

@@ -19,8 +19,8 @@ from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
 from tests.compiler.checkpoint.test_quantized_safetensors import packed
-from tests.compiler.models.checkpoints import make_checkpoint
-from tests.compiler.models.mixed import capacity_of, native, reference, run_mixed
+from tests.compiler.models.helpers.checkpoints import make_checkpoint
+from tests.compiler.models.helpers.mixed import capacity_of, native, reference, run_mixed
 
 GROUP, BITS = 32, 4
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mlcc_compiler.plan import Plan
-from tests.compiler.models.checkpoints import CASES, REPEATED, proves
-from tests.compiler.models.mixed import capacity_of, native, planned, reference, run_mixed
+from tests.compiler.models.helpers.checkpoints import CASES, REPEATED, proves
+from tests.compiler.models.helpers.mixed import capacity_of, native, planned, reference, run_mixed
 
 BOUND = 1e-4
 

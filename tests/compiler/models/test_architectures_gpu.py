@@ -15,8 +15,8 @@ import pytest
 
 from mlcc.device.device import DeviceHandle
 from mlcc_targets import Choices, get_target
-from tests.compiler.models.checkpoints import REPEATED, long_if_repeated, proves
-from tests.compiler.models.mixed import capacity_of, native, planned, run_mixed
+from tests.compiler.models.helpers.checkpoints import REPEATED, long_if_repeated, proves
+from tests.compiler.models.helpers.mixed import capacity_of, native, planned, run_mixed
 
 BOUND = 1e-4
 MODELS = (

@@ -26,7 +26,7 @@ from mlcc_compiler.cli import compile_command
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.models.encoder_checkpoints import (
+from tests.compiler.models.helpers.encoder_checkpoints import (
     CASES,
     RERANKERS,
     VOCAB,

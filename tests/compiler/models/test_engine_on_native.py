@@ -22,7 +22,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
-from tests.compiler.models.checkpoints import make_checkpoint, oracle_logits
+from tests.compiler.models.helpers.checkpoints import make_checkpoint, oracle_logits
 
 BOUND = 1e-3
 NEW_TOKENS = 50

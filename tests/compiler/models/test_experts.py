@@ -15,8 +15,8 @@ from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import get_target
-from tests.compiler.models.checkpoints import make_checkpoint
-from tests.compiler.models.test_config_refusals import GOOD
+from tests.compiler.models.config.test_config_refusals import GOOD
+from tests.compiler.models.helpers.checkpoints import make_checkpoint
 
 
 @pytest.fixture(scope="module")

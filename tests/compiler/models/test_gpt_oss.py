@@ -17,8 +17,8 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_targets import Choices, get_target
-from tests.compiler.models.checkpoints import make_checkpoint
-from tests.compiler.models.mixed import capacity_of, native, reference, run_mixed
+from tests.compiler.models.helpers.checkpoints import make_checkpoint
+from tests.compiler.models.helpers.mixed import capacity_of, native, reference, run_mixed
 
 E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
 

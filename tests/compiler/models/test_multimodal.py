@@ -17,8 +17,8 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import get_target
-from tests.compiler.models.checkpoints import CASES, SMALL, save_initialised
-from tests.compiler.models.mixed import capacity_of, reference, run_mixed
+from tests.compiler.models.helpers.checkpoints import CASES, SMALL, save_initialised
+from tests.compiler.models.helpers.mixed import capacity_of, reference, run_mixed
 
 EYES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
 EYES |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}

@@ -19,8 +19,8 @@ from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.models.registry import ARCHITECTURES
 from mlcc_compiler.pipeline import LoweringConfig, build, lower
 from mlcc_targets import Choices, get_target
-from tests.compiler.models.checkpoints import CASES, REPEATED, proves
-from tests.compiler.models.mixed import bounds_of, planned
+from tests.compiler.models.helpers.checkpoints import CASES, REPEATED, proves
+from tests.compiler.models.helpers.mixed import bounds_of, planned
 from tests.helpers import needs
 
 TARGETS = ("cpu", "vulkan", "webgpu")

@@ -20,7 +20,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
-from tests.compiler.models.checkpoints import SMALL, save_random
+from tests.compiler.models.helpers.checkpoints import SMALL, save_random
 
 CONFIG: dict[str, Any] = {
     **SMALL,

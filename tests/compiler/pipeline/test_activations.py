@@ -27,7 +27,7 @@ from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import Bounds, LoweringConfig, lower, trace
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
-from tests.compiler.models.checkpoints import CASES, SMALL
+from tests.compiler.models.helpers.checkpoints import CASES, SMALL
 from tests.helpers import needs
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 

@@ -22,7 +22,7 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, Target, get_target
 from mlcc_targets import cpu as levels
-from tests.compiler.models.checkpoints import make_checkpoint
+from tests.compiler.models.helpers.checkpoints import make_checkpoint
 from tests.helpers import amx_emulator
 from tests.helpers.batches import PagedSequences
 

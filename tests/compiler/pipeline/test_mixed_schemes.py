@@ -21,7 +21,7 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.quantization import Quantized, Recipe, quantize, recipes, scheme
 from mlcc_targets import get_target
-from tests.compiler.models.checkpoints import SMALL, make_checkpoint, save_random
+from tests.compiler.models.helpers.checkpoints import SMALL, make_checkpoint, save_random
 from tests.helpers.batches import PagedSequences
 
 MIXED = Recipe(

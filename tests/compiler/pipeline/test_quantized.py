@@ -21,7 +21,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
-from tests.compiler.models.checkpoints import make_checkpoint
+from tests.compiler.models.helpers.checkpoints import make_checkpoint
 from tests.helpers.batches import PagedSequences
 
 # Largest error of any logit, in units of the logits' standard deviation.

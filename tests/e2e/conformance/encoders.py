@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tests.compiler.models.encoder_checkpoints import CASES, RERANKERS, Case, make_encoder
+from tests.compiler.models.helpers.encoder_checkpoints import CASES, RERANKERS, Case, make_encoder
 
 PROMPTS = {"query": "find it: ", "document": ""}
 TOPICS: dict[str, Case] = {

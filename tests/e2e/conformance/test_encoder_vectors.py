@@ -20,7 +20,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.models.encoder_checkpoints import expected
+from tests.compiler.models.helpers.encoder_checkpoints import expected
 from tests.e2e.conformance.client import Client
 from tests.e2e.conformance.encoders import TOPICS, make
 from tests.e2e.conformance.runner import Runner

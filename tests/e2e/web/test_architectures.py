@@ -19,14 +19,14 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.models.checkpoints import (
+from tests.compiler.models.helpers.checkpoints import (
     RECIPES,
     SMALL,
     long_if_repeated,
     make_checkpoint,
     proves,
 )
-from tests.compiler.models.hybrid_cases import HYBRIDS
+from tests.compiler.models.helpers.hybrid_cases import HYBRIDS
 from tests.e2e.demo.equality import last_logits
 from tests.helpers import needs
 from tests.helpers.letter_tokens import letters, tokens_of

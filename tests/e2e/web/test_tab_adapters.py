@@ -20,7 +20,7 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.ir.lora import LoraConfig
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.models.checkpoints import SMALL, make_checkpoint
+from tests.compiler.models.helpers.checkpoints import SMALL, make_checkpoint
 from tests.helpers import needs
 from tests.helpers.letter_tokens import letters, tokens_of
 from tests.helpers.web_package import bridge

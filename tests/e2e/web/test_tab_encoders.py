@@ -17,7 +17,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.models.encoder_checkpoints import CASES, expected, make_encoder
+from tests.compiler.models.helpers.encoder_checkpoints import CASES, expected, make_encoder
 from tests.compiler.models.test_encoders import BOUND, texts_of
 from tests.helpers import needs
 from tests.helpers.web_package import bridge, built_web, environment, node

@@ -16,9 +16,9 @@ from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.kv_cache.cache_manager import pages_for
 from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.errors import InvalidRequestError
-from tests.runtime.engine import engine_naive as naive
-from tests.runtime.engine.engine_drive import Driver, Got, toy_driver
-from tests.runtime.engine.engine_tokenizers import ByteTokenizer
+from tests.runtime.engine.helpers import naive
+from tests.runtime.engine.helpers.drive import Driver, Got, toy_driver
+from tests.runtime.engine.helpers.tokenizers import ByteTokenizer
 
 VOCAB = ByteTokenizer.vocab_size
 TOKENIZER = ByteTokenizer()

@@ -19,9 +19,9 @@ from mlcc.engine.spec_decode.ngram import NgramProposer
 from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.errors import InvalidRequestError
 from mlcc.model.kv_transfer import export_request, import_request
-from tests.runtime.engine.drafting import Drafting
-from tests.runtime.engine.engine_drive import Driver, toy_driver
-from tests.runtime.engine.engine_tokenizers import ByteTokenizer
+from tests.runtime.engine.helpers.drafting import Drafting
+from tests.runtime.engine.helpers.drive import Driver, toy_driver
+from tests.runtime.engine.helpers.tokenizers import ByteTokenizer
 from tests.runtime.engine.test_against_naive import TOKENIZER, check_answer
 
 VOCAB = ByteTokenizer.vocab_size

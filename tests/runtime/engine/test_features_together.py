@@ -18,8 +18,8 @@ from mlcc.engine.spec_decode.ngram import NgramProposer
 from mlcc.engine.spec_decode.speculator import Proposal, Speculator
 from mlcc.errors import InvalidRequestError
 from mlcc.model.kv_transfer import export_request, import_request
-from tests.runtime.engine.drafting import Eager
-from tests.runtime.engine.engine_drive import SMALL, Driver, small, toy_driver
+from tests.runtime.engine.helpers.drafting import Eager
+from tests.runtime.engine.helpers.drive import SMALL, Driver, small, toy_driver
 from tests.runtime.lora.rooms import with_slots
 
 LONG = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)

@@ -16,8 +16,8 @@ from mlcc.engine.spec_decode.draft_model import DraftModel
 from mlcc.engine.spec_decode.ngram import NgramProposer
 from mlcc.errors import CapacityError, InvalidRequestError, UnsupportedError
 from mlcc.model.kv_transfer import export_request, import_request
-from tests.runtime.engine.drafting import Drafting, Eager
-from tests.runtime.engine.engine_drive import Driver, small, toy_driver
+from tests.runtime.engine.helpers.drafting import Drafting, Eager
+from tests.runtime.engine.helpers.drive import Driver, small, toy_driver
 from tests.runtime.lora.rooms import with_slots
 
 IDENTITY = Identity("layout", "model", "tokenizer")

@@ -19,10 +19,10 @@ from mlcc.engine.migration import Identity
 from mlcc.engine.sampling.grammar import Grammar, Structure
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.kv_transfer import export_request, import_request
-from tests.runtime.engine.engine_drive import Driver, small, toy_driver
-from tests.runtime.engine.engine_tokenizers import ByteTokenizer
+from tests.runtime.engine.helpers.drive import Driver, small, toy_driver
+from tests.runtime.engine.helpers.tokenizers import ByteTokenizer
+from tests.runtime.engine.helpers.toy_grammar import ToyGrammar
 from tests.runtime.engine.test_against_naive import TOKENIZER, capacities, check_answer, sampling
-from tests.runtime.engine.toy_grammar import ToyGrammar
 
 IDENTITY = Identity("layout", "model", "tokenizer")
 EOS = {1}
@@ -195,7 +195,7 @@ def test_what_a_request_carries() -> None:
 
 
 def _empty():  # type: ignore[no-untyped-def]
-    from tests.runtime.engine.engine_drive import Got
+    from tests.runtime.engine.helpers.drive import Got
 
     return Got()
 

@@ -6,7 +6,7 @@ import pickle
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.scheduler.manual_steps import ManualSteps
-from tests.runtime.engine.engine_drive import SMALL
+from tests.runtime.engine.helpers.drive import SMALL
 
 
 def test_a_capacity_in_use_goes_to_another_process() -> None:

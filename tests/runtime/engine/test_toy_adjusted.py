@@ -16,8 +16,8 @@ from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalti
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.scheduler.manual_steps import ManualSteps
-from tests.runtime.engine import engine_naive as naive
-from tests.runtime.engine.engine_drive import SMALL, small
+from tests.runtime.engine.helpers import naive
+from tests.runtime.engine.helpers.drive import SMALL, small
 
 VOCAB = SMALL.vocab_size
 CAPACITIES = SMALL, small(CacheGroup("window", 4, 5), CacheGroup("state"), pools=[20, 4])

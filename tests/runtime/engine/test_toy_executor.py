@@ -15,7 +15,7 @@ from mlcc.engine import Batch, Capacity, Engine, Request, SamplingParams
 from mlcc.engine.batch.batch import BatchWriter, PageList, StateSlot, int32
 from mlcc.engine.batch.tables import FLOATS, CacheGroup
 from mlcc.engine.scheduler.manual_steps import ManualSteps
-from tests.runtime.engine.engine_drive import SMALL, small
+from tests.runtime.engine.helpers.drive import SMALL, small
 
 Change = Callable[[Batch], None]
 

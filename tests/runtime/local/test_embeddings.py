@@ -24,7 +24,7 @@ from mlcc.errors import DeviceError, InvalidRequestError, MlccError, Unsupported
 from mlcc.local.engine import _wait
 from mlcc.service.embeddings import _floats
 from mlcc_compiler.checkpoint.sentence_transformers import QWEN3_RERANKER
-from tests.compiler.models.encoder_checkpoints import (
+from tests.compiler.models.helpers.encoder_checkpoints import (
     CASES,
     DECODER,
     RERANKERS,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from openai import OpenAI
 
-from tests.runtime.server.server_process import RunningServer, running
+from tests.runtime.server.helpers.server_process import RunningServer, running
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.helpers.toy_tab import Reply, open_tab
-from tests.runtime.server.server_process import RunningServer
+from tests.runtime.server.helpers.server_process import RunningServer
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 JSON = {"content-type": "application/json"}

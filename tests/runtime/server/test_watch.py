@@ -14,7 +14,13 @@ import httpx
 import pytest
 
 from mlcc.worker.process import FIRST_DELAY_S, HEALTHY_S, MAX_DELAY_S, Backoff
-from tests.runtime.server.server_process import RunningServer, alive, eventually, idle, running
+from tests.runtime.server.helpers.server_process import (
+    RunningServer,
+    alive,
+    eventually,
+    idle,
+    running,
+)
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "ignore_eos": True, "temperature": 0}
 LONG = {**CHAT, "max_tokens": 400}

@@ -14,7 +14,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
-from tests.compiler.models.checkpoints import CASES, SMALL, save_random
+from tests.compiler.models.helpers.checkpoints import CASES, SMALL, save_random
 
 CASES_OF_RANKS: dict[str, dict[str, Any]] = {
     "llama": {"vocab_size": 132},  # tied: the head's part is beside the table

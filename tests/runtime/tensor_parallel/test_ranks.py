@@ -16,7 +16,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
-from tests.compiler.models.mixed import run_mixed
+from tests.compiler.models.helpers.mixed import run_mixed
 from tests.compiler.models.test_engine_on_native import check_answers
 from tests.e2e.demo.equality import compare, greedy_tokens
 from tests.runtime.device.demo import text_of

@@ -24,7 +24,7 @@ from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 from mlcc_compiler.tensor_parallel.parts import COLUMNS, ROWS, Part, rank_tensors
 from mlcc_targets import get_target
-from tests.compiler.models.mixed import stored
+from tests.compiler.models.helpers.mixed import stored
 from tests.runtime.tensor_parallel.split_models import checkpoint
 
 WHOLE_GROUPS = {"intermediate_size": 128}

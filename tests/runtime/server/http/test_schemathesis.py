@@ -1,0 +1,87 @@
+"""schemathesis over /openapi.json: whatever the document allows or forbids, no answer is a 500, and
+none is of a kind that the document does not name.
+
+A few cases of each address in every run; with --long, hundreds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from hypothesis.strategies import SearchStrategy
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.runtime.server.helpers.server_process import RunningServer, eventually, idle, running
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+FEW, MANY = 12, 200
+"""Cases of an address, of each mode: what the document allows, and what it does not."""
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[RunningServer]:
+    with running("--max-queue", "1000") as server:
+        yield server
+
+
+def examine(served: RunningServer, cases: int) -> dict[str, set[int]]:
+    """Ask each address so often. Returns the statuses that were seen of each."""
+    schema: Any = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+    seen: dict[str, set[int]] = {}
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        statuses = seen.setdefault(operation.label, set())
+        for mode in schemathesis.GenerationMode:
+            _ask(operation.as_strategy(generation_mode=mode), cases, served.url, statuses)
+    return seen
+
+
+def _ask(strategy: SearchStrategy[Any], cases: int, url: str, statuses: set[int]) -> None:
+    @given(strategy)
+    @settings(
+        max_examples=cases,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=[*HealthCheck],
+    )
+    def ask(case: Any) -> None:
+        answer = case.call(base_url=url, timeout=120)
+        statuses.add(answer.status_code)
+        if answer.headers["content-type"][0].startswith("text/event-stream"):
+            assert answer.status_code == 200 and '"internal_error"' not in answer.text
+        else:
+            case.validate_response(answer, checks=CHECKS)
+
+    with suppress(Unsatisfiable):  # an address without parameters can be asked in one way only
+        ask()
+
+
+@pytest.mark.parametrize("cases", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
+def test_no_failure_and_nothing_that_is_not_documented(served: RunningServer, cases: int) -> None:
+    children = served.children()
+    seen = examine(served, cases)
+    posted = {status for label, found in seen.items() if label[:4] == "POST" for status in found}
+    assert {200, 400} <= posted, f"neither all refused nor all taken: {posted}"
+    assert not [label for label, statuses in seen.items() if not statuses - {405}]
+    assert eventually(lambda: idle(served)), "nothing is left in the engine"
+    assert served.children() == children, "no process had to be started again"
