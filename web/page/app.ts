@@ -7,7 +7,8 @@
 
 import { ApiError } from '../src/errors.js';
 import type { StoredModel } from '../src/model/store/catalog.js';
-import type { ModelRef } from './engine_port.js';
+import { Library, openConversationStore } from './conversation/library.js';
+import type { ModelRef } from './engines/engine_port.js';
 import {
   AllEngines,
   initialModel,
@@ -15,27 +16,26 @@ import {
   parseRefKey,
   refKey,
   type TabEngines,
-} from './engines.js';
-import type { Action } from './error_advice.js';
-import { Library, openConversationStore } from './library.js';
-import { fetchOffer, modelParam } from './model_choice.js';
-import { ModelSession, type Phase } from './model_session.js';
-import { Server } from './server_engine.js';
-import { readSettings, type Settings, saveSettings } from './settings.js';
-import { readSite, type Site } from './site.js';
-import { storeText, type TextStore } from './storage.js';
-import { Announcer } from './ui/announcer.js';
-import { ChatView } from './ui/chat_view.js';
+} from './engines/engines.js';
+import type { Action } from './engines/error_advice.js';
+import { fetchOffer, modelParam } from './engines/model_choice.js';
+import { ModelSession, type Phase } from './engines/model_session.js';
+import { Server } from './engines/server_engine.js';
+import { readSettings, type Settings, saveSettings } from './settings/settings.js';
+import { readSite, type Site } from './settings/site.js';
+import { storeText, type TextStore } from './settings/storage.js';
+import { Announcer } from './ui/conversation/announcer.js';
+import { ChatView } from './ui/conversation/chat_view.js';
 import { h } from './ui/dom.js';
-import { failedPanel } from './ui/failed_panel.js';
 import { acceptDrops, pickFolder } from './ui/folders.js';
 import { Header } from './ui/header.js';
-import { keyPanel } from './ui/key_panel.js';
-import { LoadingPanel } from './ui/loading_panel.js';
-import { SettingsDialog } from './ui/settings_dialog.js';
+import { failedPanel } from './ui/panels/failed_panel.js';
+import { keyPanel } from './ui/panels/key_panel.js';
+import { LoadingPanel } from './ui/panels/loading_panel.js';
+import { SettingsDialog } from './ui/panels/settings_dialog.js';
+import { Stage } from './ui/panels/stage.js';
+import { type Choices, StartPanel, shortName } from './ui/panels/start_panel.js';
 import { Sidebar } from './ui/sidebar.js';
-import { Stage } from './ui/stage.js';
-import { type Choices, StartPanel, shortName } from './ui/start_panel.js';
 import { exportFile, importFile } from './ui/transfer.js';
 
 /** The environment of the page. */

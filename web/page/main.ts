@@ -1,9 +1,9 @@
 /** The page's entry: the app with the real engines. */
 
 import { App } from './app.js';
-import { storageOr } from './storage.js';
-import { tabEngines } from './tab_engine.js';
-import { allowOwnScriptsOnly } from './trusted.js';
+import { tabEngines } from './engines/tab_engine.js';
+import { allowOwnScriptsOnly } from './rendering/trusted.js';
+import { storageOr } from './settings/storage.js';
 
 allowOwnScriptsOnly();
 

@@ -2,7 +2,7 @@
 
 import { droppedFolder } from '../../src/model/download/dropped_folder.js';
 import { folderOf } from '../../src/model/download/folder.js';
-import type { ModelRef } from '../engine_port.js';
+import type { ModelRef } from '../engines/engine_port.js';
 
 /** Handlers of a dropped folder or files, or of the error. */
 export interface FolderEvents {

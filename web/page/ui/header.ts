@@ -1,6 +1,6 @@
 /** The header: which model runs and where, new chat, settings. */
 
-import type { ModelOption } from '../engines.js';
+import type { ModelOption } from '../engines/engines.js';
 import { button, h, setText } from './dom.js';
 import { icon } from './icons.js';
 

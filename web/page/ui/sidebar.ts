@@ -3,7 +3,7 @@
  * on wide screens, over it on a phone.
  */
 
-import type { Summary } from '../library.js';
+import type { Summary } from '../conversation/library.js';
 import { button, h, setText } from './dom.js';
 import { icon } from './icons.js';
 

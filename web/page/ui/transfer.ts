@@ -1,7 +1,7 @@
 /** Exports and imports conversations as files. */
 
-import { exported, imported } from '../conversation_json.js';
-import type { Library } from '../library.js';
+import { exported, imported } from '../conversation/conversation_json.js';
+import type { Library } from '../conversation/library.js';
 import { pickFile, saveFile } from './folders.js';
 
 const TYPE = 'application/json';

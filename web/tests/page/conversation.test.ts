@@ -1,12 +1,20 @@
 /** Conversations: the tree, storage by several tabs, and files. */
 
 import { expect, test } from 'vitest';
-import { AttachmentError, readAttachment, withAttachments } from '../../page/attachments.js';
-import { Conversation, type Message, type StoredConversation } from '../../page/conversation.js';
-import { exported, imported, isStored } from '../../page/conversation_json.js';
-import { Library, MemoryConversationStore } from '../../page/library.js';
-import { requestOf } from '../../page/request.js';
-import { Sentences } from '../../page/sentences.js';
+import {
+  AttachmentError,
+  readAttachment,
+  withAttachments,
+} from '../../page/conversation/attachments.js';
+import {
+  Conversation,
+  type Message,
+  type StoredConversation,
+} from '../../page/conversation/conversation.js';
+import { exported, imported, isStored } from '../../page/conversation/conversation_json.js';
+import { Library, MemoryConversationStore } from '../../page/conversation/library.js';
+import { requestOf } from '../../page/conversation/request.js';
+import { Sentences } from '../../page/conversation/sentences.js';
 import {
   DEFAULTS,
   faultOf,
@@ -14,9 +22,9 @@ import {
   requestFields,
   type Settings,
   saveSettings,
-} from '../../page/settings.js';
-import type { TextStore } from '../../page/storage.js';
-import { storageOr } from '../../page/storage.js';
+} from '../../page/settings/settings.js';
+import type { TextStore } from '../../page/settings/storage.js';
+import { storageOr } from '../../page/settings/storage.js';
 
 class MapStore implements TextStore {
   readonly values = new Map<string, string>();

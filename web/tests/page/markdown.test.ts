@@ -1,7 +1,7 @@
 /** Markdown as models write it: the parsed tree, and the texts that stay text. */
 
 import { expect, test } from 'vitest';
-import { blocks, type Node, parse } from '../../page/markdown.js';
+import { blocks, type Node, parse } from '../../page/rendering/markdown.js';
 
 /** A tree as short text: `ul(li(a))`. */
 function short(nodes: readonly Node[]): string {

@@ -1,11 +1,11 @@
 /** The texts of the panels: stages and figures while loading, advice after a failure. */
 
 import { expect, test } from 'vitest';
-import { initialModel } from '../../page/engines.js';
-import { advise } from '../../page/error_advice.js';
-import { bytes, bytesOf, duration, rate, remaining } from '../../page/format.js';
-import { modelAddress, modelParam, summary } from '../../page/model_choice.js';
-import { Loading, type Stage } from '../../page/progress.js';
+import { initialModel } from '../../page/engines/engines.js';
+import { advise } from '../../page/engines/error_advice.js';
+import { modelAddress, modelParam, summary } from '../../page/engines/model_choice.js';
+import { Loading, type Stage } from '../../page/engines/progress.js';
+import { bytes, bytesOf, duration, rate, remaining } from '../../page/rendering/format.js';
 import * as errors from '../../src/errors.js';
 
 const MB = 1e6;

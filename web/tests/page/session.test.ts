@@ -1,11 +1,16 @@
 /** The model's session and the chat with a scripted engine: closing, storing, errors. */
 
 import { expect, test } from 'vitest';
-import { Chat } from '../../page/chat.js';
-import { Conversation, type Message } from '../../page/conversation.js';
-import type { ChatDelta, ChatEngine, ChatRequest, Engines } from '../../page/engine_port.js';
-import { ModelSession, type Phase } from '../../page/model_session.js';
-import { DEFAULTS } from '../../page/settings.js';
+import { Chat } from '../../page/conversation/chat.js';
+import { Conversation, type Message } from '../../page/conversation/conversation.js';
+import type {
+  ChatDelta,
+  ChatEngine,
+  ChatRequest,
+  Engines,
+} from '../../page/engines/engine_port.js';
+import { ModelSession, type Phase } from '../../page/engines/model_session.js';
+import { DEFAULTS } from '../../page/settings/settings.js';
 import { ApiError, CancelledError, DeviceLostError } from '../../src/errors.js';
 
 /** An engine whose deltas, loss and closing the test controls. */

@@ -54,7 +54,7 @@ def policy(remote_models: bool) -> str:
 
 TRUSTED = "; require-trusted-types-for 'script'; trusted-types default"
 """Policy of the page itself: strings never become HTML or scripts, so model output cannot inject
-any. `web/page/trusted.ts` is the default policy."""
+any. `web/page/rendering/trusted.ts` is the default policy."""
 
 SECURITY = {
     "Content-Security-Policy": policy(remote_models=True),

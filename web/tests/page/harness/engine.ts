@@ -4,8 +4,8 @@
  * `?script=` in the URL selects its behaviour; no GPU is needed, and the page contains none of it.
  */
 
-import type { ChatDelta, ChatEngine, ChatRequest } from '../../../page/engine_port.js';
-import type { TabEngines } from '../../../page/engines.js';
+import type { ChatDelta, ChatEngine, ChatRequest } from '../../../page/engines/engine_port.js';
+import type { TabEngines } from '../../../page/engines/engines.js';
 import * as errors from '../../../src/errors.js';
 import type { OnProgress, Progress } from '../../../src/worker/startup.js';
 

@@ -1,7 +1,7 @@
 /** Lines above the message field: notes about the model, and why an answer failed. */
 
-import { button, h } from './dom.js';
-import { icon } from './icons.js';
+import { button, h } from '../dom.js';
+import { icon } from '../icons.js';
 
 export class Notices {
   readonly element = h('div', 'notices');

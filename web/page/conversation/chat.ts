@@ -4,12 +4,12 @@
  * Independent of the DOM: calls `ChatEvents` for each piece; the views batch these by frame.
  */
 
-import { ApiError } from '../src/errors.js';
-import type { Timing } from '../src/openai/timing.js';
+import { ApiError } from '../../src/errors.js';
+import type { Timing } from '../../src/openai/timing.js';
+import type { ChatEngine, ChatRequest, ToolCallDelta } from '../engines/engine_port.js';
+import { type Settings, schemaOf } from '../settings/settings.js';
 import type { Attachment, Conversation, End, Figures, Message } from './conversation.js';
-import type { ChatEngine, ChatRequest, ToolCallDelta } from './engine_port.js';
 import { requestOf } from './request.js';
-import { type Settings, schemaOf } from './settings.js';
 
 export interface ChatEvents {
   /** Messages were added or removed. */

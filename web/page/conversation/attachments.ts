@@ -3,8 +3,8 @@
  * files are refused by name.
  */
 
+import { bytes } from '../rendering/format.js';
 import type { Attachment } from './conversation.js';
-import { bytes } from './format.js';
 
 /** The largest file: more than most contexts hold. */
 export const MAX_BYTES = 512 * 1024;

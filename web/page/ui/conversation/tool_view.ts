@@ -1,8 +1,8 @@
 /** The views of tool calls, folded, and the form for their results. */
 
-import type { ToolCall } from '../conversation.js';
-import { button, h } from './dom.js';
-import { icon } from './icons.js';
+import type { ToolCall } from '../../conversation/conversation.js';
+import { button, h } from '../dom.js';
+import { icon } from '../icons.js';
 import { codeBlock } from './markdown_view.js';
 
 /** A fold for each call, with its name and arguments. */

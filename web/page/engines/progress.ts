@@ -3,8 +3,8 @@
  * or wait, with bytes, speed and remaining time. Pure.
  */
 
-import type { Stage as AnyStage, Progress } from '../src/worker/startup.js';
-import { bytes, bytesOf, remaining } from './format.js';
+import type { Stage as AnyStage, Progress } from '../../src/worker/startup.js';
+import { bytes, bytesOf, remaining } from '../rendering/format.js';
 
 /** A stage with its own line. */
 export type Stage = Exclude<AnyStage, 'ready'>;

@@ -3,11 +3,11 @@
  * and then offers a button back to the end.
  */
 
-import type { Message } from '../conversation.js';
+import type { Message } from '../../conversation/conversation.js';
+import { button, h } from '../dom.js';
+import { perFrame } from '../frame.js';
+import { icon } from '../icons.js';
 import { AnswerView } from './answer_view.js';
-import { button, h } from './dom.js';
-import { perFrame } from './frame.js';
-import { icon } from './icons.js';
 import type { MessageEvents, MessageState } from './message_foot.js';
 import { QuestionView } from './question_view.js';
 

@@ -3,7 +3,7 @@
  * only the manifest fields that the start panel shows; the engine validates the manifest.
  */
 
-import { fileUrl, modelUrl } from '../src/model/paths.js';
+import { fileUrl, modelUrl } from '../../src/model/paths.js';
 
 /** A model that the page may offer. */
 export interface Offer {

@@ -1,7 +1,7 @@
 /** Converts chunks of the API to deltas of an answer, for servers and tabs alike. */
 
-import type { Timing } from '../src/openai/timing.js';
-import type { End } from './conversation.js';
+import type { Timing } from '../../src/openai/timing.js';
+import type { End } from '../conversation/conversation.js';
 import type { ChatDelta, ToolCallDelta } from './engine_port.js';
 
 /** The fields of ChatCompletionChunk that the page reads; the server may be older or newer. */

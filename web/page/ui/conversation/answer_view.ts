@@ -2,10 +2,10 @@
  * The view of an answer: reasoning, folded; the text as Markdown; tool calls; figures and buttons.
  */
 
-import type { Message } from '../conversation.js';
-import { copyButton } from './copy.js';
-import { button, h, setText } from './dom.js';
-import { icon } from './icons.js';
+import type { Message } from '../../conversation/conversation.js';
+import { copyButton } from '../copy.js';
+import { button, h, setText } from '../dom.js';
+import { icon } from '../icons.js';
 import { codeBlock, MarkdownView } from './markdown_view.js';
 import { figuresOf, type MessageEvents, type MessageState, siblingSwitch } from './message_foot.js';
 import { callViews, resultsForm } from './tool_view.js';

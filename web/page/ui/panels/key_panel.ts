@@ -1,6 +1,6 @@
 /** The panel that asks for the server's key. */
 
-import { h, setText } from './dom.js';
+import { h, setText } from '../dom.js';
 
 /** `wasWrong`: a key was sent and refused. */
 export function keyPanel(wasWrong: boolean, onKey: (key: string) => void): HTMLElement {

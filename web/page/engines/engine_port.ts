@@ -5,12 +5,12 @@
  * scripted engine in tests.
  */
 
-import type { Folder } from '../src/model/download/folder.js';
-import type { StoredModel } from '../src/model/store/catalog.js';
-import type { Timing } from '../src/openai/timing.js';
-import type { TabInfo } from '../src/worker/messages.js';
-import type { OnProgress } from '../src/worker/startup.js';
-import type { End } from './conversation.js';
+import type { Folder } from '../../src/model/download/folder.js';
+import type { StoredModel } from '../../src/model/store/catalog.js';
+import type { Timing } from '../../src/openai/timing.js';
+import type { TabInfo } from '../../src/worker/messages.js';
+import type { OnProgress } from '../../src/worker/startup.js';
+import type { End } from '../conversation/conversation.js';
 
 /** Reference to a model: a URL, a folder of the visitor's disk, or a name on the server. */
 export type ModelRef =

@@ -3,10 +3,16 @@
  * answer only renders its last block. The model's text goes into text nodes only.
  */
 
-import { type CodeSpan, loadHighlight, loadTypeset } from '../lazy_renderers.js';
-import { type Block, blocks, type Environment, type Node as Markdown, nodes } from '../markdown.js';
-import { copyButton } from './copy.js';
-import { h } from './dom.js';
+import { type CodeSpan, loadHighlight, loadTypeset } from '../../rendering/lazy_renderers.js';
+import {
+  type Block,
+  blocks,
+  type Environment,
+  type Node as Markdown,
+  nodes,
+} from '../../rendering/markdown.js';
+import { copyButton } from '../copy.js';
+import { h } from '../dom.js';
 
 export class MarkdownView {
   readonly element = h('div', 'markdown');

@@ -1,6 +1,6 @@
 /** Shows one panel while no model runs, and manages the keyboard focus. */
 
-import { h } from './dom.js';
+import { h } from '../dom.js';
 
 export class Stage {
   readonly element = h('div', 'stage');

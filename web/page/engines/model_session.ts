@@ -6,7 +6,7 @@
  * results of an abandoned start are closed and dropped.
  */
 
-import type { Progress } from '../src/worker/startup.js';
+import type { Progress } from '../../src/worker/startup.js';
 import type { ChatEngine, Engines, ModelRef } from './engine_port.js';
 
 export type Phase =

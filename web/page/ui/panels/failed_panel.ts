@@ -1,7 +1,7 @@
 /** The panel after a failure: what happened, what to do next, and buttons for it. */
 
-import { type Action, advise, errorText } from '../error_advice.js';
-import { button, h } from './dom.js';
+import { type Action, advise, errorText } from '../../engines/error_advice.js';
+import { button, h } from '../dom.js';
 
 /** A panel for any thrown value. */
 export function failedPanel(error: unknown, act: (action: Action) => void): HTMLElement {

@@ -3,10 +3,10 @@
  * Independent of the DOM.
  */
 
-import type { OnProgress } from '../src/worker/startup.js';
+import type { OnProgress } from '../../src/worker/startup.js';
+import type { Site } from '../settings/site.js';
 import type { ChatEngine, Engines, ModelRef } from './engine_port.js';
 import type { Server, ServerModel } from './server_engine.js';
-import type { Site } from './site.js';
 import type { TabModelRef } from './tab_engine.js';
 
 /** Engines of a tab. */

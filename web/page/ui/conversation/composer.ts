@@ -3,12 +3,12 @@
  * Text files can be attached. The draft survives a reload.
  */
 
-import { readAttachment } from '../attachments.js';
-import type { Attachment } from '../conversation.js';
-import { storeText, type TextStore } from '../storage.js';
-import { button, h, relabel } from './dom.js';
-import { perFrame } from './frame.js';
-import { icon } from './icons.js';
+import { readAttachment } from '../../conversation/attachments.js';
+import type { Attachment } from '../../conversation/conversation.js';
+import { storeText, type TextStore } from '../../settings/storage.js';
+import { button, h, relabel } from '../dom.js';
+import { perFrame } from '../frame.js';
+import { icon } from '../icons.js';
 
 export interface ComposerEvents {
   onSend(text: string, attachments: readonly Attachment[]): void;

@@ -1,9 +1,9 @@
 /** The settings dialog: sampling parameters, stored models, the running model. */
 
-import type { StoredModel } from '../../src/model/store/catalog.js';
-import type { EngineInfo, ServerEngineInfo, TabEngineInfo } from '../engine_port.js';
-import { errorText } from '../error_advice.js';
-import { bytes } from '../format.js';
+import type { StoredModel } from '../../../src/model/store/catalog.js';
+import type { EngineInfo, ServerEngineInfo, TabEngineInfo } from '../../engines/engine_port.js';
+import { errorText } from '../../engines/error_advice.js';
+import { bytes } from '../../rendering/format.js';
 import {
   DEFAULTS,
   faultOf,
@@ -12,9 +12,9 @@ import {
   type Settings,
   type TextKey,
   within,
-} from '../settings.js';
-import { button, h, setText } from './dom.js';
-import { icon } from './icons.js';
+} from '../../settings/settings.js';
+import { button, h, setText } from '../dom.js';
+import { icon } from '../icons.js';
 
 export interface SettingsEvents {
   onChange(settings: Settings): void;

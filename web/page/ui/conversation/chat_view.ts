@@ -3,17 +3,17 @@
  * `chat.ts` sends requests, `library.ts` stores conversations.
  */
 
-import { Chat } from '../chat.js';
-import { type Attachment, Conversation, type Message } from '../conversation.js';
-import type { ChatEngine, EngineInfo } from '../engine_port.js';
-import { errorText } from '../error_advice.js';
-import type { Change, Library } from '../library.js';
-import { Sentences } from '../sentences.js';
-import type { Settings } from '../settings.js';
-import { storeText, type TextStore } from '../storage.js';
+import { Chat } from '../../conversation/chat.js';
+import { type Attachment, Conversation, type Message } from '../../conversation/conversation.js';
+import type { Change, Library } from '../../conversation/library.js';
+import { Sentences } from '../../conversation/sentences.js';
+import type { ChatEngine, EngineInfo } from '../../engines/engine_port.js';
+import { errorText } from '../../engines/error_advice.js';
+import type { Settings } from '../../settings/settings.js';
+import { storeText, type TextStore } from '../../settings/storage.js';
+import { h, setText } from '../dom.js';
 import type { Announcer } from './announcer.js';
 import { Composer } from './composer.js';
-import { h, setText } from './dom.js';
 import { Log } from './log.js';
 import { Notices } from './notices.js';
 

@@ -1,10 +1,10 @@
 /** The panel while a model starts: its stages with their progress. */
 
-import type { Progress } from '../../src/worker/startup.js';
-import { Loading, type Stage, type StageLine } from '../progress.js';
-import { button, h, setText } from './dom.js';
-import { perFrame } from './frame.js';
-import { icon } from './icons.js';
+import type { Progress } from '../../../src/worker/startup.js';
+import { Loading, type Stage, type StageLine } from '../../engines/progress.js';
+import { button, h, setText } from '../dom.js';
+import { perFrame } from '../frame.js';
+import { icon } from '../icons.js';
 
 interface Row {
   element: HTMLElement;

@@ -3,14 +3,14 @@
  * only, and is sent only to that server.
  */
 
-import type { Usage } from '../src/api.js';
-import { MlccError } from '../src/errors.js';
-import { Completions } from '../src/openai/completions.js';
-import { readWhole } from '../src/openai/sse.js';
-import type { Timing } from '../src/openai/timing.js';
+import type { Usage } from '../../src/api.js';
+import { MlccError } from '../../src/errors.js';
+import { Completions } from '../../src/openai/completions.js';
+import { readWhole } from '../../src/openai/sse.js';
+import type { Timing } from '../../src/openai/timing.js';
+import { storeText, type TextStore } from '../settings/storage.js';
 import { type ChatChunk, deltas } from './deltas.js';
 import type { ChatDelta, ChatEngine, ChatRequest, ServerEngineInfo } from './engine_port.js';
-import { storeText, type TextStore } from './storage.js';
 
 /** The server does not answer. */
 export class UnreachableError extends MlccError {

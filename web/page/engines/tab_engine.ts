@@ -1,8 +1,8 @@
 /** Implements the page's engine interface by the package `mlcc`, on the visitor's GPU. */
 
-import type { ChatCompletionRequest } from '../src/api.js';
-import { CreateEngine, type Engine, removeModel, storedModels } from '../src/index.js';
-import type { OnProgress } from '../src/worker/startup.js';
+import type { ChatCompletionRequest } from '../../src/api.js';
+import { CreateEngine, type Engine, removeModel, storedModels } from '../../src/index.js';
+import type { OnProgress } from '../../src/worker/startup.js';
 import { deltas } from './deltas.js';
 import type { ChatDelta, ChatEngine, ChatRequest, ModelRef, TabEngineInfo } from './engine_port.js';
 

@@ -1,11 +1,11 @@
 /** The panel before a model runs: the offered model, stored models, an address, a folder. */
 
-import { decoded } from '../../src/model/paths.js';
-import type { StoredModel } from '../../src/model/store/catalog.js';
-import { bytes } from '../format.js';
-import { modelAddress, type Offer } from '../model_choice.js';
-import { type ButtonKind, button, h, setText } from './dom.js';
-import { icon } from './icons.js';
+import { decoded } from '../../../src/model/paths.js';
+import type { StoredModel } from '../../../src/model/store/catalog.js';
+import { modelAddress, type Offer } from '../../engines/model_choice.js';
+import { bytes } from '../../rendering/format.js';
+import { type ButtonKind, button, h, setText } from '../dom.js';
+import { icon } from '../icons.js';
 
 export interface StartEvents {
   onUrl(url: string): void;

@@ -1,10 +1,10 @@
 /** The view of a question: its text, its files, and the form to edit it. */
 
-import type { Attachment, Message } from '../conversation.js';
-import { bytes } from '../format.js';
-import { copyButton } from './copy.js';
-import { button, h } from './dom.js';
-import { icon } from './icons.js';
+import type { Attachment, Message } from '../../conversation/conversation.js';
+import { bytes } from '../../rendering/format.js';
+import { copyButton } from '../copy.js';
+import { button, h } from '../dom.js';
+import { icon } from '../icons.js';
 import { type MessageEvents, type MessageState, siblingSwitch } from './message_foot.js';
 
 export class QuestionView {

@@ -1,9 +1,9 @@
 /** Builds the request for an answer from the shown path of the conversation and the settings. */
 
+import type { ChatRequest, RequestMessage } from '../engines/engine_port.js';
+import { requestFields, type Settings, schemaOf, toolsOf } from '../settings/settings.js';
 import { withAttachments } from './attachments.js';
 import type { Message } from './conversation.js';
-import type { ChatRequest, RequestMessage } from './engine_port.js';
-import { requestFields, type Settings, schemaOf, toolsOf } from './settings.js';
 
 /** `continues`: the last message is an answer to continue. */
 export function requestOf(

@@ -1,9 +1,9 @@
 /** The foot of a message: its buttons, and the switch between siblings. */
 
-import type { Message } from '../conversation.js';
-import { duration, rate } from '../format.js';
-import { button, h } from './dom.js';
-import { icon } from './icons.js';
+import type { Message } from '../../conversation/conversation.js';
+import { duration, rate } from '../../rendering/format.js';
+import { button, h } from '../dom.js';
+import { icon } from '../icons.js';
 
 /** Actions on messages, and their positions. */
 export interface MessageEvents {

@@ -4,7 +4,7 @@
  * The log itself is no live region, because it would be read again with every token.
  */
 
-import { h } from './dom.js';
+import { h } from '../dom.js';
 
 const PAUSE_MS = 1200;
 const KEPT = 4;
