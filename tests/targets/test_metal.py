@@ -142,7 +142,7 @@ def triple(x: Expr, y: Expr, out: Expr) -> None:
         store(out, x[i, j] + x[i, j] + x[i, j], i, j)
 
 
-@pytest.mark.skipif(platform.system() != "Linux", reason="links ELF objects as on Linux")
+@pytest.mark.skipif(platform.system() != "Linux", reason="links ELF objects")
 def test_an_app_links_two_static_models_through_their_headers(tmp_path: Path) -> None:
     """The same steps for this machine's CPU, where the outcome can be loaded and run."""
     functions = {"mlcc_double_": double, "mlcc_triple_": triple}

@@ -77,7 +77,7 @@ def test_it_answers_as_one_that_fits(artifact: Artifact) -> None:
         assert answer(few) == whole
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what of a file is mapped")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 def test_what_is_mapped_follows_use(artifact: Artifact) -> None:
     memory = artifact.manifest.memory
     with opened(artifact, memory.weights_bytes * 3 // 4 + memory.workspace_bytes) as (few, _):

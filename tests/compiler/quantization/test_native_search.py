@@ -14,7 +14,7 @@ from mlcc_compiler.quantization.quantized import PARTS, Quantized
 
 pytestmark = pytest.mark.skipif(
     not native_search.takes(native_search.LEAST_GROUPS, 32),
-    reason="this CPU's products and sums are fused",
+    reason="this CPU fuses multiply and add: the compiled search is not used",
 )
 
 
@@ -93,7 +93,9 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "bits", sys.argv[1]]
 """
 
 
-@pytest.mark.skipif(host.LANES == 8, reason="the tests above had such vectors")
+@pytest.mark.skipif(
+    host.LANES == 8, reason="this CPU has no AVX-512: the tests above use narrow vectors"
+)
 def test_the_same_bits_of_narrower_vectors() -> None:
     """The search in a process with the vector width of CPUs without AVX-512."""
     command = [sys.executable, "-c", NARROW, __file__]

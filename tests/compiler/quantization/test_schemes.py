@@ -161,7 +161,7 @@ def test_small_groups_reach_rows_of_48() -> None:
         assert [scheme(s).group_of(48) for s in (how.linear, how.embedding, how.head)] == [16] * 3
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not tell")
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="os.sched_getaffinity is Linux's")
 def test_only_the_cores_of_this_process_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int | None] = []
     pool = codec.ThreadPoolExecutor

@@ -59,7 +59,6 @@ def test_a_link_that_leaves_the_folder(tiny: Path, name: str) -> None:
     refused(tiny, f"{name}: is a link that leaves the folder; copy the real file into it")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX devices")
 @pytest.mark.parametrize("where", ["chat_template.jinja", "additional_chat_templates/x.jinja"])
 def test_a_template_without_end_is_not_read(tiny: Path, where: str) -> None:
     (tiny / "additional_chat_templates").mkdir()

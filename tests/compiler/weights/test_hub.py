@@ -139,7 +139,6 @@ def test_a_hub_in_trouble(tmp_path: Path, hub: FakeHub) -> None:
     assert code and "hf://org/tiny: the hub refused" in line and "418" in line
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_ends_a_stalled_download(tmp_path: Path, hub: FakeHub) -> None:
     hub.stall = threading.Event()
     with serving(hub), child(tmp_path, "hf://org/tiny", hub.url) as process:

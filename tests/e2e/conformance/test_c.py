@@ -39,7 +39,7 @@ def reading(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Runner]:
     """A host beside which llguidance lies, as `pip install --target` puts it there."""
-    pytest.importorskip("llguidance")
+    pytest.importorskip("llguidance", reason="needs llguidance: pip install mlcc[structured]")
     model, folder = compiled_demo("f32", "cpu"), tmp_path_factory.mktemp("modules")
     for part in Path(sysconfig.get_path("platlib")).glob("llguidance*"):
         (folder / part.name).symlink_to(part)

@@ -69,7 +69,9 @@ IN_NODE = [vector for vector in VECTORS if vector.topic in ("cancel", "http")]
 LONG_IN_NODE = {vector.id for vector in IN_NODE if vector.computes} - NOT_SEEN
 """What Chromium computes, Node repeats with --long only."""
 
-NEEDS_GRAMMARS = pytest.mark.skipif(not has_grammars(), reason="there is no Rust (rustup.rs)")
+NEEDS_GRAMMARS = pytest.mark.skipif(
+    not has_grammars(), reason="needs Rust for grammars in a tab (rustup.rs)"
+)
 
 FEATURES = {
     "answers/chat-three-streamed": "answers",

@@ -15,7 +15,7 @@ from mlcc.model.driver import Driver
 from mlcc.model.model import Model
 from tests.e2e.demo.conftest import Opened
 
-pytest.importorskip("llguidance")
+pytest.importorskip("llguidance", reason="needs llguidance: pip install mlcc[structured]")
 
 PERSON = {
     "type": "object",

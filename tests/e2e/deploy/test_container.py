@@ -35,7 +35,7 @@ def test_stages_have_what_they_are_from() -> None:
 def image(request: pytest.FixtureRequest, tmp_path: Path, web: Path) -> Iterator[Image]:
     """The image of a stage, made of this clone's wheels, as `dev.py wheel` makes them."""
     if os.geteuid() != 0:
-        pytest.skip("needs root: it is made by chroot")
+        pytest.skip("needs root: the image is built in a chroot")
     dist = tmp_path / "context" / "dist"
     subprocess.run([sys.executable, "-m", "mlcc_targets.wasm.build"], check=True)
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]

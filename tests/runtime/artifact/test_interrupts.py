@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import signal
 import subprocess
@@ -18,8 +17,6 @@ from mlcc.artifact.folder import Artifact
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.interrupts import deferred, unwinding
 from tests.runtime.artifact.small_artifact import fill, make
-
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
 PROGRAM = """
 import sys

@@ -182,7 +182,7 @@ def test_a_cpu_without_the_features(copy: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or "amxtile" in cpu_features(),
-    reason="needs a Linux that refuses AMX's tiles",
+    reason="needs a Linux without AMX's tiles",
 )
 def test_a_system_that_does_not_let_tiles_be_used(
     copy: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pty")
 from mlcc.commands.terminal import Screen
 from mlcc.model.conversation import Conversation
 from mlcc.model.session import Session

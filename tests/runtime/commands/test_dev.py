@@ -22,8 +22,6 @@ ROOT = Path(__file__).parents[3]
 ABSENT = packages.Need("frobnicator", "frob libfrob1", "frobs", lambda: False)
 HERE = replace(ABSENT, name="python", packages="python3", is_here=lambda: True)
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="programs here are shell scripts")
-
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

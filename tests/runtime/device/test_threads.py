@@ -31,7 +31,7 @@ def threads_of_process() -> set[int]:
     return {int(task.name) for task in Path("/proc/self/task").iterdir()}
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks Linux")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads Linux's /proc")
 def test_workers_sleep_and_keep_to_the_cores_of_their_process(demo: Path) -> None:
     """They take the affinity of who starts them, pin nothing, and cost nothing once idle."""
     mine = os.sched_getaffinity(0)

@@ -27,7 +27,7 @@ from tests.runtime.scale.ray_cluster import (
     until,
 )
 
-pytest.importorskip("ray")
+pytest.importorskip("ray", reason="needs ray: pip install mlcc[ray]")
 import ray
 from ray.serve.schema import ServeDeploySchema
 

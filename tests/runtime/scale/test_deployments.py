@@ -34,7 +34,7 @@ from tests.runtime.scale.ray_cluster import (
     until,
 )
 
-pytest.importorskip("ray")
+pytest.importorskip("ray", reason="needs ray: pip install mlcc[ray]")
 REPLICAS, TOKENS = 2, 40
 NOT_YET_TOLD = {"cancel/running-while-streaming"}
 TOPICS = {"answers", "streaming", "cancel", "structured", "tools", "logprobs", "batching"}

@@ -158,7 +158,7 @@ def test_where_the_object_store_is_full_what_was_computed_is_computed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ray spills to the disk before it says so; where that is full too, the note goes alone."""
-    ray = pytest.importorskip("ray")
+    ray = pytest.importorskip("ray", reason="needs ray: pip install mlcc[ray]")
     from mlcc.scale.deployments import _stored
 
     def full(_: object) -> None:

@@ -17,7 +17,7 @@ import pytest
 from tests.runtime.scale.ray_cluster import Cluster, Served, environment, ray_head, serving
 
 pytestmark = pytest.mark.long
-pytest.importorskip("ray")
+pytest.importorskip("ray", reason="needs ray: pip install mlcc[ray]")
 PROMPTS = [f"{'Count the words of this. ' * 40}{number} and one?" for number in range(3)]
 FILL = """
 import sys, ray

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.long
-pytest.importorskip("ray")
+pytest.importorskip("ray", reason="needs ray: pip install mlcc[ray]")
 ROOT = Path(__file__).parents[3]
 BAD = ("lost", "twice", "wrong")
 

@@ -21,7 +21,7 @@ from mlcc.server.prompts.prompt_pool import MEMORY_BYTES, PromptWorker
 from mlcc.server.prompts.prompt_worker import PromptJob
 from tests.runtime.structured_output.hostile import hostile
 
-pytest.importorskip("llguidance")
+pytest.importorskip("llguidance", reason="needs llguidance: pip install mlcc[structured]")
 
 TOKENIZER = Path(__file__).parents[3] / "examples" / "demo" / "model" / "tokenizer.json"
 COSTLY = {"many properties", "many required", "a million", "doubling", "many rules"}

@@ -17,7 +17,7 @@ from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.structured_output.llguidance import native_grammars
 from mlcc.model.tokenizer.tokenizer import FileTokenizer
 
-pytest.importorskip("llguidance")
+pytest.importorskip("llguidance", reason="needs llguidance: pip install mlcc[structured]")
 
 ROOT = Path(__file__).parents[3]
 TOKENIZER = ROOT / "examples" / "demo" / "model" / "tokenizer.json"

@@ -122,7 +122,9 @@ def test_a_fault_in_the_text_is_one_line() -> None:
         cuda_code.compile_cuda("__global__ void f() { nonsense; }", ARCHS)
 
 
-@pytest.mark.skipif(not cuda_nvrtc.available(), reason="pip install nvidia-cuda-nvrtc")
+@pytest.mark.skipif(
+    not cuda_nvrtc.available(), reason="needs nvidia-cuda-nvrtc: pip install mlcc[cuda]"
+)
 def test_nvrtc_makes_code_for_one_architecture(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,6 @@ def test_a_compiler_that_fails_is_quoted(elsewhere: Path, monkeypatch: pytest.Mo
     assert native.library() is None  # not one that the sources do not describe
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the compiler here is a shell script")
 def test_a_build_is_done_once(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = elsewhere / "compiler"
     script.write_text(

@@ -241,7 +241,7 @@ def test_the_emulator_refuses_what_a_cpu_would() -> None:
             amx.store(T.address_of(sums[0]))
     kernel = lt.build(builder.get(), CPU)["main"]
     if not amx_emulator.emulated():
-        pytest.skip("this CPU has AMX")
+        pytest.skip("on a CPU with AMX these faults end the process")
     with amx_emulator.tiles() as counts:
         (y,) = lt.call(kernel, [], [((amx.SIDE**2,), "float32")])
     assert (counts.faults, counts.begun) == (8, 0)

@@ -96,7 +96,10 @@ class Collector(BaseHTTPRequestHandler):
 
 
 def test_a_span_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    pytest.importorskip(
+        "opentelemetry.exporter.otlp.proto.http",
+        reason="needs OpenTelemetry: pip install mlcc[otel]",
+    )
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
