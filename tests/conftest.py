@@ -86,7 +86,7 @@ def compiled_demo(
 @pytest.fixture(scope="session")
 def c_library(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Any:
     """The C library and the tests' program over it: a `c_library.Library`."""
-    from tests.helpers.c_library import built
+    from tests.helpers.mobile.c_library import built
 
     folder = tmp_path_factory.getbasetemp()
     if hasattr(pytestconfig, "workerinput"):
@@ -102,7 +102,7 @@ def kotlin_package(
 ) -> Any:
     """The Kotlin package as Maven built and tested it: a `kotlin_package.Package`."""
     needs.require("maven")
-    from tests.helpers.kotlin_package import built
+    from tests.helpers.mobile.kotlin_package import built
 
     folder = tmp_path_factory.getbasetemp()
     if hasattr(pytestconfig, "workerinput"):

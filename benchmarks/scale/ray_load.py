@@ -1,8 +1,9 @@
 """Load on real Ray replicas of the toy model, with a count of how each request ended.
 
 For `replica_kills.py` and `autoscaling.py`, which change the replicas meanwhile. Every token of the
-toy (tests/helpers/toy_model.py) depends on all before it, so an answer in which a token is lost,
-repeated or mixed up has another text; each is compared with the answer of an engine without Ray.
+toy (tests/helpers/toy/toy_model.py) depends on all before it, so an answer in which a token is
+lost, repeated or mixed up has another text; each is compared with the answer of an engine without
+Ray.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.scale.serving import RayEngine
 from mlcc.server.asgi import Settings
 from tests.helpers.processes import below, command_of
-from tests.helpers.toy_model import open_toy
+from tests.helpers.toy.toy_model import open_toy
 from tests.runtime.scale.ray_processes import replicas_below
 
 TOKENS, PROMPTS, TIMEOUT_S = 12, 400, 60

@@ -3,11 +3,11 @@
     python -m benchmarks.scale.ray_routing [--replicas 3] [--step-ms 10] [--streams 24]
         [--requests 240]
 
-The model is a toy (tests/helpers/toy_model.py) whose steps take `--step-ms`, so two cores suffice
-for several replicas. Prints one JSON line: tokens a second of `--streams` concurrent requests with
-Ray and without; the latency of a one-token request (p50, ms) with Ray, without, and of an empty Ray
-Serve call; and the prefix cache's hit rate on a trace of shared prompts, here and in the simulator
-with caches of the same size.
+The model is a toy (tests/helpers/toy/toy_model.py) whose steps take `--step-ms`, so two cores
+suffice for several replicas. Prints one JSON line: tokens a second of `--streams` concurrent
+requests with Ray and without; the latency of a one-token request (p50, ms) with Ray, without, and
+of an empty Ray Serve call; and the prefix cache's hit rate on a trace of shared prompts, here and
+in the simulator with caches of the same size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import RoutedEngine
 from mlcc.scale.serving import RayEngine
 from mlcc.server.asgi import Settings
-from tests.helpers.toy_model import CAPACITY, open_toy
+from tests.helpers.toy.toy_model import CAPACITY, open_toy
 
 KINDS, SHARED, OWN, ANSWER = 18, 256, 24, 8
 """The trace: number of shared prompts, their tokens, tokens of a question and of an answer."""

@@ -26,7 +26,7 @@ ROOT = FOLDER.parents[1]
 if str(ROOT / "targets") not in sys.path:
     sys.path.insert(0, str(ROOT / "targets"))
 
-from mlcc_targets.linker import zig  # noqa: E402
+from mlcc_targets.linking.linker import zig  # noqa: E402
 from mlcc_targets.native import build as plugin  # noqa: E402
 from mlcc_targets.native import once  # noqa: E402
 from mlcc_targets.native.build import compiler, package  # noqa: E402

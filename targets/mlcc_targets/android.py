@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from mlcc_targets.cpu import Level, level
-from mlcc_targets.elf import link_model
+from mlcc_targets.linking.elf import link_model
 from mlcc_targets.target import Choices, Target, TargetError
 from mlcc_targets.wgsl import LIMITS, computes_f16
 

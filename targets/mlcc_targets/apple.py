@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlcc_targets.linker import run_zig
-from mlcc_targets.static import HEADER, header, symbol_prefix
+from mlcc_targets.linking.linker import run_zig
+from mlcc_targets.linking.static import HEADER, header, symbol_prefix
 
 MACOS, IOS = "13.0", "15.0"
 """The oldest supported systems; their drivers accept MSL 3.0 and 2.4."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mlcc.util.machine import cpu_features, cpu_vendor, machine, missing_features
-from mlcc_targets.native_library import archive_for, link_for
+from mlcc_targets.linking.native_library import archive_for, link_for
 from mlcc_targets.target import Choices, Target, TargetError
 
 

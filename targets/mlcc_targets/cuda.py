@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlcc.util.machine import machine
-from mlcc_targets.native_library import link_for
+from mlcc_targets.linking.native_library import link_for
 from mlcc_targets.target import Choices, Target, TargetError
 
 KNOWN = (  # architectures of CUDA 13.0, oldest first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcc_targets.apple import IOS, LIMITS, link_static
-from mlcc_targets.static import HEADER
+from mlcc_targets.linking.static import HEADER
 from mlcc_targets.target import Choices, Target
 
 

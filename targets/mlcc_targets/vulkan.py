@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcc.util.machine import machine
-from mlcc_targets.native_library import link_for
+from mlcc_targets.linking.native_library import link_for
 from mlcc_targets.target import Choices, Target
 from mlcc_targets.wgsl import LIMITS, computes_f16
 

@@ -16,8 +16,9 @@ import pytest
 from mlcc_compiler import pipeline
 from mlcc_compiler.ir._tvm import T, tvm
 from mlcc_compiler.kernels.frame import Expr, f32, kernel, store
-from mlcc_targets import Target, TargetError, get_target, static
-from mlcc_targets.linker import run_zig
+from mlcc_targets import Target, TargetError, get_target
+from mlcc_targets.linking import static
+from mlcc_targets.linking.linker import run_zig
 from tests.targets.small_library import WIDTH, build, inspect, lowered
 
 pytestmark = pytest.mark.needs("llvm")

@@ -11,8 +11,8 @@ import pytest
 
 from mlcc_compiler.driver.toolchain import missing
 from mlcc_targets import TARGETS, get_target
-from mlcc_targets.elf import LINUX
-from mlcc_targets.linker import PACKAGE
+from mlcc_targets.linking.elf import LINUX
+from mlcc_targets.linking.linker import PACKAGE
 from mlcc_targets.target import not_built
 from tests.targets.small_library import build
 

@@ -17,8 +17,8 @@ from mlcc_compiler.cuda.code import DeviceCode, compile_cuda, table
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_targets import Target, TargetError
 from mlcc_targets.cuda_files import has_driver, load_tvm_runtime
-from mlcc_targets.elf import link_elf
-from mlcc_targets.linker import run_zig
+from mlcc_targets.linking.elf import link_elf
+from mlcc_targets.linking.linker import run_zig
 
 _CALLBACK = "tvm_callback_cuda_compile"
 _DRIVER = (

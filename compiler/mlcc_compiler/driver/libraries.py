@@ -32,7 +32,7 @@ from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization.codec import cores
 from mlcc_compiler.weights.convert import plain_layout, specs_of
 from mlcc_targets import Target
-from mlcc_targets.static import HEADER
+from mlcc_targets.linking.static import HEADER
 
 Item = TypeVar("Item")
 Report = Callable[[str], None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from mlcc.util.extras import lacking
 from mlcc_compiler.cuda import code as cuda_code
 from mlcc_targets import Target, TargetError
-from mlcc_targets.linker import zig
+from mlcc_targets.linking.linker import zig
 
 
 def missing(target: Target) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mlcc_targets.linker import run_zig, zig
+from mlcc_targets.linking.linker import run_zig, zig
 from mlcc_targets.target import TargetError
 from mlcc_targets.wasm.cxx import CXX, CXX_FLAGS, UNWIND_FLAGS
 

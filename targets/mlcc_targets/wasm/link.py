@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlcc_targets.linker import run_zig
+from mlcc_targets.linking.linker import run_zig
 from mlcc_targets.wasm.build import runtime
 
 ABI_SECTION = "mlcc.abi"

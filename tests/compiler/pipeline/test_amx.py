@@ -23,8 +23,8 @@ from mlcc_compiler.options import Options
 from mlcc_targets import Choices, Target, get_target
 from mlcc_targets import cpu as levels
 from tests.compiler.models.helpers.checkpoints import make_checkpoint
-from tests.helpers import amx_emulator
 from tests.helpers.batches import PagedSequences
+from tests.helpers.emulators import amx_emulator
 
 AMX = "avx512-amx"
 STEPS = ({0: 40}, {0: 8, 1: 33}, {0: 1, 1: 1})

@@ -23,7 +23,7 @@ from mlcc_compiler.quantization.schemes import SCHEMES
 from mlcc_targets import Choices, Target, get_target
 from mlcc_targets.cpu import ANY, LEVELS, host_level, level
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
-from tests.runtime.device.demo import cpu_executor
+from tests.runtime.device.helpers.demo import cpu_executor
 
 NAMES = {"x86_64": "any-x86-64", "aarch64": "any-arm"}
 BASE = {"x86_64": "x86-64", "aarch64": "arm"}

@@ -16,8 +16,8 @@ import pytest
 from tests.e2e.conformance.conftest import running
 from tests.e2e.conformance.runner import Runner
 from tests.e2e.conformance.vectors import Vector, load
-from tests.helpers.c_bridge import bridge
-from tests.helpers.c_library import Library
+from tests.helpers.mobile.c_bridge import bridge
+from tests.helpers.mobile.c_library import Library
 
 
 @pytest.fixture(scope="module")

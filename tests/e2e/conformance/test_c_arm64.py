@@ -24,10 +24,10 @@ from mlcc_targets import Choices, get_target
 from tests.e2e.conformance.conftest import running
 from tests.e2e.conformance.runner import Runner
 from tests.e2e.conformance.vectors import Vector, load
-from tests.helpers.arm64_python import arm64_python
-from tests.helpers.c_bridge import bridge
-from tests.helpers.c_library import ROOT, SOURCE, Library
 from tests.helpers.demo_model import CONTEXT, DEMO
+from tests.helpers.emulators.arm64_python import arm64_python
+from tests.helpers.mobile.c_bridge import bridge
+from tests.helpers.mobile.c_library import ROOT, SOURCE, Library
 
 pytestmark = [
     pytest.mark.long,  # compiles everything by zig, and emulates

@@ -25,7 +25,7 @@ from tests.e2e.conformance.client import Client
 from tests.e2e.conformance.encoders import TOPICS, make
 from tests.e2e.conformance.runner import Runner
 from tests.e2e.conformance.vectors import FOLDER, layout, load, read
-from tests.helpers.c_bridge import bridge as c_bridge
+from tests.helpers.mobile.c_bridge import bridge as c_bridge
 from tests.helpers.web_package import bridge as web_bridge
 
 ENCODERS = FOLDER / "encoders"

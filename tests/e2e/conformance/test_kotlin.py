@@ -15,8 +15,8 @@ import pytest
 from tests.e2e.conformance.conftest import running
 from tests.e2e.conformance.runner import Runner
 from tests.e2e.conformance.vectors import Vector, load
-from tests.helpers.c_bridge import bridge
-from tests.helpers.kotlin_package import Package
+from tests.helpers.mobile.c_bridge import bridge
+from tests.helpers.mobile.kotlin_package import Package
 
 
 @pytest.fixture(scope="module")

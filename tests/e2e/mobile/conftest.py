@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.c_host import Host
-from tests.helpers.c_library import SITE, Library
+from tests.helpers.mobile.c_host import Host
+from tests.helpers.mobile.c_library import SITE, Library
 
 
 @pytest.fixture

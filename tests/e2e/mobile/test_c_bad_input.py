@@ -17,10 +17,10 @@ import pytest
 from mlcc.artifact.manifest import Manifest
 from mlcc.embedded.c import codes
 from mlcc.embedded.c.codes import Code, Kind
-from tests.helpers.c_host import ABI, NULL, Host, Name
-from tests.helpers.c_library import SITE, SOURCE, Library
+from tests.helpers.mobile.c_host import ABI, NULL, Host, Name
+from tests.helpers.mobile.c_library import SITE, SOURCE, Library
 
-TOY = "tests.helpers.toy_model:open_toy"
+TOY = "tests.helpers.toy.toy_model:open_toy"
 HEADER = (SOURCE / "include" / "mlcc.h").read_text()
 BAD_ABI, NO_PYTHON, OTHER_PYTHON, BAD_RUNTIME = 11, 13, 14, 15
 """Codes that only C++ returns."""
@@ -202,7 +202,7 @@ def test_callbacks_that_are_missing(host: Host, c_library: Library, demo: Path) 
 
 
 def test_a_bug_in_what_opens_a_model(host: Host) -> None:
-    code, name, _ = failure(host, open="tests.helpers.toy_model:no_such_thing")
+    code, name, _ = failure(host, open="tests.helpers.toy.toy_model:no_such_thing")
     assert (code, name) == (Code.FAILED, "internal_error")
     assert any("AttributeError" in line for line in host.log)
     works(host)

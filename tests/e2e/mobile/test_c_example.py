@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.c_library import ROOT, Library
+from tests.helpers.mobile.c_library import ROOT, Library
 
 EXAMPLE = ROOT / "examples" / "c"
 

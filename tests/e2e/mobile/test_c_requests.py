@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from mlcc.embedded.c.codes import Code, Kind, Trim
-from tests.helpers.c_host import Act, Call, Host, Name
+from tests.helpers.mobile.c_host import Act, Call, Host, Name
 
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "hi"}]
-TOY, SLOW, FULL = (f"tests.helpers.toy_model:open_{name}toy" for name in ("", "slow_", "full_"))
+TOY, SLOW, FULL = (f"tests.helpers.toy.toy_model:open_{name}toy" for name in ("", "slow_", "full_"))
 
 
 def chat(**fields: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.mobile import test_c_requests as requests
-from tests.helpers.c_host import Host
-from tests.helpers.c_library import SITE, built
+from tests.helpers.mobile.c_host import Host
+from tests.helpers.mobile.c_library import SITE, built
 
 TESTS = [
     (requests.test_an_answer_comes_whole_or_as_events, ()),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mlcc.embedded.c.codes import Code
-from tests.helpers.c_host import Host, Name
+from tests.helpers.mobile.c_host import Host, Name
 
 CHAT = "/v1/chat/completions"
-TOY = "tests.helpers.toy_model:open_toy"
+TOY = "tests.helpers.toy.toy_model:open_toy"
 REQUESTS, AT_ONCE = 2000, 8
 ENGINES = 100
 MOST_GROWTH = 1 << 20

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mlcc.embedded.c.codes import Code, Kind
-from tests.helpers.c_host import Host, Name, Tokenizer
-from tests.helpers.c_library import SITE, Library
-from tests.helpers.c_tokenizer import answering
+from tests.helpers.mobile.c_host import Host, Name, Tokenizer
+from tests.helpers.mobile.c_library import SITE, Library
+from tests.helpers.mobile.c_tokenizer import answering
 
 CHAT = "/v1/chat/completions"
 BODY = {

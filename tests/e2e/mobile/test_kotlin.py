@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.c_library import Library
-from tests.helpers.kotlin_package import ANDROID, Package, chat, run
+from tests.helpers.mobile.c_library import Library
+from tests.helpers.mobile.kotlin_package import ANDROID, Package, chat, run
 
 CLASSES = {
     "ApiTest",

@@ -13,9 +13,9 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.helpers.arm64_python import arm64_python
 from tests.helpers.demo_model import CONTEXT, DEMO
-from tests.helpers.kotlin_package import ANDROID, MAVEN, Package, packing, run
+from tests.helpers.emulators.arm64_python import arm64_python
+from tests.helpers.mobile.kotlin_package import ANDROID, MAVEN, Package, packing, run
 
 pytestmark = [
     pytest.mark.long,  # compiles everything by zig, and emulates

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.kotlin_package import ANDROID, Package, packing, run
+from tests.helpers.mobile.kotlin_package import ANDROID, Package, packing, run
 
 PACKAGE = ANDROID / "package.py"
 MACHINES = {"x86_64": 62, "aarch64": 183}

@@ -13,7 +13,7 @@ import pytest
 from mlcc.commands.terminal import Screen
 from mlcc.model.conversation import Conversation
 from mlcc.model.session import Session
-from tests.helpers.toy_model import open_toy, toy_text
+from tests.helpers.toy.toy_model import open_toy, toy_text
 from tests.runtime.commands.terminal_driver import CTRL_C, Terminal
 
 PROGRAM = str(Path(__file__).with_name("toy_chat.py"))

@@ -15,7 +15,7 @@ from mlcc.errors import InvalidRequestError
 from mlcc.eval.evaluation import ids_of, perplexity, read_rows, score_tasks
 from mlcc.model.model import Model
 from mlcc.model.tokenizer.tokenizer import FileTokenizer
-from tests.helpers.toy_model import CAPACITY, VOCAB, open_toy, toy_text
+from tests.helpers.toy.toy_model import CAPACITY, VOCAB, open_toy, toy_text
 
 HELLO = [{"role": "user", "content": "hi"}]
 

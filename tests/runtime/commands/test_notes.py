@@ -14,7 +14,7 @@ from mlcc.engine_args import EngineArgs
 from mlcc.loader import open_model
 from mlcc.model.model import Model
 from mlcc.worker.process import EngineProcess
-from tests.helpers.toy_model import open_toy
+from tests.helpers.toy.toy_model import open_toy
 
 NOTE = "room for 64 tokens only"
 

@@ -16,7 +16,7 @@ from mlcc.engine_args import EngineArgs
 from mlcc.errors import DeviceError, OutOfMemoryError, UnsupportedError
 from mlcc.loader import open_executor
 from mlcc.model.session import Session
-from tests.helpers.toy_model import CAPACITY, open_toy
+from tests.helpers.toy.toy_model import CAPACITY, open_toy
 
 
 def sampled(seed: int | None) -> str:

@@ -14,7 +14,7 @@ from mlcc.commands.chat_backend import LocalBackend
 from mlcc.commands.terminal import Screen
 from mlcc.model.conversation import Conversation
 from mlcc.model.session import Session
-from tests.helpers.toy_model import open_toy
+from tests.helpers.toy.toy_model import open_toy
 
 
 @click.command()

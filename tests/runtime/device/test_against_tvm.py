@@ -10,7 +10,7 @@ import pytest
 
 from mlcc.engine import SamplingParams
 from mlcc.engine.scheduler.manual_steps import ManualSteps
-from tests.runtime.device.demo import answers, cpu_executor, text_of, tvm_executor
+from tests.runtime.device.helpers.demo import answers, cpu_executor, text_of, tvm_executor
 
 PROMPTS = ("How much is 17 + 25?", "The cat and the", "1 + 1 = 2, 2 + 2 =")
 GREEDY = SamplingParams(temperature=0.0, max_tokens=300, ignore_eos=True)

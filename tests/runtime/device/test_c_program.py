@@ -16,11 +16,11 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from mlcc_targets.linker import run_zig
+from mlcc_targets.linking.linker import run_zig
 from tests.helpers.demo_model import DEMO
 from tests.runtime.device.conftest import NATIVE
-from tests.runtime.device.demo import capacity_of, cpu_executor
-from tests.runtime.device.records import source
+from tests.runtime.device.helpers.demo import capacity_of, cpu_executor
+from tests.runtime.device.helpers.records import source
 
 HERE = Path(__file__).parent
 TOKENS = 12
@@ -40,7 +40,7 @@ def program(folder: Path, artifact: Artifact, executor: Path, arch: str) -> Path
     words += ["-fno-sanitize=all", f"-I{NATIVE / 'include'}", f'-DRECORDS="{records}"']
     # The system's compiler may have built the executor, for a newer glibc
     words += ["-Wl,--allow-shlib-undefined", f"-Wl,-rpath,{executor.parent}"]
-    words += [str(HERE / "greedy.c"), str(executor)]
+    words += [str(HERE / "helpers" / "greedy.c"), str(executor)]
     run_zig([*words, "-o", str(made)], made)
     return made
 

@@ -16,7 +16,7 @@ from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
 from mlcc.engine.batch.batch import Batch, BatchWriter, PageList, StateSlot, int32
 from mlcc.engine.batch.tables import FILTERS, Table
-from tests.runtime.device.unloaded import CAPACITY, Unloaded
+from tests.runtime.device.helpers.unloaded import CAPACITY, Unloaded
 
 LAYOUT = CAPACITY.layout
 ADJUST = AdjustLayout.of(LAYOUT, CAPACITY.vocab_size)

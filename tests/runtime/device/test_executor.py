@@ -29,7 +29,7 @@ from mlcc.engine.batch.batch import Batch
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import ArtifactError, CapacityError, DeviceError
 from mlcc.loader import compiled_model, open_executor
-from tests.runtime.device.demo import answers, capacity_of, cpu_executor, text_of
+from tests.runtime.device.helpers.demo import answers, capacity_of, cpu_executor, text_of
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 QUESTIONS = ("How much is 17 + 25?", "The cat and the", "1 + 1 = 2, 2 + 2 =", "a a a a")

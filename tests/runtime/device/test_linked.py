@@ -22,8 +22,8 @@ from mlcc_compiler.options import Options
 from mlcc_targets import get_target
 from tests.helpers.demo_model import DEMO
 from tests.runtime.device.conftest import NATIVE
-from tests.runtime.device.demo import capacity_of
-from tests.runtime.device.records import source
+from tests.runtime.device.helpers.demo import capacity_of
+from tests.runtime.device.helpers.records import source
 from tests.runtime.device.test_c_program import LIMITS, TOKENS, expected
 
 HERE = Path(__file__).parent
@@ -60,7 +60,9 @@ def test_its_tokens_are_those_of_the_library(linkable: Artifact, tmp_path: Path)
     text = f'#include "mlcc_model.h"\n{source(linkable, capacity, batches)}'
     which = f", library[0] ? library : {PREFIX}link(), "
     records.write_text(text.replace(", library, ", which), encoding="utf-8")
-    made = linked(tmp_path / "greedy", linkable, f'-DRECORDS="{records}"', str(HERE / "greedy.c"))
+    made = linked(
+        tmp_path / "greedy", linkable, f'-DRECORDS="{records}"', str(HERE / "helpers" / "greedy.c")
+    )
     weights = linkable.folder / linkable.manifest.weights.shards[0]
 
     def says(library: str) -> str:

@@ -20,7 +20,7 @@ from mlcc.engine_args import EngineArgs
 from mlcc.errors import DeviceError
 from mlcc.loader import open_executor
 from tests.runtime.device.conftest import NATIVE
-from tests.runtime.device.demo import cpu_executor
+from tests.runtime.device.helpers.demo import cpu_executor
 
 
 def declared() -> set[str]:

@@ -22,15 +22,15 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.helpers.arm64_python import arm64_python
 from tests.helpers.demo_model import DEMO
+from tests.helpers.emulators.arm64_python import arm64_python
 
 pytestmark = [
     pytest.mark.long,  # builds an executor by zig, and emulates
     pytest.mark.skipif(platform.machine() != "x86_64", reason="emulates arm64 on x86-64"),
 ]
 ROOT = Path(__file__).parents[3]
-PHONE = Path(__file__).with_name("phone.py")
+PHONE = Path(__file__).parent / "helpers" / "phone.py"
 PROMPT = list(range(5, 11))
 TOKENS = 8
 BOUND = 0.25

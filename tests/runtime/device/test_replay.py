@@ -9,7 +9,7 @@ from pathlib import Path
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.engine.batch.batch import BatchWriter, Result, RowSampling
 from mlcc.engine.scheduler.manual_steps import ManualSteps
-from tests.runtime.device.demo import adjusted, cpu_executor
+from tests.runtime.device.helpers.demo import adjusted, cpu_executor
 
 SEQUENCES, STEPS = 7, 90
 

@@ -157,7 +157,7 @@ def test_they_find_nothing_on_a_gpu(
 @pytest.mark.needs("g++")
 def test_steps_use_no_more_threads_than_they_get_cores(build: Any, tmp_path: Path) -> None:
     """In made-up time: beside others, alone again, with pauses between steps."""
-    program, source = tmp_path / "share", HERE / "share_program.cc"
+    program, source = tmp_path / "share", HERE / "helpers" / "share_program.cc"
     warnings = ("-std=c++17", "-Wall", "-Wextra", "-Werror")
     checked([*build.compiler(), *warnings, f"-I{NATIVE / 'src'}", str(source), "-o", str(program)])
     phases = {}
@@ -177,7 +177,7 @@ def test_the_thread_sanitizer_finds_nothing(
     build: Any, runtime: dict[str, Path], tmp_path: Path
 ) -> None:
     sanitize = ("-fsanitize=thread", *SANITIZED)
-    sources = (HERE / "threads_program.cc", NATIVE / "src" / "threads" / "threads.cc")
+    sources = (HERE / "helpers" / "threads_program.cc", NATIVE / "src" / "threads" / "threads.cc")
     program = tmp_path / "threads"
     checked(
         [

@@ -11,7 +11,7 @@ import pytest
 
 from mlcc.engine import SamplingParams
 from mlcc.engine.scheduler.manual_steps import ManualSteps
-from tests.runtime.device.demo import answers, cpu_executor, text_of
+from tests.runtime.device.helpers.demo import answers, cpu_executor, text_of
 
 QUESTIONS = ("How much is 17 + 25?", "The cat and the", "a a a a")
 

@@ -27,7 +27,7 @@ from mlcc.engine.batch.batch import Result
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import CapacityError, DeviceError, OutOfMemoryError
 from tests.runtime.device.conftest import DEMO_VULKAN
-from tests.runtime.device.demo import (
+from tests.runtime.device.helpers.demo import (
     adjusted,
     answers,
     capacity_of,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
 from mlcc.engine.scheduler.manual_steps import ManualSteps
-from tests.runtime.device.demo import cpu_executor
+from tests.runtime.device.helpers.demo import cpu_executor
 from tests.runtime.device.test_replay import adjusted
 
 SEQUENCES = 8

@@ -47,7 +47,7 @@ const none = {
 
 function toy() {
   const step = py.runPython(`
-from tests.helpers.toy_steps import ToySteps
+from tests.helpers.toy.toy_steps import ToySteps
 ToySteps().step
 `);
   return {
@@ -101,7 +101,7 @@ for (let round = 0; round < (job.rounds ?? 1); round++) {
   objects.push(py.runPython('import gc; gc.collect(); len(gc.get_objects())'));
 }
 const modules = py.runPython('import json, sys; json.dumps(sorted(sys.modules))');
-const answersOf = job.executor === 'toy' && py.runPython('from tests.helpers.toy_steps import answers_of; answers_of');
+const answersOf = job.executor === 'toy' && py.runPython('from tests.helpers.toy.toy_steps import answers_of; answers_of');
 const adjusted = answersOf ? await answersOf(toy()) : '[]';
 const out = {
   answers,

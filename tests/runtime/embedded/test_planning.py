@@ -13,8 +13,8 @@ from mlcc.embedded.planning import TAB_CACHE_BYTES
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.tables import CacheGroup
-from tests.helpers.toy_model import TEMPLATE
-from tests.helpers.toy_tab import ADAPTER, JsLetters, toy_manifest
+from tests.helpers.toy.toy_model import TEMPLATE
+from tests.helpers.toy.toy_tab import ADAPTER, JsLetters, toy_manifest
 
 PAGE = 4096
 """Bytes of a page of the toy, which has one layer."""

@@ -12,9 +12,9 @@ from typing import Any
 import jinja2
 
 from tests.helpers.needs import absent
-from tests.helpers.toy_model import TEMPLATE
-from tests.helpers.toy_steps import answers_of
-from tests.helpers.toy_tab import ADAPTER, ToyGpu, answer, open_tab, toy_manifest, toy_plan
+from tests.helpers.toy.toy_model import TEMPLATE
+from tests.helpers.toy.toy_steps import answers_of
+from tests.helpers.toy.toy_tab import ADAPTER, ToyGpu, answer, open_tab, toy_manifest, toy_plan
 from tests.helpers.web_package import node
 
 ROOT = Path(__file__).parents[3]

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcc.device.toy.executor import ToyExecutor
-from tests.helpers.toy_model import CAPACITY, Letters
-from tests.helpers.toy_steps import adjusted_steps, answers_of
-from tests.helpers.toy_tab import JSON, JsError, JsLetters, Reply, ToyGpu, answer, ask, open_tab
+from tests.helpers.toy.toy_model import CAPACITY, Letters
+from tests.helpers.toy.toy_steps import adjusted_steps, answers_of
+from tests.helpers.toy.toy_tab import JSON, JsError, JsLetters, Reply, ToyGpu, answer, ask, open_tab
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SMALL = replace(CAPACITY, pools=(20,), context=128, max_step_tokens=16)

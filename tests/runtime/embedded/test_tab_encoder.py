@@ -20,9 +20,9 @@ from mlcc.embedded.entry import EmbeddedModel, plan
 from mlcc.engine.batch.batch import Batch, Capacity
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.errors import UnsupportedError
-from tests.helpers.toy_model import CAPACITY as TOY
-from tests.helpers.toy_model import Letters
-from tests.helpers.toy_tab import ADAPTER, JsError, JsLetters, answer, ask, toy_manifest
+from tests.helpers.toy.toy_model import CAPACITY as TOY
+from tests.helpers.toy.toy_model import Letters
+from tests.helpers.toy.toy_tab import ADAPTER, JsError, JsLetters, answer, ask, toy_manifest
 
 WIDTH = 3
 ENCODER = EncoderInfo(task="embed", pooling="cls", width=WIDTH, normalize=False, prompts={})

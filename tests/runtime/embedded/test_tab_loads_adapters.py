@@ -13,8 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.embedded.entry import EmbeddedModel, plan
-from tests.helpers.toy_model import CAPACITY, TEMPLATE
-from tests.helpers.toy_tab import ADAPTER, JsError, JsLetters, Reply, ToyGpu, answer, toy_manifest
+from tests.helpers.toy.toy_model import CAPACITY, TEMPLATE
+from tests.helpers.toy.toy_tab import (
+    ADAPTER,
+    JsError,
+    JsLetters,
+    Reply,
+    ToyGpu,
+    answer,
+    toy_manifest,
+)
 from tests.runtime.lora.rooms import ROOM, save_small, with_slots
 
 MODELS, COMPLETIONS = "/v1/models", "/v1/completions"

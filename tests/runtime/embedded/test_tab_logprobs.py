@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.toy_model import Letters
-from tests.helpers.toy_tab import ToyGpu, answer, open_tab
+from tests.helpers.toy.toy_model import Letters
+from tests.helpers.toy.toy_tab import ToyGpu, answer, open_tab
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 ASKED: dict[str, Any] = {

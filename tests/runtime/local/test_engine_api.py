@@ -22,7 +22,7 @@ from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch
 from mlcc.errors import DeviceLostError, InvalidRequestError, MlccError, OutOfMemoryError
 from mlcc.model.model import Model
-from tests.helpers.toy_model import CAPACITY, SlowToy, open_toy, toy_text
+from tests.helpers.toy.toy_model import CAPACITY, SlowToy, open_toy, toy_text
 
 HELLO = [{"role": "user", "content": "hello"}]
 LONG = {"messages": HELLO, "max_tokens": 400, "ignore_eos": True}
@@ -285,7 +285,7 @@ def test_import_mlcc_stays_light() -> None:
 
 def test_python_ends_though_nobody_closed(tmp_path: Any) -> None:
     code = (
-        "from tests.helpers.toy_model import open_toy; from mlcc import Engine;"
+        "from tests.helpers.toy.toy_model import open_toy; from mlcc import Engine;"
         "e = Engine.of(open_toy);"
         "a = e.completions.create(prompt='x', max_tokens=2, temperature=0);"
         "print(a.usage.completion_tokens)"

@@ -12,7 +12,7 @@ from mlcc.artifact.schema import AdaptersInfo, AdapterSite
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine.batch.batch import Capacity
 from mlcc.model.model import Model
-from tests.helpers.toy_model import CAPACITY, toy_text
+from tests.helpers.toy.toy_model import CAPACITY, toy_text
 from tests.runtime.lora.folders import config_of, write_config
 
 SITES = tuple(

@@ -25,7 +25,7 @@ from mlcc.service.service import Service
 from mlcc.worker.client import EngineThread, WorkerClient
 from mlcc.worker.lora_client import load_initial_adapters
 from mlcc.worker.process import EngineProcess
-from tests.helpers.toy_model import open_toy, toy_text
+from tests.helpers.toy.toy_model import open_toy, toy_text
 from tests.runtime.lora.rooms import open_adapted_toy, save_small
 
 Answer = tuple[int, Any]

@@ -24,7 +24,7 @@ from mlcc.scale.data_parallel import DataParallelEngines
 from mlcc.scale.fleet import EngineStatus
 from mlcc.server.asgi import Settings
 from mlcc.service.engine_client import EngineClient
-from tests.helpers.toy_model import CAPACITY, Letters, open_toy
+from tests.helpers.toy.toy_model import CAPACITY, Letters, open_toy
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)

@@ -18,7 +18,7 @@ from mlcc.scale.messages import Handoff, ReplicaCall, ReplyBatch
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import MAX_LOST, ReplicaLostError, RoutedEngine, StartingReplicaError
 from mlcc.worker.messages import Events
-from tests.helpers.toy_model import CAPACITY, Letters, open_moving_toy
+from tests.helpers.toy.toy_model import CAPACITY, Letters, open_moving_toy
 
 PROMPT = Letters().encode("a prompt that is longer than a page, or two. ", add_special_tokens=False)
 PARAMS = {

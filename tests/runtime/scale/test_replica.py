@@ -15,7 +15,7 @@ from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.scale.messages import ReplicaCall, ReplyBatch
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed_engine import RoutedEngine
-from tests.helpers.toy_model import Letters, open_toy
+from tests.helpers.toy.toy_model import Letters, open_toy
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 PROMPT = Letters().encode("the same beginning of each prompt, ", add_special_tokens=False)

@@ -21,7 +21,7 @@ from mlcc.scale.routed_engine import (
     StartingReplicaError,
 )
 from mlcc.worker.messages import Accepted, Dropped, Refused
-from tests.helpers.toy_model import CAPACITY
+from tests.helpers.toy.toy_model import CAPACITY
 from tests.runtime.scale.scripted_replicas import ScriptedReplicas
 
 

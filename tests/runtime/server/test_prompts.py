@@ -19,7 +19,7 @@ from mlcc.errors import ArtifactError, CapacityError, InvalidRequestError, MlccE
 from mlcc.model.model import ModelText
 from mlcc.server.prompts.prompt_pool import LARGE, PromptPool, PromptWorker
 from mlcc.server.prompts.prompt_worker import PromptJob
-from tests.helpers.toy_model import Letters, toy_text
+from tests.helpers.toy.toy_model import Letters, toy_text
 
 CONTEXT = 512
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.helpers.toy_tab import Reply, open_tab
+from tests.helpers.toy.toy_tab import Reply, open_tab
 from tests.runtime.server.helpers.server_process import RunningServer
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"

@@ -17,7 +17,7 @@ from mlcc.service.response_store.store import MemoryResponseStore
 from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
 from mlcc.worker.client import EngineThread, WorkerClient
-from tests.helpers.toy_model import open_toy, toy_text
+from tests.helpers.toy.toy_model import open_toy, toy_text
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 PLAIN: Any = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}

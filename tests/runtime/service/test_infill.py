@@ -20,7 +20,7 @@ from mlcc.service.http.types import JSON_TYPE, ApiRequest
 from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
 from mlcc.worker.client import EngineThread, WorkerClient
-from tests.helpers.toy_model import Letters, open_toy, toy_text
+from tests.helpers.toy.toy_model import Letters, open_toy, toy_text
 
 MARKS = {"<fim_prefix>": 93, "<fim_suffix>": 94, "<fim_middle>": 95, "<file_sep>": 92}
 """StarCoder's infill tokens, with the ids of the toy's last tokens."""

@@ -16,7 +16,7 @@ from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
 from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
 from mlcc.worker.client import EngineThread, WorkerClient
-from tests.helpers.toy_model import open_toy, toy_text
+from tests.helpers.toy.toy_model import open_toy, toy_text
 
 REQUESTS = 250
 QUEUE = 12

@@ -19,7 +19,7 @@ from mlcc_targets import get_target
 from tests.compiler.models.helpers.mixed import run_mixed
 from tests.compiler.models.test_engine_on_native import check_answers
 from tests.e2e.demo.equality import compare, greedy_tokens
-from tests.runtime.device.demo import text_of
+from tests.runtime.device.helpers.demo import text_of
 from tests.runtime.tensor_parallel.split_models import CASES_OF_RANKS, checkpoint, compiled, opened
 
 BOUND = 1e-4

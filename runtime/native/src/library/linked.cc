@@ -51,7 +51,7 @@ tvm::ffi::Module linked_module(const std::string& prefix) {
 
 int32_t mlcc_executor_linked(const char* prefix) { return prefix != nullptr && mlcc::is_linked(prefix); }
 
-// Functions that the members of a static library call: targets/mlcc_targets/linked_parts.c.
+// Functions that the members of a static library call: targets/mlcc_targets/linking/linked_parts.c.
 extern "C" {
 
 MLCC_API int mlcc_executor_linked_symbol(const char* name, void* address) {

@@ -22,7 +22,7 @@ from mlcc_compiler.kernels.cpu.linear.bf16 import round_rows
 from mlcc_compiler.quantization import Scheme, dequantize, scheme
 from tests.compiler.kernels.cases import linear_twin as lt
 from tests.compiler.kernels.cases.scheme import AFFINE, TABLES, TWO_LEVEL, extreme
-from tests.helpers import amx_emulator
+from tests.helpers.emulators import amx_emulator
 
 CPU, BEFORE = isa.AVX512_AMX, isa.AVX512_BF16
 SQUARE = 4

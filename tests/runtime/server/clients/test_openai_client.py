@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
-from tests.helpers.toy_model import Letters
+from tests.helpers.toy.toy_model import Letters
 
 QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 

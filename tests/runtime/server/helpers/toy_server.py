@@ -17,7 +17,7 @@ from mlcc.server.observability.logs import configure
 from mlcc.server.serve import HttpOptions, Tls, serve
 from mlcc.server.web import no_web_routes, page_routes
 from mlcc.worker.worker import OpenModel
-from tests.helpers.toy_model import open_toy, open_watched_toy, toy_text
+from tests.helpers.toy.toy_model import open_toy, open_watched_toy, toy_text
 
 
 def named_text(name: str) -> ModelText:

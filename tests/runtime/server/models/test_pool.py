@@ -26,7 +26,7 @@ from mlcc.server.models.sources import Needs, Source
 from mlcc.service.http.types import ApiRequest, ApiResponse
 from mlcc.service.served_model import ServiceBounds
 from mlcc.service.service import Service
-from tests.helpers.toy_model import open_watched_toy, toy_text
+from tests.helpers.toy.toy_model import open_watched_toy, toy_text
 from tests.runtime.server.helpers.server_process import alive
 
 BYTES = 10

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mlcc.util.machine import machine
 from mlcc_targets.apple import link_dylib
-from mlcc_targets.elf import archive_model, link_model
+from mlcc_targets.linking.elf import archive_model, link_model
 from mlcc_targets.target import Link, TargetError
 
 

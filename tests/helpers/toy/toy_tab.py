@@ -34,8 +34,8 @@ from mlcc.artifact.schema import (
 from mlcc.embedded.entry import EmbeddedModel, plan
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.tables import CacheGroup
-from tests.helpers.toy_model import CAPACITY, TEMPLATE, Letters
-from tests.helpers.toy_steps import ToySteps, result_json
+from tests.helpers.toy.toy_model import CAPACITY, TEMPLATE, Letters
+from tests.helpers.toy.toy_steps import ToySteps, result_json
 
 ADAPTER = {"f16": True, "tensor_bytes": 1 << 30, "memory_bytes": None}
 JSON = {"content-type": "application/json"}

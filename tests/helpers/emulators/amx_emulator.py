@@ -16,8 +16,8 @@ from pathlib import Path
 
 from mlcc.util.machine import allow_tiles, cpu_features, machine, missing_features
 from mlcc_targets.cpu import level
-from mlcc_targets.linker import run_zig
-from mlcc_targets.native_library import link_for
+from mlcc_targets.linking.linker import run_zig
+from mlcc_targets.linking.native_library import link_for
 
 NEEDS = level("avx512-amx").features
 TILES = ("amx-tile", "amx-bf16")

@@ -14,7 +14,7 @@ from mlcc.engine.batch.batch import Batch, Capacity, Result
 from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
 from mlcc.engine.lora import AdapterMatrix
 from mlcc.engine.scheduler.manual_steps import ManualSteps
-from tests.helpers.toy_model import CAPACITY
+from tests.helpers.toy.toy_model import CAPACITY
 
 
 class ToySteps:

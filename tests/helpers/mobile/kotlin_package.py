@@ -15,10 +15,10 @@ from typing import Any
 
 from filelock import FileLock
 
-from tests.helpers import kotlin_tokenizers
-from tests.helpers.c_library import SITE, Library
+from tests.helpers.mobile import kotlin_tokenizers
+from tests.helpers.mobile.c_library import SITE, Library
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ANDROID = ROOT / "mobile" / "android"
 MAVEN = ["mvn", "--batch-mode", "--quiet", "--no-transfer-progress"]
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

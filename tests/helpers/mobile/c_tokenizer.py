@@ -7,7 +7,7 @@ from array import array
 from pathlib import Path
 
 from mlcc.model.tokenizer.tokenizer import FileTokenizer
-from tests.helpers.c_host import Tokenizer
+from tests.helpers.mobile.c_host import Tokenizer
 
 
 def answering(model: Path) -> Tokenizer:

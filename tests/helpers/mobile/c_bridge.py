@@ -18,8 +18,8 @@ from threading import Thread
 from typing import Any
 
 from mlcc.embedded.c.codes import Kind
-from tests.helpers.c_host import NULL, Event, Host, Name
-from tests.helpers.c_tokenizer import answering
+from tests.helpers.mobile.c_host import NULL, Event, Host, Name
+from tests.helpers.mobile.c_tokenizer import answering
 
 _LOOK_S = 0.02
 
@@ -105,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # the next look finds that it left
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def bridge(program: Sequence[str], model: Path, path: str = NULL) -> Iterator[st
     """The URL under which a model answers, with its tokenizer by callbacks if the program asks for
     them. path: more places of Python's modules. In a process of its own, or the client's threads
     would hold up the program's events."""
-    command = [sys.executable, "-m", "tests.helpers.c_bridge", str(model), path, *program]
+    command = [sys.executable, "-m", "tests.helpers.mobile.c_bridge", str(model), path, *program]
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from mlcc.device.compiled.library import why_absent
 from tests.helpers import needs
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "mobile" / "c"
 SITE = [sysconfig.get_path("purelib"), str(ROOT)]
 """Where the embedded Python finds tokenizers, and what tests open; the engine is in the zip."""
@@ -64,6 +64,6 @@ def built(folder: Path, sanitizer: str = "") -> Library:
             env = {**os.environ, "CXX": shlex.join(words)}
             run = subprocess.run(command, capture_output=True, text=True, env=env)
             assert run.returncode == 0, run.stderr
-            source = Path(__file__).parents[1] / "e2e" / "mobile" / "host.cc"
+            source = Path(__file__).parents[2] / "e2e" / "mobile" / "host.cc"
             library.compile(source, "host", *words, "-std=c++17", "-Wall", "-Wextra", "-O1")
     return library

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlcc_targets.linker import run_zig
-from mlcc_targets.static import HEADER, header, symbol_prefix
+from mlcc_targets.linking.linker import run_zig
+from mlcc_targets.linking.static import HEADER, header, symbol_prefix
 from mlcc_targets.target import TargetError
 
 LINUX = ("libm.so.6", "libc.so.6")

@@ -1,0 +1,1 @@
+"""Links objects into libraries, with one linker for all targets."""
