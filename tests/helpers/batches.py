@@ -1,4 +1,4 @@
-"""Token sequences fed to executors on shuffled pages, in any mix of rows per step."""
+"""Feeds token sequences to executors on shuffled pages, with any mix of rows per step."""
 
 from __future__ import annotations
 

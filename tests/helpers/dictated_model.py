@@ -1,9 +1,10 @@
-"""A model that says what a test wrote: the demo's own tokenizer, with more marks, and an executor
-that answers from a script behind the real engine, service and grammars. For what no small model can
-be made to say: a call where it may also talk, reasoning, the marks of other families.
+"""A model that generates scripted text: the demo's own tokenizer, with more control tokens, and an
+executor that follows a script, behind the real engine, service and grammars. For answers that no
+small model generates: a call where text is allowed, reasoning, the control tokens of other
+families.
 
-The script speaks where the toy hashes (`mlcc.device.toy.executor`): masks and biases act on it as
-on logits.
+The script replaces the toy's hash (`mlcc.device.toy.executor`): masks and biases apply to it as to
+logits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tokenizer whose tokens are one letter each, so that an answer's text gives its tokens back."""
+"""A tokenizer with tokens of one letter each, so that an answer's text has its tokens."""
 
 from __future__ import annotations
 

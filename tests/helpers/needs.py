@@ -1,8 +1,8 @@
-"""What becomes of a test on a machine that lacks something: skipped, naming it and how to get it.
+"""Skips a test on a machine that lacks something, with its name and how to install it.
 
-Where everything was to be there, it fails instead: in CI, and where `dev.py test` has installed it.
-Tests say `@pytest.mark.needs("chromium", ...)`, names of `tools/packages.py`; fixtures and helpers
-call the functions here.
+Where everything must be installed, it fails instead: in CI, and where `dev.py test` has installed
+it. Tests declare `@pytest.mark.needs("chromium", ...)`, names of `tools/packages.py`; fixtures and
+helpers call the functions here.
 """
 
 from __future__ import annotations

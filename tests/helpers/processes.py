@@ -1,4 +1,4 @@
-"""Processes of others, as Linux tells of them: what tests kill, and what must be gone then."""
+"""Processes and their children, from Linux's /proc: tests kill them, and check that they end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What tests of web/ need: Node, a built package, and a bridge to a tab.
+"""Requirements of the tests of web/: Node, a built package, and a bridge to a tab.
 
-Without Node or Chromium, and the GPU in software that it brings, the tests are skipped, saying so.
+Without Node or Chromium, which brings a GPU in software, the tests are skipped with a reason.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Weights are packed as the model goes by: read once, for the sizes that it meets, whatever the
-order in which they are asked for."""
+"""Weights are packed while calibration runs the model: each is read once, at the sizes of its
+products, in any order of requests."""
 
 from __future__ import annotations
 

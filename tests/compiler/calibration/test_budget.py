@@ -1,5 +1,5 @@
-"""Bits go where a text says that they are worth most: what single matrices lose is what a model
-with one of them rounded loses, and no other choice of so many bits loses less."""
+"""Bit allocation by a text's sensitivities: the estimated loss of each matrix equals the measured
+loss of a model with that matrix rounded, and no other choice of as many bits loses less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calibration gives the demo model, measured by `mlcc eval` as a user would."""
+"""The gain of calibration for the demo model, measured by `mlcc eval`."""
 
 from __future__ import annotations
 

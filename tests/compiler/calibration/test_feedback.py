@@ -1,4 +1,4 @@
-"""Rounding with feedback: what it gains where inputs have something in common, and only there."""
+"""GPTQ's rounding with feedback: less error where inputs are correlated, and only there."""
 
 from __future__ import annotations
 

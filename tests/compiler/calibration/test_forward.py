@@ -1,4 +1,4 @@
-"""The forward that calibration runs is the reference executor's, row by row."""
+"""The forward of calibration equals the reference executor's, row by row."""
 
 from __future__ import annotations
 

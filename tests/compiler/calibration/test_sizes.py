@@ -1,5 +1,5 @@
-"""Every compile without a text runs the model ahead: all families can be, and all matrices that a
-product of the graph reads are sized."""
+"""A compile without a text runs the model ahead for sizes: it works for all families, and finds the
+size of each matrix that a product reads."""
 
 from __future__ import annotations
 

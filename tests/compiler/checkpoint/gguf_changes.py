@@ -1,7 +1,7 @@
-"""What llama.cpp's converter does to tensors on their way into a GGUF file, by `model_type`.
+"""The changes of llama.cpp's converter to tensors that it writes to GGUF, by `model_type`.
 
-Its documented behaviour, in words of our own: rows of Llama's q and k in pairs, norms with 1 added,
-what is fused and what is taken apart, and what a Mamba's vectors become.
+Its documented behaviour, implemented independently: rows of Llama's q and k in pairs, norms with 1
+added, fused and split tensors, and the transformed vectors of a Mamba.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The keys that llama.cpp's converter writes of a config.json, by `model_type`: its documented
-behaviour, in words of our own. What is in `MORE` is a family's own; the rest all have.
-"""
+"""The keys that llama.cpp's converter writes for a config.json, by `model_type`: its documented
+behaviour, implemented independently. `MORE` has the keys of single families; the rest are
+common."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A GGUF file of a Hugging Face folder, as llama.cpp's converter would make it.
+"""Converts a Hugging Face folder to GGUF as llama.cpp's converter does.
 
-Written with the `gguf` package's writer and its own map of names, and with the converter's
-documented changes (`gguf_changes.py`, `gguf_keys.py`).
+Uses the `gguf` package's writer and its map of names, with the converter's documented changes
+(`gguf_changes.py`, `gguf_keys.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The keys that llama.cpp's converter writes for a tokenizer, made of a tokenizer.json."""
+"""The keys that llama.cpp's converter writes for a tokenizer, from a tokenizer.json."""
 
 from __future__ import annotations
 

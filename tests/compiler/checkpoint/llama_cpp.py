@@ -1,11 +1,11 @@
-"""llama.cpp's own log-probabilities of the files that tests write, beside those of transformers.
+"""llama.cpp's log-probabilities of the files that tests write, beside those of transformers.
 
     python tests/compiler/checkpoint/llama_cpp.py LLAMA_SERVER [CASE...]
 
 LLAMA_SERVER is llama.cpp's server (in a chroot: a script that enters it; /tmp must be the same).
-Prints the largest difference at the token behind a prompt of 40. By hand: no test has llama.cpp.
-Where it refuses a file, its last words are printed; docs/checkpoints.md says which cases it does
-not compute, and why.
+Prints the largest difference at the token after a prompt of 40. Run by hand: no test has llama.cpp.
+If it refuses a file, its last lines are printed; docs/checkpoints.md lists the cases that it does
+not compute, with reasons.
 """
 
 from __future__ import annotations

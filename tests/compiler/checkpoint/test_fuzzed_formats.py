@@ -1,5 +1,5 @@
-"""Any value of what says how a checkpoint was quantized, and of what a GGUF file says of its
-vocabulary, is refused in one line or does no harm."""
+"""Random values in the quantization config of a checkpoint, and in the vocabulary of a GGUF file:
+refused in one line, or harmless."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A GGUF file of every architecture is the model that the Hugging Face folder is.
+"""A GGUF file of every architecture equals the model of its Hugging Face folder.
 
-Equal configs, frequencies included, and equal tensors: what is computed of those is tested with
-the folder's (`models/test_architectures.py`). Falcon-H1's multipliers are in a file's weights, so
-there it is the logits that are equal.
+Configs, with frequencies, and tensors are equal; their logits are tested with the folder
+(`models/test_architectures.py`). Falcon-H1's multipliers are part of a file's weights, so its
+logits are compared.
 """
 
 from __future__ import annotations

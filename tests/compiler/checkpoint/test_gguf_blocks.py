@@ -1,4 +1,4 @@
-"""Blocks of every format are unpacked to codes that stand for what ggml says, to the bit."""
+"""Blocks of every format are unpacked to codes that represent ggml's numbers, to the bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GGUF files as people have them: whole, split, several in a folder; compiled, and answering."""
+"""GGUF files as they are published: whole, split, several in a folder; compiled, and answering."""
 
 from __future__ import annotations
 

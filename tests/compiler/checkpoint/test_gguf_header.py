@@ -1,6 +1,6 @@
-"""GGUF headers: what is sound is read, and anything else is refused in one line.
+"""GGUF headers: valid ones are parsed, all others are refused in one line.
 
-Any byte anywhere may be wrong; no count makes the reader take more than the file has.
+Any byte may be wrong; no count makes the reader allocate more than the file's size.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tokenizers rebuilt of a GGUF file's keys make the tokens of those that the keys are of."""
+"""Tokenizers rebuilt from a GGUF file's keys produce the tokens of the original tokenizers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Encoders from ONNX exports: the weights to the bit, the rows beside onnxruntime's, and what is
-refused, by name."""
+"""Encoders from ONNX exports: weights to the bit, embeddings beside onnxruntime's, and refusals by
+name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole checkpoints that others quantized: compiled as they are, and pickled ones."""
+"""Checkpoints quantized by other tools, compiled with their quantization; and pickled ones."""
 
 from __future__ import annotations
 

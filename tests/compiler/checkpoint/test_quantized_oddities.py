@@ -1,4 +1,4 @@
-"""Quantized safetensors that are hostile, damaged, or written as one tool alone writes them."""
+"""Quantized safetensors that are hostile, damaged, or in the dialect of a single tool."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Quantized safetensors as others write them: what is read is what their authors' formula gives.
+"""Quantized safetensors of other tools: codes and scales follow the formats' formulas.
 
-Each builder packs random codes as the format's tools do, beside the floats they stand for by the
-format's definition; a reader's codes must stand for those to the bit.
+Each builder packs random codes as the format's tools do, beside the floats that they represent by
+the format's definition; the reader's codes must represent the same floats, to the bit.
 """
 
 from __future__ import annotations

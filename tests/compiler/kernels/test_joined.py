@@ -1,4 +1,4 @@
-"""Kernels that quantize what they make: to the bit what the two kernels do one after the other."""
+"""Kernels that quantize their output: equal to the two separate kernels, to the bit."""
 
 from __future__ import annotations
 

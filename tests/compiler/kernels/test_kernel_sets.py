@@ -1,4 +1,4 @@
-"""Kernel sets are tables: each operator of a model has a row in both, and a row is all it needs."""
+"""Kernel sets are tables: each operator of a model has a row in both, and needs nothing else."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Sampling of rows that are cut in many slices, most of which are never read again: against the
-twin, at the edges of slices, and as a distribution; bounds are those of `test_sample.py`."""
+"""Sampling of rows that are cut into many slices, most of which are not read again: against the
+twin, at the edges of slices, and as a distribution, with the bounds of `test_sample.py`."""
 
 from __future__ import annotations
 

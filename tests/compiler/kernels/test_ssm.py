@@ -1,4 +1,4 @@
-"""Operators that keep a state a sequence, beside their twins."""
+"""Operators with a state per sequence, against their twins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels read a step's columns where the layout says, floats by their bits, on every device."""
+"""Kernels read a step's columns at the layout's offsets, floats by their bits, on every device."""
 
 from __future__ import annotations
 

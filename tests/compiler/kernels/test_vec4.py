@@ -1,4 +1,4 @@
-"""Four neighbours in one load: what WGSL says, and that the numbers are those of the tensor."""
+"""Loads of four neighbours: the emitted WGSL, and equal numbers."""
 
 from __future__ import annotations
 

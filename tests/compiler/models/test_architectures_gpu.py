@@ -1,8 +1,7 @@
-"""One model of every architecture through the GPU's kernels, on the Vulkan device that is here.
+"""One model of every architecture through the GPU's kernels, on the machine's Vulkan device.
 
-In float32 with the CPU's bound; what changes with f16 is in `tests/e2e/demo` and
-`tests/compiler/kernels`. All with --long; otherwise those that differ in more than what is put
-together.
+In float32 with the CPU's bound; `tests/e2e/demo` and `tests/compiler/kernels` test float16. All
+with --long; otherwise those that are not combinations of others' parts.
 """
 
 from __future__ import annotations

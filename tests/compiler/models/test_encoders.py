@@ -1,7 +1,7 @@
-"""Every encoder's rows against `transformers`: compiled as a user would, opened, asked in batches.
+"""Every encoder's embeddings against `transformers`: compiled, opened and used in batches.
 
-f32, small random checkpoints, the oracle in float64. Bounds are absolute, on rows whose numbers
-have a standard deviation near 1.
+f32, small random checkpoints, the oracle in float64. Bounds are absolute, on embeddings whose
+numbers have a standard deviation near 1.
 """
 
 from __future__ import annotations

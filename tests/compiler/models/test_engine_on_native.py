@@ -1,8 +1,8 @@
 """The engine on a compiled library: a sliding window frees pages, so that a tiny pool suffices, and
-sequences with a state step back and start again.
+sequences with a state roll back and start again.
 
 Greedy answers equal those of `transformers`, token by token; at a difference both candidates'
-logits must lie within the bound, and that ends the comparison (a tie).
+logits must lie within the bound, and the comparison ends (a tie).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints with experts: what is expected of one, and how its matrices are named and stored."""
+"""Checkpoints with experts: the required tensors, and the names and layouts of expert matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gpt-oss as it is published: experts in MXFP4, which stay as they are, beside bf16."""
+"""gpt-oss as published: experts in MXFP4, which are not requantized, beside bf16."""
 
 from __future__ import annotations
 

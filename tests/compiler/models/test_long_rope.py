@@ -1,9 +1,9 @@
-"""Rotary embeddings of the families at 32k and 128k, with the parameters that they were published
-with and tiny widths: frequencies and tables against `transformers`, at sampled positions.
+"""Rotary embeddings of the families at 32k and 128k, with published parameters and tiny widths:
+frequencies and tables against `transformers`, at sampled positions.
 
-Both sides have frequencies in float32, from other powers: an angle of 131,071 radians is known to
-some hundredths there. So what is asked of an angle is that the two frequencies agree to a few units
-in the last place; another base, factor or ramp is off by much more at every position.
+Both sides compute frequencies in float32 by different powers: an angle of 131,071 radians has an
+error of some hundredths. So the two frequencies must agree to a few units in the last place;
+another base, factor or ramp differs by much more at every position.
 """
 
 from __future__ import annotations

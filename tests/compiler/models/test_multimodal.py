@@ -1,5 +1,5 @@
-"""What people download of a family is often the model that also sees: its text part is compiled
-from that very checkpoint, whose config and names are wrapped, and whose towers are left out.
+"""Multimodal checkpoints: the text part is compiled, config and names are unwrapped, and the towers
+are left out.
 
 Saved by `transformers`' own classes of those models, whose logits of a text are the oracle.
 """

@@ -1,9 +1,9 @@
-"""Every architecture compiles for every target that nothing else shows it on always: a tiny random
-model of each.
+"""Every architecture compiles for every target for which no other test that always runs proves it:
+a tiny random model of each.
 
-That it computes what it should is shown beside (`test_architectures*.py`, `tests/e2e/web`), of
-those that only put others' parts together in the long tail; so all of it is compiled here, every
-time. The graph of each, that is, and a kernel once for a target, however many of them have it.
+Results are tested in `test_architectures*.py` and `tests/e2e/web`; for combinations of others'
+parts only with --long, so all are compiled here. A graph is compiled for each, and a kernel once
+for each target, however many graphs have it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A mixture larger than the memory it is given runs, and takes of its experts what tokens chose."""
+"""A mixture larger than the available memory runs, and loads only the experts that tokens chose."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The dtype of activations is data: from a target's row to each value of the graph, to the kernels'
-frames, and into the manifest. Only float32 has kernels; another is refused before any work."""
+"""The dtype of activations is data: from a target's row to each value of the graph, to the kernels,
+and to the manifest. Only float32 has kernels; another dtype is refused before any work."""
 
 from __future__ import annotations
 

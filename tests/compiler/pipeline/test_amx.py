@@ -1,6 +1,6 @@
-"""The level of AMX, which is compiled for who asks for it: whole models by it.
+"""The CPU level with AMX, which is compiled on request: whole models.
 
-On a CPU without AMX its instructions are computed at their traps (`amx_emulator`).
+On a CPU without AMX its instructions are emulated (`amx_emulator`).
 """
 
 from __future__ import annotations

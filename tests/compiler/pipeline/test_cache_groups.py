@@ -1,4 +1,4 @@
-"""Which layers share a cache group, and what that saves."""
+"""The cache groups of layers, and the memory that they save."""
 
 from __future__ import annotations
 

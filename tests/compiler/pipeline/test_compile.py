@@ -1,4 +1,4 @@
-"""The compile command as a pipeline sees it: reproducible bytes, dumps, refusals, no leftovers."""
+"""The compile command: reproducible bytes, dumps, refusals, and no files left after a failure."""
 
 from __future__ import annotations
 

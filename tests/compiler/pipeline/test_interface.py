@@ -1,5 +1,5 @@
-"""A library says which manifest it was compiled for: another one would have it compute addresses
-with numbers that its pages do not have."""
+"""A library records the manifest interface that it was compiled for: another one would give it
+wrong offsets."""
 
 from __future__ import annotations
 

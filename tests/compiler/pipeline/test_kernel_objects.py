@@ -1,4 +1,4 @@
-"""Compiled kernels are cached by what they are compiled from; a library's bytes stay the same."""
+"""Compiled kernels are cached by their inputs; a library's bytes do not change."""
 
 from __future__ import annotations
 

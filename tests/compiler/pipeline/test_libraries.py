@@ -1,4 +1,4 @@
-"""Libraries that are built beside the weights: what fails in a thread ends the compile."""
+"""Libraries are built in threads beside the weights: a failure in a thread ends the compile."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Models whose tensors are of different schemes: merged products, rows that no group divides, and
-checkpoints that come quantized."""
+"""Models with tensors of different schemes: merged products, rows that no group divides, and
+quantized checkpoints."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a new operator with a state needs: a record, a kernel and a twin, and nothing in the passes.
+"""A new operator with a state needs a record, a kernel and a twin, and no change of the passes.
 
-docs/internals/structure.md lists the files; this takes one operator through all of them.
+docs/internals/structure.md lists the files; this test adds one operator through all of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What would be found at the end of a compile is refused at its beginning: no code is generated."""
+"""Errors that code generation would find late are refused at the start of a compile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Quantized and 16-bit libraries against numpy on the same rounded weights, all recipes.
 
-The reference computes with weights that went through the scheme; what is left between the two is
-what the kernels round themselves: activations to int8 by group, and pages to float16.
+The reference computes with weights rounded by the scheme; the remaining difference is the kernels'
+own rounding: activations to int8 by group, and pages to float16.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Weights of an earlier compile: linked, cut otherwise, or refused."""
+"""Reuse of the weights of an earlier compile: linked, repacked, or refused."""
 
 from __future__ import annotations
 

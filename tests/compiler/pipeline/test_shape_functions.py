@@ -1,4 +1,5 @@
-"""Sizes are computed in one order: TVM takes that of a hash table, which need not repeat."""
+"""Shape computations have a fixed order; TVM's own is that of a hash table, which is not
+reproducible."""
 
 from __future__ import annotations
 

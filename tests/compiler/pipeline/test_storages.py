@@ -1,4 +1,4 @@
-"""What a library allocates has one size: pools keep nothing for each number of rows there was."""
+"""A library's allocations have one size: pools do not keep buffers for each number of rows."""
 
 from __future__ import annotations
 

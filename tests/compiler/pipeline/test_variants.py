@@ -1,4 +1,4 @@
-"""Two libraries of one model in one folder: float16, and float32 for browsers without it."""
+"""Two libraries of one model in one folder: float16, and float32 for browsers without float16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The map from tensor to scheme: rules, what a checkpoint has, and what is given instead."""
+"""The map from tensor to scheme: rules, quantized checkpoints, and explicit schemes."""
 
 from __future__ import annotations
 

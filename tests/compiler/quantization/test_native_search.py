@@ -1,4 +1,4 @@
-"""The compiled searches against their twins in numpy: the same bits, for rows of every kind."""
+"""The compiled searches against their twins in numpy: equal bits, for rows of every kind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Any value anywhere in a checkpoint's small files is refused in one line, or does no harm.
+"""Random values in a checkpoint's small files are refused in one line, or harmless.
 
-Types and sizes against every place of config.json, tokenizer.json and generation_config.json, in
-all that a compile reads before it begins to work.
+Types and sizes in every place of config.json, tokenizer.json and generation_config.json, for all
+that a compile reads before it starts.
 """
 
 from __future__ import annotations

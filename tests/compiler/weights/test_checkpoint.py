@@ -1,4 +1,4 @@
-"""What a Hugging Face folder says, in each of the places where it may say it."""
+"""The fields of a Hugging Face folder, in each of the files that may have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that no library can compute with are refused by the tensor's name."""
+"""Numbers that cannot be converted are refused with the tensor's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of an encoder's checkpoint, where more than its own folder says what they are."""
+"""Tensors of an encoder's checkpoint that are defined by several files of its folder."""
 
 from __future__ import annotations
 

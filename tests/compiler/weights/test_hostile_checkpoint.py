@@ -1,6 +1,6 @@
-"""Checkpoints that somebody made to hurt: links, devices, panics, numbers without measure.
+"""Hostile checkpoints: links, devices, panics, numbers without bounds.
 
-Each is one typed line, before anything is allocated or copied.
+Each is refused by one typed line, before anything is allocated or copied.
 """
 
 from __future__ import annotations

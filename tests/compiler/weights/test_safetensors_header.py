@@ -1,4 +1,4 @@
-"""The safetensors reader: what it accepts equals the format's own library, the rest is refused."""
+"""The safetensors reader accepts what the format's own library accepts, and refuses the rest."""
 
 from __future__ import annotations
 

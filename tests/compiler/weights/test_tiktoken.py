@@ -1,4 +1,5 @@
-"""A vocabulary of ranks as tokenizer.json, beside a naive reader of ranks and `regex`'s cuts."""
+"""A tiktoken vocabulary converted to tokenizer.json, against a naive implementation with
+`regex`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of a checkpoint that stacks or renames them, seen one by one."""
+"""Tensors of a checkpoint that stacks or renames them, read one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripted server that all clients share, and what they proved."""
+"""The scripted server that all clients share, and the recorded outcomes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where the clients that are not in .venv are installed: build/clients, a Python environment of
-`requirements.txt` and the packages of `package.json`. Made once, again where these files change.
-"""
+"""Environments of the clients that are not in .venv: build/clients, with a Python environment of
+`requirements.txt` and the packages of `package.json`. Made once, and again if these files
+change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mlcc serve` over the scripted model, as a program: what clients and agents talk to."""
+"""`mlcc serve` with the scripted model, as a program for clients and agents."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which client does what, as the tests found: the table of docs/clients.md.
+"""The table of clients and features in docs/clients.md, from test outcomes.
 
-    python3 dev.py clients     install them all, try them all, and write the table
+    python3 dev.py clients     install all clients, test them, and write the table
 
 The standard library only.
 """

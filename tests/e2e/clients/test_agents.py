@@ -1,7 +1,7 @@
-"""Agents, as they are installed, edit a file through their own tools: one scripted order each.
+"""Agents in their published versions edit a file through their own tools: one scripted task each.
 
-The model is scripted and does what the order says; the agent's system prompt, its tools (a hundred
-thousand characters of them), the protocol it speaks and the file on disk are real.
+The model is scripted and follows the task; the agent's system prompt, its tools (a hundred thousand
+characters of them), its protocol and the file on disk are real.
 """
 
 from __future__ import annotations

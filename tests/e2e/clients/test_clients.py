@@ -1,9 +1,9 @@
-"""Real clients, unmodified, over loopback: a program each (`programs/`), which does one thing and
-prints what came of it.
+"""Real clients, unmodified, over loopback: a program for each (`programs/`), which tries one
+feature and prints the result.
 
-The model is scripted (`scripted.py`): it calls the tool that the question names, where a model of 4
+The model is scripted (`scripted.py`): it calls the tool that the question names, which a model of 4
 million weights could not choose; the server, its engine, templates and grammars are the real ones.
-What .venv has runs always; the others, `--long` or `python3 dev.py clients`, are installed in
+Clients in .venv always run; the others (`--long` or `python3 dev.py clients`) are installed in
 build/clients first.
 """
 

@@ -1,7 +1,7 @@
-"""OpenAI's two ways to send an answer, whole and as events, read into one: texts, reasons, usage.
+"""Parses OpenAI's two forms of an answer, whole and as events, into one: texts, reasons, usage.
 
-Reading checks all that is the same for every answer: which keys there are, the order of events, one
-finish reason per choice, usage last and only if asked for, `[DONE]` at the end and nothing after.
+Parsing checks the properties of all answers: their keys, the order of events, one finish reason per
+choice, usage last and only if requested, `[DONE]` at the end and nothing after.
 """
 
 from __future__ import annotations

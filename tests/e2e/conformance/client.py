@@ -1,4 +1,4 @@
-"""Sends one request of a vector and keeps what comes, as it comes. Judges nothing."""
+"""Sends one request of a vector and records the answer as it arrives. Checks nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A runner for the vectors that were chosen, and the key that it sends."""
+"""A runner for the chosen vectors, and the API key that it sends."""
 
 from __future__ import annotations
 

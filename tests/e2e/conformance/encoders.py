@@ -1,7 +1,7 @@
-"""The encoders that `vectors/encoders` are asked of: one for each topic, small, of weights that a
-formula gives, so that the vectors hold on every machine.
+"""The encoders of `vectors/encoders`: one for each topic, small, with weights of a formula, so that
+the vectors hold on every machine.
 
-    python -m conformance.encoders TOPIC FOLDER      write one, to be compiled and served by hand
+    python -m tests.e2e.conformance.encoders TOPIC FOLDER   write one, to compile and serve by hand
 """
 
 from __future__ import annotations

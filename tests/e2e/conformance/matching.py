@@ -1,7 +1,6 @@
-"""Compares a JSON value with what a vector expects of it: plain JSON and a few placeholders.
+"""Compares a JSON value with the expectation of a vector: plain JSON and a few placeholders.
 
-Knows nothing about HTTP or the shapes of OpenAI's answers (`answers.py`). README.md lists the
-placeholders.
+Independent of HTTP and of OpenAI's formats (`answers.py`). README.md lists the placeholders.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs vectors against a base URL, many at once, and says of each what was not as expected.
+"""Runs vectors against a base URL, many at once, and reports the differences of each.
 
-Not a server and not a test: `test_server.py` and `test_tab.py` start what is tested, and
-`python -m conformance URL` runs it by hand.
+Neither a server nor a test: `test_server.py` and `test_tab.py` start the tested server, and `python
+-m tests.e2e.conformance URL` runs it by hand.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Every vector through the C library, in a program of its own with CPython embedded.
+"""Every vector through the C library, in a program with an embedded CPython.
 
 Python finds the standard library and mlcc's zip, and nothing else: no numpy, no TVM. The tokenizer
-is the host's, by callbacks; a bridge speaks HTTP for the program. What only holds where grammars
-are read is asked of a second one, whose `path` has llguidance.
+is the host's, by callbacks; a bridge speaks HTTP for the program. Vectors that need grammars run in
+a second program, whose `path` has llguidance.
 """
 
 from __future__ import annotations

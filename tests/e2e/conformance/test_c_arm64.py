@@ -1,7 +1,7 @@
-"""Vectors through the C library on an emulated arm64: qemu, and Debian's Python 3.11 embedded.
+"""Vectors through the C library on an emulated arm64: qemu, with Debian's Python 3.11 embedded.
 
-All of ours is compiled for it by zig. A vector takes minutes there: MLCC_ARM64_VECTORS says how
-many of each topic are tried [1], or "all".
+All of mlcc's code is compiled for it by zig. A vector takes minutes there: MLCC_ARM64_VECTORS is
+the number of vectors of each topic [1], or "all".
 """
 
 from __future__ import annotations

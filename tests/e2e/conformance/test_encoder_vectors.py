@@ -1,4 +1,4 @@
-"""Vectors of encoders, by every home of the engine: `mlcc serve`, a C program, a tab in Node and in
+"""Vectors of encoders, on every host of the engine: `mlcc serve`, a C program, a tab in Node and in
 Chromium. The numbers are those of `transformers`."""
 
 from __future__ import annotations

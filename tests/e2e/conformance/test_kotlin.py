@@ -1,8 +1,7 @@
 """Every vector through Kotlin, in a JVM with the JARs alone.
 
-Native parts and Python come out of mlcc-jvm's JAR, and the tokenizer is DJL's,
-as in an app; requests go in by `Engine.request`. A bridge speaks HTTP for the program, which starts
-once.
+Native parts and Python come from mlcc-jvm's JAR, and the tokenizer is DJL's, as in an app; requests
+are sent by `Engine.request`. A bridge speaks HTTP for the program, which starts once.
 """
 
 from __future__ import annotations

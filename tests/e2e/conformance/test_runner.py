@@ -1,4 +1,4 @@
-"""The runner itself: every wrong answer is found, and each kind of step does what it says."""
+"""The runner itself: it finds every wrong answer, and runs each kind of step."""
 
 from __future__ import annotations
 

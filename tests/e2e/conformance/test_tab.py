@@ -1,10 +1,10 @@
 """Vectors against the engine of the browser tab, through a bridge that speaks HTTP for it.
 
-In Chromium, where a page, its service worker and its worker lie in the way: all that answer without
-computing, and of the others those that a browser can spoil and one of each topic; all with --long.
-Node, which runs the same tab without them, runs what is about connections, too. Both compute on
-SwiftShader, a token at a time: what only Python decides is shown where that is quick, for the
-server's vectors are the same, and Pyodide runs it too (tests/runtime/embedded/test_pyodide.py).
+In Chromium, with a page, its service worker and its worker: all vectors that need no computation,
+and of the others those that depend on a browser and one of each topic; all with --long. Node runs
+the same tab without these, and the vectors about connections, too. Both compute on SwiftShader, a
+token at a time; Python's part is also tested where that is fast: by the server's equal vectors, and
+in Pyodide (tests/runtime/embedded/test_pyodide.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files themselves: well formed, complete, and with a vector for every field of the API."""
+"""The vector files: well formed, complete, and with a vector for every field of the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vectors as files: read strictly, written in one layout. README.md describes the format.
+"""The vectors as files: parsed strictly, written in one layout. README.md describes the format.
 
 A misspelt key would be an expectation that never fails, so unknown keys are errors.
 """

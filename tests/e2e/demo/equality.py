@@ -1,5 +1,4 @@
-"""What "equal" means between two runs of a real model in floats (docs/internals/structure.md,
-"Oracles").
+"""Equality of two runs of a real model in floats (docs/internals/structure.md, "Oracles").
 
 Equal tokens; or, at the first difference, the logits of both candidates within a stated bound: then
 the pair is a tie, and ties are counted.

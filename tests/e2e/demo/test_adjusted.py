@@ -1,4 +1,4 @@
-"""Adjustments and top logprobs in a compiled model's steps: what is sampled is what numpy says."""
+"""Adjustments and top logprobs in a compiled model's steps, against numpy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A compiled model run within smaller bounds than it was compiled for: the same library and weights
-answer the same, in smaller steps."""
+"""A compiled model within smaller bounds than it was compiled for: equal answers, in smaller
+steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo model does its tasks, at every precision, and every way of running it agrees."""
+"""The demo model solves its tasks at every precision, and all ways of running it agree."""
 
 from __future__ import annotations
 

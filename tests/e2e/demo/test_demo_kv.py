@@ -1,5 +1,5 @@
-"""8-bit pages on real kernels, against the reference that rounds alike; and requests that move from
-one engine to another half-way, with pages of either kind."""
+"""8-bit pages on real kernels, against the reference that rounds equally; and requests that migrate
+between engines, with pages of either kind."""
 
 from __future__ import annotations
 

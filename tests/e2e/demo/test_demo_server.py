@@ -1,4 +1,4 @@
-"""The demo model behind `mlcc serve`, asked by the real OpenAI client."""
+"""The demo model behind `mlcc serve`, with the real OpenAI client."""
 
 from __future__ import annotations
 

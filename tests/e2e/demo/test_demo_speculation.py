@@ -1,5 +1,5 @@
-"""Speculation on real kernels: greedy answers are the plain ones up to ties, sampled ones come from
-the same distribution, and a model drafts for itself."""
+"""Speculation on real kernels: greedy answers are equal up to ties, sampled ones come from the same
+distribution, and the model drafts for itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers held to schemas and expressions, by real kernels' masks."""
+"""Answers constrained by schemas and regular expressions, by real kernels' masks."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 50 of each with --long.
 
-Asked by the OpenAI client; the bridge hands its requests to the page's own `fetch`.
-Chromium computes on SwiftShader, in float32; "equal" is what `equality.py` says.
+Requests come from the OpenAI client; the bridge passes them to the page's own `fetch`. Chromium
+computes on SwiftShader, in float32; `equality.py` defines "equal".
 """
 
 from __future__ import annotations

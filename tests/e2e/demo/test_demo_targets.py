@@ -1,6 +1,6 @@
-"""What a user does with the demo model on targets that run here: serve it, profile it.
+"""The commands of a user with the demo model on targets that run here: serve and profile.
 
-In processes of their own, as a user starts them. The server on cpu: `test_demo_server.py`.
+In separate processes, as a user starts them. `test_demo_server.py` has the server on cpu.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A Containerfile's stage made without a container engine: each of its steps in a root that
-debootstrap filled, by chroot.
+"""Builds a Containerfile's stage without a container engine: each instruction runs by chroot in a
+root made by debootstrap.
 
-It knows the instructions that ours has; any other is refused, so that none is passed over. Not
-what an engine adds: layers, namespaces, limits. The machine's own resolver, certificates and
-settings of apt and pip go into the root, so that it reaches what the machine reaches.
+It supports the instructions of our Containerfile and refuses any other. Not included are an
+engine's layers, namespaces and limits. The machine's resolver, certificates and settings of apt and
+pip are copied into the root, so that it has the same network access.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The Containerfile's steps, made one after the other in a Debian of their own, and what comes of
-them: a server that answers as another user, from a read-only folder of models."""
+"""The Containerfile's instructions, run one after the other in a fresh Debian, and the result: a
+server that runs as another user, with a read-only folder of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What deploys mlcc: held to what can be checked where no container engine and no systemd runs."""
+"""The files for deployment, as far as they can be checked without a container engine and
+systemd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a release is made of, and that two of one commit are the same to the byte."""
+"""The contents of a release; two releases of one commit are equal to the byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation as a site: built whole, linked, and nothing of it from elsewhere."""
+"""The documentation as a site: complete, without dead links, and without content of other hosts."""
 
 from __future__ import annotations
 

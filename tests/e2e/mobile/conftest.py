@@ -1,4 +1,4 @@
-"""A program over the C library whose Python runs, and finds what tests open."""
+"""A program over the C library whose Python runs and can import the tests' helpers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host may bring that cannot be used: one typed error each, and the process goes on."""
+"""Invalid input of a host: one typed error each, and the process continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Requests through the C library, over the exact toy: answers, cancelling, closing, pressure."""
+"""Requests through the C library, over the exact toy: answers, cancelling, closing, memory
+pressure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of many requests and many engines in one program: nothing."""
+"""Many requests and many engines in one program leave no memory, threads or descriptors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host's tokenizer by callbacks, against the same one that Python reads itself."""
+"""The host's tokenizer by callbacks, against the same tokenizer in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `mobile/android/package.py` makes of native parts, and what it refuses."""
+"""The native parts packed by `mobile/android/package.py`, and its refusals."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Gemma's file through `transformers`, by the `gguf` package's reader: what `gemma.py` records.
+"""Gemma's file through `transformers` and the `gguf` package's reader: the results recorded in
+`gemma.py`.
 
     python tests/e2e/real/oracle.py FILE.gguf
 
-Shares no line with mlcc. Takes 3 GB and a minute or two.
+Shares no code with mlcc. Takes 3 GB and a minute or two.
 """
 
 from __future__ import annotations

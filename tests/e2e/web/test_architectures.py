@@ -1,8 +1,8 @@
-"""A small random model of every architecture in the tab, in Node: its tokens are the reference's.
+"""A small random model of every architecture in the tab, in Node: equal tokens with the reference.
 
 Prompts of several lengths at once, longer than pages and windows. The kernels compute in float32.
-All with --long; otherwise those whose layers are made of parts that no other has here. Of those
-with states and latents all but Qwen3-Next are in the long tail too: their kernels run on Vulkan.
+All with --long; otherwise those with layers of parts that no other has. Of those with states and
+latents all but Qwen3-Next run with --long only: their kernels are tested on Vulkan.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""No module of web/src or web/page imports itself through others, and no two folders of web/src do.
+"""No module of web/src or web/page is in an import cycle, and no two folders of web/src import each
+other.
 
 Imports of types count too: read from the sources, without Node.
 """

@@ -1,7 +1,7 @@
-"""Adapters in a tab, in Node and in Chromium: streams of the base and of adapters, in one batch,
-are those of the models whose weights the adapters were merged into.
+"""Adapters in a tab, in Node and in Chromium: streams of the base and of adapters in one batch
+equal those of models with merged weights.
 
-There are more adapters than slots, so that they take turns. The oracle is transformers in float64.
+There are more adapters than slots, so that they are swapped. The oracle is transformers in float64.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Every family of encoders in the tab, in Node: rows as `transformers` makes them. The kernels
-compute in float32. XLM-R's own tokenizers are refused by name."""
+"""Every family of encoders in the tab, in Node: embeddings equal those of `transformers`. The
+kernels compute in float32. XLM-R's own tokenizers are refused by name."""
 
 from __future__ import annotations
 

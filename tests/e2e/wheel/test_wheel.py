@@ -1,7 +1,7 @@
-"""The wheels, installed in empty environments without the clone: one with everything compiles and
-answers, one with nothing but mlcc answers too, and is small.
+"""The wheels, installed in empty environments without the clone: one with all extras compiles and
+answers; one with mlcc alone answers too, and is small.
 
-No program of the system is on the path, so what compiles needs the wheels and PyPI alone.
+No program of the system is on the path, so compiling needs the wheels and PyPI alone.
 """
 
 from __future__ import annotations

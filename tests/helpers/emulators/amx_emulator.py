@@ -1,6 +1,6 @@
-"""AMX in tests: the CPU's own where there is one, or computed at the traps of one that has none.
+"""AMX in tests: the CPU's own, or an emulator that handles the traps of a CPU without AMX.
 
-The emulator (`amx_emulator.c`) is compiled once a run of the tests, by zig.
+The emulator (`amx_emulator.c`) is compiled once per test run, by zig.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Debian's arm64 Python and JVM in a folder of their own, for qemu: fetched once and kept in the
-cache."""
+"""Debian's arm64 Python and JVM in a folder, for qemu: downloaded once and cached."""
 
 from __future__ import annotations
 

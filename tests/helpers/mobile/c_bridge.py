@@ -1,6 +1,6 @@
-"""HTTP for a program over the C library, so that any client of the API can talk to it.
+"""An HTTP server for a program over the C library, so that any client of the API can use it.
 
-Each request is one of mlcc.h's; a client that goes away cancels its call.
+Each request is one of mlcc.h's; a client that disconnects cancels its call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`mobile/host.cc` from the other end: a program with the C library, led over its pipes.
+"""Controls `tests/e2e/mobile/host.cc`, a program with the C library, over its pipes.
 
 The library is never loaded into the test's own process, which has a Python interpreter already.
 """

@@ -1,4 +1,4 @@
-"""The C library, built once for a run of the tests, and the program that stands on it."""
+"""The C library and a program that links it, built once per test run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Library:
 
     @property
     def program(self) -> Path:
-        """`mobile/host.cc`."""
+        """`tests/e2e/mobile/host.cc`, compiled."""
         return self.folder / "host"
 
     def compile(self, source: Path, out: str, *flags: str) -> Path:

@@ -1,4 +1,4 @@
-"""The Kotlin package, built and tested by Maven once for a run of the tests, and its JARs."""
+"""The Kotlin package, built and tested by Maven once per test run, and its JARs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python's tokenizers make of texts, for Kotlin's to be compared with."""
+"""Token ids of Python's tokenizers, with which those of Kotlin are compared."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The exact toy executor as a whole model: tokens are letters, answers are gibberish.
 
-Each answer depends on every token before, so that nothing can be mixed up unseen. Steps can be made
-slow, and the device can be full, or the process die, at a given step.
+Each answer depends on every token before, so that mixed-up sequences are detected. Steps can be
+slow, the device can run out of memory, or the process can die, at a given step.
 """
 
 from __future__ import annotations

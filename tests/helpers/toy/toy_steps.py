@@ -1,4 +1,4 @@
-"""The toy executor as steps of packed memory: what stands behind the JavaScript of tests."""
+"""The toy executor over steps of packed memory, for tests of the JavaScript side."""
 
 from __future__ import annotations
 

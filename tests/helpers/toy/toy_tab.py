@@ -1,7 +1,7 @@
-"""The toy model in a tab: what JavaScript is to `mlcc.embedded`, played by Python.
+"""The toy model in a tab: Python in the role of JavaScript for `mlcc.embedded`.
 
-The executor is the exact toy behind the packed boundary, so that a batch is read back from its one
-piece of memory; a step's answer comes later, as a GPU's does.
+The executor is the exact toy over packed batches: a batch is parsed from its one piece of memory; a
+step's result comes later, as from a GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels that move rows: exact, in place, and nothing else is touched."""
+"""Kernels that move rows: exact, in place, without a change elsewhere."""
 
 from __future__ import annotations
 

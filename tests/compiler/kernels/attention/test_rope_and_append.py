@@ -1,5 +1,5 @@
-"""Queries, keys and values of one product: as norm, rope and append one after the other, to the bit
-but for what LLVM contracts."""
+"""Queries, keys and values of one product: equal to norm, rope and append one after the other, to
+the bit except for LLVM's contractions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adjustments for the kernels of every device, and rows that want top logprobs."""
+"""Adjustments for the kernels of every device, and steps with top logprobs."""
 
 from __future__ import annotations
 

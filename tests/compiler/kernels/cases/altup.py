@@ -1,4 +1,4 @@
-"""What tests of Gemma 3n's kernels, and of queries' growth, share: the checks against the twins."""
+"""Checks of Gemma 3n's kernels, and of the growth of queries, against the twins."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Steps for the tests of paged attention: ragged, on shuffled pages, all else poisoned with NaN,
-so that one read too many spoils the answer."""
+"""Steps for the tests of paged attention: ragged, on shuffled pages. All else is NaN, so that a
+read beyond the sequence spoils the output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""CPU kernels compiled once per run of the tests, for several instruction sets, behind numpy."""
+"""CPU kernels compiled once per test run, for several instruction sets, called with numpy
+arrays."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""GPU kernels compiled once per run of the tests and run on the machine's WebGPU devices.
+"""GPU kernels compiled once per test run, and run on the machine's WebGPU devices.
 
-Here that is Mesa's lavapipe, a Vulkan driver on the CPU: slow, exact about the rules.
+In CI that is Mesa's lavapipe, a Vulkan driver on the CPU: slow, but strict.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A step of mixed adapters and ranks, and what its kernels must make of it: for both sets."""
+"""A step with several adapters and ranks, and its expected output, for both kernel sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs for the tests of latent attention's kernels, and what the twins make of them."""
+"""Inputs for the tests of latent attention's kernels, and the twins' outputs."""
 
 from __future__ import annotations
 

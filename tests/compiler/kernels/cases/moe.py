@@ -1,4 +1,4 @@
-"""What tests of a mixture's kernels share: random choices, and the checks against the twins."""
+"""Random choices of experts, and checks of a mixture's kernels against the twins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of sampling for the kernels of every device: filters, and logits that are hard on them."""
+"""Cases of sampling for the kernels of every device: filters, and difficult logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schemes that kernels are tried with: every family, offset, number of planes and scale."""
+"""The schemes that kernels are tested with: every family, offset, number of planes and scale."""
 
 from __future__ import annotations
 

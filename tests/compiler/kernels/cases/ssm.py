@@ -1,4 +1,4 @@
-"""Steps over states, and what the twins make of them, for the kernels of any device."""
+"""Steps of operators with states, and the twins' outputs, for the kernels of any device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Activations of 16 bits, in two parts of 8: what the parts stand for, and products with them."""
+"""Activations of 16 bits in two parts of 8: the numbers that the parts represent, and products with
+them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Products of many rows by AMX against the twin: of the instructions that a library has, run by
-the CPU where it has them, and else at their traps (`amx_emulator`)."""
+"""Products of many rows by AMX against the twin. On a CPU without AMX its instructions are emulated
+(`amx_emulator`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VDPBF16PS: weights and activations of bf16 against their twin, and numbers at the ends."""
+"""VDPBF16PS: weights and activations of bf16 against their twin, also at extreme numbers."""
 
 from __future__ import annotations
 

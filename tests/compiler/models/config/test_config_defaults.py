@@ -1,4 +1,5 @@
-"""What a silent config.json means, beside `transformers`' config classes; a null is not silence."""
+"""Defaults of absent config.json fields, compared with `transformers`' config classes; null is not
+absence."""
 
 from __future__ import annotations
 

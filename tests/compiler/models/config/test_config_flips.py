@@ -1,8 +1,8 @@
 """Each field of a family's config that changes the arithmetic is read or refused.
 
-Every field of `transformers`' config class, but sizes and what only training or tokens know, is
-given another value: then logits follow `transformers`, or the compile says no. In the long tail
-but for one family, as it makes a model for each field.
+Every field of `transformers`' config class, except sizes and fields for training or tokens, gets
+another value: the logits then follow `transformers`, or the compile is refused. Only with --long
+except for one family, as each field needs a model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A config.json with a wrong value is refused by the field's name; it is never a bug of mlcc."""
+"""A config.json with a wrong value is refused with the field's name, never by a bug of mlcc."""
 
 from __future__ import annotations
 

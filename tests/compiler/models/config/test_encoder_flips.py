@@ -1,5 +1,5 @@
-"""As `test_config_flips`, for encoders: every field of their config classes is given another value,
-and their rows follow `transformers` or the compile says no. In the long tail but for one."""
+"""`test_config_flips` for encoders: every field of their config classes gets another value, and the
+embeddings follow `transformers` or the compile is refused. Only with --long except for one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Values of the files that say what an encoder is read for, which are of no type that they may be:
-one line that names them, of every checkpoint that is compiled."""
+"""Values of wrong types in the files that configure an encoder's pooling: refused in one line that
+names them, for every checkpoint."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""As `test_config_flips`, for what a config's `rope_parameters` hold, of one kind of layer or of
-several: each is given another value, and each that a kind of rope knows and most configs leave out
-is given one. In the long tail but for YaRN, which has the most of them."""
+"""`test_config_flips` for a config's `rope_parameters`, of one kind of layer or of several: each
+field gets another value, also fields that most configs leave out. Only with --long except for YaRN,
+which has most of them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Small random encoders as folders, made by `transformers`, with the files of sentence-transformers
-beside them, and what `transformers` makes of texts."""
+"""Small random encoders as folders, made by `transformers`, with the files of
+sentence-transformers, and the embeddings of `transformers`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The random checkpoints of mixtures of experts: their configs, small. `checkpoints.py` makes them.
+"""Small configs of mixtures of experts, for `checkpoints.py`.
 
-Qwen3-MoE, Qwen3-Next and DeepSeek V2 are there, as they differ in more than their mixtures.
+Qwen3-MoE, Qwen3-Next and DeepSeek V2 are in `checkpoints.py`, as they differ in more than their
+mixtures.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The newest architectures as their repositories on the hub spell them: real sizes and fields, of
-which `transformers`, whose own config.json the other tests read, renames some and drops others."""
+"""The newest architectures with the config.json of their repositories on the hub: real sizes and
+fields. `transformers`, whose own config.json the other tests read, renames some and drops
+others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Gemma 4 and 3n as their repositories on the hub spell them: real sizes, and fields that
-`transformers` 5 renames when it saves a config.json."""
+"""Gemma 4 and 3n with the config.json of their repositories on the hub: real sizes, and fields that
+`transformers` 5 renames when it saves them."""
 
 from __future__ import annotations
 

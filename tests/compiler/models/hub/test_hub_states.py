@@ -1,4 +1,4 @@
-"""As `test_hub_configs`: architectures with states, and those that route as DeepSeek V3 does."""
+"""`test_hub_configs` for architectures with states, and for those that route like DeepSeek V3."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Published shapes compile without their weights, in two minutes and 2 GB, and their memory is
-planned: each pair in a process of its own, as `benchmarks/models/real_shapes.py` prints them."""
+"""Published shapes compile without their weights, in two minutes and 2 GB, and get a memory plan:
+each pair in a process, as printed by `benchmarks/models/real_shapes.py`."""
 
 from __future__ import annotations
 

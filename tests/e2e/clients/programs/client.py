@@ -1,6 +1,5 @@
-"""What every client is asked to do, and how its program is called: `program.py URL FEATURE` does
-one thing and prints what came of it as JSON.
-"""
+"""The features that every client program tries, and its command line: `program.py URL FEATURE`
+tries one and prints the result as JSON."""
 
 import json
 import sys
