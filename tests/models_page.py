@@ -1,10 +1,10 @@
 """The tables of docs/models.md, from the registry, the tests' templates, docs/features.md and the
-largest errors that a run of `tests/compiler/models/test_architectures.py --long` recorded.
+largest errors recorded by a run of `tests/compiler/models/test_architectures.py --long`.
 
     python -m tests.models_page [JUNIT]    rewrite them; errors are those of JUNIT
-                                           (pytest --junit-xml), else those that are there
+                                           (pytest --junit-xml), else those of the page
 
-Not here: what a test proves (`feature_matrix.py`), and the page's text, which is written by hand.
+`feature_matrix.py` has the features that tests prove; the page's text is written by hand.
 """
 
 from __future__ import annotations

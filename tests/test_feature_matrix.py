@@ -1,4 +1,4 @@
-"""The table of features: how outcomes become cells, and that a full run checks docs/features.md.
+"""The table of features: outcomes of tests become cells, and a full run checks docs/features.md.
 
 The runs are of pytest itself, over a copy of `conftest.py` and a few small tests.
 """

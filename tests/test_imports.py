@@ -1,4 +1,5 @@
-"""The import rule of design.md: what each package may import, read from the sources.
+"""The import rules of docs/internals/structure.md: the packages that each package may import, read
+from the sources.
 
 Every import statement counts, also those inside functions and `if TYPE_CHECKING`.
 """

@@ -1,9 +1,9 @@
-"""Modules of Python, compiled, in one zip: those that some roots import, and no others.
+"""Compiles Python modules into one zip: those that given roots import, and no others.
 
-Imports are read from the syntax trees, those inside functions too, so nothing depends on what
-happened to run; a text that is the whole name of a module of mlcc is one (importlib's). The same
-sources give the same bytes, by the very Python that will read them. For a tab (web/tools/bundle.py,
-which runs in Pyodide) and for programs (mobile/c/build.py). The standard library only.
+Imports are read from the syntax trees, those inside functions too, so the result does not depend on
+what runs; a string that is the full name of a module of mlcc counts as an import (importlib's).
+Equal sources give equal bytes, by the Python that will load them. For a tab (web/tools/bundle.py,
+which runs in Pyodide) and for C programs (mobile/c/build.py). The standard library only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One table of bounds behind the command line, Engine in Python, mlcc.h and the tab."""
+"""One table of bounds for the command line, Engine in Python, mlcc.h and the tab."""
 
 from __future__ import annotations
 

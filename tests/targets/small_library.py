@@ -1,6 +1,6 @@
-"""A library of two GPU kernels, built for a row by the compiler's own last phase.
+"""A library of two GPU kernels, built for a target row by the compiler's last phase.
 
-Small enough that generating and linking it takes a tenth of a second.
+Generating and linking it takes a tenth of a second.
 """
 
 from __future__ import annotations

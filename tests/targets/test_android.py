@@ -1,7 +1,7 @@
-"""`android` libraries: read by object tools, and their arm64 host code run by qemu.
+"""`android` libraries: inspected by object tools, and their arm64 host code run by qemu.
 
-qemu-aarch64 stands in for the phone's CPU with Debian's arm64 C library for Android's, and a C
-program for TVM's runtime: it writes down which kernels the host code launches.
+qemu-aarch64 replaces the phone's CPU, Debian's arm64 C library that of Android, and a C program
+TVM's runtime: it records the kernels that the host code launches.
 """
 
 from __future__ import annotations

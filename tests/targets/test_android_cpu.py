@@ -1,4 +1,4 @@
-"""The rows of `android`, what a compile of them makes, and which library is taken where."""
+"""The rows of `android`, the files that a compile makes for them, and the choice of a library."""
 
 from __future__ import annotations
 

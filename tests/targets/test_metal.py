@@ -1,4 +1,4 @@
-"""`metal` and `ios` libraries as the object tools see them: nothing here can load one."""
+"""`metal` and `ios` libraries, inspected by object tools: nothing here can load one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Whole models compiled for devices that are not here: every architecture, every kind of weights.
+"""Whole models compiled for devices that this machine lacks: every architecture, every kind of
+weights.
 
-What comes out is an artifact with machine code or text of every kernel; this machine refuses to
-open it, in one line. That the code computes what it should is shown where it runs: on Vulkan, the
-same kernels. All with --long; otherwise architectures of which another shows every part stay away.
+The result is an artifact with machine code or text of every kernel; this machine refuses to open
+it, in one line. Results of the same kernels are tested on Vulkan. All with --long; otherwise
+without architectures whose parts are all in others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A whole compile for a row with a static library: its files, names and manifest.
+"""A compile for a row with a static library: its files, names and manifest.
 
 With the CPU's kernels in place of the GPU's, which take long to generate; nothing else differs.
 """

@@ -1,4 +1,4 @@
-"""What compiling needs of a machine: the linker, a Python package, and no program of its own."""
+"""Requirements of compiling: the linker, a Python package, and no system program."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""`webgpu` libraries: what a browser would load, read as a file and started in Node.
+"""`webgpu` libraries: inspected as files and started in Node, as a browser would load them.
 
-That kernels compute what they should is shown where they run (tests/e2e/web,
-tests/targets/native); here: the runtime is built once, linking is reproducible, and a page can
-tell what it was given.
+Results of kernels are tested where they run (tests/e2e/web, tests/targets/native); here: the
+runtime is built once, linking is reproducible, and a page can inspect a library.
 """
 
 from __future__ import annotations

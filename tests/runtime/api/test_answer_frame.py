@@ -1,4 +1,4 @@
-"""HunYuan's marks round an answer, however the answer is cut."""
+"""HunYuan's control tokens around an answer, however the answer is cut into pieces."""
 
 from __future__ import annotations
 

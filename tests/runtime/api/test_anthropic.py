@@ -1,4 +1,4 @@
-"""Anthropic's requests as chats, and chunks of chats as Anthropic's events, on plain values."""
+"""Anthropic's requests as chat requests, and chat chunks as Anthropic's events, on plain values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Kotlin of the API is what Python prints, and lacks only what no program could use."""
+"""The Kotlin types of the API equal the printed ones, and omit only fields without use."""
 
 from __future__ import annotations
 

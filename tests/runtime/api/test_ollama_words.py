@@ -1,5 +1,5 @@
-"""Ollama's words in OpenAI's and back, where a small model shows nothing of it: calls of tools,
-thoughts, and which result belongs to which call."""
+"""Ollama's fields converted to OpenAI's and back, where a small model shows nothing of it: tool
+calls, reasoning, and the call of each tool result."""
 
 from __future__ import annotations
 

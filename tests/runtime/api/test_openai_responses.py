@@ -1,4 +1,4 @@
-"""Requests of /v1/responses as chats, and chunks of chats as its events, on plain values."""
+"""Requests of /v1/responses as chat requests, and chat chunks as its events, on plain values."""
 
 from __future__ import annotations
 

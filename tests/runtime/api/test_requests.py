@@ -1,4 +1,4 @@
-"""Requests: what is honoured, what is accepted because it changes nothing, what is refused."""
+"""Requests: honoured fields, neutral values that are accepted, and refused fields."""
 
 from __future__ import annotations
 

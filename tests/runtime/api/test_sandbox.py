@@ -1,4 +1,4 @@
-"""A template is a stranger's program: it reaches no Python, changes nothing, does not run away."""
+"""Chat templates are untrusted programs: they reach no Python, change nothing, and are bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates in the styles of the well-known models, and what transformers makes of them."""
+"""Templates in the styles of well-known models, against transformers' rendering."""
 
 from __future__ import annotations
 

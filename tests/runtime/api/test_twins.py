@@ -1,4 +1,4 @@
-"""A control token counts where the template writes it; in a request it is text, however it came."""
+"""A control token counts where the template writes it; in a request it is text, in any spelling."""
 
 from __future__ import annotations
 

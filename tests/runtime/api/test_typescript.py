@@ -1,5 +1,5 @@
-"""The TypeScript of the API, and of tables, also in C++, is what Python prints, and no field is
-forgotten."""
+"""The TypeScript types of the API, and the step tables in TypeScript and C++, equal the printed
+ones, with every field."""
 
 from __future__ import annotations
 

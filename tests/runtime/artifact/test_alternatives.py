@@ -1,4 +1,4 @@
-"""Manifests beside the manifest: other libraries for the same weights, each complete by itself."""
+"""Alternative manifests: other libraries for the same weights, each complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mlcc package --android`: what an app's build takes, and what the command refuses."""
+"""`mlcc package --android`: the files for an app's build, and the command's refusals."""
 
 from __future__ import annotations
 

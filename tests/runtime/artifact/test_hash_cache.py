@@ -1,4 +1,4 @@
-"""An artifact that was hashed is not hashed again, until something about its files has changed."""
+"""A hashed artifact is not hashed again until its files have changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled models that somebody made to hurt: edited and sealed again, linked, in two roles."""
+"""Hostile compiled models: edited and sealed again, linked, with files in two roles."""
 
 from __future__ import annotations
 

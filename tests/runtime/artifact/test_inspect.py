@@ -1,4 +1,4 @@
-"""`mlcc inspect`: what it shows, and its one-line refusals."""
+"""`mlcc inspect`: its output, and its one-line refusals."""
 
 from __future__ import annotations
 

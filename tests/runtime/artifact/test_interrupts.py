@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM at any moment of a write: the old artifact or the new, and nothing else."""
+"""Ctrl-C and SIGTERM at any moment of a write leave the old artifact or the new one, and no other
+file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mlcc.json: sealed, strict, and the same from the same input."""
+"""mlcc.json: sealed, strict, and equal for equal input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a compiled model: what is sound opens, everything else is one clear line."""
+"""Opening a compiled model: a valid one opens, any other is refused in one clear line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing an artifact: complete or not at all, the same bytes each time, clear when it cannot."""
+"""Writing an artifact: complete or not at all, equal bytes each time, a clear error on failure."""
 
 from __future__ import annotations
 

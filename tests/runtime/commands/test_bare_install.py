@@ -1,7 +1,8 @@
-"""What `pip install mlcc` answers with: the standard library, click, jinja2 and tokenizers.
+"""Commands with only the packages of `pip install mlcc`: the standard library, click, jinja2 and
+tokenizers.
 
-In an interpreter that finds nothing else. `tests/e2e/wheel` does the same with an environment that
-has nothing else; this is its quick half.
+In an interpreter that finds nothing else. `tests/e2e/wheel` does the same in an environment with
+nothing else installed.
 """
 
 from __future__ import annotations

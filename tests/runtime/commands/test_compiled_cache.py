@@ -1,4 +1,4 @@
-"""The cache of compiled models: an edited compiler is another compiler, a removal is locked."""
+"""The cache of compiled models: an edited compiler has another key, a removal is locked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""`dev.py test` on a bare machine: what it installs, what it says where it may not, and what then
-becomes of the tests that lack something. apt-get and sudo are scripts here that note their words.
-"""
+"""`dev.py test` on a bare machine: the packages it installs, its output where it may not, and the
+tests that then lack something. apt-get and sudo are scripts here that record their arguments."""
 
 from __future__ import annotations
 

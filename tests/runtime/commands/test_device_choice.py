@@ -1,4 +1,4 @@
-"""Which device a command takes, and what it says before any work where there is none."""
+"""The device that a command chooses, and the error if there is none, before any work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`mlcc eval`: what cannot be scored is refused by line, what is cut is counted."""
+"""`mlcc eval`: rows that cannot be scored are refused by line number, truncated ones are
+counted."""
 
 from __future__ import annotations
 

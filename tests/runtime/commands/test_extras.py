@@ -1,4 +1,5 @@
-"""What `pip install mlcc` brings and leaves out: pyproject.toml, and the code that speaks of it."""
+"""The dependencies of `pip install mlcc` and of its extras: pyproject.toml, and the code that names
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine code of somebody else is run after one line that says so, once."""
+"""Machine code from another source runs after a one-line notice, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The help of each option is a sentence: a capital letter, a full stop."""
+"""The help of each option is a sentence: a capital letter and a full stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MODEL as a text that no file system has: one line and exit code 2, from every command."""
+"""MODEL as a text that no file system accepts: one line and exit code 2, from every command."""
 
 from __future__ import annotations
 

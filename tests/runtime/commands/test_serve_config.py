@@ -1,5 +1,5 @@
-"""Options of `mlcc serve` by flag, environment variable, config file and default: the same names,
-and a precedence. Each option that the command has is taken by all four ways."""
+"""Options of `mlcc serve` by flag, environment variable, config file and default: equal names, and
+a precedence. All four ways accept each option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session in this process: what an answer depends on."""
+"""A session in this process: the inputs that determine an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that are kept: list, show, rm; by names that users have for them."""
+"""Cached models: list, show, rm, by the names that users have for them."""
 
 from __future__ import annotations
 

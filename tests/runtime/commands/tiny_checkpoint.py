@@ -1,6 +1,6 @@
 """A Hugging Face folder of a tiny random Llama with a byte tokenizer and a chat template.
 
-Small enough to compile in a second; its answers are noise, the same noise every time.
+It compiles in a second; its answers are noise, but deterministic.
 """
 
 from __future__ import annotations

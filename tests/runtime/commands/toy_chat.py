@@ -1,4 +1,4 @@
-"""`mlcc chat` over the toy model, as a program: all but opening an artifact."""
+"""`mlcc chat` over the toy model, as a program: everything except opening an artifact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The executor's library, and the demo model for it."""
+"""The executor's library, and the demo model compiled for it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""libmlcc_executor computes what TVM's own Python package computes with the same library: the same
-code on the same numbers, so tokens are equal and logits too, to the bit."""
+"""libmlcc_executor computes the results of TVM's own Python package with the same library: the same
+code on the same numbers, so tokens and logits are equal to the bit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A C program over the executor alone: the C API as C sees it, with the tokens of Python, on this
-machine and, built by zig, on arm64 under qemu."""
+"""A C program over the executor's C API: equal tokens with Python, on this machine and, built by
+zig, on arm64 under qemu."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A step whose numbers exceed what is there is refused before a kernel sees it, column by column;
-and whatever words the buffer holds, nothing is read beyond it (test_sources.py runs this file under
-the address sanitizer)."""
+"""A step with numbers out of bounds is refused before a kernel runs, column by column; with any
+words in the buffer nothing beyond it is read (test_sources.py runs this file under the address
+sanitizer)."""
 
 from __future__ import annotations
 

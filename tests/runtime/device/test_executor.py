@@ -1,4 +1,4 @@
-"""The executor of a CPU: results, several models and threads in a process, and what it refuses."""
+"""The executor of a CPU: results, several models and threads in a process, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that a program links (model.a): the same tokens, with no library loaded."""
+"""A model linked into a program (model.a): equal tokens, with no library loaded."""
 
 from __future__ import annotations
 

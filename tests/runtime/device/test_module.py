@@ -1,4 +1,4 @@
-"""The executor as a Python module: of any version's stable ABI, and who owns what it lends."""
+"""The executor as a Python module: the stable ABI of any version, and ownership of its objects."""
 
 from __future__ import annotations
 

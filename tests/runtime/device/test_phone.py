@@ -1,5 +1,5 @@
-"""A folder for Android in an emulated phone: qemu's CPUs, Debian's arm64 Python and C library in
-place of Android's, and the reference as the judge. The library for x86-64 runs on this machine."""
+"""A folder for Android in an emulated phone: qemu's CPUs, with Debian's arm64 Python and C library
+in place of Android's, against the reference. The library for x86-64 runs on this machine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Decode steps are made again without the virtual machine: with the same results, whatever comes
-between them. The oracle is an executor that is watched, which always asks the machine."""
+"""Replayed decode steps, without the virtual machine: equal results, with any steps between them.
+The oracle is an executor that is watched, which always calls the machine."""
 
 from __future__ import annotations
 

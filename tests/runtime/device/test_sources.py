@@ -1,4 +1,4 @@
-"""The executor's C++: built from what is here, short files, and clean under the sanitizers."""
+"""The executor's C++: it builds, its files are short, and the sanitizers find nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Kernel threads: the same tokens by any number of them, on the cores that a process may use, and
-nothing while there is nothing to do."""
+"""Kernel threads: equal tokens with any number of them, only on the cores that the process may use,
+and asleep when there is nothing to compute."""
 
 from __future__ import annotations
 

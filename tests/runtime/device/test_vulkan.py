@@ -1,5 +1,5 @@
-"""The executor on a GPU behind WebGPU, if only one in software: with the results of TVM's package,
-two steps in flight, and what it refuses."""
+"""The executor on a GPU through WebGPU, in software here: the results of TVM's package, two steps
+in flight, and refusals."""
 
 from __future__ import annotations
 

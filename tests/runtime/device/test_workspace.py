@@ -1,5 +1,5 @@
-"""The memory that steps take is what the manifest says, whatever steps there were: kept calls hold
-none of it, and no size of a step has memory of its own."""
+"""The memory of steps is bounded by the manifest's workspace, whatever the steps: replayed calls
+hold none of it, and no size of a step has memory of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tab under real Pyodide, in Node: the same answers as CPython, and little that is loaded."""
+"""The tab under real Pyodide, in Node: equal answers with CPython, and few loaded modules."""
 
 from __future__ import annotations
 

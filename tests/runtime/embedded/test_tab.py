@@ -1,4 +1,5 @@
-"""The tab over the toy: many at once, cancelling, a failing GPU, order of streams, unloading."""
+"""The tab over the toy: concurrent requests, cancelling, a failing GPU, order of streams,
+unloading."""
 
 from __future__ import annotations
 

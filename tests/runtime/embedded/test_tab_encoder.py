@@ -1,5 +1,5 @@
-"""An encoder in a tab without a GPU: the row of a text is a hash of the tokens that the packed step
-holds. Many at once, one that leaves, and a GPU that fails."""
+"""An encoder in a tab without a GPU: the embedding of a text is a hash of the tokens in the packed
+step. Concurrent requests, a client that disconnects, and a GPU that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log-probabilities through the whole of a tab over the toy: both shapes, whole and streamed."""
+"""Log-probabilities through a tab over the toy: chat and completions, whole and streamed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Property: whatever the arrivals, cancels, ranks, pools, budgets, windows and pipelining depth,
-each request gets to the token what the naive engine gives it."""
+"""Property: with any arrivals, cancellations, priorities, pools, budgets, windows and pipelining
+depth, each request gets exactly the tokens of the naive engine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Chaos on the exact oracle: arrivals, cancels, priorities, tenants, short pages, exports and
-failing devices in a seeded storm. Nothing leaks, nothing is lost, and every token is the naive
+"""Random arrivals, cancellations, priorities, tenants, short pages, exports and failing devices on
+the exact oracle, with fixed seeds. Nothing leaks, nothing is lost, and every token is the naive
 engine's."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The engine of encoders, without a device: the row of a text is a hash of its tokens."""
+"""The engine of encoders, without a device: the embedding of a text is a hash of its tokens."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Adapters come and go in a storm of requests on the exact toy: each request answers with the
-adapter that had its name when it came, to the token; no slot is written while one uses it, and none
-leaks."""
+"""Adapters are loaded, swapped and unloaded under random requests on the exact toy: each request
+uses the adapter that had its name on arrival, to the token; no slot is written while it is used,
+and none leaks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Requests that move between engines at any moment, there and back: each gets to the token what the
-naive engine gives it. And exports that are none: one error each, and nothing has changed."""
+"""Requests that migrate between engines at any moment, there and back: each gets exactly the tokens
+of the naive engine. Invalid exports are refused by one error each, without an effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused, with which words, and how requests end."""
+"""Refused requests with their messages, and the ends of requests."""
 
 from __future__ import annotations
 

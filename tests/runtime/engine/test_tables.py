@@ -1,4 +1,4 @@
-"""A step's layout as a value: what goes from process to process."""
+"""A step's layout as a value that is sent between processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The toy's adjusted logits and its likeliest tokens against the naive twin's, to the bit."""
+"""The toy's adjusted logits and its most likely tokens against the naive twin's, to the bit."""
 
 from __future__ import annotations
 

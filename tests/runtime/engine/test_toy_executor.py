@@ -1,4 +1,4 @@
-"""The oracle itself: that it raises at every kind of fault it is there to find."""
+"""The toy executor itself: it raises an error for every kind of fault that it detects."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""An encoder behind the API: what goes in, what comes out, and what is refused, by the engine that
-a Python program holds; then once over HTTP, as a server's clients see it."""
+"""An encoder behind the API: inputs, outputs and refusals, by the engine in a Python program; then
+once over HTTP, with a server's clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PEFT folders as tests make them, and what a model with one merged into its weights is."""
+"""Makes PEFT folders for tests, and a model with an adapter merged into its weights."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Adapters through the service: loaded and unloaded while it answers, listed as models, chosen by
-name; over the exact toy, in a thread, by requests as a transport brings them."""
+name; over the exact toy, in a thread, with the requests of a transport."""
 
 from __future__ import annotations
 

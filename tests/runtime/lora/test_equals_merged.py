@@ -1,5 +1,5 @@
-"""A model with an adapter answers as the model whose weights it was merged into: to float32's
-rounding, in any mix of adapters and ranks in one step, with projections that the compiler merges.
+"""A model with an adapter answers like the model with merged weights: up to float32's rounding,
+with any mix of adapters and ranks in one step, and with projections that the compiler merges.
 
 The oracle is the reference executor in float64 on the merged checkpoint: no kernel, no adapter.
 """

@@ -1,4 +1,4 @@
-"""`--merge-lora`: the checkpoint that is compiled is W + scale B A, and bad folders are named."""
+"""`--merge-lora`: the compiled weights are W + scale B A, and invalid folders are named."""
 
 from __future__ import annotations
 

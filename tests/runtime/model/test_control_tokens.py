@@ -1,4 +1,5 @@
-"""Control tokens in a conversation, for real tokenizers: the template's count, and no others."""
+"""Control tokens in a conversation, for real tokenizers: those of the template count, and no
+others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A mixture that memory cannot hold: which of its weights may stay in their file, and what is then
-planned."""
+"""A mixture larger than memory: the weights that may stay in their file, and the resulting plan."""
 
 from __future__ import annotations
 

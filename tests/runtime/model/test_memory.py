@@ -1,4 +1,4 @@
-"""What fits in memory is decided before loading: pages give first, then the context, aloud."""
+"""Memory is planned before loading: pages are reduced first, then the context, with a note."""
 
 from __future__ import annotations
 

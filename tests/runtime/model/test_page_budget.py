@@ -1,4 +1,4 @@
-"""Memory that live requests do not need becomes pages in which prompts are found again."""
+"""Memory that running requests do not need becomes pages of the prefix cache."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # ruff: noqa: E501
-"""Families of models: whose template is a file of `templates/`, what it shows, and what the model
-answers. Templates are written by hand after the public model cards; a release may have another."""
+"""Model families: the chat template (a file of `templates/`), its features, and typical answers.
+Templates are written by hand after the public model cards; a release may have another."""
 
 from __future__ import annotations
 

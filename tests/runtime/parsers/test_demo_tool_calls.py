@@ -1,5 +1,5 @@
-"""The demo model, too small to choose tools, is made to call them: in every format that there is,
-what its grammar lets through is read as calls whose arguments validate."""
+"""The demo model, too small to choose tools, is forced to call them: in every format, an answer
+that its grammar allows is parsed as calls with valid arguments."""
 
 from __future__ import annotations
 

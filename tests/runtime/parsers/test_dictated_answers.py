@@ -1,6 +1,7 @@
 """Tools and reasoning from a request to its answer, through the real service, engine, tokenizer and
-grammars. What the model says is a script (`dictated_model`): where it may talk and calls instead,
-what marks it writes. The demo model itself is held to calls in `test_calls_of_the_demo.py`."""
+grammars. The model's text is a script (`dictated_model`): where it may write text and calls
+instead, and with which control tokens. `test_demo_tool_calls.py` forces calls of the demo model
+itself."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Templates of well-known families: rendered as jinja2 itself renders them, unbounded; what they
-show of calls and reasoning; and a typical answer of each, however it is cut."""
+"""Templates of well-known families: rendered like jinja2 without bounds; their detected features of
+calls and reasoning; and a typical answer of each, however it is cut into pieces."""
 
 from __future__ import annotations
 

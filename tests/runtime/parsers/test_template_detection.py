@@ -1,4 +1,5 @@
-"""What a chat template shows: how it wants earlier calls, and how its model writes them."""
+"""Features detected in a chat template: its format of earlier calls, and the model's tool
+format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every format reads what its models write; how the text is cut does not matter."""
+"""Every tool parser parses its models' answers, however the text is cut into pieces."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # ruff: noqa: E501
-"""Answers as models write them, in every format, and what they mean: for tests of what reads and of
-what constrains. Texts follow the chat templates and model cards of the makers."""
+"""Typical answers in every tool format, and the calls that they mean: for tests of parsers and of
+grammars. Texts follow the makers' chat templates and model cards."""
 
 from __future__ import annotations
 

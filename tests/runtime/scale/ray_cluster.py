@@ -1,4 +1,5 @@
-"""One Ray for all tests of a file, and `mlcc serve --ray` on it, both as processes of their own."""
+"""A Ray cluster for all tests of a file, and `mlcc serve --ray` on it, both in separate
+processes."""
 
 from __future__ import annotations
 

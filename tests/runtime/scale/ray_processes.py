@@ -1,4 +1,4 @@
-"""Which processes are Ray's: what tests kill, and what must be gone in the end."""
+"""Finds Ray's processes: tests kill them, and check that they end."""
 
 from __future__ import annotations
 

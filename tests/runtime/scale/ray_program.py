@@ -1,8 +1,8 @@
-"""A program of one's own on Ray: what tests start beside themselves, as Ray reads its environment
-when it is imported. Its cluster ends with it.
+"""A Ray program that tests start in another process, as Ray reads its environment at import. Its
+cluster ends with it.
 
-Says the cluster's address. Then, for each line of JSON, it runs or deletes an application with a
-model in it, beside one of another kind, and says which there are, or why it was refused.
+Prints the cluster's address. Then, for each line of JSON, it runs or deletes an application with a
+model, beside one of another kind, and prints the applications, or the error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The file that docs/scale.md gives to `serve deploy`, and deploy/kuberay.yaml to KubeRay: it is
-what Ray and `mlcc.scale.application` take, and (`--long`) it is deployed by Ray's own commands, on
-a cluster that `ray start` made, before and after `mlcc serve --ray` was there."""
+"""The deployment file of docs/scale.md for `serve deploy`, and deploy/kuberay.yaml for KubeRay: Ray
+and `mlcc.scale.application` accept them, and (`--long`) Ray's own commands deploy the file on a
+cluster of `ray start`, before and after `mlcc serve --ray` used it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Two replicas of the demo on Ray: `mlcc serve --ray` answers every protocol as ever, keeps prompts
-that begin alike together, and outlives a replica that is killed. When it has ended, an application
-of one's own has the same Ray Serve, and is upgraded with traffic on.
+"""Two replicas of the demo on Ray: `mlcc serve --ray` answers every protocol, routes prompts with
+equal prefixes to one replica, and survives the loss of a replica. After its end, another
+application uses the same Ray Serve, and is upgraded under load.
 
-All on one cluster, that of `ray_program.py`; `--long` has one of the command's own."""
+All on one cluster, that of `ray_program.py`; `--long` has one that the command starts.
+"""
 
 from __future__ import annotations
 

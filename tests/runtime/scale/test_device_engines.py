@@ -1,5 +1,5 @@
 """`--device 0,1`: an engine process on each of several devices of this machine, without Ray. The
-toy is on any device."""
+toy runs on any device."""
 
 from __future__ import annotations
 

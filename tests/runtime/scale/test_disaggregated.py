@@ -1,5 +1,5 @@
-"""Prefill and decode apart, by real engine processes without Ray: the same tokens as together, also
-where the decoding replica dies."""
+"""Disaggregated prefill and decode in real engine processes without Ray: equal tokens with a single
+engine, also if the decoding replica dies."""
 
 from __future__ import annotations
 

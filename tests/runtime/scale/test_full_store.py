@@ -1,6 +1,6 @@
-"""Prefill and decode apart where others have filled Ray's object store (`--long`, on a `ray start`
-with the smallest one that there may be), so that it writes what it has to the disk: the same
-answers as together, only later. Where the disk is full too is in test_parted.py, without a Ray."""
+"""Disaggregated prefill and decode while Ray's object store is full (`--long`, on a `ray start`
+with the smallest possible store), so that it spills to disk: equal answers, only later.
+test_disaggregated.py has the case of a full disk, without Ray."""
 
 from __future__ import annotations
 

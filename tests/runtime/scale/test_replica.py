@@ -1,4 +1,5 @@
-"""Real engine processes behind `RoutedEngine`, without Ray: the same words, in the same process."""
+"""A real engine process behind `RoutedEngine`, without Ray: requests, embeddings and batching of
+replies in one event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests over replicas that die: none is lost unheard, none is answered twice."""
+"""Requests over replicas that die: each ends by one answer or one error."""
 
 from __future__ import annotations
 

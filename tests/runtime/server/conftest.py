@@ -1,4 +1,4 @@
-"""One toy server for all tests that leave it as they found it."""
+"""One toy server for all tests that do not change its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server as a program: keys, queue, timeout, disconnects, a dying engine, a clean end."""
+"""The server as a program: keys, queue, timeout, disconnects, a dying engine, a clean shutdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Prompts are read in processes: what takes too long or too much costs its own request only."""
+"""Prompts are processed in separate processes: one that takes too much time or memory fails
+alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Answers kept in a file: found again, each tenant's own, bounded, and its owner's to read."""
+"""Answers stored in a file: found again, separated by tenant, bounded, and readable by its owner
+only."""
 
 from __future__ import annotations
 

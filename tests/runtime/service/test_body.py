@@ -1,4 +1,4 @@
-"""A body is JSON in UTF-8, within bounds of its size and depth that hold everywhere."""
+"""A body is JSON in UTF-8, within bounds of size and depth that are equal everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every address has one file that answers it, which the table names."""
+"""Every path has one file with its handler, which the table names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that no client means: each is refused by name, and none is a failure of ours."""
+"""Hostile bodies: each is refused with the field's name, and none causes a failure."""
 
 from __future__ import annotations
 

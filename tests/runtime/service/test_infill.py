@@ -1,4 +1,4 @@
-"""Filling a gap: which family a tokenizer is of, and what the engine is asked then."""
+"""Infill: the detected family of a tokenizer, and the prompt sent to the engine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Chaos above the engine: clients that come in crowds, leave in the middle, wait too briefly, ask
-for nonsense. Each gets its answer or a reason, and nothing of them is left."""
+"""Random clients above the engine: many at once, disconnecting, with short timeouts, with invalid
+requests. Each gets its answer or an error, and nothing is left."""
 
 from __future__ import annotations
 

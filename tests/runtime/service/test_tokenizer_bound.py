@@ -1,4 +1,4 @@
-"""What is refused for its length would not have fitted: the bound is never too low."""
+"""A text refused for its length has more tokens than the context: the bound is never too low."""
 
 from __future__ import annotations
 

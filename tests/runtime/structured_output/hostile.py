@@ -1,4 +1,4 @@
-"""Schemas, expressions and grammars of those who mean harm: deep, huge, endless, exponential."""
+"""Hostile schemas, expressions and grammars: deep, huge, endless, exponential."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grammars are read beside the engine's steps: who waits for one waits alone."""
+"""Grammars are compiled beside the engine's steps: only the requests that need them wait."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Every keyword of JSON Schema: an answer made of random allowed tokens is what the schema says, by
-the judgement of another library (jsonschema); what cannot be held to is refused by its name."""
+"""Every keyword of JSON Schema: an answer of random allowed tokens is valid according to another
+library (jsonschema); unsupported keywords are refused by name."""
 
 from __future__ import annotations
 

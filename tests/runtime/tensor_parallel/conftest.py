@@ -1,4 +1,4 @@
-"""Models that tests of ranks share, as each takes seconds to compile."""
+"""Models shared by the tests of ranks, as each takes seconds to compile."""
 
 from __future__ import annotations
 

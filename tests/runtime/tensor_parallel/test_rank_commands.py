@@ -1,5 +1,5 @@
-"""The commands over a model of two ranks: as over one of one process, and a server whose rank is
-killed says so, in words and by type, and goes on."""
+"""The commands with a model of two ranks: equal to one process; if a rank is killed, the server
+reports a typed error and continues."""
 
 from __future__ import annotations
 

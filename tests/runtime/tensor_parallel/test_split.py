@@ -1,4 +1,4 @@
-"""What of a model is split, what is refused, and which part of each tensor a rank reads."""
+"""The split tensors of a model, refusals, and the part of each tensor that a rank reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cores that a process may use, of systems that are folders of files; threads that follow."""
+"""The cores that a process may use, on systems given as folders of files; thread counts follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records behave as the standard library's, which is the twin here: each is made by both."""
+"""Fast dataclasses behave like the standard library's: each test class is made by both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a CPU's features under every name that systems give them."""
+"""CPU features under every name that operating systems use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of bytes as text: short, and different where they differ."""
+"""Numbers of bytes as text: short, and different for different numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Puts the emulated device beneath TVM's CUDA runtime before any test compiles for CUDA.
+"""Installs the emulated device below TVM's CUDA runtime before any test compiles for CUDA.
 
-When the tests are collected, because the runtime can be loaded over one driver only.
+At collection, because the runtime can be loaded over one driver only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Reads what is inside NVIDIA's fat binaries: a magic number, a header, then entries of machine
-code or PTX, each with a header that gives kind, sizes and architecture."""
+"""Parses NVIDIA's fat binaries: a magic number, a header, then entries of machine code or PTX, each
+with a header that gives kind, sizes and architecture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which NVIDIA GPUs there are, which libraries they run, and what their errors become."""
+"""The list of NVIDIA GPUs, the libraries that they run, and translated errors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The GPU kernels as CUDA C++, run on an emulated device, against the same twins as elsewhere.
+"""The GPU kernels as CUDA C++, run on an emulated device, against the twins.
 
-The checks are those of tests/compiler/kernels, with what the row `cuda` says of the device:
-subgroups and tensor cores. Threads run in ascending and in descending order, so that a missing
-barrier is seen.
+The checks are those of tests/compiler/kernels, with the device of the row `cuda`: subgroups and
+tensor cores. Threads run in ascending and in descending order, so that a missing barrier is
+detected.
 """
 
 from __future__ import annotations

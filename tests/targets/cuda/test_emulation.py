@@ -1,4 +1,4 @@
-"""The emulated device itself: what it computes, and which faults of a kernel it shows."""
+"""The emulated device itself: its results, and the faults of a kernel that it detects."""
 
 from __future__ import annotations
 

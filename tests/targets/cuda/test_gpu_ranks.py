@@ -1,5 +1,5 @@
-"""A model that two GPUs compute together, on emulated devices and a stand-in for NCCL: the answers
-of one process, and ranks that end."""
+"""A model on two GPUs, with emulated devices and a replacement for NCCL: answers equal those of one
+process; and ranks that end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decode steps as CUDA graphs: buckets of sizes, and that no replay is of another step's lengths.
+"""Decode steps as CUDA graphs: buckets of sizes; a replay never uses another step's lengths.
 
 On the emulated device, which captures and replays launches as CUDA does, and refuses allocation
 during a capture. Replayed steps are compared with the same steps run kernel by kernel.

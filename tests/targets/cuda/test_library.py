@@ -1,6 +1,6 @@
-"""A CUDA library made without a GPU: what is inside, and that the runtime loads it.
+"""A CUDA library made without a GPU: its contents, and loading it in the runtime.
 
-The driver is a stand-in whose functions all answer "no device", so nothing is computed here.
+The driver is a replacement whose functions all return "no device", so nothing is computed here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Two steps in flight on CUDA overlap: nothing that a step does waits for the one behind it.
+"""Two steps in flight on CUDA overlap: no part of a step waits for the next one.
 
-On the emulated device, which runs what was queued as late as it may: when something waits for it.
-So how many kernels have run says what was waited for, whatever the clock says.
+On the emulated device, which runs queued work as late as possible: when something waits for it. So
+the number of kernels that have run shows the waits, independent of time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The WebGPU plugin on Mesa's software driver (or whatever VK_ICD_FILENAMES names already)."""
+"""The WebGPU plugin on Mesa's software driver (or on the one of VK_ICD_FILENAMES)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin's own functions, as TVM knows them by name."""
+"""The plugin's own functions, found by their names in TVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices there are, typed errors, time by kernel."""
+"""The list of devices, typed errors, and times of kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another driver, and two at once: the same tests, and copies from device to device."""
+"""Another driver, and two at once: the same tests, and copies between devices."""
 
 from __future__ import annotations
 

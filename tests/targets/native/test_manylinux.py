@@ -1,4 +1,4 @@
-"""The tag of a wheel says which systems its library runs on: read from the library itself."""
+"""The manylinux tag of a wheel, computed from the versions that its library requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading without waiting for what comes behind: in order, one submit, memory used again."""
+"""Reads that do not wait for later commands: in order, with one submit, and reused memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The plugin's C++: built from what is here, clean under clang-tidy and the sanitizers, and
-compiling against Dawn's header too."""
+"""The plugin's C++: it builds, is clean under clang-tidy and the sanitizers, and compiles against
+Dawn's header too."""
 
 from __future__ import annotations
 

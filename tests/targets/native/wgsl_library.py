@@ -1,4 +1,4 @@
-"""TVM modules of hand-written WGSL, so that the plugin is tested without a compiler between."""
+"""TVM modules of hand-written WGSL, so that the plugin is tested without the compiler."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A step with adjustments and top logprobs, and what the numpy reference answers: JSON on standard
+"""A step with adjustments and top logprobs, and the numpy reference's results: JSON on standard
 output, for `adjusted.test.ts`.
 
-The step's rows are of the sequences in `ORDER`. The first two go on from tokens in flight, which
-are those of the step before; adjustments are laid out for the model in `MLCC_DEMO_WEBGPU`.
+The step's rows are of the sequences in `ORDER`. The first two continue tokens in flight of the step
+before; adjustments are laid out for the model in `MLCC_DEMO_WEBGPU`.
 """
 
 from __future__ import annotations

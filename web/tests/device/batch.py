@@ -1,7 +1,7 @@
-"""Steps as the engine's own writer packs them: JSON on standard output, for `batch.test.ts`.
+"""Steps packed by the engine's own writer: JSON on standard output, for `batch.test.ts`.
 
-Tables, the page size, and of each step what goes in (as `batch.ts` takes it) and what comes
-out: words in use as base64, and sizes.
+Tables, the page size, and of each step its input (as `batch.ts` takes it) and its output: words in
+use as base64, and sizes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a model answers, greedily, by the numpy reference: JSON on standard output.
+"""A model's greedy answers by the numpy reference: JSON on standard output.
 
 The demo model, or another with its tokenizer that `MLCC_DEMO_SOURCE` names.
 
-Prompts as token ids, `LENGTH` tokens after each, and their log-probabilities. An end token ends
-nothing here: only numbers are compared.
+Prompts as token ids, `LENGTH` tokens after each, and their log-probabilities. End tokens do not end
+an answer here: only numbers are compared.
 """
 
 from __future__ import annotations

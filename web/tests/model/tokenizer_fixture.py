@@ -1,8 +1,8 @@
-"""Writes tokenizer_fixture.json: what Python's `tokenizers` makes of hard texts.
+"""Writes tokenizer_fixture.json: the tokens of difficult texts by Python's `tokenizers`.
 
 Run by hand in the project's environment, with the path of a text file to train two small BPE models
-on. Their merges cross word boundaries on purpose: a text that is split at a wrong place, be it by
-one character, gets other ids. Each kind is the pipeline of a well-known family round one of them.
+on. Their merges cross word boundaries on purpose: a text that is split one character off gets other
+ids. Each kind is the pipeline of a well-known family with one of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Writes wordpiece_fixture.json: what Python's `tokenizers` makes of hard texts with the
-parts of BERT's tokenizers, and of RoBERTa's frame. Run by hand in the project's environment.
+"""Writes wordpiece_fixture.json: the tokens of difficult texts by Python's `tokenizers`, with the
+parts of BERT's tokenizers and RoBERTa's post-processor. Run by hand in the project's environment.
 
-The vocabulary is every second character of the texts, alone and behind others, and some words: a
-text that is normalized or cut otherwise gets other ids, and much of it is unknown.
+The vocabulary is every second character of the texts, at the start of words and within, and some
+words: a text that is normalized or split differently gets other ids, and much of it is unknown.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python phone.py FOLDER EXECUTORS TOKENS ID...     EXECUTORS: the folder with libmlcc_executor.so
 
-Prints one line of JSON: which library was taken, the logits behind the prompt, and the likeliest
-tokens after it, or the error. The standard library and mlcc's runtime only.
+Prints one line of JSON: the chosen library, the logits after the prompt, and the most likely
+tokens, or the error. The standard library and mlcc's runtime only.
 """
 
 from __future__ import annotations

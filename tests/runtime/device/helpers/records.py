@@ -1,4 +1,4 @@
-"""A compiled model's records, and the words of steps over it, as C: what greedy.c includes."""
+"""A compiled model's records, and the words of steps, as C that greedy.c includes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drives the engine against an executor, and gathers what each request got."""
+"""Runs the engine against an executor, and collects the events of each request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A grammar over the toy's tokens: small, exact, and with every turn that a real one takes."""
+"""A grammar over the toy's tokens: small, exact, with all the behaviour of a real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page pool, and that its check finds what is wrong."""
+"""The page pool, and its integrity check."""
 
 from __future__ import annotations
 

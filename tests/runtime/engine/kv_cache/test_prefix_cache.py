@@ -1,4 +1,4 @@
-"""The prefix cache: what is found, that it is never another's, and that no token changes by it."""
+"""The prefix cache: hits, isolation of scopes, and unchanged tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine tells of its prefix cache: never more than is there, and never much less."""
+"""The digest of a prefix cache: never more than is cached, and never much less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The builder of adjustments against what was asked of it, and its bounds."""
+"""The writer of adjustments against plain collections, and its bounds."""
 
 from __future__ import annotations
 

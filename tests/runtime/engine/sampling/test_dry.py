@@ -1,4 +1,4 @@
-"""DRY against a twin that looks at every run anew."""
+"""DRY against a naive twin that searches all repetitions again for each token."""
 
 from __future__ import annotations
 

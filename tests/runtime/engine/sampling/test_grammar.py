@@ -1,5 +1,5 @@
-"""Sequences under a grammar beside free ones: the tokens of a naive engine, which knows no batches,
-no steps in flight and no jumps, and asks the grammar before every token."""
+"""Sequences with a grammar beside others: the tokens of a naive engine without batches, steps in
+flight and jumps, which asks the grammar before every token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log-probabilities of an answer's tokens: those of its text, no others, in one piece or many."""
+"""Log-probabilities of exactly the tokens of an answer's text, in one piece or many."""
 
 from __future__ import annotations
 

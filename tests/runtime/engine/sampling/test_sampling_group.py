@@ -1,4 +1,5 @@
-"""Several answers to one prompt: it is computed once, and each answer is what it would be alone."""
+"""Several answers to one prompt: it is computed once, and each answer equals that of a single
+request."""
 
 from __future__ import annotations
 

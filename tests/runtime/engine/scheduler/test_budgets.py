@@ -1,5 +1,5 @@
-"""Prompts beside decoding: who reads an answer does not wait for another's prompt. Time is a number
-that the tests make up, as a device would take it."""
+"""Budgets of prefill beside decoding: streams do not stall during other prompts. Step times are
+simulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that are made out of the one before are, word for word, those that are planned anew."""
+"""Decode steps that reuse columns of the step before equal newly planned ones, word for word."""
 
 from __future__ import annotations
 

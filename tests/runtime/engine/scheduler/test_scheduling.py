@@ -1,4 +1,4 @@
-"""What is in the batches: budgets, order, pipelining, preemption. Exact numbers on small cases."""
+"""The contents of batches: budgets, order, pipelining, preemption. Exact numbers on small cases."""
 
 from __future__ import annotations
 

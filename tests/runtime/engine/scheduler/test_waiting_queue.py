@@ -1,4 +1,4 @@
-"""Who is served when: priorities that age, shares of tenants, and who gives way."""
+"""The order of the waiting queue: priorities with aging, shares of tenants, and preemption."""
 
 from __future__ import annotations
 

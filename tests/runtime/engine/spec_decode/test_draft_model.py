@@ -1,6 +1,6 @@
-"""A draft model changes when a token comes, and never which; what its pages hold is always its own
-of the sequence (the toy reads them back), through prefixes that are shared, short pages, rollbacks,
-pauses and catching up."""
+"""A draft model changes when tokens come, never which; its pages always contain the tokens of their
+sequence (the toy reads them back), with shared prefixes, short pages, rollbacks, pauses and
+catching up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text that is made beside the engine is what the engine would have written, piece by piece."""
+"""Text made by the output thread equals the text of the engine, piece by piece."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ollama's own Python client against the server: it knows nothing of another one behind it."""
+"""Ollama's own Python client against the server."""
 
 from __future__ import annotations
 

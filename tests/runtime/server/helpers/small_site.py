@@ -1,4 +1,4 @@
-"""A chat page and a model for browsers that are small, and no more than files."""
+"""A small chat page and model for browsers, as plain files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server over the toy model, as a program: what the tests talk to."""
+"""A server over the toy model, as a program for the tests."""
 
 from __future__ import annotations
 

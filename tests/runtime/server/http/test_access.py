@@ -1,4 +1,4 @@
-"""Who is let in: by name (against DNS rebinding), and by key."""
+"""Access control: by host name (against DNS rebinding), and by key."""
 
 from __future__ import annotations
 

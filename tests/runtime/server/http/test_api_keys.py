@@ -1,4 +1,4 @@
-"""A file of keys: names, limits, what is refused, and what happens when it changes."""
+"""A file of API keys: names, limits, refusals, and changes while the server runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every refusal comes in OpenAI's shape, names the field, and has the right status."""
+"""Every refusal has OpenAI's format, names the field, and has the right status."""
 
 from __future__ import annotations
 

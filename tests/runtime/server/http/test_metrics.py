@@ -1,4 +1,4 @@
-"""/metrics and traces: what a real scraper and a real collector get."""
+"""/metrics and traces, as received by a real scraper and a real collector."""
 
 from __future__ import annotations
 

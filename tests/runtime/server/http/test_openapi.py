@@ -1,4 +1,5 @@
-"""FastAPI's description of the API is the tables', whole, and loads nothing from elsewhere."""
+"""FastAPI's description of the API equals the tables, is complete, and loads nothing from other
+hosts."""
 
 from __future__ import annotations
 

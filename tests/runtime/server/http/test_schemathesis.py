@@ -1,7 +1,7 @@
-"""schemathesis over /openapi.json: whatever the document allows or forbids, no answer is a 500, and
-none is of a kind that the document does not name.
+"""schemathesis over /openapi.json: for anything that the document allows or forbids, no answer is a
+500, and none has a status that the document does not list.
 
-A few cases of each address in every run; with --long, hundreds.
+A few cases of each path in every run; with --long, hundreds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""What HTTP brings besides the API: names of requests, the log, methods, compressed bodies, pages
-of other origins, proxies, TLS, signs of life.
-"""
+"""HTTP beyond the API: request ids, the log, methods, compressed bodies, pages of other origins,
+proxies, TLS, keepalives."""
 
 from __future__ import annotations
 

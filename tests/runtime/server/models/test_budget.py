@@ -1,4 +1,4 @@
-"""The memory that models share: what is decided for the next one, by numbers alone."""
+"""The memory budget of several models: decisions about the next one, by numbers alone."""
 
 from __future__ import annotations
 

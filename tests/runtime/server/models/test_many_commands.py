@@ -1,4 +1,4 @@
-"""`mlcc serve` of several models as a program, and the commands that talk with it."""
+"""`mlcc serve` of several models as a program, and the commands that talk to it."""
 
 from __future__ import annotations
 

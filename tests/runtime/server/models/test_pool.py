@@ -1,6 +1,6 @@
-"""Several models in one server: who is loaded when, who goes, and what is left of those who left.
+"""Several models in one server: loading, eviction, and the state of evicted models.
 
-The models are toys in real processes; their memory is a number, so that what fits is decided alike
+The models are toys in real processes; their memory is a number, so that decisions are equal
 everywhere.
 """
 

@@ -1,4 +1,4 @@
-"""The chat page and its model over HTTP: what is sent, as what, and all that is not."""
+"""The chat page and its model over HTTP: the served files with their types, and no others."""
 
 from __future__ import annotations
 

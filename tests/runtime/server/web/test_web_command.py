@@ -1,4 +1,4 @@
-"""`mlcc serve` of a model that browsers run: what it refuses, and that it serves the page."""
+"""`mlcc serve` of a model for browsers: its refusals, and that it serves the page."""
 
 from __future__ import annotations
 

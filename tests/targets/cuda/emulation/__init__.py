@@ -1,7 +1,7 @@
 """An emulated CUDA device for this process: TVM's CUDA runtime over a CPU (see device.cc).
 
 The host code, TVM's device API and the generated kernels are the real ones; only NVIDIA's libraries
-and the GPU are stood in for. It proves arithmetic, barriers and launches, not speed.
+and the GPU are replaced. It proves arithmetic, barriers and launches, not speed.
 """
 
 from __future__ import annotations

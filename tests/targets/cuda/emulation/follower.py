@@ -1,5 +1,4 @@
-"""A rank behind 0 on an emulated device of its own: what `mlcc.device.parallel.rank_main` is on a
-GPU."""
+"""A rank above 0 on its own emulated device: `mlcc.device.parallel.rank_main` for a GPU."""
 
 from __future__ import annotations
 
