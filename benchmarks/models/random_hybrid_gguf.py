@@ -21,8 +21,8 @@ from benchmarks.models.published_shapes import SHAPES
 from benchmarks.models.random_moe_gguf import Q4, Q8, add_vocabulary, blocks
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.pipeline import trace
-from tests.compiler.checkpoint.gguf_keys import keys_of
-from tests.compiler.checkpoint.gguf_of import add, architecture_of, converted, is_matrix
+from tests.compiler.checkpoint.helpers.gguf_keys import keys_of
+from tests.compiler.checkpoint.helpers.gguf_of import add, architecture_of, converted, is_matrix
 
 
 def shapes_of(config: dict[str, Any], architecture: str) -> dict[str, tuple[int, ...]]:

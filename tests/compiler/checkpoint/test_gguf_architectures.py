@@ -28,7 +28,7 @@ from mlcc_compiler.plan import make_plan
 from mlcc_compiler.quantization import dequantize
 from mlcc_compiler.weights.check import check_tensors
 from mlcc_targets import get_target
-from tests.compiler.checkpoint.gguf_of import architecture_of, write_gguf
+from tests.compiler.checkpoint.helpers.gguf_of import architecture_of, write_gguf
 from tests.compiler.models.helpers.checkpoints import CASES as MODELS
 from tests.compiler.models.helpers.checkpoints import (
     CONTEXT,

@@ -19,8 +19,8 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
-from tests.compiler.checkpoint.gguf_of import write_gguf
-from tests.compiler.checkpoint.gguf_tokenizers import metadata_of
+from tests.compiler.checkpoint.helpers.gguf_of import write_gguf
+from tests.compiler.checkpoint.helpers.gguf_tokenizers import metadata_of
 from tests.compiler.models.helpers.checkpoints import make_checkpoint
 from tests.compiler.models.helpers.mixed import capacity_of, native, reference, run_mixed
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint

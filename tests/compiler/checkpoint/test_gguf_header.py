@@ -19,8 +19,8 @@ from mlcc_compiler.checkpoint.gguf.config import generation_config_of
 from mlcc_compiler.checkpoint.gguf.header import read_header
 from mlcc_compiler.checkpoint.gguf.names import locations
 from mlcc_compiler.checkpoint.open import open_checkpoint
-from tests.compiler.checkpoint.gguf_of import write_gguf
-from tests.compiler.checkpoint.gguf_tokenizers import metadata_of
+from tests.compiler.checkpoint.helpers.gguf_of import write_gguf
+from tests.compiler.checkpoint.helpers.gguf_tokenizers import metadata_of
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 HEAD = struct.Struct("<4sIQQ")

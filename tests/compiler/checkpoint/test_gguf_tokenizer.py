@@ -14,7 +14,7 @@ from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.gguf.tokenizer.build import tokenizer_of
 from mlcc_compiler.checkpoint.gguf.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from mlcc_compiler.checkpoint.gguf.tokenizer.vocabulary import Vocabulary
-from tests.compiler.checkpoint.gguf_tokenizers import SCRIPTS, bpe_keys
+from tests.compiler.checkpoint.helpers.gguf_tokenizers import SCRIPTS, bpe_keys
 
 DEMO = Path(__file__).parents[3] / "examples" / "demo" / "model"
 KEY = "tokenizer.ggml."

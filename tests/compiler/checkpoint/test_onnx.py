@@ -18,7 +18,7 @@ from mlcc.errors import CheckpointError, MlccError, UnsupportedError
 from mlcc.loader import open_model
 from mlcc_compiler.checkpoint.formats.onnx import OnnxTensors
 from mlcc_compiler.checkpoint.safetensors import TensorFolder
-from tests.compiler.checkpoint.onnx_exports import change, export, halved
+from tests.compiler.checkpoint.helpers.onnx_exports import change, export, halved
 from tests.compiler.models.helpers.encoder_checkpoints import CASES
 from tests.compiler.models.test_encoders import BOUND, compiled, rows_of, texts_of
 

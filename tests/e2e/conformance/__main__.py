@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.e2e.conformance.client import Client
+from tests.e2e.conformance.helpers.client import Client
 from tests.e2e.conformance.runner import Runner
 from tests.e2e.conformance.vectors import FOLDER, Vector, layout, parse, read
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conformance.client import Client
+from tests.e2e.conformance.helpers.client import Client
 from tests.e2e.conformance.runner import Runner
 
 API_KEY = "sesame"

@@ -13,9 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Lock
 from typing import Any
 
-from tests.e2e.conformance.answers import events, named_events, read_answer
-from tests.e2e.conformance.client import Answer, Client
-from tests.e2e.conformance.matching import Json, Matcher, Mismatch
+from tests.e2e.conformance.helpers.answers import events, named_events, read_answer
+from tests.e2e.conformance.helpers.client import Answer, Client
+from tests.e2e.conformance.helpers.matching import Json, Matcher, Mismatch
 from tests.e2e.conformance.vectors import Vector, filled
 
 WORKERS = 8

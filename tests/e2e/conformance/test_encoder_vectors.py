@@ -21,8 +21,8 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 from tests.compiler.models.helpers.encoder_checkpoints import expected
-from tests.e2e.conformance.client import Client
-from tests.e2e.conformance.encoders import TOPICS, make
+from tests.e2e.conformance.helpers.client import Client
+from tests.e2e.conformance.helpers.encoders import TOPICS, make
 from tests.e2e.conformance.runner import Runner
 from tests.e2e.conformance.vectors import FOLDER, layout, load, read
 from tests.helpers.mobile.c_bridge import bridge as c_bridge

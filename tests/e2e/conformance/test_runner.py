@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conformance.client import Answer, Client
-from tests.e2e.conformance.matching import Json, Matcher, Mismatch
+from tests.e2e.conformance.helpers.client import Answer, Client
+from tests.e2e.conformance.helpers.matching import Json, Matcher, Mismatch
 from tests.e2e.conformance.runner import Runner, judge
 from tests.e2e.conformance.vectors import Vector, parse
 

@@ -10,8 +10,8 @@ import pytest
 
 from mlcc.api.schema import chat_fields, structured_output
 from mlcc.api.schema.schema import Field, Object, Use
-from tests.e2e.conformance.answers import KINDS
-from tests.e2e.conformance.matching import Json, rule_of
+from tests.e2e.conformance.helpers.answers import KINDS
+from tests.e2e.conformance.helpers.matching import Json, rule_of
 from tests.e2e.conformance.vectors import FOLDER, expanded, layout, load, parse, read
 
 FILES = sorted(FOLDER.glob("*.json"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.conformance.matching import Json, rule_of
+from tests.e2e.conformance.helpers.matching import Json, rule_of
 
 FOLDER = Path(__file__).with_name("vectors")
 WIDTH = 100

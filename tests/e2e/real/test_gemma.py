@@ -18,7 +18,7 @@ from openai import OpenAI
 from tokenizers import Tokenizer
 
 from mlcc_compiler.checkpoint.open import open_checkpoint
-from tests.compiler.checkpoint.gguf_tokenizers import SCRIPTS
+from tests.compiler.checkpoint.helpers.gguf_tokenizers import SCRIPTS
 from tests.e2e.real.gemma import CONTINUED, LLAMA_CPP, PROMPT, PROMPT_IDS, assembled
 
 TIE = 0.5

@@ -15,7 +15,7 @@ from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_compiler.weights.merge_lora import with_lora
 from mlcc_targets import get_target
-from tests.compiler.checkpoint.gguf_of import write_gguf
+from tests.compiler.checkpoint.helpers.gguf_of import write_gguf
 from tests.compiler.models.helpers.checkpoints import make_checkpoint
 from tests.runtime.lora.folders import DEMO, config_of, matrices, merged, save, write_config
 from tests.runtime.lora.rooms import save_small

@@ -16,8 +16,8 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
-from tests.compiler.checkpoint.gguf_changes import changed
-from tests.compiler.checkpoint.gguf_keys import keys_of
+from tests.compiler.checkpoint.helpers.gguf_changes import changed
+from tests.compiler.checkpoint.helpers.gguf_keys import keys_of
 
 Array = np.ndarray[Any, Any]
 Formats = Callable[[str], str]

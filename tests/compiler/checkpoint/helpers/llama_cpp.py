@@ -1,6 +1,6 @@
 """llama.cpp's log-probabilities of the files that tests write, beside those of transformers.
 
-    python tests/compiler/checkpoint/llama_cpp.py LLAMA_SERVER [CASE...]
+    python tests/compiler/checkpoint/helpers/llama_cpp.py LLAMA_SERVER [CASE...]
 
 LLAMA_SERVER is llama.cpp's server (in a chroot: a script that enters it; /tmp must be the same).
 Prints the largest difference at the token after a prompt of 40. Run by hand: no test has llama.cpp.
@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
-from tests.compiler.checkpoint.gguf_of import write_gguf
+from tests.compiler.checkpoint.helpers.gguf_of import write_gguf
 from tests.compiler.checkpoint.test_gguf_architectures import CASES, FOLDED, make
 from tests.compiler.models.helpers.checkpoints import oracle_logits
 

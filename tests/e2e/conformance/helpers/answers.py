@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tests.e2e.conformance.matching import Json, Matcher, Mismatch, differ
+from tests.e2e.conformance.helpers.matching import Json, Matcher, Mismatch, differ
 
 REASON = {"$regex": "^(stop|length)$"}
 SOME_TEXT = {"$regex": "(?s)."}
