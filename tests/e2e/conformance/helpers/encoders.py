@@ -1,7 +1,9 @@
 """The encoders of `vectors/encoders`: one for each topic, small, with weights of a formula, so that
 the vectors hold on every machine.
 
-    python -m tests.e2e.conformance.helpers.encoders TOPIC FOLDER   write one, to compile and serve by hand
+    python -m tests.e2e.conformance.helpers.encoders TOPIC FOLDER
+
+writes one, to compile and serve by hand.
 """
 
 from __future__ import annotations
