@@ -60,7 +60,7 @@ def plugin() -> None:
 
 @pytest.fixture(scope="session")
 def vulkan(plugin: None) -> None:
-    """There is a GPU for target vulkan, if only one in software."""
+    """Whether there is a GPU for target vulkan, possibly in software."""
     from mlcc.device.compiled import webgpu
 
     if not webgpu.devices()[0]:

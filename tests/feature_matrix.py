@@ -28,8 +28,8 @@ RESULTS = ROOT / "build" / "features.json"
 BEGIN, END = "<!-- features: python3 dev.py matrix -->", "<!-- end of features -->"
 
 HOW = ("runs", "compiles", "refused")
-"""What a test proves, the most first. `refused`: the user gets an error, which the test records as
-its property "refusal" and the table shows as a footnote."""
+"""Kinds of claims, the strongest first. `refused`: the user gets an error, which the test records
+as its property "refusal" and the table shows as a footnote."""
 TARGETS = ("cpu", "vulkan", "cuda", "metal", "android", "ios", "webgpu", "reference")
 ROWS: dict[str, tuple[str, ...]] = {
     "Llama 2, 3": ("llama",),
@@ -151,13 +151,13 @@ class Results:
                 self.refusals[name, target] = refusal
 
     def leave(self, claims: Iterable[Claim]) -> None:
-        """Of tests that were left out: skipped where no other test made the same claim."""
+        """Claims of skipped tests that no other test made."""
         for part, target, how in claims:
             for name in PARTS if part == "*" else (part,):
                 self.outcomes.setdefault((name, target, how), "skipped")
 
     def cell(self, row: str, target: str) -> str | None:
-        """What the table should say; None where a skipped test might say more."""
+        """The expected cell; None if a skipped test might claim more."""
         found = [self._part(part, target) for part in ROWS[row]]
         if None in found:
             return None
@@ -223,7 +223,7 @@ def _shown(text: str, notes: list[str]) -> str:
 
 
 def parse(text: str) -> Table:
-    """What `render` wrote; cells of other rows or targets are left out."""
+    """Parse the table that `render` wrote; cells of other rows or targets are left out."""
     notes = dict(re.findall(r"^\[(\d+)\] (.*?) *$", text, flags=re.MULTILINE))
     lines = [
         [cell.strip() for cell in line.strip("|").split("|")]

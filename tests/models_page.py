@@ -130,7 +130,7 @@ def _targets(features: Table, row: str, how: str) -> str:
 
 
 def refused() -> str:
-    """What is known and not built, with what comes nearest."""
+    """Known but unsupported models, each with the closest supported one."""
     lines = ["| `model_type` | nearest |", "|---|---|"]
     return "\n".join([*lines, *(f"| `{kind}` | `{near}` |" for kind, near in BY_LAYERS.items())])
 

@@ -21,7 +21,7 @@ LLAMA = "Llama 2, 3"
 
 
 def outcomes(*rows: tuple[str, str, str]) -> Results:
-    """Of (part, how, outcome) on vulkan."""
+    """Runs on vulkan of claims (part, how, outcome)."""
     results = Results()
     for part, how, outcome in rows:
         results.add(part, "vulkan", how, outcome, "why not" if how == "refused" else "")
@@ -156,7 +156,7 @@ def test_a_skipped_test_neither_proves_nor_disproves(project: Path) -> None:
 
 @pytest.mark.parametrize("processes", [[], ["-n2"]], ids=["one", "two"])
 def test_the_long_tail_settles_what_it_alone_proves(project: Path, processes: list[str]) -> None:
-    """Without it such a cell is neither compared nor rewritten; others are, as ever."""
+    """Without --long such a cell is neither compared nor rewritten; others are."""
     code, output = run_tests(project, "pass", "--long", *processes)
     assert code == 1 and f"{LLAMA}, cuda: the tests say 'runs'" in output
     page = write_table(project)

@@ -336,7 +336,7 @@ def test_the_compiler_takes_formats_and_errors_from_the_runtime() -> None:
 
 
 def test_targets_import_neither_tvm_nor_the_other_packages() -> None:
-    """But the file that knows the CPU of this machine, which is both targets' and the runtime's."""
+    """Except `mlcc.util.machine`, the CPU detection, which targets and the runtime share."""
     wrong = TVM | {"mlcc", "mlcc_compiler"}
     found = offenders("mlcc_targets", "", lambda name: top(name) in wrong)
     assert found and not [line for line in found if not line.endswith(" mlcc.util.machine")]

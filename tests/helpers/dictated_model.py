@@ -46,7 +46,8 @@ HERMES_TEMPLATE = (
 
 
 class Scripted(ToyExecutor):
-    """Its next token is that of a script: `answer` gives it for the text of a prompt."""
+    """An executor whose next token follows a script: `answer` returns it for the text of a
+    prompt."""
 
     def __init__(
         self, capacity: Capacity, tokenizer: FileTokenizer, answer: Callable[[str], str]
@@ -57,7 +58,8 @@ class Scripted(ToyExecutor):
         self._head = len(tokenizer.encode(f"{START}assistant\n", add_special_tokens=False))
         (self._end,) = tokenizer.encode(END, add_special_tokens=False)
         self.prompts: list[str] = []
-        """That were answered, control tokens left out, the last as far as it was."""
+        """The prompts that were answered, without control tokens, the last with its answer so
+        far."""
 
     def _sample(
         self, batch: Batch, spans: Sequence[Span], views: Sequence[Sequence[list[list[int]]]]

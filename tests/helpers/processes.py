@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def command_of(pid: int) -> bytes:
-    """What a process calls itself; nothing if it is gone."""
+    """The name of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -145,7 +145,7 @@ def triple(x: Expr, y: Expr, out: Expr) -> None:
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="links ELF objects")
 def test_an_app_links_two_static_models_through_their_headers(tmp_path: Path) -> None:
-    """The same steps for this machine's CPU, where the outcome can be loaded and run."""
+    """The steps of `metal` for this machine's CPU, where the result can be loaded and run."""
     functions = {"mlcc_double_": double, "mlcc_triple_": triple}
     archives = [static_model(tmp_path, prefix, body) for prefix, body in functions.items()]
     source = tmp_path / "app.c"

@@ -35,9 +35,9 @@ TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}
 
 RECIPES = {**ARCHITECTURES, "deepseek_v2": "f16"}
 ON_WEBGPU = ("llama",)
-"""Here for its refusals and its float16; tests/e2e/web compiles and runs every one of them."""
+"""Only for its refusals and its float16; tests/e2e/web compiles and runs all of them."""
 AS_TEXT = [case for case in ARCHITECTURES if case != "qwen3_next"]
-"""Without those whose kernels are many: as text tests/e2e/web compiles them too."""
+"""Without models with many kernels, whose text tests/e2e/web compiles too."""
 REPEATED = {("gemma3", "cuda"), ("gemma3", "metal"), ("qwen3_moe", "cuda")}
 REPEATED |= {(case, target) for case in ("gemma3n", "gemma4") for target in ("cuda", "metal")}
 REPEATED |= {(c, t) for c in ("cohere2", "nemotron", "glm4_moe") for t in ("cuda", "metal")}
@@ -108,7 +108,7 @@ def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_propert
 
 
 def test_ios_and_metal_differ_in_host_code_and_linking_only() -> None:
-    """So all up to the kernels' text is the same, whatever the model."""
+    """All phases up to the kernels' text are the same for every model."""
     ios, metal = get_target("ios"), get_target("metal")
     names = ("name", "triple", "library", "extra_files", "symbol_prefix", "link")
     host = {name: getattr(metal, name) for name in (*names, "run_missing")}

@@ -45,7 +45,7 @@ def test_the_package_is_the_one_that_is_pinned() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads an ELF library")
 def test_a_library_asks_for_no_version_of_glibc(tmp_path: Path) -> None:
-    """What was linked on a new system loads on an old one."""
+    """A library linked on a new system loads on an old one."""
     library = build(get_target("vulkan"), tmp_path / "model.so")
     data = library.read_bytes()
     assert all(name.encode() in data for name in LINUX)

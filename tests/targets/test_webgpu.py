@@ -36,7 +36,8 @@ PROVIDED = {
     *("clock_time_get", "environ_get", "environ_sizes_get", "fd_close", "fd_read", "fd_seek"),
     *("fd_write", "proc_exit"),
 }
-"""What createPolyfillWASI of npm's @mlc-ai/web-runtime has; no library with more would load."""
+"""The functions of createPolyfillWASI in npm's @mlc-ai/web-runtime; a library that imports more
+would not load."""
 
 PAGE = """
 const fs = require('fs');

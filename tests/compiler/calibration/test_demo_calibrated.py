@@ -80,7 +80,7 @@ def test_calibrated_weights_are_nearer_to_the_model(
 def test_sizes_that_random_tokens_show_help_without_a_text(
     texts: tuple[Path, Path], tmp_path: Path, compiled_demo: Callable[[str, str], Path]
 ) -> None:
-    """What every compile does, and the same each time; `none` leaves it out."""
+    """Every compile calibrates, with equal results each time; `none` switches it off."""
     _, score = texts
     made = {how: _compiled(tmp_path / str(how), how) for how in (None, RANDOM, NOTHING)}
     shards = {

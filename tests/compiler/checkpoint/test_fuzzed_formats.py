@@ -47,7 +47,7 @@ VALUES = [
     np.array([], np.uint8), np.array([1, 2]), np.full(6, 77), np.full(6, np.inf),
     np.arange(200, dtype=np.uint8),
 ]  # fmt: skip
-"""Of the types that a header's values have (`gguf.header.Value`)."""
+"""A random value of any type of a header (`gguf.header.Value`)."""
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -70,7 +70,8 @@ def test_any_value_of_a_quantization_config(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", WORDS)
 def test_any_value_of_a_vocabulary(kind: str) -> None:
-    """Of every key, in every kind of tokenizer: what is made loads and takes a text apart."""
+    """Random values of every key of every kind of tokenizer: the result loads and tokenizes a
+    text."""
     sound = {KEY + key: value for key, value in WORDS[kind].items()} | {KEY + "model": kind}
     outcomes = {outcome(sound)}
     assert outcomes == {"read"}

@@ -82,7 +82,8 @@ NOT_EXACT = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3", "nemotron", "qwen3_next", "qwen3_5"), 2e-7),
     **dict.fromkeys(("qwen3_5_moe", "mamba2", "granitemoehybrid", "nemotron_h"), 1e-6),
 }
-"""What is added to norms and taken away again, and a logarithm of exponentials, in float32."""
+"""Rounding in float32: of 1 added to norms and subtracted again, and of a logarithm of
+exponentials."""
 
 
 def make(case: str, folder: Path, changes: dict[str, Any]) -> Any:
@@ -135,7 +136,7 @@ def test_factors_in_the_weights(case: str, tmp_path: Path) -> None:
 
 
 def test_every_family_is_here() -> None:
-    """But those that another one's case shows."""
+    """Without those that another case covers."""
     found = set()
     for case, changes in {**CASES, **FOLDED}.items():
         name, options = MODELS[case]
@@ -145,7 +146,7 @@ def test_every_family_is_here() -> None:
 
 
 def test_experts_lie_in_one_tensor(tmp_path: Path) -> None:
-    """Of every layer: llama.cpp's files of Qwen3-MoE have no other kind."""
+    """Experts in every layer: llama.cpp's files of Qwen3-MoE have no other kind."""
     make("qwen3_moe", tmp_path, CASES["qwen3_moe"])
     folder = Checkpoint.open(tmp_path)
     file = open_checkpoint(write_gguf(tmp_path, tmp_path / "model.gguf"))

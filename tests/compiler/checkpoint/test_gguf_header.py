@@ -55,7 +55,7 @@ def test_a_sound_file_is_read(whole: Path) -> None:
 
 
 def test_any_byte_may_be_wrong(whole: Path, tmp_path: Path) -> None:
-    """Of the header, spread over all of it, and of sizes most of all."""
+    """Positions of bytes to change: spread over the header, most of them in sizes."""
     data = whole.read_bytes()
     end = min(tensor.start for tensor in read_header(whole).tensors)
     random = np.random.default_rng(5)

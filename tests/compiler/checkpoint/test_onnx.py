@@ -87,7 +87,7 @@ def test_compiled_for_a_cpu_it_is_the_safetensors_model(tmp_path: Path) -> None:
 
 
 def _equal_biases(model: Any) -> None:
-    """Not of zeros: the newer exporter leaves those out where a node can do without."""
+    """Biases that are not zero: the newer exporter omits zeros if a node needs none."""
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.constant_(parameter, 0.25)

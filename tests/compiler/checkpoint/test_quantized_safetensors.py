@@ -163,7 +163,7 @@ def int8_rows() -> Built:
 
 
 def static_fp8() -> Built:
-    """As Mistral publishes Ministral 3: a scale a tensor, and one of activations."""
+    """Ministral 3 as published by Mistral: a scale per tensor, and one of activations."""
     weight, s = eights(), np.full(1, 0.25, np.float32)
     tensors = {"weight": weight, "weight_scale_inv": s, "activation_scale": np.ones(1, np.float32)}
     config = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None}

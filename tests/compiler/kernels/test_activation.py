@@ -50,7 +50,7 @@ def test_exp(cpu: Cpu) -> None:
 
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
 def test_exp_of_what_is_not_above_zero(cpu: Cpu) -> None:
-    """The same bits in fewer instructions; near the least number there is, exact to 2 ulp too."""
+    """Equal bits with fewer instructions; near the smallest number also exact to 2 ulp."""
     x = np.concatenate([np.linspace(-86, 0, SIZE - 5), [-0.0, -87, -1000, -np.inf, np.nan]])
     x = x.astype(np.float32)
     np.testing.assert_array_equal(apply("exp_falling", x, cpu), apply("exp", x, cpu))

@@ -117,7 +117,7 @@ def test_gpu_top_logprobs_agree_with_the_twin(vocab: int, gpu: Gpu) -> None:
 
 @on_vulkan
 def test_gpu_barriers_are_under_no_condition() -> None:
-    """As those of `sample`: loops are counted by what a row wants, a word that is only read."""
+    """Barriers are uniform as in `sample`: loop counts depend on the step's read-only words."""
     text = source("webgpu", gpu_top_logprobs.top_logprobs(F16, 1000, LAYOUTS[0]))
     assert barriers(text, [LAYOUTS[0].header.at("rows")]) > 5
     text = source("webgpu", gpu_adjust.adjust(F16, AdjustLayout(ROWS, 1000)))

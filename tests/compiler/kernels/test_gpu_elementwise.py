@@ -170,7 +170,7 @@ def test_pages(dtype: str) -> None:
 @pytest.mark.parametrize("group", [0, 2])
 @pytest.mark.parametrize("shape", [(2, 3, 4, 40), (3, 20)])
 def test_copy_pages(dtype: str, group: int, shape: tuple[int, ...]) -> None:
-    """Those of the group, and no more of them than the caller says; pages of any shape."""
+    """Copies of the group's pages, no more than their count; pages of any shape."""
     pages = normal(3, 12, *shape).astype(dtype)
     copies = [(2, 4, 1), (0, 5, 2), (1, 0, 7), (2, 6, 3), (0, 10, 8)]
     for layout in LAYOUTS[::2]:

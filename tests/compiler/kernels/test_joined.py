@@ -78,7 +78,7 @@ def test_rows_of_bf16() -> None:
 
 @pytest.mark.parametrize("window", [None, 33])
 def test_attention(window: int | None) -> None:
-    """Whose rows have heads, and are quantized as if they had none; its pages stay as they are."""
+    """A norm over heads, quantized as one row; the pages stay unchanged."""
     case = Case(window=window, dtype="float16")
     for sequences in (MIXED, ((1, 300),)):
         given = inputs(case, sequences, padding=2)

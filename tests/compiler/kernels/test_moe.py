@@ -149,7 +149,7 @@ def test_odd_sizes(
 @pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("name", ["q6_k", "k4_g32", "int4a_g32"])
 def test_experts_of_many_tokens_and_of_few(name: str, each: bool) -> None:
-    """Whose tiles are unpacked once, and not; the other experts are idle."""
+    """Tiles unpacked once, and not; the other experts are idle."""
     check((6, 40, 96), name, 3, 2, each, tokens=(33, 100))
 
 

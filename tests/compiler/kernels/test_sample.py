@@ -403,7 +403,8 @@ def test_gpu_results_repeat_to_the_bit() -> None:
 @pytest.mark.feature("samplers", "vulkan", "runs")
 @pytest.mark.parametrize("vocab, gpu", [(1, F16), (100, SMALL), (1000, F16)])
 def test_gpu_every_filter_agrees_with_the_twin(vocab: int, gpu: Gpu) -> None:
-    """Where it does not, the twin gives the same token with parameters moved by FILTER_BOUND."""
+    """Check a kernel's tokens: where one differs, the twin gives it with parameters moved by
+    FILTER_BOUND."""
     rng, ties = np.random.default_rng(vocab), 0
     for spread in (0.5, 2, 8):
         rows = filter_rows(rng)

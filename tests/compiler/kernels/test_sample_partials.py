@@ -38,7 +38,7 @@ def test_large_vocabularies(vocab: int, every: int) -> None:
 
 @pytest.mark.parametrize("vocab", [32000, 262144])
 def test_every_filter_on_large_vocabularies(vocab: int) -> None:
-    """Where most slices of a row are never read again, each filter keeps what the twin keeps."""
+    """Each filter keeps the twin's tokens where most slices of a row are not read again."""
     rng, ties = np.random.default_rng(vocab), 0
     rows = filter_rows(rng, 0)[:: 1 if vocab < 100_000 else 4]
     logits = normal_rows(vocab, 2, rng, len(rows))

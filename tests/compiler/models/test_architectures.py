@@ -26,8 +26,8 @@ VARIANTS = {
     "mamba2-plain", "granitemoehybrid-rope", "falcon_h1-plain", "falcon_h1-norm",
     "deepseek_v2-groups", "gemma4", "qwen3_next", "granitemoehybrid", "qwen3_moe-first",
 }  # fmt: skip
-"""Likewise: switches of parts that another case of the family shows, or that without experts of
-which the one with them runs."""
+"""With --long only: switches of parts that another case of the family covers, and variants without
+experts of cases with them."""
 ALWAYS = {
     "mistral",
     "qwen2",
@@ -39,7 +39,7 @@ ALWAYS = {
     "deepseek_v3",
     "kimi_linear",
 }
-"""Of those that repeat others' parts, which run on the CPU always."""
+"""Combinations of others' parts, which always run on the CPU."""
 
 
 def shown(case: str, target: str) -> Any:

@@ -160,7 +160,7 @@ FLIPPED = {
 def test_fields_that_change_the_arithmetic(
     case: str, field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another value of a field of config.json is followed: by the numpy executor, as kernels are
+    """A changed field of config.json changes the result: with the numpy executor, as kernels are
     the same."""
     fields = {**CASES[case].fields, field: FLIPPED[case][field]}
     monkeypatch.setitem(CASES, case, replace(CASES[case], fields=fields))

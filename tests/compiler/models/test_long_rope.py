@@ -24,7 +24,8 @@ from mlcc_compiler.models.registry import build_model, extends_context, with_def
 from mlcc_compiler.models.rope import Rope
 
 ULPS = 4e-7
-"""Of a frequency, relative: three units in the last place of float32, and the product's own."""
+"""Relative bound of a frequency: three units in the last place of float32, and the error of the
+product."""
 POSITIONS = (0, 1, 4095, 8191, 32767, 65535, 131071)
 LLAMA3 = {
     "rope_type": "llama3",

@@ -31,7 +31,7 @@ NOT_ELSEWHERE = {
     **dict.fromkeys(("cohere2", "nemotron"), ("webgpu", "cuda", "metal")),
     "glm4_moe": ("cuda", "metal"),
 }
-"""Of those that run on the others every time: where they are in the long tail."""
+"""Architectures that always run on other targets: on these targets with --long only."""
 OTHER_NAMES = {
     "gemma3_text": "gemma3",
     "gemma3n_text": "gemma3n",

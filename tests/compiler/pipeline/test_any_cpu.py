@@ -50,7 +50,7 @@ def test_the_best_level_comes_first_and_the_last_runs_everywhere(arch: str) -> N
 @pytest.mark.parametrize("arch", ANY)
 @pytest.mark.parametrize("use", ["matrix", "table", "experts"])
 def test_all_levels_read_the_same_bytes(arch: str, use: str) -> None:
-    """Those that `any` leaves out, too: weights of one compile serve another."""
+    """All levels, also those that `any` omits: weights of one compile serve another."""
     rows = [get_target("cpu", Choices(cpu=each.name)) for each in LEVELS if each.arch == arch]
     shape = (2, 40, 128) if use == "experts" else (40, 128)
     weight = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
@@ -63,7 +63,8 @@ def test_all_levels_read_the_same_bytes(arch: str, use: str) -> None:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of this machine's level and of the least: what lies between is `any`'s, and takes longer."""
+    """Libraries of this machine's level and of the lowest; the levels between take longer and are
+    part of `any`."""
     folder = tmp_path_factory.mktemp("any")
     row = row_of(machine())
     others = {"avx512-bf16": "avx512-vnni", "avx512-vbmi": "avx512-vnni", "avx512": "avx2"}
@@ -75,7 +76,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def logits(folder: Path) -> np.ndarray:
-    """Of a prompt and of a step behind it, by the library that is taken here."""
+    """Logits of a prompt and of a step after it, by the library chosen on this machine."""
     executor = cpu_executor(folder)
     steps = ManualSteps(executor.capacity)
     found = [np.array(executor.logits(steps.step({0: range(3, 23)})))]
@@ -85,7 +86,7 @@ def logits(folder: Path) -> np.ndarray:
 
 
 def without_features(patch: pytest.MonkeyPatch) -> None:
-    """As a machine that has what every CPU of its architecture has."""
+    """A machine with only the common features of its architecture."""
     patch.setattr(mlcc.artifact.host_check, "cpu_features", lambda: frozenset({"sse2", "asimd"}))
 
 

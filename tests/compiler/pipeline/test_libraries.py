@@ -31,7 +31,7 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_weights_stop_when_a_build_has_failed() -> None:
-    """And not when all of them are packed, which can take minutes."""
+    """The error comes at once, not after all weights are packed, which can take minutes."""
     failed: Future[None] = Future()
     libraries, seen = Libraries([], [failed]), list[int]()
     with pytest.raises(TargetError):

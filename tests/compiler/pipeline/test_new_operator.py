@@ -57,7 +57,7 @@ STEPS = (((3, -1, 1), (2, -1, 0)), ((1, 0, 0), (4, 1, 2)), ((1, 2, 2),))
 
 @pytest.fixture
 def record(monkeypatch: pytest.MonkeyPatch) -> StateRecord:
-    """Of `running_sum`, which is an operator for one test; and its twin in the table."""
+    """The record of `running_sum`, an operator for this test, and its twin in the table."""
     monkeypatch.setitem(RECORDS, "running_sum", StateRecord)  # so that it is taken out again
 
     @dataclass(frozen=True)

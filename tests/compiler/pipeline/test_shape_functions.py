@@ -10,7 +10,7 @@ from mlcc_compiler.passes.shape_functions import order_sizes
 
 
 def slots(module: Any) -> dict[str, list[int]]:
-    """Of each function with more than one store, the slots in order."""
+    """The slots of the stores of each function with more than one, in order."""
     found = {
         v.name_hint: f.body for v, f in module.functions.items() if "shape_func" in v.name_hint
     }

@@ -50,8 +50,8 @@ def test_all_storages_are_of_constant_sizes_and_counted(tmp_path: Path, target: 
 
 
 def test_a_cpus_storages_hold_arrays_of_one_size(tmp_path: Path) -> None:
-    """So a row lies where that row of the array before it lay, in the caches of the same core. In
-    TVM's plan some hold several sizes."""
+    """A row of an array is at the position of that row in the array before it, in the cache of the
+    same core. In TVM's plan some storages have several sizes."""
     _, phases, _ = lowered(tmp_path, "cpu", "q8")
 
     def sizes(phase: str) -> dict[str, set[str]]:

@@ -33,7 +33,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compiled_output(
     checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[str]]:
-    """What the command makes, with its phases beside it in `ir`, and what it says."""
+    """The output of the command, with dumped phases in `ir`, and its printed lines."""
     out = tmp_path_factory.mktemp("both") / "out"
     options = ["--context", "64", "-o", str(out), "--dump-ir", str(out.with_name("ir"))]
     arguments = [str(checkpoint), "--target", "webgpu", *options]

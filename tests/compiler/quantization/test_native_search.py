@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def rows(n: int, k: int) -> np.ndarray:
-    """Of many sizes; zeros, one sign only, flat ends, numbers too small for float16."""
+    """Rows of many sizes; zeros, one sign only, flat ends, numbers too small for float16."""
     rng = np.random.default_rng(n + k)
     x = rng.standard_normal((n, k)) * 10.0 ** rng.integers(-8, 6, (n, 1))
     x[0], x[1], x[2], x[3] = 0, np.abs(x[1]), -np.abs(x[2]), 1e-40
@@ -43,7 +43,7 @@ def assert_same(found: Quantized, expected: Quantized) -> None:
 @pytest.mark.parametrize("k", [768, 640])
 @pytest.mark.parametrize("sized", [False, True])
 def test_the_same_bits(name: str, k: int, sized: bool) -> None:
-    """Also for sizes of inputs, the groups of a row whole vectors or not."""
+    """Equal also with weights by the inputs' sizes, for groups of whole vectors and not."""
     x, how = rows(32, k), scheme(name)
     power = None if not sized else np.exp(3 * np.random.default_rng(k).standard_normal(k))
     power = power if power is None else power.astype(np.float32)

@@ -29,8 +29,8 @@ def _weight(n: int = 40, k: int = 256) -> np.ndarray:
 
 
 def _clip(how: Scheme) -> float:
-    """What an element may err, relative to the largest weight of its group. 8 bits round to half a
-    step; fewer may clip the tails, and two levels may round a small group's scale up."""
+    """The bound of an element's error, relative to the largest weight of its group. 8 bits round to
+    half a step; fewer may clip the tails, and two levels may round a small group's scale up."""
     if how.bits == 8:
         return (0.5 / 127 if how.symmetric else 1 / 255) * 1.05
     return {2: 1.2, 3: 0.7, 4: 0.35, 5: 0.2, 6: 0.1}[how.bits]

@@ -54,7 +54,7 @@ def edited(file: Path, path: tuple[str | int, ...], value: Any) -> None:
 
 
 def outcomes(folder: Path, name: str, read: Any) -> set[str]:
-    """What `read` makes of every mutation: never another error than ours, nor two lines."""
+    """Run `read` on every mutation: it must succeed or raise one of our errors, in one line."""
     file = folder / name
     data, found = file.read_bytes(), set()
     for path in places(json.loads(data)):

@@ -82,7 +82,7 @@ def test_end_of_sequence_ids(tmp_path: Path, files: Any, expected: tuple[int, ..
 def test_all_that_end_an_answer_of_a_family(
     tmp_path: Path, named: int | list[int], more: int | list[int] | None
 ) -> None:
-    """As the makers' files have them: config.json names one, generation_config.json all."""
+    """End tokens as in published files: config.json has one, generation_config.json all."""
     config = {"config__json": {"vocab_size": 256_000, "eos_token_id": named}}
     generation = {"generation_config__json": {"eos_token_id": more}} if more else {}
     checkpoint = Checkpoint.open(hf_folder(tmp_path, **config, **generation))

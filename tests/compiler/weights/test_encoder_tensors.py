@@ -31,7 +31,7 @@ def answers_of(checkpoint: Checkpoint) -> list[str]:
 
 
 def check_rows(tensors: Any, name: str) -> None:
-    """What the converter reads by rows is what it reads whole."""
+    """Tensors read by rows equal those read whole."""
     assert supports_rows(tensors)
     whole = tensors.read(name)
     for rows in (slice(0, 1), slice(1, 3), slice(0, len(whole))):
@@ -56,7 +56,7 @@ def test_rows_of_answers(tiny: Checkpoint) -> None:
 
 
 def test_rows_are_read_only_where_the_base_can(tiny: Checkpoint) -> None:
-    """Of packed matrices every call would unpack all of one."""
+    """Packed matrices are read whole: every call would unpack the whole matrix."""
     joined = with_answers(tiny, answers_of(tiny))
     base = SimpleNamespace(shapes=joined.tensors.shapes)
     object.__setattr__(joined.tensors, "base", base)

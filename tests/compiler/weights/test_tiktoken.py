@@ -57,7 +57,7 @@ def joined(word: list[bytes], pair: tuple[bytes, bytes]) -> Iterable[bytes]:
 
 
 def naive(text: str, ranks: dict[bytes, int]) -> list[int]:
-    """As tiktoken does: the lowest rank of all neighbours first."""
+    """Merge as tiktoken does: the pair of lowest rank first."""
     found = []
     for word in regex.findall(CUTS, text, regex.V1):
         data = word.encode()

@@ -37,7 +37,7 @@ CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 ASSISTANT_BYTES = b"assistant\n"
 """Behind the control token that begins an answer."""
 NO_THOUGHTS = "<think>\n\n</think>\n\n"
-"""What the template writes where none are wanted."""
+"""The template's text for an answer without reasoning."""
 VOCAB = 256 + len(CONTROL)
 ANSWERS = {"17 + 25": "17 + 25 is 42.", "hello": "Hello! How can I help?"}
 CALL = re.compile(r"\b(?:call|and) ([\w.-]+) (\{.*?\})(?= and [\w.-]+ \{|\s|$|[<\"'])", re.DOTALL)
@@ -78,7 +78,7 @@ Answer a call as <tool_call>
 
 
 def answer(prompt: str) -> str:
-    """What the model says to a prompt, up to its end token."""
+    """The model's answer to a prompt, up to its end token."""
     *_, asked = prompt.split("<|im_start|>user\n")
     asked = asked.split("<|im_end|>")[0]
     if response := re.search(r"<tool_response>\n(.*?)\n", asked, re.DOTALL):
@@ -177,7 +177,7 @@ class ScriptedExecutor:
         return Result(tokens, logprobs, top if batch.top_logprobs else None)
 
     def _prefixes(self, batch: Batch) -> Iterator[array[int]]:
-        """What each row's sequence holds up to the row's token, read through its pages."""
+        """The tokens of each row's sequence up to the row's token, read through its pages."""
         layout = batch.layout
         pages, table = batch.page_list(0), layout.sequences
         first = [int(page) for page in batch.column(table, "first_page.0")]
@@ -215,7 +215,7 @@ class ScriptedExecutor:
 
 
 def scripted_text(folder: Path, name: str = "scripted") -> ModelText:
-    """Its text side; writes the tokenizer into the folder if it is not there."""
+    """The tokenizer and template; writes the tokenizer into the folder if it is missing."""
     path = folder / "tokenizer.json"
     if not path.exists():
         write_tokenizer(folder)

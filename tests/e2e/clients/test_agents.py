@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 
 
 def run(home: Path, command: list[str], **variables: str) -> str:
-    """What an agent prints that knows nothing of this machine's user."""
+    """The output of an agent in an empty home folder."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), **variables}
     work = home / "work"
     done = subprocess.run(

@@ -23,7 +23,7 @@ _PAUSE_S = 0.05
 
 
 class Runner:
-    """Vectors and where to send them. Those that must be alone run after all others."""
+    """Runs vectors against a URL. Vectors that must run alone come after all others."""
 
     def __init__(self, client: Client, vectors: Iterable[Vector], recording: bool = False) -> None:
         self._client = client
@@ -109,7 +109,8 @@ def judge(request: Json, expect: Json, answer: Answer, matcher: Matcher) -> None
 
 
 def _opened(answer: Json) -> Json:
-    """What is named must be as expected; usage and the pieces of a stream need not be named."""
+    """Compare the named keys with the expectation; usage and the pieces of a stream need not be
+    named."""
     choices = [{"$open": choice} for choice in answer["choices"]]
     return {"$open": {**answer, "choices": choices}}
 

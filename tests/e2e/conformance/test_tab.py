@@ -63,11 +63,12 @@ COMPUTED = {
     "unicode/whole-characters-in-a-stream",
     "usage/one-token",
 }
-"""What is computed in Chromium in every run: bodies in and out, several at once, what is left."""
+"""Vectors computed in Chromium in every run: bodies in and out, concurrent requests, state
+afterwards."""
 LONG = {vector.id for vector in IN_CHROMIUM if vector.computes} - COMPUTED
 IN_NODE = [vector for vector in VECTORS if vector.topic in ("cancel", "http")]
 LONG_IN_NODE = {vector.id for vector in IN_NODE if vector.computes} - NOT_SEEN
-"""What Chromium computes, Node repeats with --long only."""
+"""Vectors that Chromium computes; Node repeats them with --long only."""
 
 NEEDS_GRAMMARS = pytest.mark.skipif(
     not has_grammars(), reason="needs Rust for grammars in a tab (rustup.rs)"

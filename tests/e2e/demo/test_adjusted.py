@@ -21,7 +21,7 @@ from tests.e2e.demo.conftest import Compiled, Opened
 PROMPTS = ("How much is", "The cat and the", "1 + 1 = 2, 2 + 2 =", "a a a a")
 TOP = 7
 BOUND = 1e-4
-"""Of log-probabilities: sums of a row in float32."""
+"""Bound of log-probabilities: sums of a row in float32."""
 
 
 def second_step(model: Any) -> tuple[Batch, list[int], ManualSteps]:
@@ -83,7 +83,7 @@ def test_what_is_sampled_is_what_numpy_says(opened: Opened, target: str) -> None
 
 
 def test_a_plain_step_calls_nothing_more(compiled: Compiled) -> None:
-    """Of the two functions each is called once where it is wanted, and never elsewhere."""
+    """Each of the two functions is called once where it is needed, and never elsewhere."""
     model: Any = open_model(compiled("f32", "cpu"))
     after_logits = ("adjust_rows", "top_logprobs_rows", "sample_rows")
 

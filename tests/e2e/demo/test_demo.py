@@ -93,7 +93,7 @@ def test_native_answers_as_the_reference(
 def test_sampling_is_the_same_on_reference_and_native(
     opened: Opened, rows: list[dict[str, Any]], target: str, prompts: int
 ) -> None:
-    """The same seed gives the same text; a draw may fall between two roundings, but rarely."""
+    """A seed gives equal text; rarely, a draw falls between two roundings."""
     from mlcc.model.session import Session
 
     fields = {"temperature": 1.0, "top_p": 0.9, "seed": 11, "max_tokens": 12}

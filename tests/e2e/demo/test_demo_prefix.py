@@ -27,8 +27,8 @@ def on(target: str, part: str = "prefix") -> Any:
 
 
 def conversation(model: Model) -> list[tuple[list[int], list[int], int]]:
-    """Of each turn the prompt, the answer and how much of the prompt was cached. What the user says
-    does not depend on the answers, but they are in what follows."""
+    """The prompt, the answer and the cached tokens of each turn. The user's texts do not depend on
+    the answers, but later prompts contain them."""
     session, messages, turns = Session(model), list[dict[str, str]](), []
     for question in QUESTIONS:
         messages.append({"role": "user", "content": question})

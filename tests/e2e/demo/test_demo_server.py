@@ -70,7 +70,7 @@ class Person(BaseModel):
 
 
 def test_openais_client_gets_objects(client: OpenAI) -> None:
-    """As the README says it: by a schema that the client makes of a class."""
+    """Structured output as in the README: by a schema that the client makes of a class."""
     messages: Any = [{"role": "user", "content": "Who are you?"}]
 
     def person(seed: int) -> Person:

@@ -123,7 +123,7 @@ def test_filters_leave_what_they_leave_on_the_cpu(tab: OpenAI, opened: Opened) -
 
 @pytest.mark.feature("prefix", "webgpu", "runs")
 def test_the_next_turn_is_not_computed_anew(tab: OpenAI) -> None:
-    """Its first turn is found in the pages, and with another salt nothing is: the same answer."""
+    """The first turn is found in the prefix cache, and not with another salt: equal answers."""
     messages = conversations(FEW)[0]
 
     def ask(conversation: Any, salt: str) -> tuple[str, int]:

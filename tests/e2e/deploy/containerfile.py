@@ -53,7 +53,7 @@ class Image:
 
     root: Path
     context: Path
-    """What `--mount=type=bind,source=` is in."""
+    """The build context, the source of `--mount=type=bind`."""
     environment: dict[str, str] = field(default_factory=dict)
     user: str = "root"
     folder: str = "/"

@@ -92,7 +92,7 @@ def answers(image: Image, command: list[str]) -> None:
 @pytest.mark.needs("debootstrap")
 @pytest.mark.parametrize("image", ["compile"], indirect=True)
 def test_the_compile_image_answers_with_a_checkpoint(image: Image) -> None:
-    """Which it compiles first, as another user, into its cache."""
+    """The server compiles a checkpoint first, as another user, into its cache."""
     put(ROOT / "examples" / "demo" / "model", image)
     assert image.run(["id", "-u"]).stdout.strip() == "10001"
     result = image.run(["mlcc", "run", "/models/demo", "What is 17 + 25?", "--max-tokens", "20"])
@@ -103,7 +103,7 @@ def test_the_compile_image_answers_with_a_checkpoint(image: Image) -> None:
 
 
 def put(model: Path, image: Image) -> None:
-    """A model into the image's folder of them, to be read by anybody."""
+    """Write a model into the image's folder of models, readable by all users."""
     shutil.copytree(model, image.root / "models" / "demo")
     for path in (image.root / "models").rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)

@@ -48,7 +48,7 @@ def test_the_extras_of_the_images_are_mlccs() -> None:
 
 
 def test_the_install_page_has_every_extra() -> None:
-    """But those of who develops mlcc, and `tvm`, of which others are made."""
+    """All extras except those for development, and `tvm`, which others include."""
     listed = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
     extras = set(re.findall(r"^([\w-]+) = \[", listed.partition("\n[")[0], flags=re.MULTILINE))
     extras -= {"dev", "docs", "real", "tvm"}

@@ -24,7 +24,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Loads(HTMLParser):
-    """What a page loads, apart from what it links to."""
+    """The URLs that a page loads, without its links."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ MLCC = re.compile(r"^(?:mlcc|python3 dev\.py run) (.*)", re.MULTILINE)
 
 
 def typed() -> list[str]:
-    """What follows `mlcc` in every command of the pages for the first five minutes."""
+    """The arguments of every `mlcc` command on the pages for the first five minutes."""
     pages = sorted((site.ROOT / "docs" / "start").glob("*.md"))
     blocks = [block for page in pages for block in BLOCK.findall(page.read_text())]
     return [line for block in blocks for line in MLCC.findall(block)]
@@ -97,7 +97,7 @@ def typed() -> list[str]:
 
 @pytest.mark.parametrize("line", typed())
 def test_commands_are_what_the_first_pages_say(line: str) -> None:
-    """They are parsed, not run: a command or an option that is gone is found."""
+    """Commands are parsed, not run: a removed command or option fails."""
     name, *rest = shlex.split(line, comments=True)
     commands = Commands()
     command = commands.get_command(click.Context(commands), name)

@@ -224,7 +224,7 @@ def _manifest(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None
 
 
 def _other_machine(model: Path) -> None:
-    """As one compiled for another: its manifest is sound."""
+    """A model compiled for another machine: its manifest is valid."""
     path = model / "mlcc.json"
     manifest = Manifest.from_bytes(path.read_bytes())
     target = replace(manifest.target, arch="riscv64", triple="riscv64-linux")

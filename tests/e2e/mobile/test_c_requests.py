@@ -22,7 +22,7 @@ def chat(**fields: Any) -> dict[str, Any]:
 
 
 def long(**fields: Any) -> dict[str, Any]:
-    """Without an end of its own, nearly: the toy ends by chance."""
+    """A request that runs until it is cancelled, nearly always: the toy ends by chance."""
     return chat(max_tokens=400, stream=True, **fields)
 
 

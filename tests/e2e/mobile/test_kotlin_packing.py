@@ -27,7 +27,7 @@ def library(path: Path, cpu: str) -> None:
 
 
 def android(folder: Path) -> Path:
-    """What mobile/c/android.py makes, as far as packing looks."""
+    """A folder like the output of mobile/c/android.py, as far as packing reads it."""
     for abi, cpu in ABIS.items():
         for name in ("libmlcc", "libmlcc_executor", "libmlcc_jni", "libpython3.11"):
             library(folder / abi / f"{name}.so", cpu)

@@ -15,7 +15,7 @@ CONTINUED = [
     506, 5279, 529, 506, 2891, 529, 7001, 236761, 1030, 563, 506, 7488,
     3207, 528, 7001, 532, 506, 1855, 7488, 3207, 528, 3879, 236761, 1030,
 ]  # fmt: skip
-"""What `transformers` 5.23 makes of PROMPT, greedily, in float32 on the weights that the `gguf`
+"""The greedy answer of `transformers` 5.23 to PROMPT, in float32 on the weights that the `gguf`
 package's reader and arithmetic give (`oracle.py`)."""
 
 LLAMA_CPP: tuple[list[int], ...] = (
@@ -52,7 +52,7 @@ LLAMA_CPP: tuple[list[int], ...] = (
     [2, 136697, 138],
     [2, 236746, 251, 107, 236763, 255968, 236755],
 )  # fmt: skip
-"""What llama.cpp's own tokenizer (Debian's package 0.7.0) makes of `gguf_tokenizers.SCRIPTS`,
+"""The tokens of llama.cpp's own tokenizer (Debian's package 0.7.0) for `gguf_tokenizers.SCRIPTS`,
 with <bos> before."""
 
 

@@ -22,7 +22,7 @@ from tests.compiler.checkpoint.helpers.gguf_tokenizers import SCRIPTS
 from tests.e2e.real.gemma import CONTINUED, LLAMA_CPP, PROMPT, PROMPT_IDS, assembled
 
 TIE = 0.5
-"""What int8 activations and float16 pages may move a log-probability by."""
+"""The bound of a log-probability's error by int8 activations and float16 pages."""
 TEXT = (
     "<bos>The moon is the only natural satellite of the Earth. It orbits at an average distance of "
     "384,400 kilometres, about thirty times the diameter of the Earth. Its gravity is the main "
@@ -66,7 +66,7 @@ def test_tokens_of_ten_scripts_are_llama_cpps(file: Path) -> None:
 
 @pytest.mark.long
 def test_greedy_tokens_are_transformers(client: OpenAI, file: Path) -> None:
-    """The same token after each beginning of the oracle's text, or one that is as likely."""
+    """After each prefix of the oracle's text, the oracle's token or one that is as likely."""
     tokenizer = Tokenizer.from_str(open_checkpoint(file).tokenizer.decode())
     assert tokenizer.encode(PROMPT).ids == PROMPT_IDS
     ties = 0

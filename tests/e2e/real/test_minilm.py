@@ -30,7 +30,7 @@ TEXTS = [
     "The quick brown fox jumps over the lazy dog. " * 20,
 ]
 FIRST = (0.0676569, 0.0634959, 0.0487131)
-"""Of the first text, as the model's card shows them."""
+"""The first numbers of the first text's embedding, from the model's card."""
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from tests.helpers.letter_tokens import letters, tokens_of
 from tests.helpers.web_package import bridge
 
 TIE = 1e-3
-"""As for the demo model in a tab, whose logits are as large."""
+"""The bound of the demo model in a tab, whose logits are as large."""
 LENGTHS, TOKENS = (3, 20, 40), 12
 LATENTS = ("deepseek_v2", "deepseek_v3", "mistral4", "glm4_moe_lite")
 RARE = (*LATENTS, *(case for case in HYBRIDS if "-" not in case), "qwen3_5", "qwen3_5_moe")

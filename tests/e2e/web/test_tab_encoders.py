@@ -23,7 +23,7 @@ from tests.helpers import needs
 from tests.helpers.web_package import bridge, built_web, environment, node
 
 ALWAYS = ("bert",)
-"""That a tab makes rows at all; the kernels of the rest run on Vulkan (`test_encoders.py`)."""
+"""Encoders that run in a tab; the kernels of the rest run on Vulkan (`test_encoders.py`)."""
 
 
 def compiled(folder: Path) -> Path:

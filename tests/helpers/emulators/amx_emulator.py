@@ -25,7 +25,7 @@ TILES = ("amx-tile", "amx-bf16")
 
 @dataclass
 class Counts:
-    """What the emulator saw; nothing where the CPU has AMX."""
+    """Counts of the emulator; zeros on a CPU with AMX."""
 
     emulated: bool
     begun: int = 0
@@ -34,7 +34,8 @@ class Counts:
     faults: int = 0
 
     def check(self, products: int) -> None:
-        """So many products, none that a CPU would refuse, and tiles given up by all threads."""
+        """Check the number of products, that no instruction was invalid, and that all threads
+        released their tiles."""
         if self.emulated:
             assert (self.products, self.faults) == (products, 0)
             assert self.begun == self.released

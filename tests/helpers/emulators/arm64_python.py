@@ -16,7 +16,7 @@ PACKAGES = (
     "python3.11-minimal", "libffi8", "zlib1g", "libexpat1", "libstdc++6", "libgcc-s1", "libc6",
     "libssl3", "openjdk-17-jre-headless",
 )  # fmt: skip
-"""Of Debian 12; what runs in it was compiled by the same version of Python."""
+"""Packages of Debian 12; its Python has the version that compiled the tested bytecode."""
 
 
 def arm64_python() -> Path:

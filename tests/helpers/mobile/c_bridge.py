@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def _events(self, get: Any) -> Iterator[Event | None]:
-        """As they come; None if the client went away, and END is not among them."""
+        """The pieces of the answer; None if the client disconnected. END is not included."""
         while True:
             event: Event | None = None
             with suppress(Empty):

@@ -17,7 +17,8 @@ from tests.helpers import needs
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "mobile" / "c"
 SITE = [sysconfig.get_path("purelib"), str(ROOT)]
-"""Where the embedded Python finds tokenizers, and what tests open; the engine is in the zip."""
+"""Module paths of the embedded Python: tokenizers and the tests' helpers; the engine is in the
+zip."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ SECONDS = 900
 
 @dataclass(frozen=True)
 class Package:
-    """What was built: JARs as an app gets them, the tests' own classes, reports."""
+    """The built files: JARs as an app gets them, the tests' own classes, reports."""
 
     folder: Path
 
@@ -40,7 +40,7 @@ class Package:
 
     @property
     def class_path(self) -> str:
-        """Of the tests' relay: JARs, none of this checkout's folders."""
+        """The class path of the tests' relay: JARs, and none of this checkout's folders."""
         jars = [str(path) for path in self.repository.rglob("*.jar")]
         return os.pathsep.join([str(self.folder / "test-classes"), *jars, f"{self.folder}/lib/*"])
 

@@ -75,7 +75,7 @@ def adjusted_steps(capacity: Capacity = CAPACITY) -> list[tuple[Batch, Adjustmen
 
 
 async def answers_of(js: Any) -> str:
-    """What the adjusted steps answer through a page's executor, in JSON."""
+    """The results of the adjusted steps through a page's executor, in JSON."""
     executor = JsExecutor(js)
     packed = [executor.pack(*step) for step in adjusted_steps()]
     tickets = [executor.submit(step) for step in packed]

@@ -220,7 +220,7 @@ def _cache(group: CacheGroup, pool: int, elements: int) -> CacheInfo:
 
 
 def toy_plan(capacity: Capacity = CAPACITY) -> str:
-    """What `plan` makes of the toy, with a capacity of the test's choice."""
+    """The toy's memory plan, with a capacity chosen by the test."""
     made = json.loads(plan(toy_manifest(capacity).to_bytes(), json.dumps(ADAPTER), "{}"))
     sizes = {name: getattr(capacity, name) for name in made["capacity"]}
     return json.dumps({**made, "capacity": sizes})

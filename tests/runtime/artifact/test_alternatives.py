@@ -38,7 +38,7 @@ def read(folder: Path, name: str) -> Manifest:
 
 
 def refused(folder: Path, gist: str) -> None:
-    """Without hashing, as `inspect` opens all of it."""
+    """Open all of it without hashing, as `inspect` does."""
     with pytest.raises(ArtifactError, match=gist) as caught:
         Artifact.open(folder, verify=False, host=False)
     assert "\n" not in caught.value.message and caught.value.message.startswith(str(folder))

@@ -21,7 +21,7 @@ WEIGHTS = "weights-00001-of-00001.safetensors"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of files that changed long enough ago, beside an empty cache."""
+    """An artifact whose files changed long enough ago, and an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(hash_cache, "SETTLED_NS", -(1 << 62))
     return make(tmp_path / "tiny")
@@ -71,7 +71,7 @@ def same_times(path: Path) -> None:
 
 
 def replaced(path: Path) -> None:
-    """Another file in its place, of the same size and time of writing."""
+    """Replace a file by another one of equal size and modification time."""
     copy = path.with_name("copy")
     shutil.copy2(path, copy)
     flip(copy)

@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 INSTALLED = {"mlcc", "click", "jinja2", "markupsafe", "tokenizers"}
 ROOMS = {"mlcc": "runtime", "mlcc_compiler": "compiler", "mlcc_targets": "targets"}
-"""What the wheel holds. A model runs with the first alone; commands name the others."""
+"""Packages of the wheel. A model runs with the first alone; commands need the others."""
 BARE = """
 import sys
 from importlib.machinery import PathFinder

@@ -205,7 +205,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def ran(project: Path, *arguments: str, **variables: str) -> str:
-    """What pytest says at the end, on a machine without any program."""
+    """The last lines of pytest, on a machine without any program."""
     command = [sys.executable, "-m", "pytest", "-rsf", "-p", "no:cacheprovider", *arguments]
     named = [str(project / "tests" / "test_some.py")]
     ours = ("CI", "MLCC_ALL_INSTALLED", "PATH", "PYTEST_ADDOPTS")

@@ -23,7 +23,7 @@ NATIVE = Path(__file__).parents[3] / "runtime" / "native"
 
 @pytest.fixture(scope="session")
 def build() -> Any:
-    """What builds the library, and says where it lies."""
+    """The module that builds the library and has its path."""
     sys.path.insert(0, str(NATIVE))
     try:
         import build_executor

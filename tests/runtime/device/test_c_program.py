@@ -74,7 +74,7 @@ def test_its_tokens_are_those_of_python(demo: Path, build: Any, tmp_path: Path) 
 @pytest.mark.needs("qemu", "an arm64 compiler")
 @pytest.mark.skipif(platform.machine() == "aarch64", reason="this machine runs arm64 itself")
 def test_on_arm64_too(demo: Path, build: Any, tmp_path: Path) -> None:
-    """The same weights, quantized alike, by other code: the likeliest tokens are the same."""
+    """Equal quantized weights in other machine code: the most likely tokens are equal."""
     executor = build.build(tmp_path / "libmlcc_executor.so", "aarch64")
     options = Options(quant="q4", context=1024)
     row = get_target("cpu", Choices(cpu="arm-dotprod"))

@@ -34,7 +34,7 @@ PHONE = Path(__file__).parent / "helpers" / "phone.py"
 PROMPT = list(range(5, 11))
 TOKENS = 8
 BOUND = 0.25
-"""Of logits up to 8: steps of 4-bit weights and 8-bit activations; 0.12 was seen on all CPUs."""
+"""Bound of logits up to 8: 4-bit weights and 8-bit activations; 0.12 was measured on all CPUs."""
 SITE = Path(pytest.__file__).parents[1]
 
 

@@ -50,7 +50,8 @@ def test_with_the_results_of_the_machine(demo: Path) -> None:
 
 
 def test_what_is_replayed_does_not_reach_the_machine(demo: Path) -> None:
-    """Of steps alike the first goes through it, the second is kept, and watching asks it again."""
+    """Of equal steps the first runs in the virtual machine, the second is recorded, and watching
+    uses the machine again."""
     executor = cpu_executor(demo)
     steps = ManualSteps(executor.capacity)
     batches = [steps.step({0: [token]}) for token in (5, 6, 7, 8)]

@@ -30,7 +30,7 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
 NOT_SANITIZED = "not imported and not fork and not fit"
 """Tests of processes of their own, and of more memory than the sanitizer lets one ask for."""
 NOT_SANITIZED_ON_A_GPU = "not package and not two_models"
-"""Nor those that compare with TVM's package, or take long."""
+"""Without the tests that compare with TVM's package or take long."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_without_a_compiler_the_reason_is_noted(
 
 @pytest.mark.needs("g++")  # with it comes nm
 def test_it_offers_its_own_functions_alone(build: Any, built: None) -> None:
-    """So that it lives in one process with TVM's package; and it asks for nothing new of glibc."""
+    """The library can be in one process with TVM's package, and needs no newer glibc."""
     listed = checked(["nm", "-D", str(build.LIBRARY)])
     names = re.findall(r" [A-TV-Z] (\S+)$", listed, flags=re.MULTILINE)
     header = (NATIVE / "include" / "executor.h").read_text(encoding="utf-8")
@@ -156,7 +156,8 @@ def test_they_find_nothing_on_a_gpu(
 
 @pytest.mark.needs("g++")
 def test_steps_use_no_more_threads_than_they_get_cores(build: Any, tmp_path: Path) -> None:
-    """In made-up time: beside others, alone again, with pauses between steps."""
+    """The number of threads in simulated time: beside other processes, alone again, with pauses
+    between steps."""
     program, source = tmp_path / "share", HERE / "helpers" / "share_program.cc"
     warnings = ("-std=c++17", "-Wall", "-Wextra", "-Werror")
     checked([*build.compiler(), *warnings, f"-I{NATIVE / 'src'}", str(source), "-o", str(program)])

@@ -33,7 +33,8 @@ def threads_of_process() -> set[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads Linux's /proc")
 def test_workers_sleep_and_keep_to_the_cores_of_their_process(demo: Path) -> None:
-    """They take the affinity of who starts them, pin nothing, and cost nothing once idle."""
+    """Workers have the affinity of the thread that starts them, pin nothing, and use no CPU time
+    when idle."""
     mine = os.sched_getaffinity(0)
     core = min(mine)
     before = threads_of_process()

@@ -99,10 +99,8 @@ def measured(model: Path, folder: Path | None) -> Any:
 
 
 def test_results_are_those_of_tvms_package(model: Path, plugin: None, tmp_path: Path) -> None:
-    """The same kernels on the same numbers: equal to the bit, whether calls are replayed or not.
-
-    TVM's package has a process of its own: once two plugins in one process ended it.
-    """
+    """Equal kernels on equal numbers: equal to the bit, replayed or not. TVM's package runs in a
+    separate process: two plugins in one process once ended it."""
     with ProcessPoolExecutor(1, get_context("spawn")) as other:
         theirs = other.submit(measured, model, tmp_path).result()
     ours = measured(model, None)

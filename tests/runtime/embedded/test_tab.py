@@ -57,7 +57,7 @@ async def until(check: Callable[[], bool]) -> None:
 
 
 def counted(usage: dict[str, Any]) -> dict[str, Any]:
-    """Without what of a prompt was cached, which depends on who asked before."""
+    """Usage without cached tokens, which depend on earlier requests."""
     return {name: count for name, count in usage.items() if name != "prompt_tokens_details"}
 
 

@@ -89,7 +89,7 @@ class Storm:
         return [self.draw.randrange(VOCAB) for _ in range(self.draw.randint(1, most))]
 
     def run(self, requests: int) -> None:
-        """So many arrive, most of them in crowds; all of them end."""
+        """Submit `count` requests, most of them in bursts; all of them end."""
         goal = self.came + requests
         while self.came < goal or self.driver.engine.has_work:
             if self.came < goal and (self.draw.random() < 0.3 or not self.driver.engine.has_work):

@@ -31,7 +31,7 @@ def row(tokens: list[int]) -> bytes:
 
 
 def answer(made: EncoderEngine, batch: Batch) -> memoryview:
-    """What a device would say: of each row the text that it names a token of."""
+    """The result of a device: for each row a hash of its text's tokens."""
     layout = batch.layout
     ids = [int(i) for i in batch.column(layout.tokens, "id")]
     owners = [int(s) for s in batch.column(layout.tokens, "sequence")]
@@ -103,7 +103,7 @@ def test_a_long_text_is_not_starved_by_short_ones() -> None:
 
 
 def test_a_long_text_is_not_starved_by_another_tenants_short_ones() -> None:
-    """Each step begins with a short one of somebody else's, and there are always more."""
+    """A long text is computed although each step begins with a short one of another tenant."""
     made = engine()
     made.add(Request("short", [1], tenant="other"))
     made.add(Request("long", [1] * 40, tenant="mine"))

@@ -87,7 +87,7 @@ def test_nobody_gives_way_for_guesses() -> None:
 def test_a_state_that_the_prefix_cache_took_is_read_by_the_next_step(
     tokens: int, depth: int
 ) -> None:
-    """Its prompt ends with a block of one token, or a chunk of one."""
+    """A prompt that ends with a block of one token, or a chunk of one."""
     page = 1 if tokens == 8 else 4
     capacity = small(
         CacheGroup("paged", page), CacheGroup("state"), pools=(64, 9), max_step_tokens=tokens

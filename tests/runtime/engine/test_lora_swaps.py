@@ -23,7 +23,7 @@ from tests.runtime.lora.rooms import with_slots
 IDENTITY = Identity("layout", "model", "tokenizer")
 SLOTS = 3
 CAPACITY = with_slots(small(pools=(9,)), SLOTS)
-"""Three of the requests fill its pages: others wait, or give way."""
+"""Three of the requests fill the pages: others wait or are preempted."""
 PROMPTS = ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 9], [7, 8])
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6)
 
@@ -39,7 +39,7 @@ def load(
 
 
 def device_fails(driver: Driver) -> None:
-    """And recovers; what is in the slots stays there."""
+    """The device fails and recovers; the contents of slots are kept."""
     while driver.tickets:
         driver.executor.collect(driver.tickets.popleft())
     driver.take(driver.engine.fail())
@@ -47,7 +47,7 @@ def device_fails(driver: Driver) -> None:
 
 
 def alone(number: int | None, prompt: list[int]) -> list[int]:
-    """What an engine answers that does nothing else."""
+    """The answer of an engine that runs nothing else."""
     driver = toy_driver(with_slots(small(), SLOTS))
     if number is not None:
         load(driver, "x", number)
@@ -207,7 +207,7 @@ def test_who_was_used_longest_ago_gives_way() -> None:
 
 
 def test_requests_wait_for_a_slot() -> None:
-    """All are in use: who comes waits until one ends, and is not lost."""
+    """All slots are in use: a new request waits until one is free, and is not lost."""
     driver = toy_driver(with_slots(small(), 1), depth=2)
     load(driver, "a", 1, kept=True)
     load(driver, "b", 2, kept=True)

@@ -10,7 +10,7 @@ from tests.runtime.engine.helpers.drive import SMALL
 
 
 def test_a_capacity_in_use_goes_to_another_process() -> None:
-    """As the server's worker sends it. In use it holds packers, which go nowhere."""
+    """A layout as the server's worker pickles it. In use it has packers, which are not pickled."""
     words = bytes(ManualSteps(SMALL).step({0: [1, 2]}).words)
     there = pickle.loads(pickle.dumps(SMALL))
     assert there == SMALL and hash(there.layout) == hash(SMALL.layout)

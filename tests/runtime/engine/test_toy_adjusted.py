@@ -41,7 +41,7 @@ def writer_of(capacity: Capacity) -> AdjustmentWriter:
 def adjustments(
     capacity: Capacity, each: list[naive.Adjustment | None], outputs: list[list[int]], flying: bool
 ) -> Adjustments:
-    """Of the rows that wish for something. `outputs` lacks the tokens in flight."""
+    """Adjustments of the rows that have any. `outputs` lacks the tokens in flight."""
     writer = writer_of(capacity)
     for row, adjustment in enumerate(each):
         if adjustment is None:

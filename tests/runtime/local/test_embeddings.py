@@ -242,7 +242,7 @@ def test_rerank_is_transformers_order(reranker: tuple[Engine, Any]) -> None:
 
 @pytest.mark.feature("rerank", "cpu", "runs")
 def test_a_language_model_scores_by_its_next_token(tmp_path: Path) -> None:
-    """As Qwen3-Reranker's card computes it: the softmax of the logits of "no" and "yes"."""
+    """The score as in Qwen3-Reranker's model card: the softmax of the logits of "no" and "yes"."""
     config = {**DECODER, "max_position_embeddings": 1024, "tie_word_embeddings": True}
     oracle = make_encoder(Case("Qwen3Config", config, "Qwen3ForCausalLM"), tmp_path)
     (tmp_path / "modules.json").unlink()

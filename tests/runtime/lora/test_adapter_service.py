@@ -219,7 +219,8 @@ def test_an_adapter_that_is_wrong_at_the_start(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_ended_has_its_adapters_again(tmp_path: Path) -> None:
-    """But one whose folder is gone; before any request is asked again."""
+    """Adapters are loaded again after a restart, except one whose folder is gone, before any
+    request."""
     first = (AdapterEntry("zero", save_small(tmp_path / "zero", 9)),)
     save_small(tmp_path / "gone", 5)
     started: list[EngineProcess] = []

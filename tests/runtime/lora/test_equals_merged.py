@@ -38,7 +38,7 @@ from tests.helpers import needs
 from tests.runtime.lora.folders import ALL, DEMO, merged, save
 
 BOUND = 2e-4
-"""Of logits, which are up to 30: float32 sums in another order, through six layers."""
+"""Bound of logits up to 30: float32 sums in another order, through six layers."""
 ROOM = LoraConfig(8, 3)
 PROMPTS = ([5, 9, 300, 41, 7, 88, 1000, 12], [17, 4], [3, 600, 20, 1], [900, 901, 902])
 
@@ -266,7 +266,7 @@ def test_one_that_cannot_be_brought_costs_its_own_requests(
     with_room: Callable[[str], Artifact],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And when it is unloaded, its copy is gone too."""
+    """When an adapter is unloaded, its host copy is freed too."""
     model = open_model(with_room("cpu").folder)
     try:
         driver, write = Driver(model), model.executor.write_adapter

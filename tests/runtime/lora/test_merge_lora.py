@@ -46,7 +46,7 @@ def test_rows_are_those_of_the_sums(tmp_path: Path) -> None:
 
 
 def test_a_quantized_base_keeps_its_schemes(tmp_path: Path) -> None:
-    """What the adapter changes is quantized anew as it was, and not widened to 16 bits."""
+    """Merged matrices are quantized again in their scheme, and not widened to 16 bits."""
     make_checkpoint("llama", tmp_path)
     base = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", lambda name: "Q4_0"))
     folder = save(tmp_path / "a", modules=("q_proj", "up_proj"), model=tmp_path)

@@ -33,7 +33,7 @@ def bytes_bpe() -> Tokenizer:
 
 
 def words_bpe(scheme: str) -> Tokenizer:
-    """As Llama 2 and Mistral have it: a space before the first word, or before each part."""
+    """A BPE as of Llama 2 and Mistral: a space before the first word, or before each part."""
     letters = ["▁", *sorted(set(ATTACK + "usertag"))]
     made = Tokenizer(models.BPE(vocab=_ids(letters), merges=[], unk_token="<s>"))
     if scheme == "normalizer":

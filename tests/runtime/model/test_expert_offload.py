@@ -80,7 +80,7 @@ def test_experts_that_do_not_fit_stay_in_their_file() -> None:
 
 
 def test_caches_leave_room_for_experts() -> None:
-    """Where all pages would take what is left, half of that is left to the file cache."""
+    """If all pages would take the remaining memory, half of it is left to the file cache."""
     model = compiled(MIXTURE)
     wanted = plan_capacity(model)
     pools = tuple(1000 * pool for pool in wanted.pools)

@@ -50,8 +50,8 @@ class Family:
     one_turn: bool = False
     """Whether a call, its result and the answer after it are one turn with `tool_responses`."""
     remembers: str = ""
-    """What it reads a thought before a call from: a key of the message, or a block of its content;
-    "" = it forgets thoughts."""
+    """Where the template reads reasoning before a call: a key of the message, or a block of its
+    content; "" = it omits earlier reasoning."""
 
     @property
     def source(self) -> str:

@@ -64,7 +64,7 @@ def test_letter_by_letter_is_the_same(sample: Sample | Malformed) -> None:
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_any_cut_is_the_same(data: st.DataObject) -> None:
-    """Also of texts that are no longer what a model would write: parts of samples in any order."""
+    """Also for texts that no model would write: parts of samples in any order."""
     sample = data.draw(st.sampled_from([*SAMPLES, *MALFORMED]))
     same = [s.text for s in (*SAMPLES, *MALFORMED) if s.format == sample.format]
     text = "".join(

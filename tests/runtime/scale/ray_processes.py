@@ -9,6 +9,6 @@ RAYS = (b"ray::", b"raylet", b"gcs_server")
 
 
 def replicas_below(root: int, deployment: bytes = b"ServeReplica") -> list[int]:
-    """Those below a process that are replicas of Ray Serve's, of a deployment."""
+    """Processes below a process that are replicas of a Ray Serve deployment."""
     names = {pid: command_of(pid) for pid in below(root)}
     return [p for p, name in names.items() if b"ServeReplica" in name and deployment in name]

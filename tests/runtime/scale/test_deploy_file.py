@@ -69,8 +69,8 @@ def test_what_is_wrong_in_it_is_named(
 
 
 def test_the_manifest_deploys_that_file_on_a_cluster_with_a_token() -> None:
-    """Of the ray that mlcc was written for, with the models wherever a replica may be. (Against
-    KubeRay's own schema it was held by hand: docs/scale.md.)"""
+    """The file is valid for the supported version of Ray, with models at any path of a replica. (It
+    was checked by hand against KubeRay's own schema: docs/scale.md.)"""
     spec = yaml.safe_load((ROOT / "deploy" / "kuberay.yaml").read_text())["spec"]
     assert yaml.safe_load(spec["serveConfigV2"])["applications"] == the_file()["applications"]
     made = spec["rayClusterConfig"]
@@ -125,7 +125,7 @@ class Head(Cluster):
         self.serve("deploy", str(self.file))
 
     def status(self) -> dict[str, Any]:
-        """Of the application, as `serve status` has it; empty where it is not there."""
+        """The application's status in `serve status`; empty if it is absent."""
         found = yaml.safe_load(self.serve("status")) or {}
         return dict(found.get("applications", {}).get("mlcc", {}))
 

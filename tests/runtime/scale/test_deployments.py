@@ -37,9 +37,10 @@ from tests.runtime.scale.ray_cluster import (
 
 pytest.importorskip("ray", reason="needs ray: pip install mlcc[ray]")
 REPLICAS, TOKENS = 2, 40
-NOT_YET_TOLD = {"cancel/running-while-streaming"}
+UNSUPPORTED = {"cancel/running-while-streaming"}
 TOPICS = {"answers", "streaming", "cancel", "structured", "tools", "logprobs", "batching"}
-"""What goes through Ray, of which the ordinary run asks; the rest is the server's own."""
+"""Topics of vectors that depend on Ray, for the ordinary run; the server's own tests have the
+rest."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def cluster() -> Iterator[Program]:
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    """Of Serve's proxies, which keep their first as long as Serve runs."""
+    """The port of Serve's proxies, which keep their first one while Serve runs."""
     return free_port()
 
 
@@ -72,7 +73,7 @@ def shown() -> Iterator[object]:
     replicas tell theirs once a second."""
     left = set(TOPICS)
     for vector in load():
-        if vector.fits("server") and vector.id not in NOT_YET_TOLD:
+        if vector.fits("server") and vector.id not in UNSUPPORTED:
             marks = [] if vector.topic in left else [pytest.mark.long]
             left.discard(vector.topic)
             yield pytest.param(vector, id=vector.id, marks=marks)
@@ -86,7 +87,8 @@ def test_conformance(runner: Runner, vector: Vector) -> None:
 
 @pytest.mark.feature("ray", "cpu", "runs")
 def test_prompts_that_begin_alike_go_together(served: Served) -> None:
-    """Of each of four long beginnings all but the first find it, of two replicas."""
+    """With two replicas, all prompts with one of four long prefixes find it cached, except the
+    first of each."""
     cached = 0
     for kind in range(4):
         for number in range(4):

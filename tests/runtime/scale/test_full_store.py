@@ -31,7 +31,7 @@ sys.stdin.read()
 
 @contextmanager
 def filled(on: Cluster) -> Iterator[str]:
-    """With more of somebody's in the store than it has room for."""
+    """A store that already contains more than it has space for."""
     command = [sys.executable, "-c", FILL, on.address]
     pipe, env = subprocess.PIPE, environment(on.token)
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env) as process:

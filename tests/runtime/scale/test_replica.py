@@ -1,5 +1,5 @@
-"""A real engine process behind `RoutedEngine`, without Ray: requests, embeddings and batching of
-replies in one event loop."""
+"""A real engine process behind `RoutedEngine`, without Ray: requests, snapshots, errors and
+batched replies, in one event loop."""
 
 from __future__ import annotations
 

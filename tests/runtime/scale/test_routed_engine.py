@@ -214,7 +214,8 @@ def test_in_an_upgrade_it_waits_for_a_replica_of_its_artifact() -> None:
 
 
 def test_one_that_nobody_heard_is_asked_until_somebody_does() -> None:
-    """Who is dead is chosen until that is known: no reason to take the request for a deadly one."""
+    """A dead replica may be chosen until its death is known: that does not count as a replica lost
+    by the request."""
 
     class Gone(ScriptedReplicas):
         async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:

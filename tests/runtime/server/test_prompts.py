@@ -147,7 +147,7 @@ def test_a_text_that_cannot_fit_is_refused_by_its_length() -> None:
 
 
 def test_who_gives_up_early_costs_nobody_else_a_process() -> None:
-    """Whose prompt is read when its time is over was not to blame, and who comes next is not."""
+    """A request with an expired timeout does not end the prompt process of later requests."""
 
     async def run() -> None:
         async with started(toy_text, workers=1) as prompts:

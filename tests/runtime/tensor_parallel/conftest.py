@@ -27,5 +27,5 @@ def tiny(tmp_path_factory: Any) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_artifact(tiny: Path) -> Path:
-    """Of two ranks, rounded for the sizes of inputs."""
+    """A model of two ranks, calibrated for the sizes of inputs."""
     return compiled(tiny, 2, quant="q4")

@@ -23,9 +23,9 @@ from tests.runtime.device.helpers.demo import text_of
 from tests.runtime.tensor_parallel.split_models import CASES_OF_RANKS, checkpoint, compiled, opened
 
 BOUND = 1e-4
-"""Of logits in float32 with a standard deviation of 1 and more, as for one process."""
+"""Bound of logits in float32 with a standard deviation of at least 1, as for one process."""
 ALWAYS = {"llama-head-dim", "qwen2_moe"}
-"""Beside llama; the others are made of the same parts."""
+"""Architectures beside llama; the rest consist of the same parts."""
 DEMO = Path(__file__).parents[3] / "examples" / "demo"
 
 

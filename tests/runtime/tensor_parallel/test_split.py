@@ -103,7 +103,8 @@ def test_a_head_that_does_not_divide_is_whole(tmp_path: Path) -> None:
 
 
 def test_ranks_round_for_the_sizes_of_whole_inputs(tmp_path: Path) -> None:
-    """Those of one process: of a matrix whose columns are divided, each its own."""
+    """Calibration statistics equal those of one process: of a matrix with divided columns, each
+    rank has its own."""
     checkpoint("llama", tmp_path / "model", vocab_size=132, hidden_size=128, **WHOLE_GROUPS)
     one, two = (
         resolve_calibration(planned(tmp_path / "model", ranks, quant="q4")) for ranks in (1, 2)
@@ -124,7 +125,7 @@ def test_ranks_round_for_the_sizes_of_whole_inputs(tmp_path: Path) -> None:
 
 
 def test_parts_are_rounded_for_them(tmp_path: Path) -> None:
-    """The same files as without, but for what rounding weighs by them."""
+    """Files with calibration equal those without, except for the rounding."""
     checkpoint("llama", tmp_path / "model", vocab_size=132, **WHOLE_GROUPS)
     plan, written = resolve_calibration(planned(tmp_path / "model", quant="q4", max_batch=8)), []
     assert plan.split is not None

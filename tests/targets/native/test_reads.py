@@ -25,7 +25,7 @@ def tensor(values: Any, dtype: str, device: Any) -> Any:
 
 
 def read(*tensors: Any) -> Callable[[], list[list[Any]]]:
-    """What waits for the values of tensors, whose copies are started now."""
+    """Start to copy tensors; returns the function that waits for their values."""
     finish = functions.start_read(tensors)
     kinds = [(tensor.dtype, tensor.shape[0]) for tensor in tensors]
 
@@ -41,7 +41,8 @@ def read(*tensors: Any) -> Callable[[], list[list[Any]]]:
 
 
 def test_values_are_those_of_the_moment(device: Any) -> None:
-    """Of several tensors at once, one of them a view, one empty; overwritten behind the read."""
+    """Reads of several tensors at once, one of them a view, one empty; overwritten after the
+    read."""
     ids = tensor([7, -8, 9], "int32", device)
     floats = tensor(np.arange(6) / 4, "float32", device)
     empty = tvm.runtime.empty((0,), "int32", device)
@@ -53,8 +54,8 @@ def test_values_are_those_of_the_moment(device: Any) -> None:
 
 
 def test_a_read_waits_for_nothing_behind_it(device: Any, kernel: Any) -> None:
-    """There is work before both, so that both are under way when the first is waited for; and so
-    much behind it that a driver on any CPU is not done with that too."""
+    """Work is queued before both reads, so that both are pending when the first is waited for, and
+    enough after them that no driver has finished it."""
     small = tensor([1.5], "float32", device)
     x, y = (tvm.runtime.empty((LARGE,), "float32", device) for _ in range(2))
 

@@ -14,7 +14,7 @@ from tests.compiler.models.helpers.encoder_checkpoints import CASES, RERANKERS, 
 
 
 class _Named(torch.nn.Module):
-    """What exporters are given: plain inputs, one output."""
+    """The module that is exported: plain inputs, one output."""
 
     def __init__(self, model: Any, inner: str) -> None:
         super().__init__()

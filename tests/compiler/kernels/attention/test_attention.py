@@ -68,7 +68,8 @@ def test_softcap(dtype: str) -> None:
 
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
 def test_sinks(cpu: Cpu) -> None:
-    """Of sequences in one range, in several, and in tiles; one is far above all scores."""
+    """Scores with sinks, for sequences in one range, in several, and in tiles; one sink is far
+    above all scores."""
     check(Case(sinks=True), MIXED, cpu)
     check(Case(sinks=True, window=33, dtype="float16"), MIXED, cpu)
 
@@ -85,7 +86,8 @@ def test_both_ways(window: int | None) -> None:
 
 
 def test_lengths_round_every_boundary() -> None:
-    """Of pages (16), blocks (64), ranges (128) and the most ranges (16 * 128)."""
+    """Lengths around the boundaries of pages (16), blocks (64), ranges (128) and the most ranges
+    (16 * 128)."""
     lengths = (1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 257, 2047, 2048, 2049, 4097)
     check(Case(), [(1, n) for n in lengths])
     tokens = (1, 2, 20, 21, 22, 42, 43, 64, 65)
@@ -114,7 +116,7 @@ def test_no_sequences() -> None:
 
 
 def test_a_step_may_be_smaller_than_its_sizes() -> None:
-    """Of a step of decode rows too, as graphs round sizes up."""
+    """Buffers larger than the step, also of decode rows, as CUDA graphs round sizes up."""
     for sequences in (MIXED, [(1, 40), (1, 300)]):
         given = inputs(Case(), sequences, padding=5)
         given.sequences += 4

@@ -149,7 +149,8 @@ def test_both_ways() -> None:
 
 @runs_here
 def test_lengths_round_every_boundary() -> None:
-    """Of pairs, vectors (16), steps (32, 64), blocks (128), tiles (21 tokens) and few rows (8)."""
+    """Lengths around the boundaries of pairs, vectors (16), steps (32, 64), blocks (128), tiles (21
+    tokens) and few rows (8)."""
     tokens = (2, 3, 4, 15, 16, 17, 20, 21, 22, 24, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257)
     for dtype, more in (("float16", 0), ("float16", 1), ("int8", 100), ("int8", 127)):
         sequences = [(n, n + more) for n in tokens]
@@ -216,7 +217,7 @@ def test_large_scores_do_not_overflow() -> None:
 
 @runs_here
 def test_what_is_no_number_stays_so() -> None:
-    """In a query, a key and a value; only of who sees it."""
+    """NaN in a query, a key and a value reaches only the queries that read it."""
     for which in range(2):
         given = inputs(Case(heads=3, kv_heads=1, dtype="float16"), ((80, 80),))
         page = StepView(given.batch).lists(0).ids[3]

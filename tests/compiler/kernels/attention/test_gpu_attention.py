@@ -77,7 +77,7 @@ def test_windows_leave_freed_pages_alone(window: int) -> None:
 
 @pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
 def test_sinks(gpu: Gpu) -> None:
-    """Of ranges that are merged and of tiles; one is far above all scores."""
+    """Sinks, for merged ranges and for tiles; one is far above all scores."""
     check(Case(sinks=True), MIXED, gpu)
     check(Case(heads=8, kv_heads=2, sinks=True, window=33, dtype="float16"), MIXED, gpu)
 
@@ -94,7 +94,8 @@ def test_softcap_and_window() -> None:
 
 
 def test_lengths_round_every_boundary() -> None:
-    """Of pages (16), tiles of tokens (21) and of keys (32), ranges (128)."""
+    """Lengths around the boundaries of pages (16), tiles of tokens (21) and of keys (32), ranges
+    (128)."""
     lengths = (1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 257, 1024, 4097)
     check(Case(), [(1, n) for n in lengths], padding=0)
     tokens = (1, 2, 20, 21, 22, 32, 33, 42, 43, 65)
@@ -119,7 +120,8 @@ def test_lists_behind_those_of_other_groups(window: int | None) -> None:
 
 
 def test_a_decode_step_may_be_smaller_than_its_sizes() -> None:
-    """As graphs round sizes up: n = b, so the prefill does not run, and other rows get zeros."""
+    """Sizes as rounded up by CUDA graphs: n = b, so the prefill does not run, and other rows get
+    zeros."""
     for case in (Case(), Case(window=100)):
         given = inputs(case, [(1, 40), (1, 300), (1, 16)], padding=5)
         expected = given.expected

@@ -39,7 +39,7 @@ def test_append(cpu: Cpu, dtype: str, heads: int, dim: int, page: int, count: in
 @pytest.mark.parametrize("layout", LAYOUTS[::2])
 @pytest.mark.parametrize("shape", [(2, 3, 16, 48), (3, 40), (7,)])
 def test_copy_pages(dtype: str, group: int, layout: StepLayout, shape: tuple[int, ...]) -> None:
-    """Those of the group, and no more of them than the caller says; pages of any shape."""
+    """Copies of the group's pages, no more than their count; pages of any shape."""
     pages = normal(3, 12, *shape).astype(dtype)
     copies = [(2, 4, 1), (0, 5, 2), (1, 0, 7), (2, 6, 3), (0, 10, 8)]
     step = words_of(copy_step(layout, copies))

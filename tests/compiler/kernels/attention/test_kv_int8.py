@@ -84,8 +84,8 @@ def test_what_is_rounded_is_near_and_what_is_not_finite_stays_so() -> None:
 
 
 def bound(case: Case, cpu: Cpu) -> float:
-    """Of outputs of order one. Where bytes are multiplied, numbers of queries and weights are
-    rounded to 1/64,516 of their row's largest; the pages' own are to 1/254."""
+    """Bounds of outputs of order one. Where bytes are multiplied, numbers of queries and weights
+    are rounded to 1/64,516 of their row's largest; those of the pages to 1/254."""
     return 3e-4 if Blocking(*case.arguments, cpu.isa).uses_byte_dot else 1e-5
 
 
@@ -116,7 +116,7 @@ def test_rows_as_bytes_cost_little_beside_pages(cpu: Cpu, outlier: int, part: in
 
 @pytest.mark.parametrize("cpu", [*CPUS, NEON_DOTPROD], ids=lambda c: c.name)
 def test_which_cpus_multiply_bytes(cpu: Cpu) -> None:
-    """Those that do it by one instruction, pages of whole fours."""
+    """Instruction sets with byte dot products, for pages whose tokens are a multiple of four."""
     case = Case(dtype="int8")
     wanted = cpu.name in ("avx512", "avx2-vnni", "neon-dotprod")
     assert Blocking(*case.arguments, cpu.isa).uses_byte_dot == wanted

@@ -149,7 +149,7 @@ def test_gpu_sizes(case: Case) -> None:
 
 @on_vulkan
 def test_gpu_lengths_round_every_boundary() -> None:
-    """Of pages (16), blocks of keys (32), ranges (128)."""
+    """Lengths around the boundaries of pages (16), blocks of keys (32), ranges (128)."""
     lengths = (1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 257, 1024)
     gpu_check(Case(), [(1, n) for n in lengths])
     gpu_check(Case(), [(n, n + more) for n in (2, 3, 4, 5, 17) for more in (0, 100)])
@@ -162,7 +162,7 @@ def test_gpu_a_list_behind_those_of_other_groups() -> None:
 
 @on_vulkan
 def test_gpu_a_step_may_be_smaller_than_its_sizes() -> None:
-    """Where n = b the prefill does not run, and other rows get zeros; else it clears them."""
+    """If n = b the prefill does not run, and other rows get zeros; else it clears them."""
     for sequences, padding, more in (([(1, 40), (1, 300), (1, 16)], 5, 5), (MIXED, 50, 4)):
         given = inputs(Case(), sequences, padding=padding)
         given.sequences, given.entries = given.sequences + more, given.entries + 50

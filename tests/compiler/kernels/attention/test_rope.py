@@ -43,7 +43,7 @@ def test_rotation(
 
 
 def test_rotation_keeps_length_and_depends_on_distance_only() -> None:
-    """What rotary embedding is for: <R_i q, R_j k> = <R_(i - j) q, k>."""
+    """The property of rotary embeddings: <R_i q, R_j k> = <R_(i - j) q, k>."""
     q, k = normal(1, 1, 1, 64), normal(2, 1, 1, 64)
 
     def turned(x: np.ndarray, position: int) -> np.ndarray:

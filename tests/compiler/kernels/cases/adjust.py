@@ -29,7 +29,8 @@ def adjusting(vocab: int) -> AdjustmentWriter:
 
 
 def everything(vocab: int) -> Adjustments:
-    """Of rows 0 .. 6, all but row 1, at least 100 tokens: each thing alone, and all at once."""
+    """Adjustments of rows 0 .. 6 without row 1, of at least 100 tokens: each kind alone, and all
+    together."""
     rng = np.random.default_rng(vocab)
     writer = adjusting(vocab)
     mask = writer.mask(mask_of(rng.choice(vocab, vocab // 2, replace=False).tolist(), vocab))

@@ -65,7 +65,7 @@ class Case:
 
 @dataclass
 class Inputs:
-    """What attention reads of a step. The counts of the step are no more than the sizes."""
+    """The inputs of attention in one step. The step's counts are no more than the sizes."""
 
     case: Case
     q: Any

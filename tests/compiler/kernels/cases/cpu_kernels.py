@@ -41,7 +41,7 @@ AVX512_BF16 = Cpu(
     (("mcpu", "x86-64-v4"), ("mattr", ("+avx512vnni", "+avx512vbmi", "+avx512bf16"))),
     AVX512.needs | {"avx512vbmi", "avx512bf16"},
 )
-"""Not among CPUS: what it rounds has bounds of its own."""
+"""Not in CPUS: it rounds inputs, which needs other bounds."""
 AVX2_VNNI = Cpu(
     "avx2-vnni",
     isa.AVX2_VNNI,

@@ -91,14 +91,14 @@ def quantize_rows(x: Floats, group: int, cpu: isa.Isa, sums: int = 0) -> list[An
 
 
 def rows_for(x: Floats, how: Scheme, cpu: isa.Isa, row: int | None = None) -> list[Any]:
-    """The same in the form that a scheme's kernel reads, of matrices whose rows have `row` numbers:
-    those of x, or as many as make it up side by side."""
+    """The quantized rows in the form that a scheme's kernel reads, for matrices whose rows have
+    `row` numbers: those of x, or as many as make it up side by side."""
     form = linear.row_form(how, row or x.shape[1])
     return quantize_rows(x, form.group, cpu, form.sums)
 
 
 def dequantize_rows(codes: Any, scales: Any) -> npt.NDArray[np.float64]:
-    """What the codes and scales of `quantize_rows` stand for."""
+    """The numbers that the codes and scales of `quantize_rows` represent."""
     groups = scales.shape[1]
     values = codes.astype(np.float64).reshape(len(codes), groups, codes.shape[1] // groups)
     return (values * scales[:, :, None]).reshape(codes.shape)

@@ -49,7 +49,7 @@ class Case:
 
 @dataclass
 class Inputs:
-    """What attention reads of a step, as in `attention_cases`."""
+    """The inputs of attention in one step, as in `attention_cases`."""
 
     case: Case
     q: Any

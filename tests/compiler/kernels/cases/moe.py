@@ -40,8 +40,8 @@ CORRECTED = [
     (160, 6, "softmax", 0, 16.0, 8, 3, 1),
     (32, 1, "sigmoid", 1, 1.5, 1, 1, 2, 0.25),
 ]
-"""The same of routers with a correction, then groups of experts, how many of them are kept, and how
-many of a group say what it is worth."""
+"""Routers with a correction, then groups of experts, the number of kept groups, and the number of
+experts that determine a group's score."""
 
 
 def choices(seed: int, tokens: int, experts: int, chosen: int) -> Array:

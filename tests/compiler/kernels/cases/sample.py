@@ -75,7 +75,7 @@ def near(row: Row, rng: np.random.Generator, bound: float, count: int = 60) -> l
 
 
 def chi_square(seen: Array, mass: Array) -> None:
-    """That tokens counted were drawn by these masses, but for a chance of 1 in 10,000."""
+    """Check that counted tokens follow these masses, with a false alarm in 1 of 10,000 cases."""
     expected = mass / mass.sum() * seen.sum()
     kept = expected > 0
     assert (seen[~kept] == 0).all()

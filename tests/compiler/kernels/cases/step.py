@@ -12,10 +12,10 @@ from mlcc.engine.batch.filters import FilterParams
 from mlcc.engine.batch.tables import CacheGroup, StepLayout
 
 GARBAGE = 0x3FFFFFFF
-"""What lies in a step's buffer beyond its counts: no index of anything."""
+"""The value of unused words of a step's buffer: an index of nothing."""
 BOUNDS = (1024, 40, 700, 4096, 8)
 OTHER_BOUNDS = (1200, 99, 640, 8192, 33)
-"""Of a step's tables; where a table lies follows from those before."""
+"""Names of a step's tables, in the order of their offsets."""
 GROUPS = (
     CacheGroup("paged", 16),
     CacheGroup("state"),

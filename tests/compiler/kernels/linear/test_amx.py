@@ -44,7 +44,7 @@ def floats(bits: Any) -> Any:
 
 
 def inputs_of(x: Any, how: Scheme) -> list[Any]:
-    """What the product reads: few rows of codes meet those of x."""
+    """The kernel's inputs: rows of codes, for products of few rows, and x in bf16."""
     return [*([] if how.is_float else lt.rows_for(x, how, BEFORE)), bits_of(x)]
 
 

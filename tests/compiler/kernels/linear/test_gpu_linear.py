@@ -45,7 +45,8 @@ def packed(n_out: int, k: int, how: Scheme, binding: int = WHOLE) -> tuple[GpuPa
 
 
 def bound(gpu: Gpu, x: Any, weight: Any) -> Any:
-    """What rounding may do to each y: to f32 sums, and where tiles are f16 to x and weight too."""
+    """The bound of the rounding error of each y: of f32 sums, and with f16 tiles also of x and
+    weight."""
     unit = 2.0**-10 if gpu.f16 and len(x) > 8 else 2.0**-20
     return np.float32(unit) * (np.abs(x) @ np.abs(weight).T) + np.float32(1e-6)
 
@@ -138,8 +139,8 @@ def one_row(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_many_rows_of_a_weight_in_a_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As large matrices are read: eight rows (floats have four), some beyond the last one, and
-    lanes that have no step; words, scales and blocks that steps of several units share."""
+    """The variant for large matrices: eight rows (four for floats), some beyond the last one, and
+    lanes without a step; words, scales and blocks shared by steps of several units."""
     for bound_of in ("_WORKGROUPS", "_FEWER_WORKGROUPS"):
         monkeypatch.setattr(linear_gemv, bound_of, 1)
     packing = GpuPacking(70, 384, scheme(name), WHOLE)

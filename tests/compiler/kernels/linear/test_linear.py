@@ -221,8 +221,8 @@ def test_schemes_meet_where_they_read_the_same_rows() -> None:
     ],
 )
 def test_a_row_does_not_depend_on_the_batch(name: str, k: int) -> None:
-    """The same bits alone, in a small batch, in prefill, for which a tile is unpacked: batching
-    never changes a token."""
+    """Equal bits alone, in a small batch, and in prefill with an unpacked tile: batching never
+    changes a token."""
     cpu, n_out = best(), 40
     packing = linear.packing(n_out, k, name, cpu)
     rng = np.random.default_rng(2)

@@ -78,7 +78,7 @@ OURS = {
     ("mistral4", "first_k_dense_replace"),
     *(("glm4_moe_lite", key) for key in _ROUTER),
 }
-"""What the hub's configs say and transformers' do not, or what neither says."""
+"""Fields of the hub's configs that transformers' lack, or that both lack."""
 SIZES = {
     "vocab_size": 32,
     "hidden_size": 64,

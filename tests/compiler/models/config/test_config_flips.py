@@ -136,15 +136,15 @@ OTHER_SIZES: dict[str, Any] = {
     "v_head_dim": 20,
     "vocab_size_per_layer_input": 140,
 }
-"""Of a family's own: with other tensors, mostly."""
+"""Fields of one family, mostly with other tensors."""
 FAMILIES = [case for case in CASES if "-" not in case]
 MORE = ["deepseek_v2-groups", *(case for case in CASES if case.endswith("-experts"))]
-"""Whose families' first cases leave a part out, and its fields say nothing there."""
+"""Cases of families whose first case lacks the part that the field configures."""
 SHOWN = "cohere2"
 
 
 def flipped(name: str, value: Any) -> Any:
-    """Another value of the same kind; None if there is none worth trying."""
+    """Another value of the same kind; None if there is no useful one."""
     if name in ("layer_types", "layers_block_type") and isinstance(value, list):
         other = {"full_attention": "sliding_attention", "sliding_attention": "full_attention"}
         slides = set(value) <= {*other, "chunked_attention"}
@@ -200,8 +200,8 @@ def test_another_value_is_followed_or_refused(
 
 
 def check_followed(make: Callable[[], Any], field: str, tmp_path: Path) -> None:
-    """That the reference gives the logits of the config's random model, or the compile is refused
-    by the field's name."""
+    """Check that the reference gives the logits of the config's random model, or that the compile
+    is refused with the field's name."""
     try:
         oracle = save_random(make(), tmp_path)
     except (ValueError, KeyError, RuntimeError, StrictDataclassError) as error:

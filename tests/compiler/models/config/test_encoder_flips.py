@@ -27,7 +27,7 @@ SILENT = {
     "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index",
     "sparse_prediction", "tie_word_embeddings",
 }  # fmt: skip
-"""What only training and heads that are left out know."""
+"""Fields of training and of heads that are left out."""
 OTHER: dict[str, Any] = {
     "type_vocab_size": 3,
     "local_attention": 8,

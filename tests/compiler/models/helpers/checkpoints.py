@@ -357,7 +357,8 @@ CONTEXT = {"phi3-longrope-short": 32}
 
 
 def proves(case: str, *targets: str, how: str = "runs") -> list[pytest.MarkDecorator]:
-    """What a test of a case's logits in mixed batches shows, as marks of a parameter."""
+    """The features that a test of a case's logits in mixed batches proves, as marks of a
+    parameter."""
     parts = [case.partition("-")[0], "batching"]
     parts += ["window"] if "sliding_window" in CASES[case][1] else []
     return [pytest.mark.feature(part, target, how) for part in parts for target in targets]
@@ -380,8 +381,8 @@ def config_of(case: str, **more: Any) -> Any:
 
 
 UNSCALED = ("gemma4_text", "gemma3n_text")
-"""Whose scores are q . k as it is: trained norms keep them small, where random ones would make
-each token attend to one other, and of a rounding another one."""
+"""Architectures whose scores are q . k unscaled: trained norms keep them small; with random ones
+each token would attend to a single other one, and to a different one after rounding."""
 
 
 def save_random(config: Any, folder: Path, seed: int = 0) -> torch.nn.Module:
@@ -415,7 +416,8 @@ def save_initialised(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
 
 
 def _initialise(name: str, parameter: torch.nn.Parameter) -> None:
-    """So that every part matters and logits have a standard deviation of about 2."""
+    """Scale the weights so that every part matters and logits have a standard deviation of about
+    2."""
     if not parameter.numel():
         return
     if "norm" in name:

@@ -49,7 +49,7 @@ def compiled(checkpoint: Checkpoint, target: Target, quant: str, folder: Path) -
 
 
 def claim(patch: pytest.MonkeyPatch) -> None:
-    """As if this CPU had AMX, and the system let it be used."""
+    """A CPU with AMX that the system allows."""
     everything = cpu_features() | {"amxtile", "amxbf16"}
     patch.setattr(mlcc.artifact.host_check, "cpu_features", lambda: everything)
     if amx_emulator.emulated():
@@ -96,8 +96,7 @@ def test_models_err_no_more_than_weights_and_inputs_of_bf16(
 def test_nobody_gets_it_who_does_not_ask(
     monkeypatch: pytest.MonkeyPatch, vendor: str, best: str
 ) -> None:
-    """Not this machine's level, however much it has, and not one of `any`'s. Nor is what Intel's
-    CPUs have, but slowly, on them."""
+    """AMX is never a machine's default level, nor one of `any`'s."""
     needs = levels.level(AMX).features
     monkeypatch.setattr(levels, "machine", lambda: "x86_64")
     monkeypatch.setattr(

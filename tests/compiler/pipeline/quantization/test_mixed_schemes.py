@@ -73,7 +73,7 @@ def compiled(
 
 
 def logits(artifact: Artifact) -> Any:
-    """Of two sequences, fed in chunks and token by token."""
+    """Logits of two sequences, fed in chunks and token by token."""
     executor = open_executor(artifact)
     rng = np.random.default_rng(3)
     paged = PagedSequences(executor, [rng.integers(3, 131, n).tolist() for n in (16, 9)])
@@ -160,7 +160,7 @@ class Given:
 def test_codes_that_a_checkpoint_has_are_packed_as_they_are(
     llama: Checkpoint, tmp_path: Path
 ) -> None:
-    """Its own codes, not those that our codec would find: the least bit of each is flipped."""
+    """The checkpoint's codes, not those of our codec: the lowest bit of each is flipped."""
     made = {}
     for name, shape in llama.tensors.shapes.items():
         if len(shape) == 2:

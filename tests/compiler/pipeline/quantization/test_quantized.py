@@ -77,7 +77,8 @@ def test_float_weights_agree_with_reference(
 
 
 def linear_of_rounded_rows(x: Any, weight: Any, bias: Any = None) -> Any:
-    """What the integer kernels compute: each group of 32 inputs rounded to 127 steps a side."""
+    """A product as the integer kernels compute it: each group of 32 inputs rounded to 127 steps a
+    side."""
     groups = x.reshape(len(x), -1, 32)
     steps = np.abs(groups).max(axis=-1, keepdims=True) / 127
     rounded = np.rint(groups / np.where(steps == 0, 1, steps)) * steps
@@ -85,7 +86,7 @@ def linear_of_rounded_rows(x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def linear_of_bf16_rows(x: Any, weight: Any, bias: Any = None) -> Any:
-    """What VDPBF16PS computes, where the CPU has it."""
+    """A product as VDPBF16PS computes it, on CPUs that have it."""
     return x.astype(ml_dtypes.bfloat16).astype(np.float32) @ weight.T
 
 

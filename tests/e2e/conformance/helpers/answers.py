@@ -153,7 +153,7 @@ class _Stream:
             self._reasons[index] = reason
 
     def _content(self, opens: bool, ends: bool) -> Json:
-        """What the choice of a chunk holds: a chat opens with the role, only the end is empty."""
+        """The text of a chunk's choice: a chat begins with the role, only the last is empty."""
         if not self._kind.chat:
             return {"text": "" if ends else SOME_TEXT}
         if opens:

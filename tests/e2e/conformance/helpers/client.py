@@ -17,7 +17,7 @@ TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back; `text` is as much of the body as was read."""
+    """The answer; `text` is the part of the body that was read."""
 
     status: int
     headers: dict[str, str]

@@ -25,7 +25,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 class Mismatch(AssertionError):
-    """What came is not what the vector expects; says where."""
+    """The answer differs from the vector's expectation; the message says where."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Matcher:
 
     recording: bool = False
     names: dict[str, Json] = field(default_factory=dict)
-    """What `$same` has bound so far."""
+    """Values bound by `$same` so far."""
 
     def check(self, expected: Json, actual: Json, where: str) -> None:
         """Raise Mismatch unless `actual` is what is expected, ValueError if a rule is unknown."""
@@ -142,7 +142,7 @@ def rule_of(expected: Json) -> tuple[str, Any] | None:
 
 
 def _floats(text: str) -> Json:
-    """What base64 of float32 says; anything else as it is."""
+    """The numbers of base64-encoded float32; any other value unchanged."""
     try:
         return array("f", base64.b64decode(text, validate=True)).tolist()
     except ValueError:

@@ -96,7 +96,8 @@ class Driver:
     def load(
         self, name: str, matrices: list[AdapterMatrix], in_place: bool = False, kept: bool = False
     ) -> None:
-        """As `mlcc.model.driver.Driver` does. kept: it may be put out of its slot."""
+        """Load an adapter as `mlcc.model.driver.Driver` does. kept: it may be swapped out of its
+        slot."""
         adapters = self.engine.adapters
         adapters.check_name(name, in_place)
         busy, replaced = self.engine.busy_adapters, adapters.names.get(name)

@@ -114,7 +114,7 @@ def likeliest(
 def dry_penalties(
     params: DryParams, tokens: Sequence[int], breaks: Callable[[int], bool]
 ) -> dict[int, float]:
-    """What llama.cpp's description of DRY says, literally."""
+    """DRY, a literal implementation of llama.cpp's description."""
     seen = tokens[len(tokens) - params.window :] if 0 <= params.window < len(tokens) else tokens
     found: dict[int, float] = {}
     for end in range(len(seen) - 1):

@@ -12,8 +12,8 @@ END = 0
 
 
 class ToyGrammar:
-    """What may follow depends, by a hash, on `seed` and on the last token alone: several tokens,
-    one that is forced, the end too, or nothing but the end. After `fails_after` tokens it fails."""
+    """The allowed tokens depend, by a hash, on `seed` and the last token: several tokens, one
+    forced token, the end too, or only the end. After `fails_after` tokens it fails."""
 
     def __init__(self, seed: int, vocab_size: int, fails_after: int | None = None) -> None:
         self._seed, self._vocab_size, self._fails_after = seed, vocab_size, fails_after

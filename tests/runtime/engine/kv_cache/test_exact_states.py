@@ -50,7 +50,7 @@ def test_a_prompt_in_chunks(groups: tuple[CacheGroup, ...], depth: int) -> None:
 
 @pytest.mark.parametrize("groups", [(PAGED, STATE), (STATE, PAGED, WINDOW)], ids=["two", "three"])
 def test_who_steps_back_begins_again(groups: tuple[CacheGroup, ...]) -> None:
-    """Three answers in pages for one and a half: who gives its pages back loses its state."""
+    """Three answers in pages for one and a half: a preempted one loses its state."""
     pools = [22 if group.has_pages else 3 for group in groups]
     capacity = small(*groups, pools=pools, context=64, max_step_tokens=12)
     capacity = replace(capacity, vocab_size=ByteTokenizer.vocab_size)
@@ -80,7 +80,7 @@ def test_a_prefix_is_found_with_its_state(groups: tuple[CacheGroup, ...]) -> Non
 @of_each_kind
 @pytest.mark.parametrize("wrong", [0.0, 0.3, 1.0])
 def test_guesses_are_taken_or_not(groups: tuple[CacheGroup, ...], wrong: float) -> None:
-    """What was refused has left no trace in the state."""
+    """Rejected draft tokens leave no trace in the state."""
     capacity = capacity_of(groups)
     speculator = Eager(knowing(capacity, (), wrong, 4, 0)._open, 4)
     driver = toy_driver(capacity, (), TOKENIZER, 1, 7, speculator=speculator)

@@ -161,7 +161,8 @@ def test_what_is_kept_can_be_forgotten_while_others_run() -> None:
 
 
 def test_copies_have_a_bound_in_a_step() -> None:
-    """As many as sequences: with two groups of pages the second to come does without."""
+    """A step copies at most as many pages as there are sequences: with two groups of pages the
+    second sequence reuses less."""
     capacity = small(PAGED, WINDOW, pools=(32, 32), max_batch=2)
     driver = toy_driver(capacity)
     assert cached(driver, list(range(10))) == 0

@@ -101,7 +101,7 @@ def test_reads_back_as_it_was_asked(seed: int) -> None:
 
 
 def test_a_row_may_name_the_whole_vocabulary_and_each_has_room() -> None:
-    """What the layout promises, for a vocabulary of more tokens than a row's own room."""
+    """The bounds of the layout, for a vocabulary larger than the space of a row."""
     layout = AdjustLayout(2, 10_000)
     writer = AdjustmentWriter(layout)
     for row, count in ((0, 10_000), (1, 4096)):

@@ -31,7 +31,8 @@ def alone(i: int, prompt: list[int] = PROMPT) -> list[int]:
 @pytest.mark.parametrize("prefix_cache", [True, False])
 @pytest.mark.parametrize("length", [1, 4, 12, 13, 40])
 def test_a_prompt_is_computed_once(length: int, prefix_cache: bool) -> None:
-    """But for its last token, of which each needs the logits; 40 tokens take three steps."""
+    """The prompt is computed once, except its last token, whose logits each answer needs; 40 tokens
+    take three steps."""
     prompt = list(range(length))
     driver = toy_driver(prefix_cache=prefix_cache)
     add(driver, 4, prompt)

@@ -29,7 +29,7 @@ STREAMS, PROMPT, ANSWER = 8, 4096, 16
 
 
 def bound(parts: list[tuple[int, int]]) -> float:
-    """Of a device that reads weights for 4 ms and computes a token in 0.2 ms."""
+    """Step time of a device that reads weights for 4 ms and computes a token in 0.2 ms."""
     return 4e-3 + 2e-4 * sum(count for count, _ in parts)
 
 
@@ -40,8 +40,8 @@ def stepped(parts: list[tuple[int, int]]) -> float:
 
 
 def quadratic(parts: list[tuple[int, int]]) -> float:
-    """As measured of a model of 135M on 2 cores: the last tokens of 4,000 take 8 times as long as
-    the first, and a chunk costs something by itself."""
+    """Step time as measured with a model of 135M on 2 cores: the last tokens of 4,000 take 8 times
+    as long as the first, and a chunk has a constant cost."""
     several = [(count, past) for count, past in parts if count > 1]
     single = sum(5e-4 + 8e-7 * past for count, past in parts if count == 1)
     return 4e-3 + single + sum(1e-3 + count * (4.6e-4 + 9e-7 * past) for count, past in several)
@@ -110,8 +110,8 @@ def test_the_longest_gaps_are_under_twice_the_median(cost: Cost, depth: int) -> 
 @pytest.mark.parametrize("cost", [stepped, quadratic])
 @pytest.mark.parametrize("streams", [2, 4, 8])
 def test_a_rare_prompt_is_no_rare_exception(cost: Cost, streams: int) -> None:
-    """Where most steps only decode, so that the median is theirs, a prompt of 4,096 tokens makes
-    none twice as long: not its first tokens, which are cheap, nor its last."""
+    """If most steps only decode, so that the median is that of decode steps, a prompt of 4,096
+    tokens makes no step twice as long: neither its cheap first tokens nor its last."""
     capacity = Capacity.of(
         [CacheGroup("paged", 16)], [4096], vocab_size=64, context=8192,
         max_batch=streams + 1, max_step_tokens=512,
@@ -187,7 +187,7 @@ def test_a_prompt_that_comes_before_decoding_was_ever_measured_waits_for_that() 
 
 
 def tokens_per_second(cost: Cost, streams: int, prompt: int = 128, answer: int = 64) -> float:
-    """Of a closed loop in which every answer is followed by the next prompt."""
+    """Generated tokens per second of a closed loop: each answer is followed by the next prompt."""
     capacity = Capacity.of(
         [CacheGroup("paged", 16)], [8192], vocab_size=64, context=8192,
         max_batch=streams, max_step_tokens=512,

@@ -41,7 +41,7 @@ def columns(batch: Batch) -> list[object]:
 
 
 def steps(capacity: Capacity, requests: Sequence[Request], depth: int) -> Iterator[list[object]]:
-    """What goes to the device, up to the end of all."""
+    """The words sent to the device, up to the end of the last table in use."""
     engine, executor = Engine(capacity), ToyExecutor(capacity)
     for request in requests:
         engine.add(request)

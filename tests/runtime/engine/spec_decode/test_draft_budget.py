@@ -27,7 +27,8 @@ def flat(tokens: int) -> float:
 
 
 def steep(tokens: int) -> float:
-    """The second token of a step costs nearly what the first did, and the others less: no line."""
+    """The second token of a step costs nearly as much as the first, and the others less: not
+    linear."""
     return 9e-3 if tokens == 1 else 15e-3 + 6e-4 * tokens
 
 

@@ -76,7 +76,7 @@ def test_a_stream_of_calls_is_of_the_types_and_adds_up(scripted: RunningServer) 
 
 
 def streamed(client: OpenAI, input: str, **more: Any) -> tuple[set[str], Response]:
-    """What kinds of events come, each of which is checked, and what the client makes of them."""
+    """The kinds of events, each of which is validated, and the client's view of them."""
     adapter: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
     raw = client.responses.create(model="scripted", input=input, stream=True, **more)
     events = [adapter.validate_python(event.to_dict()) for event in raw]

@@ -26,7 +26,7 @@ def make_model(folder: Path) -> Path:
 
 
 def make_page(page: Path) -> Path:
-    """What a build of the page looks like; returns its folder."""
+    """Write a folder like a build of the page; returns it."""
     for name, data in {
         "index.html": b"<!doctype html><title>mlcc</title>",
         "worker.js": b"export {};",

@@ -141,7 +141,7 @@ def test_a_body_that_never_ends(hasty: RunningServer) -> None:
 
 
 def test_one_connection_too_many(hasty: RunningServer) -> None:
-    """Those that are open do something, or they would be closed."""
+    """The open connections are active, or the server would close them."""
     long = {"prompt": "x", "max_tokens": 400, "ignore_eos": True, "stream": True}
     with ExitStack() as stack:
         for _ in range(6):

@@ -68,7 +68,7 @@ def test_what_requests_took() -> None:
 
 
 _ROUTED = ("routed_requests", "routed_hit_tokens", "retried_requests")
-"""Of several engines alone; tests/runtime/scale/test_deployments.py sees them."""
+"""Metrics of several engines only; tests/runtime/scale/test_deployments.py tests them."""
 
 
 def test_the_dashboard_asks_for_what_there_is() -> None:

@@ -9,7 +9,7 @@ from mlcc.server.models.memory_budget import Allocation, Evict, Grant, Wait, dec
 from mlcc.server.models.sources import Needs, Source
 
 LEAST = 20
-"""What the model must have: weights, and pages for a short request."""
+"""The memory that the model needs: weights, and pages for a short request."""
 
 
 def fits(room: int) -> None:

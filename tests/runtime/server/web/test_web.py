@@ -203,7 +203,7 @@ def test_beside_an_api_the_page_asks_for_no_key(with_api: RunningServer) -> None
 
 
 def test_the_page_at_the_root_is_told_what_there_is(page: Path, model: Path) -> None:
-    """Its files lie at the root, and take no other address from the API."""
+    """The page's files are at the root, and hide no path of the API."""
     for folder, expected in ((None, None), (model, "web/model/")):
         site = Starlette(routes=web.page_routes(page, folder))
         with TestClient(site) as client:

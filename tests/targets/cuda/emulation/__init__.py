@@ -71,7 +71,7 @@ def device() -> Any:
 
 
 def _elf_hash(name: str) -> bytes:
-    """As symbol versions are kept (System V ABI, "Hash Table")."""
+    """The hash of symbol versions (System V ABI, "Hash Table")."""
     value = 0
     for byte in name.encode():
         value = (value << 4) + byte
