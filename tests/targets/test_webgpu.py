@@ -117,7 +117,7 @@ def test_it_imports_what_the_npm_package_provides_and_exports_what_that_calls(
     } <= PROVIDED
 
 
-def test_another_abi_can_be_told(library: Path, tmp_path: Path) -> None:
+def test_another_abi_is_detected(library: Path, tmp_path: Path) -> None:
     assert started(library)["abi"] == [library_abi()]
     other = build(ROW, tmp_path / "model.wasm")
     assert started(other)["abi"] == []

@@ -142,7 +142,7 @@ def test_rows_beyond_the_step_s_are_left_alone() -> None:
     assert (tokens[2:] == 77).all() and (logprobs[2:] == 77).all()
 
 
-def test_a_given_token_is_told_and_not_drawn() -> None:
+def test_a_given_token_is_reported_and_not_sampled() -> None:
     logits, rows = normal(3, 4, 64), [(0.0, 0, 1.0, 0.0, 0.5), (1.0, 3, 0.9, 0.0, 0.2)] * 2
     layout, given = layout_for(4), [-1, 63, 7, -1]
     outputs = [((4,), "int32"), ((4,), "float32")]
@@ -365,7 +365,7 @@ def test_gpu_rows_beyond_the_step_s_are_left_alone() -> None:
 
 
 @on_vulkan
-def test_gpu_a_given_token_is_told_and_not_drawn() -> None:
+def test_gpu_a_given_token_is_reported_and_not_sampled() -> None:
     rows = [(0.0, 0, 1.0, 0.0, 0.5), (1.0, 3, 0.9, 0.0, 0.2)] * 2
     logits = normal_rows(100, 3, np.random.default_rng(4), 4)
     layout, given = layout_for(4), [-1, 99, 7, -1]

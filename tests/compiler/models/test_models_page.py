@@ -27,7 +27,7 @@ def test_each_architecture_has_an_error_within_the_bound() -> None:
     assert all(0 < error < BOUND for error in errors.values())
 
 
-def test_each_template_is_somebodys() -> None:
+def test_each_template_has_a_model_type() -> None:
     named = {name for names in TEMPLATES.values() for name in names}
     assert named == {family.name for family in FAMILIES}
     assert set(TEMPLATES) <= set(ARCHITECTURES)

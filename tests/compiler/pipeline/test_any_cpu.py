@@ -105,7 +105,7 @@ def test_each_machine_takes_the_best_that_runs_there(
     assert np.argmax(fast, -1).tolist() == np.argmax(slow, -1).tolist()
 
 
-def test_a_machine_that_has_less_than_all_libraries_need_is_told(
+def test_a_machine_that_lacks_the_features_of_all_libraries_is_refused(
     both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = compile_model(
@@ -129,7 +129,7 @@ def test_a_program_links_one_level(tmp_path: Path) -> None:
         compile_model(checkpoint, row_of("x86_64"), tmp_path / "out", options, Progress())
 
 
-def test_any_is_what_the_command_makes_unless_told_otherwise() -> None:
+def test_any_is_the_default_of_the_command() -> None:
     (option,) = [p for p in compile_command.params if p.name == "cpu"]
     assert option.show_default == "any"
 

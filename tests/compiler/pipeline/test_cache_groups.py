@@ -120,7 +120,7 @@ def test_8_bit_pages_of_windows_too(dtype: str, kept: str) -> None:
         assert has_scales(info) and kv_dtype(info) == "int8 with scales"
 
 
-def test_what_no_recipe_rounds_is_said_in_bytes() -> None:
+def test_unquantized_tensors_are_reported_in_bytes() -> None:
     """DeepSeek's kv_b_proj, which attention's kernels read as it is: 16 * 256 * 512 a layer."""
     architecture = build_model(DEEPSEEK_V2_LITE, CONTEXT)
     apply_schemes(architecture.model, assign(architecture.model, recipe("q4")).schemes)

@@ -187,7 +187,7 @@ def test_targets_lists_every_row() -> None:
     assert set(rows) >= {"cpu", "cuda", "vulkan", "metal", "webgpu", "android", "ios", "reference"}
 
 
-def test_no_linker_is_said_before_any_work(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_missing_linker_is_reported_before_any_work(checkpoint: Path, tmp_path: Path) -> None:
     package = tmp_path / "modules" / "ziglang"  # found before the installed one, and empty
     package.mkdir(parents=True)
     (package / "__init__.py").touch()

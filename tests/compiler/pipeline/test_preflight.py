@@ -61,7 +61,7 @@ def test_refused_before_any_work(
         )
 
 
-def test_bounds_are_the_row_s_unless_told(tmp_path: Path) -> None:
+def test_bounds_default_to_the_target_row(tmp_path: Path) -> None:
     checkpoint, row = Checkpoint.open(write_checkpoint(tmp_path / "model")), get_target("cpu")
 
     def bounds(target: Target, options: Options) -> tuple[int, int, int]:

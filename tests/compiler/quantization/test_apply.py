@@ -47,7 +47,7 @@ def test_only_recipes_that_keep_take_what_a_checkpoint_has() -> None:
     assert kept["model.layers.0.mlp.down_proj.weight"] == "bf16"
 
 
-def test_what_is_given_instead_is_said() -> None:
+def test_an_explicit_scheme_is_reported() -> None:
     found = assign(model_of("llama", hidden_size=168, head_dim=32), RULES)
     assert found.schemes["model.layers.0.self_attn.q_proj.weight"] == "int4m_g24"
     notes = list(found.notes())

@@ -95,7 +95,7 @@ def test_a_wrong_end_is_found(end: str) -> None:
         streamed(GOOD, end)
 
 
-def test_usage_that_nobody_asked_for_is_found() -> None:
+def test_usage_that_was_not_requested_is_found() -> None:
     with pytest.raises(Mismatch, match="usage"):
         streamed(GOOD, usage=False)
 

@@ -87,7 +87,7 @@ def test_answers_as_the_reference(opened8: Opened8, target: str, record_property
         compare(reference, *answers, TIE_BOUND)
 
 
-def test_pages_are_smaller_and_said_so(opened8: Opened8, compiled_demo: Any) -> None:
+def test_8_bit_pages_are_smaller_and_reported(opened8: Opened8, compiled_demo: Any) -> None:
     """Half of float16's numbers, and a float32 for each head: 8 + 32 / 64 bits instead of 16."""
     folder = compiled_demo("q8", "cpu")
     (wide,) = Manifest.from_bytes((folder / MANIFEST_NAME).read_bytes()).caches

@@ -86,7 +86,7 @@ def test_openais_client_gets_objects(client: OpenAI) -> None:
         assert all(0 <= made.age < 100 for made in pool.map(person, range(4)))
 
 
-def test_a_schema_that_takes_too_much_disturbs_nobody(client: OpenAI) -> None:
+def test_a_schema_that_takes_too_much_disturbs_no_other_request(client: OpenAI) -> None:
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask, client, questions()[0])
         with pytest.raises(BadRequestError) as caught:

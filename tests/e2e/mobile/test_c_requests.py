@@ -204,7 +204,7 @@ def test_a_full_device_costs_the_live_requests_only(host: Host) -> None:
     assert host.ask(engine, CHAT, chat()).answer()[0] == 200
 
 
-def test_low_memory_refuses_until_told_otherwise(host: Host) -> None:
+def test_low_memory_refuses_until_another_trim(host: Host) -> None:
     engine = host.create(open=SLOW)
     host.ready()
     going_on = host.ask(engine, CHAT, chat())
@@ -233,7 +233,7 @@ def test_a_trim_forgets_prefixes(host: Host) -> None:
     assert [cached() > 0, cached() > 0] == [False, True]
 
 
-def test_the_background_takes_the_model_if_told(host: Host) -> None:
+def test_the_background_unloads_the_model_if_configured(host: Host) -> None:
     engine = host.create(open=SLOW, unload_in_background=True)
     stays = host.create(open=TOY)
     host.ready(), host.ready()

@@ -26,8 +26,8 @@ TESTS = [
     (requests.test_a_callback_that_does_not_return, ()),
     (requests.test_callbacks_may_call, ()),
     (requests.test_several_models_at_once, ()),
-    (requests.test_low_memory_refuses_until_told_otherwise, ()),
-    (requests.test_the_background_takes_the_model_if_told, ()),
+    (requests.test_low_memory_refuses_until_another_trim, ()),
+    (requests.test_the_background_unloads_the_model_if_configured, ()),
 ]
 
 

@@ -165,7 +165,7 @@ def test_what_is_refused(change: dict[str, Any], says: str) -> None:
         parse_messages({**BASE, **change})
 
 
-def test_what_nobody_knows_is_named_and_hosted_tools_are_left_out() -> None:
+def test_unknown_fields_are_named_and_hosted_tools_are_left_out() -> None:
     body = {**BASE, "novel": 1, "tools": [{"type": "web_search_20250305", "name": "w"}, TOOL]}
     assert [error.param for error in unknown(MESSAGES, body)] == ["novel", "tools[0]"]
     assert len(parse_messages(body).chat["tools"]) == 1
@@ -257,7 +257,7 @@ def test_thinking_text_and_parallel_calls_in_pieces() -> None:
     }
 
 
-def test_space_before_a_call_is_no_block_and_thinking_that_nobody_asked_for_is_not_told() -> None:
+def test_space_before_a_call_is_no_block_and_unrequested_thinking_is_omitted() -> None:
     chunks = [
         chunk(reasoning_content="hm"),
         chunk(content="\n\n"),

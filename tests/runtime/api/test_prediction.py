@@ -36,7 +36,7 @@ def test_what_is_none_is_named(prediction: object, where: str) -> None:
     assert raised.value.param == where
 
 
-def test_usage_tells_what_was_guessed() -> None:
+def test_usage_counts_accepted_and_rejected_prediction_tokens() -> None:
     plain, guessed = Finished("a", "stop", 3, 9), Finished("b", "stop", 3, 9, None, 0, 6, 4)
     assert "completion_tokens_details" not in usage([plain], 1)
     assert usage([plain, guessed], 1)["completion_tokens_details"] == {

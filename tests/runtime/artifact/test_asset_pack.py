@@ -103,7 +103,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused(artifact, tmp_path / "pack", CapacityError, "the disk has 3 B free")
 
 
-def test_what_it_is_for_must_be_said(tmp_path: Path) -> None:
+def test_the_platform_is_required(tmp_path: Path) -> None:
     done = CliRunner().invoke(package_command, [str(tmp_path), str(tmp_path / "pack")])
     assert "--android" in str(done.exception)
 

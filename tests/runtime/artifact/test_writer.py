@@ -157,7 +157,7 @@ def test_two_compiles_of_the_same_output(tmp_path: Path) -> None:
     make(tmp_path / "tiny")
 
 
-def test_not_enough_space_is_said_first(tmp_path: Path) -> None:
+def test_missing_disk_space_is_reported_first(tmp_path: Path) -> None:
     message = r"needs 1000000\.00 GB and the disk has .* free; free some space"
     refused(tmp_path / "tiny", message, CapacityError, 10**15)
     assert left(tmp_path) == []

@@ -212,7 +212,7 @@ def test_a_compile_that_fails_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["chat"], ["run", "-"]])
-def test_a_missing_model_is_said_before_its_prompt_is_read(words: list[str]) -> None:
+def test_a_missing_model_is_reported_before_its_prompt_is_read(words: list[str]) -> None:
     command, *prompt = words
     assert "nosuch: does not exist" in one_line_error(mlcc(command, "nosuch", *prompt))
 

@@ -55,7 +55,7 @@ def dev(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def test_who_may_install(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_users_may_install(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert debian.prefix() is None  # no Debian
     programs("apt-get")
@@ -85,7 +85,7 @@ def test_installing_says_what_and_why(
     assert not debian.install([ABSENT], messages.append) and len(messages) == 2
 
 
-def test_what_apt_refuses_is_said(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_apt_are_reported(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     programs("apt-get", code=100)
     programs("env", code=100)
@@ -174,7 +174,7 @@ def test_llvms_tools_are_found_by_their_versions(programs: Any) -> None:
     assert here()
 
 
-def test_rows_are_told_apart() -> None:
+def test_rows_are_distinguished() -> None:
     names = [need.name for need in packages.NEEDS]
     assert len(set(names)) == len(names)
     assert packages.named("llvm").absent == "needs llvm (apt install llvm)"

@@ -40,7 +40,7 @@ def test_what_the_executor_has_inside_is_what_compiles() -> None:
 @pytest.mark.parametrize(
     "name", ["compile", "serve", "reference", "structured", *extras.OF_DEVICE.values()]
 )
-def test_what_is_told_to_be_typed_is_there(name: str) -> None:
+def test_suggested_commands_exist(name: str) -> None:
     assert listed(name)
     assert f'pip install "mlcc[{name}]"' in extras.advice("tvm", name)
 

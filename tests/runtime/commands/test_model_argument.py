@@ -33,7 +33,7 @@ def command(name: str) -> Any:
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("case", NAMES)
-def test_what_can_be_no_model_is_said_in_one_short_line(name: str, case: str) -> None:
+def test_an_impossible_name_is_refused_in_one_short_line(name: str, case: str) -> None:
     model, reason = NAMES[case]
     error = CliRunner().invoke(command(name), [model, *TAIL.get(name, [])]).exception
     assert isinstance(error, CheckpointError), repr(error)
@@ -42,7 +42,7 @@ def test_what_can_be_no_model_is_said_in_one_short_line(name: str, case: str) ->
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_name_that_may_be_but_is_not_is_said_in_one_line(name: str, tmp_path: Path) -> None:
+def test_a_missing_model_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
     texts = tmp_path / "texts.jsonl"
     texts.write_text('{"text": "hi"}\n')
     tail = ["--text", str(texts)] if name == "eval" else TAIL.get(name, [])
@@ -68,7 +68,7 @@ def test_as_a_user_sees_it() -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_what_cannot_be_is_said_before_a_compile(tmp_path: Path) -> None:
+def test_invalid_options_are_refused_before_a_compile(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     for words, hint in (
         (["run", str(tmp_path), "hi", "--speculate", "banana"], "it must be lookup, draft or off"),

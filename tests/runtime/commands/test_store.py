@@ -74,7 +74,7 @@ def test_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         mlcc_output("serve")
 
 
-def test_a_mistyped_command_is_guessed() -> None:
+def test_a_mistyped_command_is_corrected() -> None:
     for typed, meant in (("srve", "serve"), ("ls", "list"), ("download", "pull")):
         result = CliRunner().invoke(cli, [typed])
         assert result.exit_code == 2 and f"did you mean `mlcc {meant}`?" in result.output

@@ -245,7 +245,7 @@ def test_another_manifests_library(demo: Path) -> None:
         opened(demo, demo / "model.so", interface="of another day")
 
 
-def test_a_kernels_error_is_told(demo: Path) -> None:
+def test_a_kernels_error_is_raised(demo: Path) -> None:
     """It comes out of the model's library, through what was written into that as it was loaded."""
     weights = list(Artifact.open(demo).weights().values())
     executor = opened(demo, demo / "model.so", weights=[weights[0], weights[0], *weights[2:]])

@@ -98,7 +98,7 @@ print(*found, "")
 """
 
 
-def test_whoever_opens_its_folder_takes_what_is_linked(linkable: Artifact, tmp_path: Path) -> None:
+def test_opening_the_folder_uses_the_linked_model(linkable: Artifact, tmp_path: Path) -> None:
     source = tmp_path / "app.c"
     name = f'#include "mlcc_model.h"\nconst char *name(void) {{ return {PREFIX}link(); }}\n'
     source.write_text(name, encoding="utf-8")

@@ -183,7 +183,7 @@ def test_closing_with_steps_in_flight(model: Path) -> None:
     made.close()
 
 
-def test_weights_are_told_as_they_go_up(model: Path) -> None:
+def test_progress_reports_uploaded_weights(model: Path) -> None:
     progress: list[tuple[int, int]] = []
     vulkan_executor(model, progress=lambda *both: progress.append(both)).close()
     assert progress == sorted(progress) and progress[-1][0] == progress[-1][1] > 10**6

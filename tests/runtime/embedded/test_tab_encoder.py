@@ -111,7 +111,7 @@ async def test_requests_that_come_together_share_steps() -> None:
 
 
 @in_loop
-async def test_who_leaves_is_forgotten_and_others_are_answered() -> None:
+async def test_a_cancelled_request_is_forgotten_and_others_are_answered() -> None:
     gpu = RowsGpu()
     async with open_tab(gpu) as tab:
         gone, call = ask(tab, EMBED, {"input": ["abc"] * 60})

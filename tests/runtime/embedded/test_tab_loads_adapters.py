@@ -104,7 +104,7 @@ def test_more_than_slots_take_turns_and_go(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_is_wrong_is_said_and_changes_nothing(tmp_path: Path) -> None:
+def test_invalid_folders_are_refused_without_effect(tmp_path: Path) -> None:
     async def run() -> None:
         gpu, good = AdaptedGpu(), save_small(tmp_path / "good")
         async with opened(gpu) as tab:

@@ -89,7 +89,7 @@ async def test_a_completions_have_offsets_and_the_token_itself() -> None:
 
 
 @in_loop
-async def test_what_a_stop_string_cuts_off_is_told_nowhere() -> None:
+async def test_tokens_cut_off_by_a_stop_string_are_reported_nowhere() -> None:
     async with open_tab() as tab:
         usual = (await answer(tab, COMPLETIONS, CONTINUED)).json["choices"][0]["text"]
         stop = usual[4:7]
@@ -102,7 +102,7 @@ async def test_what_a_stop_string_cuts_off_is_told_nowhere() -> None:
 
 
 @in_loop
-async def test_a_step_in_which_nobody_wants_them_asks_for_none() -> None:
+async def test_a_step_without_requests_for_logprobs_asks_for_none() -> None:
     gpu = WatchedGpu()
     async with open_tab(gpu=gpu) as tab:
         plain = (await answer(tab, CHAT, ASKED)).json["choices"][0]

@@ -50,7 +50,7 @@ def rows(most: int, tokens: int, pages: int = 64) -> Capacity:
 
 
 @pytest.mark.parametrize("capacity", [rows(4, 64), rows(16, 8)], ids=["rows", "tokens"])
-def test_who_waits_does_not_wait_for_guesses(capacity: Capacity) -> None:
+def test_waiting_requests_do_not_wait_for_draft_tokens(capacity: Capacity) -> None:
     driver = toy_driver(capacity, speculator=eager(8))
     driver.add(Request("a", [1, 2, 3], replace(LONG, max_tokens=100)))
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_who_waits_does_not_wait_for_guesses(capacity: Capacity) -> None:
     assert driver.got["b"].tokens
 
 
-def test_a_long_prompt_does_not_wait_for_guesses() -> None:
+def test_a_long_prompt_does_not_wait_for_draft_tokens() -> None:
     driver = toy_driver(rows(16, 8), speculator=eager(8))
     for name in "ab":
         driver.add(Request(name, [1, 2, 3], replace(LONG, max_tokens=100)))
@@ -72,7 +72,7 @@ def test_a_long_prompt_does_not_wait_for_guesses() -> None:
     assert driver.got["c"].tokens
 
 
-def test_nobody_gives_way_for_guesses() -> None:
+def test_no_sequence_is_preempted_for_draft_tokens() -> None:
     driver = toy_driver(rows(16, 32, pages=4), speculator=eager(8))
     driver.add(Request("a", [1, 2, 3], replace(LONG, max_tokens=14)))
     driver.add(Request("b", [4, 5, 6], replace(LONG, max_tokens=6)))
@@ -106,7 +106,7 @@ def load(driver: Driver, name: str) -> None:
     driver.load(name, [AdapterMatrix(0, 0, 0, 1, 1, False, "float32", content)])
 
 
-def test_answers_of_an_adapter_are_guessed_from_its_own() -> None:
+def test_answers_of_an_adapter_are_drafted_from_its_own() -> None:
     driver = toy_driver(with_slots(SMALL, 2), speculator=Speculator(NgramProposer.of))
     load(driver, "x")
     load(driver, "y")

@@ -189,7 +189,7 @@ def test_what_is_refused() -> None:
         load(toy_driver(), "a", 1)
 
 
-def test_who_was_used_longest_ago_gives_way() -> None:
+def test_the_least_recently_used_adapter_is_swapped_out() -> None:
     driver = toy_driver(with_slots(small(), 2))
     for number, name in enumerate("abc"):
         load(driver, name, number, kept=True)
@@ -226,7 +226,7 @@ def test_requests_wait_for_a_slot() -> None:
     assert not driver.engine.adapters.names["a"].ready
 
 
-def test_who_wants_no_adapter_overtakes_who_waits_for_a_slot() -> None:
+def test_requests_without_an_adapter_overtake_one_that_waits_for_a_slot() -> None:
     """And does not starve it: the waiting request runs when the slot is free, though others keep
     coming."""
     driver = toy_driver(with_slots(small(), 1), depth=2)

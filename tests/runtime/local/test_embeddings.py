@@ -172,7 +172,7 @@ def test_refusals_name_the_field(
     assert error.value.param == param
 
 
-def test_what_writes_and_what_encodes_say_who_is_who(
+def test_generating_models_and_encoders_refuse_each_others_requests(
     engine: Engine, reranker: tuple[Engine, Any]
 ) -> None:
     messages = [{"role": "user", "content": "hi"}]

@@ -218,7 +218,7 @@ class Lost(SlowToy):
         raise DeviceLostError("the GPU was lost")
 
 
-def test_a_lost_device_is_said_to_all_who_ask() -> None:
+def test_a_lost_device_is_reported_to_all_requests() -> None:
     with Engine.of(lambda: Model(toy_text(), Lost(CAPACITY))) as engine:
         for _ in range(2):
             with pytest.raises(EngineDiedError, match=r"the GPU was lost.*Create another engine"):
@@ -235,7 +235,7 @@ def test_an_engine_that_is_forgotten_anywhere_gives_its_memory_back(toy: Watched
     until(lambda: toy.closed and loop.is_closed())
 
 
-def test_closing_tells_who_waits_and_who_asks_later(toy: Watched) -> None:
+def test_closing_fails_waiting_and_later_requests(toy: Watched) -> None:
     engine = Engine.of(lambda: Model(toy_text(), toy))
     toy.go.clear()
     errors: list[BaseException] = []
@@ -283,7 +283,7 @@ def test_import_mlcc_stays_light() -> None:
         _ = mlcc.Motor
 
 
-def test_python_ends_though_nobody_closed(tmp_path: Any) -> None:
+def test_python_ends_without_a_close(tmp_path: Any) -> None:
     code = (
         "from tests.helpers.toy.toy_model import open_toy; from mlcc import Engine;"
         "e = Engine.of(open_toy);"

@@ -101,7 +101,7 @@ def test_a_clean_conversation_is_encoded_as_one_text(tmp_path: Path) -> None:
     assert model.encode_chat(messages) == whole
 
 
-def test_who_wants_them_counted_gets_them(tmp_path: Path) -> None:
+def test_parse_special_counts_control_tokens(tmp_path: Path) -> None:
     model = text_of("bytes", tmp_path).with_special()
     rendered = f"<s><|im_start|>user {ATTACK}<|im_end|>"
     whole = model.tokenizer.encode(rendered, add_special_tokens=False)

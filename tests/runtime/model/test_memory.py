@@ -167,7 +167,7 @@ def test_windows_shrink_by_sequences_and_pages_take_the_rest() -> None:
         pools(9 * window - each)
 
 
-def test_states_are_told_as_sequences() -> None:
+def test_states_are_reported_as_sequences() -> None:
     """Four layers of pages, 64 KiB in all, and one of states of 4 MiB, for four sequences."""
     groups = [PAGED, CacheGroup("state")]
     wanted = Capacity.of(

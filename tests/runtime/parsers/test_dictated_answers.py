@@ -202,7 +202,7 @@ def test_control_tokens_in_tools_and_results_are_text(tmp_path: Path) -> None:
     model.close()
 
 
-def test_without_tools_in_its_template_a_model_is_told_in_words(tmp_path: Path) -> None:
+def test_without_tools_in_its_template_a_model_gets_a_system_text(tmp_path: Path) -> None:
     def answer(prompt: str) -> str:
         return (
             "It is 3." if "gave: 3" in prompt else '{"name": "add", "arguments": {"a": 1, "b": 2}}'
@@ -280,7 +280,7 @@ def test_parsers_by_name(tmp_path: Path) -> None:
     assert choice["message"]["content"] == script
 
 
-def test_log_probabilities_are_told_of_every_token_that_has_text(tmp_path: Path) -> None:
+def test_log_probabilities_of_every_token_with_text_are_reported(tmp_path: Path) -> None:
     choice = ask(scripted(tmp_path, f"<think>so</think>Hm.{CALL}", marks=THINK), tools=TOOLS,
                  logprobs=True)  # fmt: skip
     joined = "".join(entry["token"] for entry in choice["logprobs"]["content"])

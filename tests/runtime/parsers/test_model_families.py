@@ -214,7 +214,7 @@ def test_several_calls_of_a_turn_go_one_by_one_where_only_the_first_is_written()
     )
 
 
-def test_gemma_4_is_told_of_results_in_the_turn_that_called() -> None:
+def test_gemma_4_gets_results_in_the_turn_of_the_call() -> None:
     family = next(one for one in FAMILIES if one.name == "gemma4")
     now = {"id": "b", "type": "function", "function": {"name": "now", "arguments": {}}}
     first = TALK[1]["tool_calls"][0]

@@ -28,7 +28,7 @@ def chosen(made: Fleet, prompt: Prompt, now: float = 0.0, **among: set[str]) -> 
     return choice.name
 
 
-def test_there_must_be_somebody() -> None:
+def test_an_engine_is_required() -> None:
     assert fleet(0).choose(LONG, 0.0) is None
     assert fleet(2).choose(LONG, 0.0, among=set()) is None
 
@@ -54,13 +54,13 @@ def test_short_pages_outweigh_a_small_hit() -> None:
     assert chosen(made, LONG) == "e1"
 
 
-def test_a_burst_of_one_prompt_goes_together_before_anybody_told_of_it() -> None:
+def test_a_burst_of_one_prompt_goes_together_before_any_report() -> None:
     made = fleet(8)
     first = chosen(made, LONG)
     assert chosen(made, LONG, 0.01) == first
 
 
-def test_what_was_expected_and_never_told_is_forgotten() -> None:
+def test_expected_hashes_that_are_never_reported_are_forgotten() -> None:
     made = fleet(8)
     first = chosen(made, LONG)
     made.ended(first)
@@ -101,7 +101,7 @@ def test_without_a_word_it_is_the_less_loaded_of_two() -> None:
 
 
 @given(st.lists(st.integers(0, 2), min_size=50, max_size=300), st.integers(2, 9))
-def test_nobody_is_loved_to_death(kinds: list[int], engines: int) -> None:
+def test_no_engine_is_overloaded_by_hits(kinds: list[int], engines: int) -> None:
     """Requests that never end, of three prompts: whatever hits there are, loads stay together."""
     made = fleet(engines)
     counts = Counter({f"e{n}": 0 for n in range(engines)})

@@ -145,7 +145,7 @@ def test_what_the_request_itself_is_to_blame_for_is_asked_once(stats: Refused | 
     asyncio.run(run())
 
 
-def test_whoever_leaves_ends_the_work() -> None:
+def test_a_disconnect_ends_the_work() -> None:
     async def run() -> None:
         replicas = ScriptedReplicas(1, pause_s=0.001)
         client = engine(replicas)
@@ -158,7 +158,7 @@ def test_whoever_leaves_ends_the_work() -> None:
     asyncio.run(run())
 
 
-def test_a_full_house_is_said_here() -> None:
+def test_a_full_queue_is_reported_here() -> None:
     async def run() -> None:
         client = engine(ScriptedReplicas(1, pause_s=1), max_in_flight=2)
         jobs = [client.submit([Request(f"a{n}", [1])], None) for n in range(2)]
@@ -173,7 +173,7 @@ def test_a_full_house_is_said_here() -> None:
     asyncio.run(run())
 
 
-def test_an_end_that_nobody_told_is_a_loss() -> None:
+def test_a_stream_without_an_end_is_a_loss() -> None:
     class Mute(ScriptedReplicas):
         async def call(self, call: ReplicaCall) -> AsyncIterator[ReplyBatch]:
             yield [Accepted(call.request.id)]
@@ -213,7 +213,7 @@ def test_in_an_upgrade_it_waits_for_a_replica_of_its_artifact() -> None:
     asyncio.run(run())
 
 
-def test_one_that_nobody_heard_is_asked_until_somebody_does() -> None:
+def test_a_request_without_output_is_sent_until_a_replica_answers() -> None:
     """A dead replica may be chosen until its death is known: that does not count as a replica lost
     by the request."""
 

@@ -119,7 +119,7 @@ def test_api_key() -> None:
         assert httpx.get(f"{server.url}/health").status_code == 200
 
 
-def test_who_has_another_key_finds_a_place_in_a_queue_that_others_fill() -> None:
+def test_another_key_has_its_own_share_of_a_full_queue() -> None:
     few = {"prompt": "a prompt of several pages, all alike", "max_tokens": 4}
     many = {"prompt": ["x"] * 5, "max_tokens": 400, "ignore_eos": True, "stream": True}
     options = ("--api-key", "one", "--api-key", "two", "--max-queue", "1", "--delay", "0.05")

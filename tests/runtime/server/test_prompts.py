@@ -146,7 +146,7 @@ def test_a_text_that_cannot_fit_is_refused_by_its_length() -> None:
     assert len(toy_text().encode_prompt("x" * longest, CONTEXT)) == longest
 
 
-def test_who_gives_up_early_costs_nobody_else_a_process() -> None:
+def test_a_timeout_costs_no_other_request_a_process() -> None:
     """A request with an expired timeout does not end the prompt process of later requests."""
 
     async def run() -> None:

@@ -119,6 +119,6 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: str) ->
     assert path.read_bytes() == before
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MlccError, match="--store another file"):
         SqliteResponseStore(tmp_path / "missing" / "kept")

@@ -86,7 +86,7 @@ def test_a_killed_engine_ends_streams_keeps_what_waits_and_comes_back(
     assert "the engine is back; 1 requests waited" in log
 
 
-def test_an_engine_that_does_not_start_is_said_by_class_alone_until_it_does(
+def test_an_engine_that_does_not_start_is_reported_by_its_error_class(
     watched: tuple[RunningServer, Path],
 ) -> None:
     server, folder = watched

@@ -58,7 +58,7 @@ def test_text_is_made_in_its_thread_and_nothing_overtakes() -> None:
 
 
 @pytest.mark.parametrize("error", [ArtifactError("the tokenizer failed"), ValueError("a bug")])
-def test_text_that_cannot_be_made_ends_who_is_live(error: Exception) -> None:
+def test_text_that_cannot_be_made_fails_the_running_requests(error: Exception) -> None:
     replies: list[Reply] = []
     thread = OutputThread(replies.append, DeferredText(Letters(error)))
     thread.begin(asked())
@@ -75,7 +75,7 @@ def test_text_that_cannot_be_made_ends_who_is_live(error: Exception) -> None:
     assert thread.take_error() is None, "reported once"
 
 
-def test_a_listener_that_is_gone_holds_nobody_up() -> None:
+def test_a_closed_pipe_does_not_block_the_output_thread() -> None:
     def send(reply: Reply) -> None:
         raise BrokenPipeError
 

@@ -142,7 +142,7 @@ def test_ranks_that_were_opened_otherwise_are_refused(artifact: Path) -> None:
     assert all("was opened with other numbers" in str(error) for error in errors)
 
 
-def test_what_a_rank_cannot_open_is_said(artifact: Path, tmp_path: Path) -> None:
+def test_an_error_of_a_rank_at_opening_is_raised(artifact: Path, tmp_path: Path) -> None:
     """Rank 1's weights are gone by the time that its process wants them."""
     from mlcc.device.parallel.cpu_executor import RankedExecutor
 

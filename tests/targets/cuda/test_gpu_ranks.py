@@ -136,7 +136,7 @@ def test_closing_ends_the_others(stand_in: None, folders: dict[str, Path]) -> No
     assert child.returncode == 0
 
 
-def test_what_a_rank_cannot_open_is_said(
+def test_an_error_of_a_rank_at_opening_is_raised(
     stand_in: None, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     real = loader._models_of_ranks

@@ -68,7 +68,7 @@ def test_it_finds_all_that_it_uses_in_nvidias_library(nvidia: Path) -> None:
     assert message and message[0].startswith("NCCL failed while joining the other ranks: "), message
 
 
-def test_what_is_not_here_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nccl.load.cache_clear()
     monkeypatch.setattr(cuda_files, "nccl", lambda: None)
     with pytest.raises(DeviceError, match=r'pip install "mlcc\[nccl\]"'):
@@ -78,7 +78,7 @@ def test_what_is_not_here_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         nccl.load()
 
 
-def test_a_library_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_invalid_library_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "libnccl.so.2").write_bytes(b"no library")
     script = (
         "import sys\n"

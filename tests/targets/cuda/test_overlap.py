@@ -67,7 +67,7 @@ def test_collecting_a_step_waits_for_nothing_behind_it(
     assert results == expected
 
 
-def test_results_that_nobody_collects_in_time_are_kept(
+def test_results_that_are_collected_late_are_kept(
     demo_models: dict[str, Model], request: pytest.FixtureRequest
 ) -> None:
     """More steps in flight than there is pinned memory for: no result is written over."""

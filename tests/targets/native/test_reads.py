@@ -90,7 +90,7 @@ def test_waiting_submits_nothing_and_memory_is_used_again(device: Any) -> None:
         finish()
 
 
-def test_a_read_that_nobody_finishes_is_forgotten(device: Any) -> None:
+def test_an_unfinished_read_is_forgotten(device: Any) -> None:
     ids = tensor(range(8), "int32", device)
     for _ in range(200):
         read(ids)

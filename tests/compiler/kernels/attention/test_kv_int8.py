@@ -170,7 +170,7 @@ def test_pages_of_any_shape(case: Case) -> None:
     np.testing.assert_allclose(found, given.expected, rtol=0, atol=bound(case, BEST))
 
 
-def test_a_token_that_is_not_finite_spoils_who_sees_it_and_no_one_else() -> None:
+def test_a_token_that_is_not_finite_affects_only_its_readers() -> None:
     case = Case(dtype="int8")
     given = inputs(case, ((1, 40), (1, 300)))
     first = given.batch.page_list(0)[0]

@@ -93,7 +93,7 @@ def test_models_err_no_more_than_weights_and_inputs_of_bf16(
     ("vendor", "best"),
     [("GenuineIntel", "avx512-vbmi"), ("AuthenticAMD", "avx512-bf16"), ("", "avx512-bf16")],
 )
-def test_nobody_gets_it_who_does_not_ask(
+def test_amx_is_only_compiled_on_request(
     monkeypatch: pytest.MonkeyPatch, vendor: str, best: str
 ) -> None:
     """AMX is never a machine's default level, nor one of `any`'s."""

@@ -49,7 +49,7 @@ def test_a_prompt_in_chunks(groups: tuple[CacheGroup, ...], depth: int) -> None:
 
 
 @pytest.mark.parametrize("groups", [(PAGED, STATE), (STATE, PAGED, WINDOW)], ids=["two", "three"])
-def test_who_steps_back_begins_again(groups: tuple[CacheGroup, ...]) -> None:
+def test_a_preempted_sequence_begins_again(groups: tuple[CacheGroup, ...]) -> None:
     """Three answers in pages for one and a half: a preempted one loses its state."""
     pools = [22 if group.has_pages else 3 for group in groups]
     capacity = small(*groups, pools=pools, context=64, max_step_tokens=12)
@@ -79,7 +79,9 @@ def test_a_prefix_is_found_with_its_state(groups: tuple[CacheGroup, ...]) -> Non
 
 @of_each_kind
 @pytest.mark.parametrize("wrong", [0.0, 0.3, 1.0])
-def test_guesses_are_taken_or_not(groups: tuple[CacheGroup, ...], wrong: float) -> None:
+def test_draft_tokens_are_accepted_or_rejected(
+    groups: tuple[CacheGroup, ...], wrong: float
+) -> None:
     """Rejected draft tokens leave no trace in the state."""
     capacity = capacity_of(groups)
     speculator = Eager(knowing(capacity, (), wrong, 4, 0)._open, 4)

@@ -225,7 +225,7 @@ def test_families_agree_with_naive(
 
 @fixed
 @given(families(of_one_size), st.integers(1, 3), ends)
-def test_families_agree_with_naive_where_nobody_else_shares(
+def test_families_agree_with_naive_without_other_sharers(
     family: tuple[Capacity, list[Arrival]], depth: int, eos: set[int]
 ) -> None:
     run_and_compare(*family, depth, eos, prefix_cache=False)

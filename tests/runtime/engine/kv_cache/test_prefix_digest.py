@@ -42,7 +42,7 @@ def test_depths_grow_by_a_quarter_at_most() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(0, 9)), max_size=8))
-def test_what_is_told_is_there(asked: list[tuple[int, int, int]]) -> None:
+def test_hashes_of_the_digest_are_cached(asked: list[tuple[int, int, int]]) -> None:
     """Pages are short, so that some of it is lost again. A hit may be longer: it also ends within
     blocks, and between the depths in the digest."""
     capacity = small(pools=(24,))
@@ -54,7 +54,7 @@ def test_what_is_told_is_there(asked: list[tuple[int, int, int]]) -> None:
         assert expected <= answered(driver, f"r{n}", prompt)
 
 
-def test_a_prompt_is_found_by_what_was_told_of_it() -> None:
+def test_a_prompt_is_found_by_the_digest() -> None:
     driver = toy_driver()
     prompt = [random.Random(1).randrange(64) for _ in range(45)]
     assert hoped(hashes_of(driver.engine.prefix_digest()), prompt) == 0
@@ -68,7 +68,7 @@ def test_a_prompt_is_found_by_what_was_told_of_it() -> None:
     assert answered(driver, "b", prompt) == 44
 
 
-def test_scopes_are_told_apart() -> None:
+def test_scopes_are_separate() -> None:
     driver = toy_driver()
     prompt = list(range(20))
     answered(driver, "a", prompt, tenant="one")

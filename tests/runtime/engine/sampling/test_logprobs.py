@@ -72,7 +72,7 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(arrivals(), st.integers(1, 3), st.sets(st.sampled_from(WHOLE), max_size=1))
-def test_what_is_told_is_what_the_answer_is_made_of(
+def test_reported_tokens_make_up_the_answer(
     coming: list[Arrival], depth: int, eos: set[int]
 ) -> None:
     """Whatever the stop strings, the depth and the preemptions: the twin's tokens, as far as their
@@ -130,7 +130,7 @@ def answered(tokens: list[int], *stop: str) -> tuple[str, list[TokenLogprob]]:
     return text + more, [*reported, *answer.take_logprobs(more)]
 
 
-def test_parts_of_a_character_are_told_with_it() -> None:
+def test_parts_of_a_character_are_reported_with_it() -> None:
     euro, smile = [*range(2, 5)], [*range(5, 9)]
     text, reported = answered([17, *euro, 18, *smile])
     assert text == "a€b😀"
@@ -143,7 +143,7 @@ def test_parts_of_a_character_are_told_with_it() -> None:
     assert text == "a\ufffd" and [t.chosen.bytes for t in reported] == [b"a", b"\xe2", b"\x82"]
 
 
-def test_what_a_stop_string_cuts_off_is_not_told() -> None:
+def test_tokens_cut_off_by_a_stop_string_are_not_reported() -> None:
     text, reported = answered([17, 18, 21], "baa")
     assert text == "a" and [t.chosen.text for t in reported] == ["a"]
     text, reported = answered([17, 19, 18], "bb")  # "ab" reaches into it
@@ -188,7 +188,7 @@ def test_a_prompt_takes_the_rows_that_are_left() -> None:
     assert got["first"].prompt[1].top and not got["first"].prompt[0].top
 
 
-def test_of_a_prompt_control_tokens_are_told_too() -> None:
+def test_control_tokens_of_a_prompt_are_reported_too() -> None:
     class Writing(ByteTokenizer):
         def piece(self, token: int) -> str:
             return f"<{token}>"
@@ -200,6 +200,6 @@ def test_of_a_prompt_control_tokens_are_told_too() -> None:
     ]
 
 
-def test_a_prompts_are_not_told_without_the_answers() -> None:
+def test_prompt_logprobs_need_logprobs() -> None:
     with pytest.raises(InvalidRequestError, match="False without logprobs"):
         SamplingParams(prompt_logprobs=True)

@@ -31,7 +31,7 @@ def ended(driver: Driver, requests: Sequence[Request] = ()) -> list[str]:
     return order
 
 
-def test_lower_is_first_and_among_equals_who_came_first() -> None:
+def test_lower_priority_numbers_first_then_arrival() -> None:
     driver = toy_driver(ALONE)
     driver.add(ask("a"))
     driver.step()

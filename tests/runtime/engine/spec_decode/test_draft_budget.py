@@ -97,7 +97,7 @@ def answers(batch: Batch) -> Sequence[int]:
 @pytest.mark.parametrize("depth, streams", [(1, 1), (2, 1), (2, 4)])
 @pytest.mark.parametrize("cost", [flat, steep, dear])
 @pytest.mark.parametrize("right", [0.0, 0.15, 0.4])
-def test_guesses_that_fail_cost_next_to_nothing(
+def test_rejected_draft_tokens_cost_next_to_nothing(
     cost: Cost, right: float, depth: int, streams: int
 ) -> None:
     without = seconds_of(cost, None, depth, streams)
@@ -112,11 +112,11 @@ def test_text_that_changes_its_mind_loses_no_more(cost: Cost) -> None:
 
 
 @pytest.mark.parametrize("cost", [flat, steep])
-def test_guesses_that_are_right_still_pay(cost: Cost) -> None:
+def test_accepted_draft_tokens_still_pay(cost: Cost) -> None:
     assert seconds_of(cost, lambda _: 0.97, 1, 1) < seconds_of(cost, None, 1, 1) / 1.5
 
 
-def test_who_does_not_measure_guesses_as_is_wished() -> None:
+def test_without_measured_times_drafting_is_allowed() -> None:
     budget = DraftBudget()
     budget.observe_plain(1, None)
     budget.observe_drafted(1, 1, None)
@@ -141,7 +141,7 @@ def test_what_is_lost_is_earned_again() -> None:
     assert waited <= 1 / SHARE
 
 
-def test_what_guesses_are_set_against_is_measured_again() -> None:
+def test_the_cost_of_plain_steps_is_measured_again() -> None:
     budget = DraftBudget()
     budget.observe_plain(1, 0.01)
     for _ in range(REFRESH - 1):
@@ -153,7 +153,7 @@ def test_what_guesses_are_set_against_is_measured_again() -> None:
     assert budget.allows(1)
 
 
-def test_guesses_beside_prompts_and_drafts_are_paid_too() -> None:
+def test_draft_tokens_beside_prompts_and_draft_steps_cost_too() -> None:
     budget = DraftBudget()
     budget.observe_plain(2, 0.01)
     budget.observe_mixed(2, 8, 0, 1.0)

@@ -60,7 +60,7 @@ def test_agrees_with_naive_when_pages_are_short(
 LONG = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
 
 
-def test_right_guesses_save_steps() -> None:
+def test_accepted_draft_tokens_save_steps() -> None:
     capacity = replace(small(), vocab_size=ByteTokenizer.vocab_size)
     counts = []
     for wrong in (None, 0.0, 1.0):
@@ -78,7 +78,7 @@ def test_right_guesses_save_steps() -> None:
     assert all(tokens == counts[0][1] for _, tokens in counts)
 
 
-def test_the_same_question_again_is_guessed_from_the_prefix_cache() -> None:
+def test_a_repeated_question_is_drafted_from_the_prefix_cache() -> None:
     driver = toy_driver(speculator=Speculator(NgramProposer.of))
     for name in "ab":
         driver.add(Request(name, [5, 6, 7, 8, 9], LONG))
@@ -89,14 +89,14 @@ def test_the_same_question_again_is_guessed_from_the_prefix_cache() -> None:
     assert again.finished is not None and again.finished.accepted_tokens > 10
 
 
-def test_other_tenants_answers_are_not_guessed_from() -> None:
+def test_other_tenants_answers_are_not_drafted_from() -> None:
     driver = toy_driver(speculator=Speculator(NgramProposer.of))
     for name in "ab":
         driver.add(Request(name, [5, 6, 7, 8, 9], LONG, tenant=name))
         assert driver.run()[name].finished.drafted_tokens == 0  # type: ignore[union-attr]
 
 
-def test_what_is_foretold_is_guessed() -> None:
+def test_a_prediction_is_drafted() -> None:
     driver = toy_driver()
     driver.add(Request("a", [5, 6, 7], LONG))
     answer = driver.run()["a"].tokens
@@ -112,7 +112,7 @@ def test_what_is_foretold_is_guessed() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_window_that_repeats_is_guessed_from_the_answer(depth: int) -> None:
+def test_a_repeating_window_is_drafted_from_the_answer(depth: int) -> None:
     capacity = small(CacheGroup("window", 4, 1), pools=(32,), context=256)
     driver = toy_driver(capacity, depth=depth, speculator=Speculator(NgramProposer.of))
     plain = toy_driver(capacity)
@@ -134,7 +134,7 @@ def test_text_is_looked_up_by_its_last_tokens() -> None:
     assert lookup.propose(3) is None
 
 
-def test_what_is_foretold_does_not_run_into_the_prompt() -> None:
+def test_a_prediction_does_not_continue_into_the_prompt() -> None:
     lookup = NgramProposer(array("i", [1, 2]), prediction=[1, 2, 3])
     assert lookup.propose(4) == (array("i", [3]), "gram2")
 
@@ -146,7 +146,7 @@ def test_a_long_prompt_is_indexed_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
     assert lookup.propose(1) == (array("i", [2]), "gram2")
 
 
-def test_guesses_get_fewer_as_they_fail_and_as_more_share_a_step() -> None:
+def test_fewer_tokens_are_drafted_after_rejections_and_in_larger_steps() -> None:
     speculator = Speculator(NgramProposer.of)
     sure, unsure = AcceptanceRates(0.95, 0.95), AcceptanceRates(0.3, 0.5)
     lengths = []
@@ -176,7 +176,7 @@ def test_what_a_token_costs_is_learned() -> None:
     cost.observe(4, None)
 
 
-def test_guesses_that_were_not_tried_teach() -> None:
+def test_unverified_draft_tokens_update_the_estimate() -> None:
     tokens = array("i", [1, 2, 3, 1, 2])
     speculator = Speculator(NgramProposer.of)
     draft_state = DraftState(speculator, tokens, NgramProposer(tokens))
@@ -188,7 +188,7 @@ def test_guesses_that_were_not_tried_teach() -> None:
     assert draft_state.acceptance["gram2"].first == 1.0
 
 
-def test_what_needs_every_token_is_not_guessed() -> None:
+def test_requests_that_need_every_token_are_not_drafted() -> None:
     driver = toy_driver(
         replace(small(), vocab_size=24),
         tokenizer=ByteTokenizer(),
@@ -201,7 +201,7 @@ def test_what_needs_every_token_is_not_guessed() -> None:
         assert finished is not None and finished.drafted_tokens == 0
 
 
-def test_pages_of_wrong_guesses_are_given_back() -> None:
+def test_pages_of_rejected_draft_tokens_are_freed() -> None:
     capacity = replace(small(CacheGroup("paged", 1)), vocab_size=ByteTokenizer.vocab_size)
     driver = toy_driver(
         capacity, seed=7, speculator=Eager(knowing(capacity, (), 1.0, 6, 0)._open, 6)

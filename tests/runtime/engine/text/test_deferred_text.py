@@ -73,7 +73,7 @@ def test_events_are_the_same() -> None:
     assert "<call>" in text
 
 
-def test_who_is_forgotten_is_not_written() -> None:
+def test_failed_requests_get_no_text() -> None:
     texts = DeferredText(ByteTokenizer())
     texts.begin(Request("a", [1], SamplingParams(max_tokens=3)))
     texts.clear()

@@ -134,7 +134,7 @@ def test_refusals_are_what_the_client_knows(
     assert caught.value.body["type"] == "error" and caught.value.body["error"]["type"] == name
 
 
-def test_both_headers_are_keys_and_a_wrong_one_is_said(scripted: RunningServer) -> None:
+def test_both_headers_are_keys_and_a_wrong_one_is_refused(scripted: RunningServer) -> None:
     bearer = Anthropic(base_url=scripted.url, auth_token="sesame", max_retries=0)
     assert ask(bearer, [ASK]).content
     wrong = Anthropic(base_url=scripted.url, api_key="other", max_retries=0)

@@ -57,7 +57,7 @@ def test_options_are_obeyed(made: ollama.Client) -> None:
     made.generate("toy", "x", raw=True, options={"seed": -1, "mirostat": 2, "num_predict": 2})
 
 
-def test_what_is_told_of_models(made: ollama.Client) -> None:
+def test_model_descriptions(made: ollama.Client) -> None:
     assert [model.model for model in made.list().models] == ["toy:latest"]
     assert [model.context_length for model in made.ps().models] == [512]
     shown = made.show("toy:latest")
@@ -92,7 +92,7 @@ def test_refusals_are_read(made: ollama.Client, ask: Any, status: int, words: st
     assert caught.value.status_code == status
 
 
-def test_tools_are_told_of_and_history_is_taken(made: ollama.Client) -> None:
+def test_tools_and_tool_history_are_accepted(made: ollama.Client) -> None:
     """The toy calls none; what is sent is what the client makes of a function."""
 
     def add(a: int, b: int) -> int:

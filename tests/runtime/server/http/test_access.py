@@ -103,6 +103,6 @@ def test_no_key_is_no_key_and_not_an_empty_one(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("key", ["", " k", "k\n", "a\nb", "a\0"])
-def test_a_key_that_nobody_can_send(key: str) -> None:
+def test_a_key_that_no_client_can_send(key: str) -> None:
     with pytest.raises(InvalidRequestError):
         check_new_key(key)

@@ -194,7 +194,7 @@ def test_unfinished_bodies_have_a_bound_together() -> None:
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_who_has_said_all_still_gets_the_answer(
+def test_a_half_closed_connection_still_gets_the_answer(
     hasty: RunningServer, stream: bool, version: str
 ) -> None:
     body = {"prompt": "x", "max_tokens": 60, "ignore_eos": True, "stream": stream}

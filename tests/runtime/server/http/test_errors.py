@@ -81,7 +81,7 @@ def test_completions_too(http: httpx.Client, fields: dict[str, Any], param: str)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_too_long_a_prompt_is_said_with_both_numbers(http: httpx.Client, stream: bool) -> None:
+def test_too_long_a_prompt_is_refused_with_both_numbers(http: httpx.Client, stream: bool) -> None:
     body = {"prompt": "x" * 600, "stream": stream}
     error = error_of(http.post("/v1/completions", json=body), 400)
     assert error["code"] == "context_length_exceeded"
@@ -103,7 +103,7 @@ def test_bad_json(http: httpx.Client, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_field_that_nobody_knows_is_ignored_and_named(http: httpx.Client, stream: bool) -> None:
+def test_an_unknown_field_is_ignored_and_named(http: httpx.Client, stream: bool) -> None:
     body = {"prompt": "x", "max_tokens": 1, "stream": stream, "temprature": 1, "chat_id": "7"}
     answer = http.post("/v1/completions", json=body)
     assert answer.status_code == 200

@@ -106,7 +106,7 @@ def test_the_page_needs_no_key_and_nothing_from_elsewhere(closed: RunningServer)
     assert "default-src 'none'" in page.headers["content-security-policy"]
 
 
-def test_without_the_key_nobody_learns_of_addresses(closed: RunningServer) -> None:
+def test_without_the_key_paths_are_not_disclosed(closed: RunningServer) -> None:
     for path in ("/v1/nothing", "/redoc", "/docs/"):
         assert httpx.get(f"{closed.url}{path}").status_code == 401
     assert httpx.head(f"{closed.url}/v1/models").status_code == 401

@@ -152,7 +152,9 @@ def test_the_least_recently_used_makes_room_and_none_that_answers(tmp_path: Path
     run(work())
 
 
-def test_who_waits_for_memory_too_long_is_told_who_has_it(tmp_path: Path) -> None:
+def test_a_request_that_waits_for_memory_too_long_is_refused_with_the_models_that_have_it(
+    tmp_path: Path,
+) -> None:
     async def work() -> None:
         sources = [source(tmp_path, name) for name in "ab"]
         async with pool_of(sources, BYTES, timeout_s=0.01) as pool:
@@ -174,7 +176,7 @@ def test_a_model_that_never_fits(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_load_that_fails_fails_for_those_who_asked(tmp_path: Path) -> None:
+def test_a_load_that_fails_fails_its_requests(tmp_path: Path) -> None:
     async def work() -> None:
         async with pool_of([source(tmp_path, "a"), source(tmp_path, "b")], 2 * BYTES) as pool:
             (tmp_path / "a" / "shut").touch()
@@ -192,7 +194,7 @@ def test_a_load_that_fails_fails_for_those_who_asked(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_load_for_which_nobody_waits_any_more_leaves_nothing(tmp_path: Path) -> None:
+def test_a_load_without_waiting_requests_leaves_nothing(tmp_path: Path) -> None:
     async def work() -> None:
         async with pool_of([source(tmp_path, "a"), source(tmp_path, "b")], BYTES) as pool:
             (tmp_path / "a" / "held").touch()
@@ -288,7 +290,7 @@ def test_answers_are_found_whichever_model_is_loaded(tmp_path: Path) -> None:
     run(work())
 
 
-def test_who_ends_it_twice_waits_twice(tmp_path: Path) -> None:
+def test_closing_twice_waits_twice(tmp_path: Path) -> None:
     async def work() -> None:
         async with pool_of([source(tmp_path, name) for name in "ab"], None) as pool:
             for name in "ab":

@@ -202,7 +202,7 @@ def test_beside_an_api_the_page_asks_for_no_key(with_api: RunningServer) -> None
         assert client.get("/").content == client.get("/web/").content
 
 
-def test_the_page_at_the_root_is_told_what_there_is(page: Path, model: Path) -> None:
+def test_the_page_at_the_root_gets_the_api_and_its_model(page: Path, model: Path) -> None:
     """The page's files are at the root, and hide no path of the API."""
     for folder, expected in ((None, None), (model, "web/model/")):
         site = Starlette(routes=web.page_routes(page, folder))
