@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from mlcc.artifact.checks.trust import trust
 from mlcc.artifact.kv_format import kv_dtype
 from mlcc.artifact.schema import EncoderInfo, RanksInfo, WeightsInfo
-from mlcc.artifact.trust import trust
 from mlcc_compiler.artifact.describe import manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.rank_weights import RankWeights

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import mlcc.artifact.host_check
+import mlcc.artifact.checks.host_check
+from mlcc.artifact.checks.host_check import select_manifest
 from mlcc.artifact.folder import Artifact
-from mlcc.artifact.host_check import select_manifest
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError
@@ -109,7 +109,7 @@ def manifests(folder: Path) -> Sequence[Manifest]:
 
 @pytest.fixture
 def phone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(mlcc.artifact.host_check, "system", lambda: "Android")
+    monkeypatch.setattr(mlcc.artifact.checks.host_check, "system", lambda: "Android")
     return monkeypatch
 
 
@@ -124,15 +124,17 @@ def phone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_a_phone_takes_the_best_it_can_run(
     compiled: Path, phone: pytest.MonkeyPatch, machine: str, features: str, library: str
 ) -> None:
-    phone.setattr(mlcc.artifact.host_check, "machine", lambda: machine)
-    phone.setattr(mlcc.artifact.host_check, "cpu_features", lambda: frozenset(features.split()))
+    phone.setattr(mlcc.artifact.checks.host_check, "machine", lambda: machine)
+    phone.setattr(
+        mlcc.artifact.checks.host_check, "cpu_features", lambda: frozenset(features.split())
+    )
     artifact = Artifact.open(compiled)
     assert artifact.library_path.name == library and artifact.alternatives == ()
     assert artifact.weights().keys() == Artifact.open(compiled, host=False).weights().keys()
 
 
 def test_another_abi_is_named(compiled: Path, phone: pytest.MonkeyPatch) -> None:
-    phone.setattr(mlcc.artifact.host_check, "machine", lambda: "x86_64")
+    phone.setattr(mlcc.artifact.checks.host_check, "machine", lambda: "x86_64")
     arm = manifests(compiled)[:2]
     with pytest.raises(ArtifactError, match=r"on arm64-v8a, this device has x86_64.*--abi"):
         select_manifest(arm)

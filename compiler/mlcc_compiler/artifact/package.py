@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from mlcc.artifact.consistency import check_relative
+from mlcc.artifact.checks.consistency import check_relative
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.output_errors import check_space, write_error
 from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, TensorSpec, WeightsInfo

@@ -13,9 +13,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from mlcc.artifact.hash_cache import check_hashes_once
-from mlcc.artifact.host_check import select_manifest
-from mlcc.artifact.integrity import check_files, check_hashes, read_alternatives, resolve_inside
+from mlcc.artifact.checks.hash_cache import check_hashes_once
+from mlcc.artifact.checks.host_check import select_manifest
+from mlcc.artifact.checks.integrity import (
+    check_files,
+    check_hashes,
+    read_alternatives,
+    resolve_inside,
+)
 from mlcc.artifact.manifest import MAX_MANIFEST_BYTES, Manifest
 from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, read_header
 from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, WeightSpec

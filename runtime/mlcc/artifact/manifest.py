@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from mlcc.artifact.consistency import check_consistency
+from mlcc.artifact.checks.consistency import check_consistency
 from mlcc.artifact.records import RecordError, from_plain, to_plain
 from mlcc.artifact.schema import (
     AGAIN,

@@ -1,8 +1,8 @@
 """The records of `mlcc.json`: everything a runtime must know about a compiled model.
 
 Standard library only, so that the compiler, the desktop, Pyodide and a phone read the same file.
-Data only: `manifest.py` reads and writes it, `consistency.py` checks it. The policy for changes is
-in docs/internals/artifact.md.
+Data only: `manifest.py` reads and writes it, `checks/consistency.py` checks it. The policy for
+changes is in docs/internals/artifact.md.
 """
 
 from __future__ import annotations

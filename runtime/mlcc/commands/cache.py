@@ -49,7 +49,7 @@ def list_command() -> None:
 def clean_command(names: tuple[str, ...]) -> None:
     """Delete the cached models called NAMES; or all of them, compiled kernels, the runtime for
     browsers, and the cache of verified hashes."""
-    from mlcc.artifact import hash_cache
+    from mlcc.artifact.checks import hash_cache
     from mlcc.errors import InvalidRequestError
     from mlcc.model_cache.cache import entries, remove
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from mlcc.artifact.checks.host_check import select_manifest
 from mlcc.artifact.folder import Artifact
-from mlcc.artifact.host_check import select_manifest
 from mlcc.artifact.kv_format import kv_dtype
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME, EncoderInfo

@@ -61,7 +61,7 @@ def _device_choices(args: EngineArgs) -> tuple[str, ...]:
 def _note_foreign(path: Path, note: Callable[[str], None]) -> None:
     """Note once that the model's machine code was compiled elsewhere, before it is loaded. Raises
     ArtifactError for a model that cannot run here."""
-    from mlcc.artifact.trust import is_trusted, trust
+    from mlcc.artifact.checks.trust import is_trusted, trust
 
     if not is_trusted(path):
         from mlcc.artifact.folder import Artifact

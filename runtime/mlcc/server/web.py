@@ -20,8 +20,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from mlcc.artifact.checks.integrity import resolve_inside
 from mlcc.artifact.folder import Artifact
-from mlcc.artifact.integrity import resolve_inside
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError, UnsupportedError

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import mlcc.artifact.host_check
+import mlcc.artifact.checks.host_check
 from mlcc.artifact.folder import Artifact
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.errors import ArtifactError, UnsupportedError
@@ -87,7 +87,9 @@ def logits(folder: Path) -> np.ndarray:
 
 def without_features(patch: pytest.MonkeyPatch) -> None:
     """A machine with only the common features of its architecture."""
-    patch.setattr(mlcc.artifact.host_check, "cpu_features", lambda: frozenset({"sse2", "asimd"}))
+    patch.setattr(
+        mlcc.artifact.checks.host_check, "cpu_features", lambda: frozenset({"sse2", "asimd"})
+    )
 
 
 def test_each_machine_takes_the_best_that_runs_there(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import mlcc.artifact.folder
-from mlcc.artifact import hash_cache
+from mlcc.artifact.checks import hash_cache
+from mlcc.artifact.checks.integrity import check_hashes
 from mlcc.artifact.folder import Artifact
-from mlcc.artifact.integrity import check_hashes
 from mlcc.errors import ArtifactError
 from tests.runtime.artifact.small_artifact import make
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.artifact.consistency import check_relative
+from mlcc.artifact.checks.consistency import check_relative
 from mlcc.artifact.kv_format import kv_identity
 from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.manifest import _seal as seal

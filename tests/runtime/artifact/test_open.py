@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import mlcc.artifact.host_check
+import mlcc.artifact.checks.host_check
 import mlcc.artifact.manifest
 from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
@@ -173,10 +173,10 @@ def test_metal_needs_tvm_and_what_the_executor_runs_none(
 def test_a_cpu_without_the_features(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rewrite(copy, with_target(features=("avx2", "avx512vnni", "amx-int8")))
     monkeypatch.setattr(
-        mlcc.artifact.host_check, "cpu_features", lambda: frozenset({"avx2", "avx512vnni"})
+        mlcc.artifact.checks.host_check, "cpu_features", lambda: frozenset({"avx2", "avx512vnni"})
     )
     refused(copy, "needs a CPU with amx-int8, which this one lacks; .*--cpu any")
-    monkeypatch.setattr(mlcc.artifact.host_check, "cpu_features", lambda: frozenset())
+    monkeypatch.setattr(mlcc.artifact.checks.host_check, "cpu_features", lambda: frozenset())
     assert "not checked" in Artifact.open(copy).notes[0]
 
 
@@ -189,7 +189,9 @@ def test_a_system_that_does_not_let_tiles_be_used(
 ) -> None:
     """The check calls Linux, whatever the CPU's features are."""
     rewrite(copy, with_target(features=("amx-tile",)))
-    monkeypatch.setattr(mlcc.artifact.host_check, "cpu_features", lambda: frozenset({"amxtile"}))
+    monkeypatch.setattr(
+        mlcc.artifact.checks.host_check, "cpu_features", lambda: frozenset({"amxtile"})
+    )
     refused(copy, r"needs AMX, which Linux does not let this process use \(.*5.16.*--cpu any")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcc.artifact.trust import is_trusted, trust
+from mlcc.artifact.checks.trust import is_trusted, trust
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options

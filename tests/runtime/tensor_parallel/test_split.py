@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mlcc.artifact.consistency import check_consistency
+from mlcc.artifact.checks.consistency import check_consistency
 from mlcc.artifact.folder import Artifact
 from mlcc.cli import cli
 from mlcc.errors import ArtifactError, UnsupportedError

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import mlcc.artifact.host_check
+import mlcc.artifact.checks.host_check
 from mlcc.artifact.folder import Artifact
 from mlcc.device.reference import ops
 from mlcc.loader import open_executor
@@ -51,9 +51,9 @@ def compiled(checkpoint: Checkpoint, target: Target, quant: str, folder: Path) -
 def claim(patch: pytest.MonkeyPatch) -> None:
     """A CPU with AMX that the system allows."""
     everything = cpu_features() | {"amxtile", "amxbf16"}
-    patch.setattr(mlcc.artifact.host_check, "cpu_features", lambda: everything)
+    patch.setattr(mlcc.artifact.checks.host_check, "cpu_features", lambda: everything)
     if amx_emulator.emulated():
-        patch.setattr(mlcc.artifact.host_check, "allow_tiles", lambda: 0)
+        patch.setattr(mlcc.artifact.checks.host_check, "allow_tiles", lambda: 0)
 
 
 def logits(folder: Path) -> Any:

@@ -14,12 +14,12 @@ from mlcc_compiler.ir.graph import Graph, Weight
 from mlcc_compiler.ir.layout import PhysicalTensor, WeightLayout
 from mlcc_compiler.kernels.cpu.isa.isa import GENERIC, Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import fit_lanes, span
-from mlcc_compiler.kernels.cpu.linear.codes import StepCodes
 from mlcc_compiler.kernels.cpu.linear.linear import packing
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
-from mlcc_compiler.kernels.cpu.linear.scales import Scales
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE
-from mlcc_compiler.kernels.cpu.linear.widen import widen
+from mlcc_compiler.kernels.cpu.linear.weights.codes import StepCodes
+from mlcc_compiler.kernels.cpu.linear.weights.scales import Scales
+from mlcc_compiler.kernels.cpu.linear.weights.widen import widen
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.kernels.planes import BLOCK, STEP, vectors_of
 from mlcc_compiler.quantization import Scheme, scheme

@@ -31,7 +31,7 @@ class Isa:
     has_bf16: bool = False
     """Whether products of bf16 pairs are accumulated in float32: see `bf16_pairs.py`."""
     has_permutes: bool = False
-    """Whether 64-byte table lookups exist: see `linear/permute_lookup.py`."""
+    """Whether 64-byte table lookups exist: see `linear/weights/permute_lookup.py`."""
     has_tiles: bool = False
     """Whether AMX exists: see `amx.py`."""
     activation_dtype: str = "float32"

@@ -14,8 +14,8 @@ from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa import amx, bf16_pairs
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, STRETCH, CpuPacking
-from mlcc_compiler.kernels.cpu.linear.stored_weight import StoredWeight
 from mlcc_compiler.kernels.cpu.linear.tile import Strip
+from mlcc_compiler.kernels.cpu.linear.weights.stored_weight import StoredWeight
 
 Expr = Any
 

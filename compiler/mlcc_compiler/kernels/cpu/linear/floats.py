@@ -20,7 +20,7 @@ from mlcc_compiler.kernels.cpu.linear.tile import (
     prefetch,
     rows_ahead,
 )
-from mlcc_compiler.kernels.cpu.linear.widen import widen
+from mlcc_compiler.kernels.cpu.linear.weights.widen import widen
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any

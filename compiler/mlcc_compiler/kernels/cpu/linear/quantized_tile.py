@@ -15,13 +15,13 @@ from typing import Any
 from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa.isa import dot4
-from mlcc_compiler.kernels.cpu.linear.codes import HALF, dot_bits
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.row_sums import RowSums
-from mlcc_compiler.kernels.cpu.linear.stored_weight import StoredWeight, for_blocks
 from mlcc_compiler.kernels.cpu.linear.tasks import TileBody
 from mlcc_compiler.kernels.cpu.linear.tile import Output, Registers, Strip, for_each_strip
-from mlcc_compiler.kernels.cpu.linear.unpacked_panel import Codes, UnpackedPanel, middle_of
+from mlcc_compiler.kernels.cpu.linear.weights.codes import HALF, dot_bits
+from mlcc_compiler.kernels.cpu.linear.weights.stored_weight import StoredWeight, for_blocks
+from mlcc_compiler.kernels.cpu.linear.weights.unpacked_panel import Codes, UnpackedPanel, middle_of
 
 Expr = Any
 

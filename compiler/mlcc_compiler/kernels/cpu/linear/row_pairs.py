@@ -18,7 +18,7 @@ from mlcc_compiler.kernels.cpu.isa.isa import matrix_dot
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.quantized_tile import QuantizedTile
 from mlcc_compiler.kernels.cpu.linear.tile import Output, Registers
-from mlcc_compiler.kernels.cpu.linear.unpacked_panel import Codes
+from mlcc_compiler.kernels.cpu.linear.weights.unpacked_panel import Codes
 
 Expr = Any
 

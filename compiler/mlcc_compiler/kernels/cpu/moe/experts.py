@@ -25,10 +25,10 @@ from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_tile
 from mlcc_compiler.kernels.cpu.linear.linear import inputs_of, packing
 from mlcc_compiler.kernels.cpu.linear.quantized import input_shapes, row_tiles
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
-from mlcc_compiler.kernels.cpu.linear.stored_weight import StoredWeight
 from mlcc_compiler.kernels.cpu.linear.tasks import MANY, TileBody, cover_rows
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output
-from mlcc_compiler.kernels.cpu.linear.unpacked_panel import UnpackedPanel
+from mlcc_compiler.kernels.cpu.linear.weights.stored_weight import StoredWeight
+from mlcc_compiler.kernels.cpu.linear.weights.unpacked_panel import UnpackedPanel
 from mlcc_compiler.kernels.cpu.moe.packing import ExpertPacking
 from mlcc_compiler.kernels.cpu.moe.sort_tokens import expert_order
 from mlcc_compiler.kernels.frame import Expr, PrimFunc

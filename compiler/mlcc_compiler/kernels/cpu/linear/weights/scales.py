@@ -13,9 +13,9 @@ from typing import Any
 from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa.vector_math import spread, vector
-from mlcc_compiler.kernels.cpu.linear.codes import HALF
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
-from mlcc_compiler.kernels.cpu.linear.widen import widen
+from mlcc_compiler.kernels.cpu.linear.weights.codes import HALF
+from mlcc_compiler.kernels.cpu.linear.weights.widen import widen
 from mlcc_compiler.quantization.schemes import MINIMA, ZEROS
 
 Expr = Any

@@ -14,10 +14,10 @@ from typing import Any
 
 from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
-from mlcc_compiler.kernels.cpu.linear.codes import StepCodes
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
-from mlcc_compiler.kernels.cpu.linear.stored_weight import StoredWeight, for_blocks
 from mlcc_compiler.kernels.cpu.linear.tile import Strip, for_each_strip
+from mlcc_compiler.kernels.cpu.linear.weights.codes import StepCodes
+from mlcc_compiler.kernels.cpu.linear.weights.stored_weight import StoredWeight, for_blocks
 
 Expr = Any
 

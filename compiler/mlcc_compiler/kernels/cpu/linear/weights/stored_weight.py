@@ -12,10 +12,10 @@ from typing import Any
 
 from mlcc_compiler.ir._tvm import B
 from mlcc_compiler.kernels import planes
-from mlcc_compiler.kernels.cpu.linear.codes import StepCodes
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
-from mlcc_compiler.kernels.cpu.linear.scales import Scales
 from mlcc_compiler.kernels.cpu.linear.tile import Strip, prefetch, rows_ahead
+from mlcc_compiler.kernels.cpu.linear.weights.codes import StepCodes
+from mlcc_compiler.kernels.cpu.linear.weights.scales import Scales
 
 Expr = Any
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
-from mlcc.artifact.consistency import check_relative
+from mlcc.artifact.checks.consistency import check_relative
 from mlcc.artifact.manifest import MAX_MANIFEST_BYTES, Manifest
 from mlcc.artifact.schema import CHUNK_BYTES, MANIFEST_NAME, FileEntry
 from mlcc.errors import ArtifactError

@@ -16,7 +16,7 @@ from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa.isa import Isa, byte_shuffle
 from mlcc_compiler.kernels.cpu.isa.vector_math import lanes_of
-from mlcc_compiler.kernels.cpu.linear.permute_lookup import PermuteLookup
+from mlcc_compiler.kernels.cpu.linear.weights.permute_lookup import PermuteLookup
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any

@@ -1,0 +1,1 @@
+"""Reads a packed weight in registers: codes, scales, widened floats."""

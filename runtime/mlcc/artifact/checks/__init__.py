@@ -1,0 +1,1 @@
+"""Checks of a compiled model: numbers, files, this machine, and trust."""
