@@ -248,7 +248,7 @@ def compile_command(
 
 
 def _next_command(out: Path) -> str:
-    """What to do with a model that runs here."""
+    """The command that runs a compiled model on this machine."""
     from mlcc.artifact.folder import Artifact
 
     encoder = Artifact.open(out).manifest.encoder

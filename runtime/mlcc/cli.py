@@ -52,7 +52,7 @@ _ELSEWHERE = {
     "info": "show",
     "help": "--help",
 }
-"""What the same is called elsewhere."""
+"""Names of commands in other tools."""
 
 
 class Commands(click.Group):

@@ -151,7 +151,7 @@ def has_webgpu() -> bool:
 
 
 def compile_unit(name: str, made: Path, command: Sequence[str]) -> None:
-    """One of them. Raises BuildError."""
+    """Compile a unit of `units` into `made`. Raises BuildError."""
     _run([*command, *units()[name], "-c", "-o", str(made)])
 
 

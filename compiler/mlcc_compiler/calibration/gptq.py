@@ -80,7 +80,7 @@ class Grid:
     """The representable values of a matrix: scale * values[code] + offset."""
 
     scale: Floats
-    """Of each group of a row, [N, K / group]."""
+    """Scale of each group of a row, [N, K / group]."""
     offset: Floats
     values: Floats
     """Rising integers, at most 256 apart: 0, 1, 2 and so on, or a table's."""

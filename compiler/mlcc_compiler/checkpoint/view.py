@@ -96,7 +96,7 @@ class ViewedTensors:
 
     @property
     def is_quantized(self) -> bool:
-        """As the checkpoint is."""
+        """Whether the checkpoint is quantized."""
         return bool(self.base.is_quantized)
 
     @property

@@ -32,7 +32,7 @@ class MarkSites(Rewriter):
         super().__init__(module)
         self.names = names
         self.sites: list[AdapterSite] = []
-        """What was found, once it ran."""
+        """The sites, after the pass has run."""
         self.members: dict[Any, tuple[tuple[str, int], ...]] = {}
         """A variable -> the matrices it stands for, each with its rows."""
 

@@ -116,7 +116,7 @@ class _Joined:
 
     base: Any
     parts: Mapping[str, Tensors]
-    """By what is put before their names."""
+    """Further tensors, by the prefix of their names."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.base, name)  # `read_rows` is there only if the base has it

@@ -44,7 +44,7 @@ class _Merged:
     base: Any
     adapter: LoraFolder
     pairs: Mapping[str, LoraPair]
-    """By the names of tensors."""
+    """Pairs of LoRA matrices, by the names of tensors."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.base, name)  # `read_rows` is there only if the base has it

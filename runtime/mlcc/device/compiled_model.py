@@ -15,7 +15,7 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class CompiledModel:
-    """Of one rank, if the model is split."""
+    """The parts of a compiled model that executors open; of one rank, if the model is split."""
 
     library: Path
     weights: Sequence[TensorEntry]

@@ -15,7 +15,7 @@ class KernelUse:
 
     name: str
     shape: str
-    """Of its largest argument."""
+    """Shape of the kernel's largest argument."""
     calls: int = 0
     nanoseconds: int = 0
     bytes: int = 0

@@ -63,7 +63,7 @@ class BaseDriver(ABC):
         self._work = asyncio.Event()
 
     def wake(self) -> None:
-        """There is new work."""
+        """Wake the loop: there is new work."""
         self._work.set()
 
     async def run(self) -> None:

@@ -36,7 +36,7 @@ class _Waiting(NamedTuple):
     """A text in its tenant's queue, ordered by rank."""
 
     rank: int
-    """Tokens of work before which it comes."""
+    """Order in the queue: tokens computed before its arrival, shifted by its priority."""
     arrival: int
     request: Request
 

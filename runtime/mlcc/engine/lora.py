@@ -42,7 +42,7 @@ class AdapterMatrix:
     column: int
     rows: int
     columns: int
-    """Of the matrix as it lies there."""
+    """Columns of the matrix in the slot."""
     transposed: bool
     """`data` is [columns, rows]."""
     dtype: str
@@ -89,7 +89,7 @@ class AdapterSlots:
     to_load: list[Adapter] = field(default_factory=list)
     """Adapters that the driver has to write to their slots, and then to `mark_loaded`."""
     _held: dict[Adapter, None] = field(default_factory=dict)
-    """All with a name or a request."""
+    """All adapters with a name or a request."""
     _free: list[int] = field(init=False)
     _serials: int = 0
     _clock: int = 0
@@ -170,12 +170,12 @@ class AdapterSlots:
         return adapter.ready
 
     def mark_loaded(self, adapter: Adapter) -> None:
-        """It is in its slot."""
+        """The adapter is written to its slot."""
         adapter.ready = True
         self.to_load.remove(adapter)
 
     def mark_failed(self, adapter: Adapter) -> None:
-        """It could not be written. Its slot is free; the next request queues it again."""
+        """The adapter could not be written. Its slot is free; the next request queues it again."""
         self.to_load.remove(adapter)
         self._free.append(adapter.slot)
         adapter.slot = -1

@@ -58,7 +58,7 @@ class ServerArgs:
     prefill: int | None = None
     """Replicas for prefill alone."""
     address: str | None = None
-    """Of a Ray cluster that runs."""
+    """Address of a running Ray cluster."""
 
     log_level: str = "warning"
     log_json: bool = False

@@ -107,7 +107,7 @@ class _GraphReader:
             self.named.add(name)
 
     def weights(self) -> dict[str, Weight]:
-        """By name. Raises UnsupportedError."""
+        """The weights by their names. Raises UnsupportedError."""
         products = [node for node in self.nodes if node.op_type in ("MatMul", "Gemm")]
         linear = [node for node in products if any(n in self.tensors for n in node.input[:2])]
         for node in linear:

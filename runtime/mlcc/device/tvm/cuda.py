@@ -32,7 +32,7 @@ class CudaDevice:
     """Compute capability, as in 9.0; a library made for sm_90 runs on it."""
     memory_bytes: int
     free_bytes: int
-    """Of these, what no process has taken yet."""
+    """Bytes that no process has allocated."""
     multiprocessors: int
 
     def __str__(self) -> str:

@@ -70,7 +70,7 @@ class TvmExecutor:
             for g, (cache, pool) in enumerate(zip(model.caches, capacity.pools, strict=True))
             for spec in cache.tensors
         }
-        """Which cache group tensors of a shape are of."""
+        """The cache group of tensors of a shape."""
         self._weights = self._tvm.runtime.convert(self._upload(weights, progress))
         adapters = model.adapters
         self._adapters = None if adapters is None else AdapterTensors(adapters, self._tensors)

@@ -56,7 +56,7 @@ class AdjustLayout:
 
     @classmethod
     def of(cls, step: StepLayout, vocab_size: int) -> AdjustLayout:
-        """For the rows of such steps."""
+        """The layout of adjustments for steps of a layout."""
         return cls(step.max_rows, vocab_size)
 
     @cached_property

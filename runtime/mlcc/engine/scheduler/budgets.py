@@ -26,12 +26,12 @@ WORDS_OF_A_TOKEN = len(HISTORY)
 
 @dataclass(slots=True)
 class StepBudget:
-    """What is left of one step."""
+    """The remaining budget of a step."""
 
     tokens: int
-    """Beside one for each decoding sequence."""
+    """Tokens beside one for each decoding sequence."""
     rows: int
-    """Beside one for each running sequence."""
+    """Rows beside one for each running sequence."""
     adjust_words: int
     """Words for lists of adjustments."""
 
@@ -100,7 +100,7 @@ PrefillChunk = tuple[int, int]
 
 
 class PrefillAllowance:
-    """What is left of one step for prompts."""
+    """The remaining tokens and time of a step for prefill."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class PrefillBudget:
                 self._costs.setdefault(_bucket(past), token_cost)
 
     def reset(self) -> None:
-        """No step is in flight any more."""
+        """Forget the steps in flight."""
         self._in_flight.clear()
 
     @property

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Rows of the step that it stands for."""
+        """Rows of the step for this row and its draft tokens."""
         return 1 + len(self.draft)
 
 
@@ -53,13 +53,13 @@ class Step(NamedTuple):
 
     @property
     def decode_stats(self) -> DecodeStats:
-        """What the speculator learns from."""
+        """Statistics of the step, from which the speculator learns."""
         drafted = sum(len(row.draft) for row in self.rows)
         return DecodeStats(self.tokens, self.decodes, len(self.rows), drafted, self.waited)
 
     @property
     def width(self) -> int:
-        """Rows of its result."""
+        """Rows of the step's result."""
         return sum(row.width for row in self.rows)
 
 

@@ -40,7 +40,7 @@ class Needs:
     """Bytes that one model needs, with its processes."""
 
     full: int
-    """For a full batch."""
+    """Bytes for a full batch."""
     spare: int
     """Upper bound: more memory is of no use to it."""
 

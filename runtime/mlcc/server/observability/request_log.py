@@ -42,7 +42,7 @@ class RequestRecord:
     sent: int = 0
     """Bytes of the response body."""
     to_first: float = 0.0
-    """Until the response headers."""
+    """Seconds until the response headers."""
     total: float = 0.0
 
 

@@ -115,7 +115,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Product:
-    """What the tasks share; emits them."""
+    """The product of one kernel: values that its tasks share, and their code."""
 
     form: ExpertPacking
     chosen: int
@@ -252,5 +252,5 @@ class ExpertOutput(Output):
         return entries.token[row], slot * self.packing.n + column
 
     def tile_of(self, tile: Expr) -> Expr:
-        """Within its matrix."""
+        """The number of a tile within its matrix."""
         return self.tile

@@ -18,9 +18,9 @@ class OnlineSoftmax:
     def __init__(self, rows: int, keys: int, threads: int, thread: Expr) -> None:
         self.keys, self.rows, self.parts = keys, rows, threads // rows
         self.weights = shared((keys, rows + PAD))
-        """Of a block: scores, until `soften`."""
+        """Weights of a block of keys; before `soften`, its scores."""
         self.factors = shared((rows,))
-        """What a block does to the sums of those before it."""
+        """Factors by which a block scales the sums of those before it."""
         self.row, self.part = bind(thread % rows), bind(thread // rows)
         self.best, self.total = zeros(1, LOWEST), zeros(1)
         """This thread's: the largest score of its row, and the sum of its part of the weights."""

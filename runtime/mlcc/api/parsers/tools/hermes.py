@@ -16,7 +16,7 @@ from mlcc.util.fast_dataclass import fast_dataclass
 
 @fast_dataclass(frozen=True)
 class TaggedJson:
-    """One pair of marks."""
+    """Calls as JSON between an opening and a closing tag."""
 
     name: str
     open: str

@@ -21,7 +21,7 @@ _PLAIN = PlainJson(key="parameters")
 
 @fast_dataclass(frozen=True)
 class LlamaJson:
-    """Both forms."""
+    """Llama's two forms of calls: JSON and Pythonic."""
 
     name: str = "llama"
     opens: tuple[str, ...] = (_TAG, "{", *PYTHONIC.opens)

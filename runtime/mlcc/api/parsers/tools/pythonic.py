@@ -16,7 +16,7 @@ _OPEN, _CLOSE = "<|python_start|>", "<|python_end|>"
 
 @fast_dataclass(frozen=True)
 class Pythonic:
-    """With or without marks."""
+    """Python calls in a list, with or without control tokens around it."""
 
     name: str = "pythonic"
     opens: tuple[str, ...] = (_OPEN, "[")
