@@ -59,7 +59,7 @@ def open_model(
     if artifact.manifest.encoder is not None:
         if speculation is not None or args.draft is not None:
             raise UnsupportedError(
-                f"{path}: is an encoder, which writes nothing to be guessed; leave out "
+                f"{path}: is an encoder, which has no speculation; leave out "
                 "--speculate and --draft"
             )
         prefix_cache = False

@@ -626,13 +626,13 @@ export interface CompletionTokensDetails {
   rejected_prediction_tokens: number;
 }
 
-interface Guessed {
+interface PredictionUsage {
   /** Present if tokens were drafted. */
   completion_tokens_details?: CompletionTokensDetails;
 }
 
 /** Token counts of all answers of a request together. */
-export interface Usage extends Guessed {
+export interface Usage extends PredictionUsage {
   prompt_tokens: number;
   completion_tokens: number;
   total_tokens: number;

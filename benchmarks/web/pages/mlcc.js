@@ -63,4 +63,4 @@ async function driver() {
 const bench = { started: () => started, run, together, chat, driver };
 globalThis.bench = bench;
 const started = start();
-started.catch(() => {}); // reported to whoever asks
+started.catch(() => {}); // reported by `started`

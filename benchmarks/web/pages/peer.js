@@ -63,4 +63,4 @@ async function run({ prompt, tokens, seed }) {
 
 globalThis.bench = { started: () => started, run };
 const started = start();
-started.catch(() => {}); // reported to whoever asks
+started.catch(() => {}); // reported by `started`

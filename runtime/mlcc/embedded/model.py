@@ -75,7 +75,7 @@ class EmbeddedModel:
             engine = text.new_engine(capacity, prefix_cache, speculation)
         elif speculation is not None:
             raise UnsupportedError(
-                f"'{text.name}' is an encoder, of which nothing is guessed; leave out the option "
+                f"'{text.name}' is an encoder, which has no speculation; leave out the option "
                 "'speculate'"
             )
         else:

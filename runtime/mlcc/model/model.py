@@ -177,7 +177,7 @@ class ModelText:
         UnsupportedError for speculation that these executors cannot do.
         """
         seed = int.from_bytes(os.urandom(8), "little")
-        guessing = None if draft is None else DraftModel(draft, capacity)
+        draft_model = None if draft is None else DraftModel(draft, capacity)
         return Engine(
             capacity,
             self.eos_ids,
@@ -185,8 +185,10 @@ class ModelText:
             seed=seed,
             prefix_cache=prefix_cache,
             defer_text=defer_text,
-            speculator=None if speculation is None else speculation.speculator(capacity, guessing),
-            draft=guessing,
+            speculator=None
+            if speculation is None
+            else speculation.speculator(capacity, draft_model),
+            draft=draft_model,
         )
 
     def _check_length(self, text: str, context: int | None) -> None:

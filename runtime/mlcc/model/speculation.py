@@ -48,11 +48,11 @@ class Speculation:
         if kind not in (LOOKUP, DRAFT, OFF) or (colon and kind == OFF):
             raise _wrong(
                 f"{spelled} is {text[:40]!a}; it must be lookup, draft or off, and may say how many"
-                " tokens are guessed at most (lookup:12)"
+                " draft tokens are made at most (lookup:12)"
             )
         if kind == DRAFT and draft is None:
             raise _wrong(
-                f"{spelled} {DRAFT} needs the model that guesses; add --draft ARTIFACT, or type "
+                f"{spelled} {DRAFT} needs a draft model; add --draft ARTIFACT, or type "
                 f"{spelled} {LOOKUP}"
             )
         if kind != DRAFT and draft is not None:

@@ -31,7 +31,7 @@ class ReplicaStats:
             name: {
                 **(asdict(snapshot.stats) if snapshot.stats is not None else {}),
                 "routed": self.routed[name],
-                "hoped": self.expected_hits[name],
+                "expected_hits": self.expected_hits[name],
             }
             for name, snapshot in [*self.snapshots.items()]
         }

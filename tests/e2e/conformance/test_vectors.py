@@ -86,7 +86,7 @@ def refused(name: str, field: Field) -> list[str]:
     return [
         step["expect"]["error"]["code"]
         for step in STEPS
-        if str(step["request"]["path"]) in KINDS  # a path may be one that was told before
+        if str(step["request"]["path"]) in KINDS  # a path may be the result of an earlier step
         and KINDS[step["request"]["path"]].chat is chat
         and re.search(pattern, step["expect"].get("error", {}).get("param") or "")
     ]

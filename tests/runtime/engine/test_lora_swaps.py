@@ -55,7 +55,7 @@ def alone(number: int | None, prompt: list[int]) -> list[int]:
     return driver.run()["r"].tokens
 
 
-def guessing(how: str, draw: random.Random, depth: int) -> Driver:
+def drafting_driver(how: str, draw: random.Random, depth: int) -> Driver:
     """how: `lookup`, `draft` (a toy, sometimes wrong), or none."""
     if how == "draft":
         draft = Drafting(small(pools=CAPACITY.pools), 0.3, draw)
@@ -84,7 +84,7 @@ def test_swaps_in_a_storm(seed: int, how: str, depth: int, kept: bool | None) ->
     """kept: there are more adapters than slots, and unused ones are swapped out. None = there is
     memory for copies at random only."""
     draw = random.Random(seed)
-    driver = guessing(how, draw, depth)
+    driver = drafting_driver(how, draw, depth)
     names: dict[str, int] = {}
     wanted: dict[str, tuple[int | None, int]] = {}
     full = moved = 0

@@ -28,12 +28,12 @@ class CompletionTokensDetails(TypedDict):
     """Rejected draft tokens; they are not in `completion_tokens`."""
 
 
-class _Guessed(TypedDict, total=False):
+class _PredictionUsage(TypedDict, total=False):
     completion_tokens_details: CompletionTokensDetails
     """Present if tokens were drafted."""
 
 
-class Usage(_Guessed):
+class Usage(_PredictionUsage):
     """Token counts of all answers of a request together."""
 
     prompt_tokens: int

@@ -16,7 +16,7 @@ REFUSAL = Object("ResponsesRefusal", (honoured("refusal", Text(), required=True)
 PART = Tagged(
     "a text part",
     {"input_text": PLAIN, "output_text": PLAIN, "text": PLAIN, "refusal": REFUSAL},
-    refused={"input_image": IMAGES, "input_file": FILES, "input_audio": "send what is said"},
+    refused={"input_image": IMAGES, "input_file": FILES, "input_audio": "send a transcript"},
 )
 SUMMARY_PART = Tagged("a part of a summary", {"summary_text": PLAIN})
 REASONING_PART = Tagged("a part of reasoning", {"reasoning_text": PLAIN, "text": PLAIN})

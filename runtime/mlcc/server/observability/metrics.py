@@ -36,24 +36,27 @@ REQUEST_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 _GAUGES = {
     "waiting": ("queue", "Requests that wait in the engine."),
-    "running": ("batch_size", "Requests that are being answered together."),
-    "in_flight": ("steps_in_flight", "Steps that the device has been given and not ended."),
+    "running": ("batch_size", "Running requests: the size of the batch."),
+    "in_flight": ("steps_in_flight", "Steps that the device computes or has queued."),
     "pages": ("pages", "Pages of the cache."),
-    "pages_free": ("pages_free", "Pages that nothing running holds."),
-    "pages_kept": ("pages_kept", "Free pages in which prompts can still be found."),
+    "pages_free": ("pages_free", "Pages that no running request uses."),
+    "pages_kept": ("pages_kept", "Free pages that the prefix cache still indexes."),
 }
 _COUNTERS = {
-    "steps": ("steps", "Steps that were committed."),
-    "requests": ("requests", "Requests that the engine took."),
-    "computed_tokens": ("computed_tokens", "Tokens run: prompts, answers, recomputation."),
+    "steps": ("steps", "Committed steps."),
+    "requests": ("requests", "Requests accepted by the engine."),
+    "computed_tokens": ("computed_tokens", "Computed tokens: prompts, answers, recomputation."),
     "sampled_tokens": ("sampled_tokens", "Tokens of answers."),
-    "cached_tokens": ("cached_tokens", "Tokens of prompts that were found instead of run."),
-    "drafted_tokens": ("drafted_tokens", "Tokens that were guessed ahead, and computed."),
-    "accepted_tokens": ("accepted_tokens", "Those of them that were right."),
-    "preemptions": ("preemptions", "Requests that stepped back because pages ran out."),
-    "routed": ("routed_requests", "Requests that were sent to this replica."),
-    "hoped": ("routed_hit_tokens", "Tokens of prompts that the replica was hoped to have."),
-    "retried": ("retried_requests", "Requests that a replica lost, and another was asked."),
+    "cached_tokens": ("cached_tokens", "Prompt tokens found in the prefix cache."),
+    "drafted_tokens": ("drafted_tokens", "Draft tokens that were verified."),
+    "accepted_tokens": ("accepted_tokens", "Draft tokens that were accepted."),
+    "preemptions": ("preemptions", "Requests preempted because pages ran out."),
+    "routed": ("routed_requests", "Requests routed to this replica."),
+    "expected_hits": (
+        "routed_hit_tokens",
+        "Prompt tokens that the replica was expected to have cached.",
+    ),
+    "retried": ("retried_requests", "Requests sent to another replica after a loss."),
 }
 """Fields of `mlcc.engine.events.Stats` and of `mlcc.scale`: name after mlcc_engine_, and
 description."""

@@ -62,7 +62,7 @@ def read_answer(request: dict[str, Any], text: str) -> Json:
             {
                 "text": choice["message"]["content"] if kind.chat else choice["text"],
                 "finish_reason": choice["finish_reason"],
-                **_told(kind, [choice["logprobs"]] if with_logprobs else []),
+                **_joined_logprobs(kind, [choice["logprobs"]] if with_logprobs else []),
             }
             for choice in choices
         ],
@@ -126,7 +126,7 @@ class _Stream:
                 "text": "".join(pieces),
                 "finish_reason": self._reasons[index],
                 "pieces": pieces,
-                **_told(self._kind, self._logprobs.get(index, [])),
+                **_joined_logprobs(self._kind, self._logprobs.get(index, [])),
             }
             for index, pieces in sorted(self._pieces.items())
         ]
@@ -183,7 +183,7 @@ def _logprobs(kind: Kind, with_logprobs: bool) -> Json:
     return {name: {"$any": "array"} for name in COLUMNS}
 
 
-def _told(kind: Kind, pieces: list[Json]) -> Json:
+def _joined_logprobs(kind: Kind, pieces: list[Json]) -> Json:
     """The log-probabilities of one answer, from those of its pieces."""
     if not pieces:
         return {}

@@ -149,12 +149,12 @@ def toy_driver(
     speculator: Speculator | None = None,
     draft: Executor | None = None,
 ) -> Driver:
-    guessing = None if draft is None else DraftModel(draft.capacity, capacity)
-    if guessing is not None and speculator is None:
-        speculator = Speculator(guessing.open)
+    draft_model = None if draft is None else DraftModel(draft.capacity, capacity)
+    if draft_model is not None and speculator is None:
+        speculator = Speculator(draft_model.open)
     engine = Engine(
         capacity, eos, tokenizer, seed=seed, prefix_cache=prefix_cache, speculator=speculator,
-        draft=guessing,
+        draft=draft_model,
     )  # fmt: skip
     driver = Driver(engine, ToyExecutor(capacity), depth)
     driver.draft = draft

@@ -22,7 +22,7 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True)
 BLOCK = 4
 
 
-def hoped(digest: set[int], prompt: list[int], scope: tuple[str, str] = ("", "")) -> int:
+def expected_hits(digest: set[int], prompt: list[int], scope: tuple[str, str] = ("", "")) -> int:
     """Tokens of a prompt that a sketch says are there."""
     return max((n for n, h in prefix_hashes(scope, prompt, BLOCK) if h in digest), default=0)
 
@@ -50,21 +50,21 @@ def test_hashes_of_the_digest_are_cached(asked: list[tuple[int, int, int]]) -> N
     for n, (start, length, end) in enumerate(asked):
         prompt = [start] * length + [end, n % 7]
         digest = hashes_of(driver.engine.prefix_digest())
-        expected = hoped(digest, prompt)
+        expected = expected_hits(digest, prompt)
         assert expected <= answered(driver, f"r{n}", prompt)
 
 
 def test_a_prompt_is_found_by_the_digest() -> None:
     driver = toy_driver()
     prompt = [random.Random(1).randrange(64) for _ in range(45)]
-    assert hoped(hashes_of(driver.engine.prefix_digest()), prompt) == 0
+    assert expected_hits(hashes_of(driver.engine.prefix_digest()), prompt) == 0
     answered(driver, "a", prompt)
     digest = hashes_of(driver.engine.prefix_digest())
-    assert hoped(digest, prompt) == 40, (
+    assert expected_hits(digest, prompt) == 40, (
         "eleven blocks are cached, and ten of them are in the digest"
     )
-    assert hoped(digest, [*prompt[:20], 1, 2, 3, 4, 5, 6, 7]) == 20
-    assert hoped(digest, [1, *prompt]) == 0
+    assert expected_hits(digest, [*prompt[:20], 1, 2, 3, 4, 5, 6, 7]) == 20
+    assert expected_hits(digest, [1, *prompt]) == 0
     assert answered(driver, "b", prompt) == 44
 
 
@@ -73,8 +73,8 @@ def test_scopes_are_separate() -> None:
     prompt = list(range(20))
     answered(driver, "a", prompt, tenant="one")
     digest = hashes_of(driver.engine.prefix_digest())
-    assert hoped(digest, prompt, ("one", "")) == 16
-    assert hoped(digest, prompt, ("two", "")) == hoped(digest, prompt) == 0
+    assert expected_hits(digest, prompt, ("one", "")) == 16
+    assert expected_hits(digest, prompt, ("two", "")) == expected_hits(digest, prompt) == 0
 
 
 def test_a_sketch_is_bounded_and_has_short_beginnings_first() -> None:
