@@ -19,7 +19,7 @@ from tests.runtime.server.helpers.server_process import RunningServer, eventuall
 
 CHAT = {"messages": [{"role": "user", "content": "a secret"}], "max_tokens": 5, "ignore_eos": True}
 WHO = {"model": "toy", "key": ""}
-DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "dashboard.json"
+DASHBOARD = Path(__file__).parents[4] / "deploy" / "grafana" / "dashboard.json"
 
 
 def samples(server: RunningServer) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
