@@ -31,6 +31,9 @@ from tools.packages import LAVAPIPE
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+if "PYTEST_XDIST_WORKER" in os.environ:  # numpy and torch spin where they wait for each other
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 settings.register_profile("mlcc", deadline=None)  # nothing is asserted by the clock
 settings.load_profile("mlcc")
 os.environ["TVM_USE_RUNTIME_LIB"] = "0"  # one process holds both the compiler and the executor
