@@ -137,7 +137,7 @@ class Features:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """A process of pytest-xdist has ended; it alone knows what it left out."""
+        """A process of pytest-xdist has ended; only it knows which tests it deselected."""
         self.leave(map(tuple, getattr(node, "workeroutput", {}).get("left", ())))
 
     @pytest.hookimpl(trylast=True)
@@ -185,7 +185,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each test's report says what it claims, also from another process. Leaves out the long."""
+    """Add each test's claims to its report, also from another process. Leaves out the long
+    tests."""
     for item in items:
         item.user_properties.append(("features", _claims(item)))
     if not config.getoption("--long"):
@@ -222,15 +223,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 class WholeFiles(LoadFileScheduling):
-    """A file's tests in one process, and those that wait for one thing; if it dies, only what it
-    had left is given to another.
-
-    pytest-xdist 3.8 also schedules finished files again, and never stops a process that gets an
-    empty assignment twice: all tests are done and the run waits forever.
-    """
+    """Schedules a file's tests in one process, and also the tests that share one resource; if the
+    process dies, only its remaining tests are given to another. pytest-xdist 3.8 also schedules
+    finished files again, and never stops a process that gets an empty assignment twice: all tests
+    are done and the run waits forever."""
 
     def _split_scope(self, nodeid: str) -> str:
-        """The name of what stays together: a file, or all that wait for the one run of Maven."""
+        """The name of a group of tests that stay together: a file, or all that need the one run of
+        Maven."""
         return "kotlin" if "/test_kotlin" in nodeid else str(super()._split_scope(nodeid))
 
     def remove_node(self, node: Any) -> str | None:

@@ -124,12 +124,12 @@ ROWS: dict[str, tuple[str, ...]] = {
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),
 }
-"""Row -> its parts, the names that tests use. A row claims what its weakest part does."""
+"""Row -> its parts, the names that tests use. A row claims the weakest result of its parts."""
 PARTS = tuple(part for parts in ROWS.values() for part in parts)
 NOTHING = "–"
 
 Claim = tuple[str, str, str]
-"""(part, target, how); part "*" stands for all."""
+"""(part, target, how); part "*" means all."""
 Table = dict[tuple[str, str], str]
 """(row, target) -> "runs", "compiles", NOTHING, or the error a user gets."""
 
@@ -142,7 +142,7 @@ class Results:
     refusals: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, part: str, target: str, how: str, outcome: str, refusal: str = "") -> None:
-        """One test's outcome; `part` "*" stands for all."""
+        """One test's outcome; `part` "*" means all."""
         worst = ("passed", "skipped", "failed")
         for name in PARTS if part == "*" else (part,):
             old = self.outcomes.get((name, target, how), "passed")

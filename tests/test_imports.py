@@ -65,7 +65,8 @@ def import_graph(package: str) -> dict[str, set[str]]:
 
 
 def circles(graph: dict[str, set[str]]) -> list[str]:
-    """Modules from which some path of imports leads back: what is left as leaves are taken off."""
+    """Modules in import cycles: those that remain after modules without imports are removed
+    repeatedly."""
     left = {name: set(targets) for name, targets in graph.items()}
     while leaves := [n for n, t in left.items() if not t & left.keys()]:
         for name in leaves:
@@ -183,7 +184,7 @@ _OF_MODEL = (
 
 
 def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
-    """`service` and `embedded`, and what they import of the rest; Pyodide only in one function."""
+    """`service` and `embedded`, and the modules that they import; Pyodide only in one function."""
     ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.util.sizes")
     ours += ("mlcc.lora", "mlcc.limits", "mlcc.util.fast_dataclass", "mlcc.version")
     ours += ("mlcc.util.memory",)
@@ -239,8 +240,8 @@ print(json.dumps([sorted(plan), sorted(tab), sorted(set(sys.modules) - before)])
 
 
 def test_a_bare_interpreter_opens_a_tab_with_nothing_superfluous() -> None:
-    """Each module costs start-up time in a tab: what is listed here is meant. What Pyodide has not
-    of the standard library is `lacking`."""
+    """Each module costs start-up time in a tab: this list is deliberate. `lacking`: modules of the
+    standard library that Pyodide lacks."""
     allowed = {"mlcc", "jinja2", "markupsafe"}
     path = [str(ROOT / "runtime"), str(Path(jinja2.__file__).parents[1])]
     lacking = {"decimal", "_decimal", "_pydecimal", "ssl", "_ssl", "sqlite3", "lzma", "_lzma"}

@@ -17,10 +17,8 @@ CONTEXT = 1024
 
 
 def compiled(folder: Path, quant: str, target: str) -> Path:
-    """The artifact for a recipe and a target; "vulkan-f32" is vulkan with --no-f16.
-
-    folder: what the run's processes share. Skips a test whose target cannot be compiled here.
-    """
+    """The artifact for a recipe and a target; "vulkan-f32" is vulkan with --no-f16. folder: shared
+    by the processes of the run. Skips a test whose target cannot be compiled here."""
     name, _, f32 = target.partition("-")
     needs.require_target(name)
     row = get_target(name, Choices(f16=False if f32 else None))

@@ -29,7 +29,8 @@ def require(*names: str) -> None:
 
 
 def require_target(name: str) -> None:
-    """The test compiles for a target, whose own check says what that lacks."""
+    """Skip the test if a target cannot be compiled here, with the reason of the target's own
+    check."""
     from mlcc_compiler.driver.toolchain import missing
     from mlcc_targets import get_target
 

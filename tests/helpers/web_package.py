@@ -49,7 +49,7 @@ def environment() -> dict[str, str]:
 
 
 def has_grammars() -> bool:
-    """Whether there is a Rust to compile what reads grammars; if that fails, `make` does."""
+    """Whether Rust is there to compile llguidance; if that fails, `make` fails."""
     home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "bin"
     return bool(shutil.which("cargo") or shutil.which("cargo", path=str(home)))
 

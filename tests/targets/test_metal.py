@@ -46,7 +46,7 @@ def named_ios(prefix: str) -> Target:
 
 
 def commands(headers: str) -> dict[str, str]:
-    """Load command -> what follows it."""
+    """Load command -> its data."""
     parts = re.split(r"^ *cmd (LC_\w+)$", headers, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -171,7 +171,7 @@ def test_an_app_links_two_static_models_through_their_headers(tmp_path: Path) ->
 
 
 def static_model(folder: Path, prefix: str, body: object) -> Path:
-    """A model of one CPU kernel as `ios` makes it, but for this machine; its header beside it."""
+    """A static model of one CPU kernel as for `ios`, but for this machine; with its header."""
 
     def archive(objects: list[Path], library: Path) -> None:
         run_zig(["ar", "rcsD", str(library), *map(str, objects)], library)

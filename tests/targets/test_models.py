@@ -42,9 +42,9 @@ REPEATED = {("gemma3", "cuda"), ("gemma3", "metal"), ("qwen3_moe", "cuda")}
 REPEATED |= {(case, target) for case in ("gemma3n", "gemma4") for target in ("cuda", "metal")}
 REPEATED |= {(c, t) for c in ("cohere2", "nemotron", "glm4_moe") for t in ("cuda", "metal")}
 REPEATED |= {(case, "android") for case in AS_TEXT if case != "llama"}
-"""In the long tail: Gemma 2 has the window, on CUDA Qwen3-Next the experts; of some
-tests/compiler/models/test_registry compiles what is theirs alone, and Android's kernels are
-webgpu's, which tests/e2e/web runs."""
+"""With --long only: Gemma 2 covers the window, on CUDA Qwen3-Next the experts;
+tests/compiler/models/test_registry compiles the parts that only some of them have, and Android's
+kernels are webgpu's, which tests/e2e/web runs."""
 CASES = [
     *((case, "cuda") for case in RECIPES),
     *((case, target) for case in AS_TEXT for target in ("metal", "android")),
@@ -54,12 +54,13 @@ CASES = [
 
 
 def is_foreign(target: str) -> bool:
-    """Whether this machine refuses a target's libraries, whatever devices it has."""
+    """Whether this machine refuses a target's libraries on any device."""
     return target != "cuda" and (target, platform.system()) != ("metal", "Darwin")
 
 
 def shown(case: str, target: str) -> Any:
-    """A parameter with what its test proves; what `metal` compiles `ios` does, see below."""
+    """A parameter with the features that its test proves; `ios` compiles like `metal`, see
+    below."""
     quant = RECIPES[case].partition("_")[0]
     parts = [quant, "sampling", *(["f16-kv"] if quant != "f32" else [])]
     targets = ("metal", "ios") if target == "metal" else (target,)

@@ -80,7 +80,8 @@ def test_what_sizes_do_not_change_is_not_run(options: dict[str, object], tmp_pat
 
 
 def test_no_input_of_no_size(tmp_path: Path) -> None:
-    """A checkpoint of zeros, as shapes without weights are compiled: all inputs count alike."""
+    """A checkpoint of zeros, as for shapes that compile without weights: all inputs count
+    equally."""
     plan = resolve_calibration(planned("llama", tmp_path))
     read: Callable[..., np.ndarray] = plan.checkpoint.tensors.read
     kind = type(plan.checkpoint.tensors)

@@ -73,7 +73,7 @@ CASES: dict[str, dict[str, Any]] = {
     "nemotron_h": {"time_step_min": 0.001},
     "nemotron_h-experts": {"n_group": 1, "topk_group": 1, "intermediate_size": 24},
 }  # fmt: skip
-"""Case of `models.checkpoints` -> what a GGUF file cannot say otherwise than so."""
+"""Case of `models.checkpoints` -> fields that a GGUF file cannot represent otherwise."""
 FOLDED = {
     "falcon_h1": {},
     "falcon_h1-norm": {"mamba_norm_before_gate": False, "mamba_proj_bias": False},

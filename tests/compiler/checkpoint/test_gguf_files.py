@@ -55,7 +55,7 @@ def tiny(tmp_path_factory: Any) -> Path:
 def test_mixed_blocks_run_as_they_lie(
     target: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """The logits of transformers on the weights that the blocks stand for."""
+    """The logits of transformers on the dequantized weights."""
     oracle = make_checkpoint("qwen2", tmp_path)
     file = open_checkpoint(write_gguf(tmp_path, tmp_path / "m-Q4_0.gguf", formats))
     assert file.quantized

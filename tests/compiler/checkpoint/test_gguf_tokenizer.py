@@ -54,7 +54,7 @@ def test_byte_level_bpe() -> None:
 
 
 def spm_trained(prefix: bool) -> Tokenizer:
-    """A BPE as SentencePiece's: no words, bytes for what is unknown."""
+    """A BPE like SentencePiece's: no words, bytes for unknown characters."""
     pieces = [pre_tokenizers.Metaspace(prepend_scheme="never", split=True)]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     spaces = normalizers.Replace(" ", "\u2581")

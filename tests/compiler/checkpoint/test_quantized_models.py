@@ -83,7 +83,7 @@ WRITERS = {"int4m_g32": to_mlx, "int4a_g32": to_awq}
 def test_a_quantized_checkpoint_runs_as_it_is(
     target: str, scheme: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """The logits of transformers on the weights that its codes stand for."""
+    """The logits of transformers on the dequantized weights."""
     oracle = make_checkpoint("llama", tmp_path)
     WRITERS[scheme](tmp_path)
     checkpoint = Checkpoint.open(tmp_path)
@@ -144,7 +144,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
 
 
 def test_fp8_is_quantized_already(tmp_path: Path) -> None:
-    """No scheme holds it, and 8 bits are what it is kept as without `--quant`."""
+    """No scheme has its format: without `--quant` it is quantized to 8 bits."""
     make_checkpoint("llama", tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     for name in [n for n in tensors if n.endswith("_proj.weight")]:

@@ -40,7 +40,7 @@ def codes_of(rows: int, width: int) -> list[tuple[tuple[int, ...], str]]:
 
 
 def check(kernel: Any, given: list[Any], made: list[tuple[tuple[int, ...], str]]) -> None:
-    """Rows of the last array, whatever its form, are quantized."""
+    """Rows of the last array are quantized, in any of its shapes."""
     rows, *sizes = made[-1][0]
     width = int(np.prod(sizes))
     reader = linear.quantize_rows(best(), width, GROUP, SUMS)

@@ -32,7 +32,8 @@ def test_rows(cpu: Cpu, hidden: int, offset: float, rows: int) -> None:
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("rows", [0, 1, 30])
 def test_layer_norm(cpu: Cpu, size: int, offset: float, bias: bool, rows: int) -> None:
-    """Far from 0 as well: the deviation is of what the mean leaves."""
+    """LayerNorm also for rows far from 0: the deviation is computed after the mean is
+    subtracted."""
     x, w, b = normal(rows, rows, size) + 30, normal(1, size), [normal(2, size)] * bias
     arguments = ((size,), (size,), *[(size,)] * bias, EPS, offset)
     (y,) = run(norm.layer_norm, arguments, [x, w, *b], [((rows, size), "float32")], cpu)

@@ -301,7 +301,8 @@ def test_gpu_any_filters() -> None:
 
 @on_vulkan
 def test_gpu_extreme_logits() -> None:
-    """Far apart, all equal, just one, subnormal: only what has the largest mass may come."""
+    """Logits far apart, all equal, a single one, subnormal: only tokens with the largest mass may
+    be sampled."""
     logits = np.zeros((7, 100), np.float32)
     logits[0, ::2], logits[0, 1::2] = 1e30, -1e30
     logits[1] = 1e30

@@ -21,7 +21,7 @@ BOUND = 1e-4
 ROPES = {
     "llama-llama3-rope", "llama-yarn", "llama-dynamic", "llama-linear", "phi3-longrope-short",
 }  # fmt: skip
-"""In the long tail on the CPU: what differs is frequencies, which the reference reads as well."""
+"""With --long only on the CPU: only frequencies differ, which the reference reads too."""
 VARIANTS = {
     "mamba2-plain", "granitemoehybrid-rope", "falcon_h1-plain", "falcon_h1-norm",
     "deepseek_v2-groups", "gemma4", "qwen3_next", "granitemoehybrid", "qwen3_moe-first",

@@ -24,7 +24,8 @@ E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
 
 
 def as_published(folder: Path) -> Any:
-    """A random checkpoint whose experts are MXFP4; `transformers`' model with what they are."""
+    """A random checkpoint with experts in MXFP4; and `transformers`' model with the dequantized
+    ones."""
     oracle = make_checkpoint("gpt_oss", folder)
     tensors, random = load_file(folder / "model.safetensors"), np.random.default_rng(3)
     for name in [n for n in tensors if n.endswith(("gate_up_proj", "down_proj"))]:

@@ -62,7 +62,7 @@ LATENT = {
 
 @dataclass(frozen=True)
 class Case:
-    """A family: its config class, what matters here, and the longest context it has."""
+    """A family: its config class, the relevant fields, and its longest context."""
 
     config: str
     options: dict[str, Any]

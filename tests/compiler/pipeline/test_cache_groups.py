@@ -109,7 +109,8 @@ def test_latents_have_no_8_bit_pages() -> None:
 
 @pytest.mark.parametrize("dtype, kept", [(INT8, "int8"), (INT8_WORDS, "uint32")])
 def test_8_bit_pages_of_windows_too(dtype: str, kept: str) -> None:
-    """Numbers, in words for GPUs, and a scale for each token and head; both groups alike."""
+    """Codes (in words for GPUs) and a scale for each token and head; both groups have the same
+    layout."""
     found = caches_of(trace(build_model(GEMMA_3_270M, 4096).model).module, PAGE, dtype)
     assert {group.kind for group in found.groups} == {"paged", "window"}
     for info in found.infos([3, 3]):

@@ -148,7 +148,7 @@ def on_cpu(traced: Traced, caches: Caches, layout: StepLayout) -> list[Any]:
 
 
 def test_an_operator_with_a_state_needs_no_pass(record: StateRecord) -> None:
-    """The library computes what the reference executor does, and both what the twin's words say."""
+    """The library equals the reference executor, and both equal the twin's formula."""
     traced = trace(Sums(record))  # type: ignore[arg-type]
     caches = caches_of(traced.module, 16, "float16")
     assert caches.plans[0].layers == (3,) and caches.groups == (CacheGroup("state"),)

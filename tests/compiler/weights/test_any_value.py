@@ -35,7 +35,7 @@ def tiny(tmp_path: Path) -> Path:
 
 
 def places(tree: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Every key, and the first few entries of every list and of what is long."""
+    """Every key, and the first few entries of every list and of long values."""
     rows = list(tree.items() if isinstance(tree, dict) else enumerate(tree))
     for key, value in rows[:15]:
         yield (*path, key)

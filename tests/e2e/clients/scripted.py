@@ -118,7 +118,7 @@ class ScriptedExecutor:
         self._start, self._end = map(self._tokenizer.token_to_id, CONTROL[1:])
         self._no_thoughts = self._tokenizer.encode(NO_THOUGHTS).ids
         self._held = array("i", bytes(4 * PAGE * capacity.pools[0]))
-        """Tokens by slot: what a model would keep as keys and values."""
+        """Tokens by slot, in place of a model's keys and values."""
         self._answers: dict[bytes, list[int]] = {}
         """Scripted answers, by the token ids of their prompts."""
         self._results: deque[Result] = deque()
@@ -206,7 +206,7 @@ class ScriptedExecutor:
         return wanted[len(output)] if output == wanted[: len(output)] != wanted else self._end
 
     def _logits(self, token: int) -> list[float]:
-        """The wanted token first; where a grammar forbids it, what closes what is open."""
+        """The scripted token first; if a grammar forbids it, tokens that close open brackets."""
         logits = [-1000.0 - t for t in range(self.capacity.vocab_size)]
         closing = [self._tokenizer.token_to_id(letter) for letter in ('"', "}", "]", "0", "{")]
         for rank, one in enumerate(dict.fromkeys([token, self._end, *closing])):

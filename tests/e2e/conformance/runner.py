@@ -37,7 +37,7 @@ class Runner:
         }
 
     def result(self, vector: Vector) -> None:
-        """Wait for a vector. Raises Mismatch, or whatever went wrong with its requests."""
+        """Wait for a vector. Raises Mismatch, or the exception of its requests."""
         if not vector.alone:
             return self._started[vector.id].result()
         wait(self._started.values())

@@ -38,7 +38,7 @@ def reading(
     compiled_demo: Callable[[str, str], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Runner]:
-    """A host beside which llguidance lies, as `pip install --target` puts it there."""
+    """A host with llguidance in `path`, as installed by `pip install --target`."""
     pytest.importorskip("llguidance", reason="needs llguidance: pip install mlcc[structured]")
     model, folder = compiled_demo("f32", "cpu"), tmp_path_factory.mktemp("modules")
     for part in Path(sysconfig.get_path("platlib")).glob("llguidance*"):

@@ -34,8 +34,8 @@ Compiled = Callable[[str, str], Path]
 
 
 def over(*once: str, target: str | None = None) -> pytest.MarkDecorator:
-    """A test over all topics, whose names are those of parts of the table of features. Of what has
-    two homes both run one topic, and the rest with --long."""
+    """Marks of a test over all topics, which are parts of the table of features. With two hosts,
+    both run one topic, and the rest with --long."""
     parameters = []
     for topic in TOPICS:
         marks = [pytest.mark.feature(topic, target, "runs")] if target else []

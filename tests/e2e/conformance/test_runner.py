@@ -199,7 +199,7 @@ def test_recording_takes_what_came() -> None:
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Answers a GET with what it knows of the requests so far."""
+    """Answers a GET with its record of the requests so far."""
 
     protocol_version = "HTTP/1.1"
     now, most, left = 0, 0, 0

@@ -33,7 +33,7 @@ class Vector:
     only: frozenset[str]
     """The targets that it is for; empty = all."""
     alone: bool
-    """Nothing else may run beside it: it looks at the engine's counters."""
+    """The vector must run alone: it reads the engine's counters."""
 
     @property
     def topic(self) -> str:
@@ -102,7 +102,7 @@ def _keys(name: str, found: Iterable[str], known: set[str], needed: set[str]) ->
 
 
 def expanded(value: Json) -> Json:
-    """A request's value with every `{"$repeat": [what, times]}` written out."""
+    """A request's value with every `{"$repeat": [value, times]}` expanded."""
     if (rule := rule_of(value)) and rule[0] == "$repeat":
         what, times = rule[1]
         return expanded(what) * times
@@ -112,8 +112,8 @@ def expanded(value: Json) -> Json:
 
 
 def filled(value: Json, names: dict[str, Json]) -> Json:
-    """A request with every `{"$same": name}` replaced by what the name was first seen as, and every
-    `{"$joined": [texts]}` written out."""
+    """A request with every `{"$same": name}` replaced by the first value of that name, and every
+    `{"$joined": [texts]}` expanded."""
     if (rule := rule_of(value)) and rule[0] == "$same":
         return names[rule[1]]
     if rule and rule[0] == "$joined":
@@ -129,7 +129,7 @@ def encoded(value: Json) -> bytes:
 
 
 def layout(entries: list[dict[str, Any]]) -> bytes:
-    """The one way in which a file is written: what fits into a line is one."""
+    """The layout of a vector file: values that fit are on one line."""
     text = ",\n".join(_laid_out(entry, 0, top=True) for entry in entries)
     return f"[\n{text}\n]\n".encode("utf-8", errors="backslashreplace")
 

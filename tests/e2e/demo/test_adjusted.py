@@ -25,7 +25,7 @@ BOUND = 1e-4
 
 
 def second_step(model: Any) -> tuple[Batch, list[int], ManualSteps]:
-    """A step whose tokens are in flight, those tokens, and what comes after."""
+    """A step with tokens in flight, those tokens, and the next ones."""
     steps = ManualSteps(model.capacity, len(PROMPTS))
     prompts = {s: model.text.encode_prompt(text) for s, text in enumerate(PROMPTS)}
     executor = model.executor

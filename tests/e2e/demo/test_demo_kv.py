@@ -123,7 +123,8 @@ MOVING = ["cpu", pytest.param("vulkan", marks=pytest.mark.feature("moving", "vul
 def test_a_request_moves_half_way_and_says_the_same(
     opened8: Opened8, compiled_demo: Any, request: pytest.FixtureRequest, target: str
 ) -> None:
-    """Between two executors; beside others that stay, and with what was drawn before."""
+    """Migration between two executors, beside requests that stay, with the random state
+    continued."""
     first = opened8(target)
     second = open_model(folder8(compiled_demo("q8", "cpu").parent, target))
     try:

@@ -62,7 +62,7 @@ def answers(model: Model, temperature: float) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("temperature", (0.0, 1.0))
 @pytest.mark.parametrize("target", [*map(on, TARGETS)])
 def test_answers_are_what_was_wanted(opened: Opened, target: str, temperature: float) -> None:
-    """Side by side, beside one that nothing holds to anything."""
+    """Several constrained answers in one batch, with an unconstrained one."""
     found = answers(opened("f32", TARGETS[target]), temperature)
     person, regex, choice, grammar, free = (text for text, _ in found)
     assert [reason for _, reason in found[1:3]] == ["stop"] * 2

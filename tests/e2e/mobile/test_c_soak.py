@@ -10,9 +10,9 @@ TOY = "tests.helpers.toy.toy_model:open_toy"
 REQUESTS, AT_ONCE = 2000, 8
 ENGINES = 100
 MOST_GROWTH = 1 << 20
-"""Resident bytes: less than 600 for each request, 11 KB for each engine. What is kept on purpose
-(Python's free lists, the allocator's arenas) was made by as many before the first measurement; a
-thousand engines then stay within 0.6 MB of each other."""
+"""Growth of resident bytes: less than 600 for each request, 11 KB for each engine. Memory that is
+kept on purpose (Python's free lists, the allocator's arenas) is allocated by equal work before the
+first measurement; a thousand engines then stay within 0.6 MB of each other."""
 
 
 def ask(host: Host, engine: int, number: int) -> None:

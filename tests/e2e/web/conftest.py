@@ -59,11 +59,9 @@ def demo_server(web: Path, compiled_demo: Callable[[str, str], Path]) -> Iterato
 
 @pytest.fixture(scope="session")
 def small_webgpu(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A small random checkpoint with the demo's tokenizer, and it for target webgpu, in float32.
-
-    For tests of steps: a step on SwiftShader takes a tenth of what it takes the demo model, and
-    answers to different prompts are different from their first token.
-    """
+    """A small random checkpoint with the demo's tokenizer, and its artifact for target webgpu, in
+    float32. For tests of steps: a step on SwiftShader takes a tenth of the demo model's time, and
+    answers to different prompts differ from their first token."""
     needs.require_target("webgpu")
     folder = tmp_path_factory.mktemp("small")
     source = folder / "model"

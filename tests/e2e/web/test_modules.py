@@ -53,7 +53,8 @@ def test_no_module_imports_itself_through_others() -> None:
 
 
 def test_folders_below_src_import_each_other_one_way() -> None:
-    """Files beside folders (`engine.ts`, `model/chunks.ts`) are not counted with them."""
+    """Files beside folders of the same name (`engine.ts`, `model/chunks.ts`) are not part of
+    them."""
     folders: dict[str, set[str]] = {}
     for module, targets in graph("src").items():
         own = Path(module).parent.as_posix()

@@ -84,7 +84,7 @@ def wheel(dist: Path) -> Path:
 
 
 def install(folder: Path, dist: Path, what: str) -> Mapping[str, str]:
-    """An environment with `what`, and its variables."""
+    """An environment with the installed packages `what`, and its variables."""
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv/bin/python"
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
@@ -126,7 +126,7 @@ def test_what_was_built_is_inside_and_the_tag_is_its_libraries(dist: Path, wheel
 
 
 def test_a_bare_install_is_small(bare: Installed) -> None:
-    """Bytes of everything that `pip install mlcc` puts there, what Python compiles included."""
+    """Bytes of everything that `pip install mlcc` installs, with compiled bytecode."""
     (packages,) = (bare.folder / "venv/lib").glob("python3*/site-packages")
     sizes = {path: path.stat().st_size for path in packages.rglob("*") if path.is_file()}
     ours, all_in_all = 0, 0

@@ -94,7 +94,7 @@ class Call:
 
 
 Tokenizer = Callable[[int, int, bytes], tuple[int, bytes]]
-"""(what is asked: 0 encode, 1 decode, 2 special tokens; special; text) -> (0 = done, bytes)."""
+"""(function: 0 encode, 1 decode, 2 special tokens; special; text) -> (0 = success, bytes)."""
 
 
 class Host:
@@ -110,7 +110,7 @@ class Host:
         self.log: list[str] = []
         self.released: SimpleQueue[None] = SimpleQueue()
         self.own: SimpleQueue[Event] = SimpleQueue()
-        """Events of engines, not of calls; and what a callback tells, as kind -1."""
+        """Events of engines, not of calls; and results of actions in a callback, as kind -1."""
         self._tokenizer = tokenizer
         self._calls: dict[int, Call] = {}
         self._waiting: dict[int, Future[Frame]] = {}

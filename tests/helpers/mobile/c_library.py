@@ -47,7 +47,7 @@ class Library:
 
 
 def built(folder: Path, sanitizer: str = "") -> Library:
-    """In a folder that several processes may share. sanitizer: what -fsanitize takes."""
+    """Build it in a folder that several processes may share. sanitizer: the value of -fsanitize."""
     needs.require("g++")
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         needs.absent("this Python has no shared library to embed")

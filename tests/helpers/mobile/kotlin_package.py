@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 ANDROID = ROOT / "mobile" / "android"
 MAVEN = ["mvn", "--batch-mode", "--quiet", "--no-transfer-progress"]
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that ends before it would gain by optimizing what it runs."""
+"""Options of a JVM that ends before optimizing its code would pay."""
 SECONDS = 900
 """Bounds a Maven that waits for a network; compiling and testing take about two minutes."""
 

@@ -35,7 +35,8 @@ class ToySteps:
         return self._toy.collect(self._toy.submit(batch, adjusted))
 
     def write_adapter(self, slot: int, matrices: str, data: bytes) -> None:
-        """Fill a slot with what `JsExecutor.write_adapter` says in JSON and bytes."""
+        """Fill a slot with the matrices that `JsExecutor.write_adapter` describes in JSON and
+        bytes."""
         found, begin = [], 0
         for record in json.loads(matrices):
             size = record["rows"] * record["columns"] * (4 if record["dtype"] == "float32" else 2)

@@ -201,8 +201,8 @@ def test_request_over_model_over_plain_sampling() -> None:
 
 
 def test_a_row_of_the_table_is_all_that_sampling_needs() -> None:
-    """Each sets a parameter that the engine has, so a new one is a row and an attribute; but for
-    what `echo` makes of `logprobs`."""
+    """Each field sets a parameter of the engine, so a new one is a row and an attribute; except
+    that `echo` changes `logprobs`."""
     known = {field.name for field in fields(SamplingParams)} - {"prompt_logprobs"}
     for table in (CHAT, COMPLETION):
         assert {row.sets for row in table.fields if row.sets} == known

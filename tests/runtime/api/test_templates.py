@@ -190,7 +190,8 @@ def test_a_check_finds_bad_syntax_without_messages() -> None:
 
 @pytest.mark.parametrize("source", [CHATML, LLAMA3, None])
 def test_a_last_message_that_goes_on_ends_the_prompt(source: str | None) -> None:
-    """Nothing stands behind it, neither what ends a turn nor what begins the answer's."""
+    """No text follows the last message: neither the end of a turn nor the beginning of an
+    answer."""
     template = ChatTemplate(source, {"bos_token": "<s>"}, ("<|im_end|>", "<|eot_id|>"))
     talk = [*TALK, {"role": "assistant", "content": "Once upon", "prefix": True}]
     rendered = template.render(talk)

@@ -19,10 +19,8 @@ _PASTE_MODE = re.compile(r"\x1b\[\?2004[hl]\r?")
 
 
 class Terminal:
-    """Everything the program writes is kept in `seen`; `expect` looks at what is new.
-
-    What switches a terminal's way of pasting is in `raw` only.
-    """
+    """All output of the program is kept in `seen`; `expect` searches the new part. Escapes that
+    switch bracketed paste are in `raw` only."""
 
     def __init__(self, command: list[str], **environment: str) -> None:
         self._master, slave = pty.openpty()

@@ -52,7 +52,7 @@ def demo(compiled_demo: Callable[[str, str], Path]) -> Path:
 def bare(
     program: str, stdin: str = "", more: bool = False, brought: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """`more`: the wheel's other packages, too. brought: what an extra brings."""
+    """`more`: the wheel's other packages, too. brought: the packages of an extra."""
     path = [*(str(ROOT / room) for room in ROOMS.values()), sysconfig.get_path("purelib")]
     installed = (INSTALLED | ROOMS.keys() if more else INSTALLED) | {brought}
     source = BARE.format(installed=installed, path=path, program=program)

@@ -83,7 +83,7 @@ def test_invalid_options_are_refused_before_a_compile(tmp_path: Path) -> None:
 def test_every_model_of_a_comparison_is_looked_for_first(
     compiled_demo: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is computed of the first if the last, or what all are set against, is not there."""
+    """No model is evaluated if the last one, or the baseline, is missing."""
     opened: list[str] = []
     monkeypatch.setattr(
         "mlcc.commands.evaluate.load_model", lambda args, **_: opened.append(args.model)

@@ -68,7 +68,8 @@ ERRORS = [
 def test_a_session_goes_on_after_a_step_that_failed_once(
     error: BaseException, where: str, depth: int
 ) -> None:
-    """Whatever it was: else a result would be taken for that of another step."""
+    """After an error in a step its result is discarded: else it would be taken for that of another
+    step."""
     greedy = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
     prompt = open_toy().text.encode_prompt("hello")
     whole = "".join(Session(open_toy()).answer(prompt, greedy))

@@ -34,7 +34,7 @@ def build() -> Any:
 
 @pytest.fixture(scope="session")
 def built() -> None:
-    """libmlcc_executor is there; whatever this machine lacks for it is a failure."""
+    """Require libmlcc_executor; anything that this machine lacks for it is a failure."""
     assert not library.why_absent(), library.why_absent()
 
 

@@ -189,7 +189,7 @@ def test_no_words_are_read_beyond_the_buffer(
 
 
 def within_the_rules(batch: Batch) -> bool:
-    """By the whole contract, in Python; which may stumble over what is no step at all."""
+    """Check with the Python checker, which may raise other errors for words that are no step."""
     try:
         check_batch(batch, CAPACITY, 1)
     except (BadBatchError, ValueError, IndexError, OverflowError, MemoryError):

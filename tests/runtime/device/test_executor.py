@@ -222,7 +222,7 @@ def test_a_file_that_is_no_library_for_this_process(demo: Path, tmp_path: Path, 
 
 
 def test_a_library_compiled_before_it_raised_errors_by_itself(demo: Path, tmp_path: Path) -> None:
-    """It wants a function by its name, which no runtime offers by that any more."""
+    """The library needs a function under a name that no runtime has any more."""
     data = (demo / "model.so").read_bytes()
     library = tmp_path / "model.so"
     library.write_bytes(data.replace(b"\0memcpy\0", b"\0mlccpy\0"))
@@ -246,7 +246,8 @@ def test_another_manifests_library(demo: Path) -> None:
 
 
 def test_a_kernels_error_is_raised(demo: Path) -> None:
-    """It comes out of the model's library, through what was written into that as it was loaded."""
+    """The error is raised in the model's library, through the functions that loading wrote into
+    it."""
     weights = list(Artifact.open(demo).weights().values())
     executor = opened(demo, demo / "model.so", weights=[weights[0], weights[0], *weights[2:]])
     with pytest.raises(DeviceError, match=r"failed while computing a step: .*expected? .*float16"):

@@ -78,7 +78,7 @@ def test_results_wait_while_later_steps_write_theirs(demo: Path) -> None:
 
 
 def test_each_step_is_sampled_as_it_says(demo: Path) -> None:
-    """Temperatures are in the step, not in what is kept."""
+    """Temperatures are part of the step, not of the recorded calls."""
     executor = cpu_executor(demo)
     steps = ManualSteps(executor.capacity)
     executor.collect(executor.submit(steps.step({0: [9]})))

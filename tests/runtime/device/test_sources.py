@@ -35,7 +35,8 @@ NOT_SANITIZED_ON_A_GPU = "not package and not two_models"
 
 @pytest.fixture(scope="module")
 def runtime(build: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """TVM's units by the system's compiler, as they are: what is sanitized is ours."""
+    """TVM's units, compiled by the system's compiler without sanitizers: only mlcc's code is
+    checked."""
     folder = tmp_path_factory.mktemp("runtime")
     made = {name: folder / f"{name}.o" for name in build.FOREIGN}
     command = [*build.compiler(), "-std=c++17", "-O0", "-fPIC", *build.includes()]

@@ -37,7 +37,7 @@ def chat(text: str, **fields: Any) -> dict[str, Any]:
 
 
 def same(reply: Any) -> Any:
-    """A reply without what differs each time."""
+    """A reply without the parts that differ each time."""
     assert reply.status == 200, reply.text
     if "event-stream" not in reply.headers["content-type"]:
         return [reply.json["choices"], counted(reply.json["usage"])]

@@ -36,8 +36,8 @@ EOS = {1}
 IDENTITY = Identity("layout", "model", "tokenizer")
 MOST_LIVE = 24
 BLOCKS = 1500
-"""By which what Python holds may differ between two quiet moments, for its own caches: a sixth of a
-block for each request between them."""
+"""Bound of the growth of Python's memory blocks between two quiet moments, for its own caches: a
+sixth of a block for each request between them."""
 SETTINGS = [
     SamplingParams(temperature=0.0, max_tokens=9),
     SamplingParams(max_tokens=14, stop=("ab", "€")),

@@ -36,7 +36,7 @@ KINDS = [
 
 
 def rest(driver: Driver) -> None:
-    """Commit what is in flight."""
+    """Commit all steps in flight."""
     while driver.tickets:
         result = driver.executor.collect(driver.tickets.popleft())
         driver.take(driver.engine.commit(result))

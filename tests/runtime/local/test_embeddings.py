@@ -114,7 +114,8 @@ def test_more_texts_than_a_step_or_a_queue_takes(engine: Engine) -> None:
 def test_requests_of_many_texts_share_the_queue(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None fills it, and none that has begun is refused its next wave."""
+    """Large inputs are sent in waves: none fills the queue, and none is refused after its first
+    wave."""
     client = engine._caller._client
     monkeypatch.setattr(client, "_limit", 20)
     with ThreadPoolExecutor() as pool:

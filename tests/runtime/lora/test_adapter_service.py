@@ -72,7 +72,7 @@ def living(
     open_model: Callable[[], Model] = open_adapted_toy,
     engine_of: Callable[..., EngineThread | EngineProcess] = EngineThread,
 ) -> None:
-    """`work` with a place, which is ended whatever happens."""
+    """Run `work` with a place, which is closed afterwards."""
 
     async def run() -> None:
         engine = engine_of(open_model)

@@ -54,7 +54,7 @@ def compiled(out: Path, target: str, model: Path = DEMO, room: LoraConfig | None
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Any]]:
-    """Adapters of several ranks, modules, scales and dtypes, and by what B A is multiplied."""
+    """Adapters of several ranks, modules, scales and dtypes, and the factor of B A."""
     root = tmp_path_factory.mktemp("adapters")
     whole = save(root / "whole", 8, 16, ALL, 1, 0.05, targets="all-linear")
     some = save(root / "some", 3, 6, ("k_proj", "up_proj"), 2, dtype="float16", use_rslora=True)
@@ -101,7 +101,7 @@ def step(capacity: Capacity, prompts: Sequence[tuple[Sequence[int], AdapterUse]]
 
 
 def on(target: str, name: str) -> Any:
-    """A target of the tests, and what its tests prove."""
+    """A target of the tests, and the features that its tests prove."""
     return pytest.param(target, marks=pytest.mark.feature("adapters", name, "runs"))
 
 
@@ -161,7 +161,7 @@ def test_a_mixed_step_equals_merged_weights(
 def test_an_adapter_changes_the_answer(
     opened: tuple[Executor, list[AdapterUse]], wanted: list[np.ndarray[Any, Any]]
 ) -> None:
-    """The bound tells adapters apart: what they change is a thousand times as much."""
+    """The bound distinguishes adapters: their effect is a thousand times as large."""
     executor, uses = opened
     for i, use in enumerate(uses):
         plain = logits(executor, step(executor.capacity, [(PROMPTS[i], NO_ADAPTER)]))
@@ -175,8 +175,7 @@ def test_an_adapter_changes_the_answer(
 def test_decode_steps_are_replayed_as_they_are(
     opened: tuple[Executor, list[AdapterUse]],
 ) -> None:
-    """With adapters and without: made again without the virtual machine, steps are what they are
-    with it."""
+    """Replayed steps, with adapters and without, equal those of the virtual machine."""
     executor, uses = opened
     assert isinstance(executor, CompiledExecutor)
     found = []

@@ -32,7 +32,7 @@ MIXTURE = (
 
 
 def compiled(tensors: tuple[WeightSpec, ...]) -> Any:
-    """A manifest of these weights, with 8 pages that are small beside them."""
+    """A manifest with these weights, and 8 pages that are small compared with them."""
     made = manifest(WeightsInfo(tensors=tensors))
     weights = sum(tensor.nbytes for tensor in tensors)
     memory = MemoryPlan(weights_bytes=weights, cache_bytes=0, workspace_bytes=MB)

@@ -36,7 +36,8 @@ class Family:
     arguments_as_text: bool = False
     """Whether the template takes the arguments of earlier calls as text."""
     silent: str | None = None
-    """Content of a message that only calls, as the template wants it; the calls, if it writes none."""
+    """Content of a message with calls only, as the template renders it; the calls, if it renders
+    none."""
     shows_calls: bool = True
     """Whether the template renders calls of earlier messages."""
     variables: tuple[Mapping[str, Any], ...] = ({},)

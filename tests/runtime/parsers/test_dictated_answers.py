@@ -97,7 +97,8 @@ def test_no_call_where_there_are_tools(tmp_path: Path) -> None:
 
 
 def test_arguments_validate_whatever_the_model_would_say(tmp_path: Path) -> None:
-    """Under auto, from the mark of a call on: the model wants text where a number belongs."""
+    """With tool_choice auto, after the control token of a call: the model's script has text where a
+    number is required."""
     wrong = CALL.replace('"a": 1', '"a": "one"')
     choice = ask(scripted(tmp_path, wrong), tools=TOOLS, max_tokens=60)
     for name, given in calls(choice):

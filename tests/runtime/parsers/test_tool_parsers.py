@@ -107,7 +107,7 @@ def test_reasoning_without_an_end_and_an_answer_without_reasoning() -> None:
 
 
 def test_what_no_answer_could_be_sent_with() -> None:
-    """Models write what JSON and UTF-8 do not have, and JSON within JSON without end."""
+    """Models generate invalid JSON and UTF-8, and JSON nested in JSON without end."""
     call_text = r'{"name": "f\ud800", "arguments": {"a": [NaN, 1e999, 1], "b": "x\udc00"}}'
     _, _, calls = read(parser("hermes"), [f"<tool_call>{call_text}</tool_call>"])
     assert calls[0][1:] == ("f\ufffd", {"a": [None, None, 1], "b": "x\ufffd"})
@@ -116,7 +116,7 @@ def test_what_no_answer_could_be_sent_with() -> None:
 
 
 def test_a_long_answer_is_read_in_time_that_grows_with_it() -> None:
-    """40,000 pieces of one call: what is held is not read again for each."""
+    """40,000 pieces of one call: held text is not parsed again for each."""
     text = json.dumps({"name": "write_file", "arguments": {"path": "a", "text": "word " * 40_000}})
     made = parser("hermes")
     pieces = [text[i : i + 5] for i in range(0, len(text), 5)]

@@ -193,7 +193,7 @@ def environment(token: Mapping[str, str]) -> dict[str, str]:
 
 
 def until(true: Callable[[], bool], seconds: float) -> None:
-    """Wait for it; what does not answer meanwhile is waited for, too."""
+    """Wait until a condition is true; HTTP errors count as false."""
     end = time.monotonic() + seconds
     while True:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.helpers.processes import below, command_of
 
 RAYS = (b"ray::", b"raylet", b"gcs_server")
-"""Beginnings of what Ray's processes call themselves."""
+"""Prefixes of the names of Ray's processes."""
 
 
 def replicas_below(root: int, deployment: bytes = b"ServeReplica") -> list[int]:

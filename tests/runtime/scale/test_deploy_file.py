@@ -147,8 +147,9 @@ def head(tmp_path: Path) -> Iterator[Head]:
 def test_it_is_deployed_again_and_after_a_server_without_proxies(
     head: Head, compiled_demo: Callable[[str, str], Path]
 ) -> None:
-    """Twice, with the same text and with another artifact; and after `mlcc serve --ray --address`,
-    beside which it was refused: that leaves nothing behind by which it would be refused again."""
+    """Deploy twice, with the same file and with another artifact; and after `mlcc serve --ray
+    --address`, during which it was refused: that leaves nothing behind that would refuse it
+    again."""
     one, other = compiled_demo("q8", "cpu"), compiled_demo("f32", "cpu")
     own = Served(f"http://127.0.0.1:{head.port}", head.process.pid)
     prints = []

@@ -69,8 +69,8 @@ def runner(request: pytest.FixtureRequest, served: Served) -> Iterator[Runner]:
 
 
 def shown() -> Iterator[object]:
-    """A vector of each of `TOPICS`; with --long, all but those that want counters of this moment:
-    replicas tell theirs once a second."""
+    """A vector of each of `TOPICS`; with --long, all except those that need current counters:
+    replicas report theirs once a second."""
     left = set(TOPICS)
     for vector in load():
         if vector.fits("server") and vector.id not in UNSUPPORTED:
@@ -117,9 +117,9 @@ def test_metrics_have_each_replica(served: Served) -> None:
 
 
 def test_a_replica_is_killed_while_all_stream(served: Served) -> None:
-    """Each of 72 streams is whole, once, or had begun and ends with an error that has a type; then
-    there are two replicas again. (benchmarks/scale/replica_kills.py has thousands, and compares
-    their tokens.)"""
+    """Each of 72 streams is complete, or ends after its start with a typed error; then there are
+    two replicas again. (benchmarks/scale/replica_kills.py has thousands, and compares their
+    tokens.)"""
     before = served.replicas()
     assert len(before) == REPLICAS
     with ThreadPoolExecutor(24) as pool:
@@ -171,7 +171,7 @@ def test_an_application_of_ones_own_comes_after(
 ) -> None:
     """`serve.run(deployment(...))` behind Serve's own proxies, under a prefix and beside another
     application: refused while `mlcc serve --ray` runs on the cluster, which starts Serve without
-    any, and there once that has ended."""
+    proxies, and accepted after its end."""
     model, keys = str(compiled_demo("f32", "cpu")), [API_KEY]
     asked = {"model": model, "port": port, "prefix": "/llm", "keys": keys}
     assert "no request would come here" in cluster.do(**asked)
@@ -192,8 +192,8 @@ def test_an_application_of_ones_own_comes_after(
 def test_an_upgrade_with_traffic_on(
     cluster: Program, served: Served, port: int, compiled_demo: Callable[[str, str], Path]
 ) -> None:
-    """While the replicas of one artifact give way to those of another, every request is answered,
-    by one of them."""
+    """While the replicas of one artifact are replaced by those of another, every request is
+    answered, by one of them."""
     served.end()
     models = [str(compiled_demo(quant, "cpu")) for quant in ("f32", "q8")]
     asked = {"port": port, "prefix": "/", "keys": [API_KEY], "replicas": 2}

@@ -102,7 +102,7 @@ def test_without_a_word_it_is_the_less_loaded_of_two() -> None:
 
 @given(st.lists(st.integers(0, 2), min_size=50, max_size=300), st.integers(2, 9))
 def test_no_engine_is_overloaded_by_hits(kinds: list[int], engines: int) -> None:
-    """Requests that never end, of three prompts: whatever hits there are, loads stay together."""
+    """Requests that never end, with three prompts: for any hits, loads stay balanced."""
     made = fleet(engines)
     counts = Counter({f"e{n}": 0 for n in range(engines)})
     for kind in kinds:

@@ -27,7 +27,7 @@ CONTEXT = 512
 
 @dataclass
 class Hostile(ChatTemplate):
-    """Does what the first message asks for, as a template that escaped its budget would."""
+    """Executes the text of the first message, as a template that escaped its budget would."""
 
     def render(self, messages: Sequence[Mapping[str, Any]], **other: Any) -> ChatText:
         match messages[0]["content"]:

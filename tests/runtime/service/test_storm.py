@@ -62,7 +62,7 @@ async def client(service: Service, seed: int) -> str:
 
 
 async def _read(response: ApiResponse, leaves: bool) -> str:
-    """All of an answer, or what one that leaves wants of it."""
+    """Read an answer, all of it or, for a client that disconnects, a part."""
     try:
         if isinstance(response.body, str):
             assert json.loads(response.body)["choices"][0]["finish_reason"] in ("stop", "length")

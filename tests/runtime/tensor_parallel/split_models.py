@@ -34,7 +34,7 @@ CASES_OF_RANKS: dict[str, dict[str, Any]] = {
     "nemotron": {},
     "glm4_moe": {},
 }
-"""Case of `models.checkpoints` -> what is otherwise here."""
+"""Case of `models.checkpoints` -> fields that differ here."""
 
 
 def checkpoint(case: str, folder: Path, **changes: Any) -> Any:

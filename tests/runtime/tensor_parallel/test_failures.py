@@ -143,7 +143,7 @@ def test_ranks_that_were_opened_otherwise_are_refused(artifact: Path) -> None:
 
 
 def test_an_error_of_a_rank_at_opening_is_raised(artifact: Path, tmp_path: Path) -> None:
-    """Rank 1's weights are gone by the time that its process wants them."""
+    """Rank 1's weights are removed before its process opens them."""
     from mlcc.device.parallel.cpu_executor import RankedExecutor
 
     found = Artifact.open(artifact)

@@ -23,7 +23,7 @@ from tests.runtime.tensor_parallel.split_models import compiled
 MLCC = [sys.executable, "-m", "mlcc"]
 FOLLOWER = b"mlcc.device.parallel.rank_main"
 LONG = 8000
-"""Tokens of an answer that takes a second: what is done behind its first is not too late."""
+"""Tokens of an answer that takes a second, so that an action after its first token is in time."""
 
 
 @pytest.fixture(scope="module")

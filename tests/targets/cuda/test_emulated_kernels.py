@@ -45,7 +45,7 @@ CUDA = Gpu.of(ROW)
 
 @cache
 def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Like gpu_kernels.compiled, for the row's device whatever the test asks for."""
+    """Like gpu_kernels.compiled, always for the row's device."""
     function = factory(CUDA, *arguments).with_attr("global_symbol", "kernel")
     target = tvm_target_of(ROW)
     path = Path(tempfile.mkdtemp(dir=emulation.folder())) / "kernel.so"

@@ -69,7 +69,7 @@ def test_buckets() -> None:
 
 
 def test_every_group_has_its_size_in_a_bucket() -> None:
-    """At most what the group's lists have at their longest: those of a window stay short."""
+    """Lengths of at most the group's longest lists: those of a window stay short."""
     here = capacity(PAGED, WINDOW)
     batch = step(here, [[5]] * 5, [256] * 5)
     assert batch.sizes == (5, 5, 5, 80, 10)

@@ -53,7 +53,7 @@ def test_a_compiled_kernel_equals_numpy(device: Any, tmp_path: Path) -> None:
 
 
 def test_writes_kernels_copies_and_reads_keep_their_order(device: Any) -> None:
-    """A random program on a few tensors, beside numpy; no waiting except where it reads."""
+    """A random program on a few tensors, compared with numpy; it waits only where it reads."""
     function = load(scale_add())["scale_add"]
     rng = np.random.default_rng(1)
     count = 5000  # above what goes with the batch: both ways of writing are taken

@@ -104,7 +104,7 @@ def _mixtures(name: str, array: Array, config: Config) -> list[Named] | None:
 
 
 def _latents(name: str, array: Array, config: Config) -> list[Named] | None:
-    """Keys' half of what makes keys and values of a latent is transposed."""
+    """The keys' half of a latent's key-value projection is transposed."""
     if not name.endswith("kv_b_proj.weight"):
         return None
     nope, heads = config["qk_nope_head_dim"], config["num_attention_heads"]

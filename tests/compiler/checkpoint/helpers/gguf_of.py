@@ -124,7 +124,7 @@ def frequencies(config: Mapping[str, Any]) -> dict[str, list[float]]:
 def converted(
     tensors: Mapping[str, Array], config: Mapping[str, Any], architecture: str
 ) -> dict[str, Array]:
-    """Tensors under GGUF's names, with what the converter does to them."""
+    """Tensors under GGUF's names, with the converter's changes."""
     kind = next(k for k, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     layers = config.get("num_hidden_layers") or len(config["layers_block_type"])
     names = gguf.get_tensor_name_map(kind, layers)

@@ -42,7 +42,7 @@ def rounded(x: Any) -> Any:
 
 
 def expected(given: Inputs) -> tuple[Any, Any]:
-    """(what the twin computes, how far from it is right)."""
+    """(the twin's output, the bound of the error)."""
     case = given.case
     scale = np.float32(case.scale * (log2(e) if case.softcap is None else 1.0))
     q = rounded(given.q * scale) * np.float32(case.scale / (scale * case.scale))
@@ -182,8 +182,8 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
 
 @runs_here
 def test_equal_scores_average_and_one_far_above_wins() -> None:
-    """Exact, if every product and sum is in its place: queries of zero weigh all they see alike,
-    and a query that meets one key alone gives that key's value."""
+    """Exact, if every product and sum is in its place: queries of zero weight all keys equally, and
+    a query that matches one key alone gives that key's value."""
     given = inputs(Case(heads=3, kv_heads=1, dtype="float16"), ((200, 200),))
     ids = StepView(given.batch).lists(0).ids
     keys, values = (np.concatenate([given.pages[i, which, 0] for i in ids]) for which in range(2))

@@ -101,8 +101,8 @@ def test_attention(cpu: Cpu) -> None:
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
 @pytest.mark.parametrize(("outlier", "part"), [(1, 100), (30, 50)])
 def test_rows_as_bytes_cost_little_beside_pages(cpu: Cpu, outlier: int, part: int) -> None:
-    """The rounding of queries and weights beside that of keys and values, also of queries of which
-    one number is far larger than the others."""
+    """The rounding of queries and weights in addition to that of keys and values, also for queries
+    with one number far larger than the rest."""
     few = ((1, 40), (1, 700), (2, 300))
     case = Case(8, 2, dim=256, dtype="int8")
     given, unrounded = inputs(case, few), inputs(replace(case, dtype="float32"), few)
@@ -127,8 +127,8 @@ def test_which_cpus_multiply_bytes(cpu: Cpu) -> None:
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
 @pytest.mark.parametrize(("dim", "page"), [(256, 16), (40, 4), (8, 64)])
 def test_largest_numbers_do_not_saturate(cpu: Cpu, dim: int, page: int) -> None:
-    """Whole numbers up to the largest, which nothing rounds: exact but for float32's sums. Keys are
-    all alike, so that every value weighs as much."""
+    """Whole numbers up to the largest, which are not rounded: exact except for float32's sums. Keys
+    are equal, so that every value has the same weight."""
     case = Case(4, 2, dim=dim, page=page, dtype="int8")
     given = inputs(case, ((1, 300), (2, 299), (1, 5)))
     signs = np.where(np.arange(dim) % 3 == 1, -1, 1)
@@ -197,7 +197,7 @@ def pages_of(heads: int, dim: int, page: int) -> tuple[Any, Any]:
 
 
 def near(found: Any, kept: Any, expected: Any, scales: Any) -> None:
-    """Numbers of equal value but for few that are one off; what is no number is none."""
+    """Equal codes except for a few that differ by one; NaN stays NaN."""
     np.testing.assert_allclose(kept, scales, rtol=1e-6)
     apart = np.abs(found.view(np.int8).astype(int) - expected)
     assert apart.max() <= 1 and (apart != 0).mean() < 0.01

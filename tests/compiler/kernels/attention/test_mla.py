@@ -214,7 +214,8 @@ def test_gpu_products_with_a_head_s_weights(case: Case) -> None:
 
 @on_vulkan
 def test_gpu_append() -> None:
-    """Normalised and turned, where the slots say; what float16 does not hold is its largest."""
+    """Latents are normalised, rotated and written to their slots; numbers beyond float16 become its
+    largest."""
     case = Case(rank=40, rope=22, page=8, dtype="float16")
     pages, x = gpu_normal(1, 9, 8, 62).astype("float16"), gpu_normal(2, 20, 62)
     norm, table = gpu_normal(3, 40), gpu_normal(4, 20, 22)

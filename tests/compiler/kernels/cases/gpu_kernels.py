@@ -85,8 +85,8 @@ def source(kind: str, kernel: Any, *, subgroup: bool = False) -> str:
 
 
 def barriers(text: str, counts: Sequence[int]) -> int:
-    """How many barriers WGSL has. They are under no condition but one that all threads of a
-    workgroup decide alike: its row is less than one of the words `counts` of what is only read."""
+    """The number of barriers in WGSL. Check that they are under uniform conditions only: a row
+    number compared with one of the read-only words `counts`."""
     opened: list[str] = []  # the word before each brace; none before a function's
     found = 0
     words = "|".join(map(str, counts))

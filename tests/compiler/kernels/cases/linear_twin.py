@@ -40,7 +40,7 @@ _LLVM = {
 
 
 def plain(cpu: isa.Isa) -> isa.Isa:
-    """The CPU, whatever layout and activations a test gives it."""
+    """The CPU as a compile would choose it, independent of a test's layout and activations."""
     return replace(cpu, activation_parts=1, tile_columns=0, stored_signed=None)
 
 

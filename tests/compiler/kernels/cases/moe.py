@@ -66,7 +66,7 @@ def check_route(run: Run, factory: Any, case: tuple[int, int, str, int, float]) 
 
 
 def check_strange_logits(run: Run, factory: Any) -> None:
-    """Whatever they are, k different experts are chosen: memory is read by them."""
+    """For any logits k distinct experts are chosen: their numbers index memory."""
     strange = [np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, 1e38, -1e38, 1e-45]
     rows = [[value] * 9 for value in strange] + [strange, strange[::-1]]
     logits = np.array(rows, np.float32)
@@ -96,8 +96,7 @@ def check_corrected(run: Run, factory: Any, case: tuple[Any, ...]) -> None:
 
 
 def check_strange_corrected(run: Run, factory: Any) -> None:
-    """Whatever they are, different experts are chosen, and of groups that are kept if any is
-    finite."""
+    """For any logits distinct experts are chosen, of kept groups if any logit is finite."""
     strange = [np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, 1e38, -1e38]
     rows = [[value] * 8 for value in strange] + [strange, strange[::-1]]
     logits, bias = np.array(rows, np.float32), np.zeros(8, np.float32)

@@ -73,8 +73,8 @@ def token_step(layout: StepLayout, sequences: Sequence[Sequence[int]], seed: int
 def sample_step(
     layout: StepLayout, rows: Sequence[tuple[float, ...]], given: Sequence[int] | None = None
 ) -> Batch:
-    """A step of nothing but rows, drawn by (temperature, top_k, top_p, min_p, uniform), and what
-    `FilterParams` has of more, or given."""
+    """A step with rows only, sampled by (temperature, top_k, top_p, min_p, uniform) and the further
+    `FilterParams`, or with given tokens."""
     writer = writer_of(layout)
     for i, (temperature, top_k, top_p, min_p, uniform, *others) in enumerate(rows):
         sampling, token = (

@@ -144,7 +144,7 @@ def test_few_rows_are_what_they_were(name: str) -> None:
 @runs_here
 @pytest.mark.parametrize("name", ["bf16", "int8_g32", "int4a_g32"])
 def test_each_product_meets_its_own_column_and_row(name: str) -> None:
-    """Weights that are zero but for one a column; whole numbers: exact, whatever the order."""
+    """Weights with one nonzero per column, whole numbers: exact in any order of sums."""
     n_out, k, how = 96, 256, scheme(name)
     weight = np.zeros((n_out, k), np.float32)
     weight[np.arange(n_out), (7 * np.arange(n_out)) % k] = 1 + np.arange(n_out) % 9
@@ -232,7 +232,7 @@ def test_rows_are_made_both_ways(n: int) -> None:
 
 @runs_here
 def test_the_emulator_refuses_what_a_cpu_would() -> None:
-    """Tiles that have no shape: what is counted here ends a process on a CPU with AMX."""
+    """Tiles without a shape: the faults counted here would end a process on a CPU with AMX."""
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
         sums = B.arg("sums", B.buffer((amx.SIDE * amx.SIDE,), "float32"))

@@ -77,7 +77,7 @@ def test_rounding() -> None:
     ("n_out", "k", "bias"), [(1, 2, False), (33, 34, True), (64, 130, False), (70, 256, True)]
 )
 def test_against_the_twin(n_out: int, k: int, bias: bool) -> None:
-    """Sizes that end within tiles and within unrolled steps; the same bits whatever the batch."""
+    """Sizes that end within tiles and within unrolled steps; equal bits in any batch."""
     rng = np.random.default_rng(k)
     packing = linear.packing(n_out, k, BF16, CPU)
     stored = packing.pack(rng.standard_normal((n_out, k)).astype(np.float32))
@@ -94,7 +94,7 @@ def test_against_the_twin(n_out: int, k: int, bias: bool) -> None:
 
 @runs_here
 def test_each_product_meets_its_own_column_and_row() -> None:
-    """Weights that are zero but for one a column, of powers of two: exact, whatever the order."""
+    """Weights with one nonzero per column, powers of two: exact in any order of sums."""
     n_out, k = 64, 64
     weight = np.zeros((n_out, k), np.float32)
     weight[np.arange(n_out), (7 * np.arange(n_out)) % k] = 2.0 ** (np.arange(n_out) % 9 - 4)

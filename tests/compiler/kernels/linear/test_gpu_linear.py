@@ -38,7 +38,7 @@ WHOLE = 128 << 20
 
 
 def packed(n_out: int, k: int, how: Scheme, binding: int = WHOLE) -> tuple[GpuPacking, Any, Any]:
-    """(packing, stored arrays, the f32 matrix they stand for)."""
+    """(packing, stored arrays, the dequantized f32 matrix)."""
     packing = GpuPacking(n_out, k, how, binding)
     stored = packing.pack(normal(n_out * k, n_out, k) + np.float32(0.1))
     return packing, stored, packing.unpack(stored)

@@ -36,7 +36,7 @@ def best() -> isa.Isa:
 
 
 def check(n_out: int, k: int, how: Scheme, cpu: isa.Isa, bias: bool, rows: tuple[int, ...]) -> None:
-    """Kernel == twin for several row counts, with the activations quantized alike."""
+    """Kernel == twin for several row counts, with equally quantized activations."""
     rng = np.random.default_rng(n_out * k)
     packing = linear.packing(n_out, k, how, cpu)
     stored = packing.pack((rng.standard_normal((n_out, k)) + 0.1).astype(np.float32))
@@ -102,8 +102,8 @@ def test_other_instruction_sets(cpu: isa.Isa, name: str) -> None:
     "name", ["int2_g32", "int3_g8", "int3m_g16", "t5_g32", *TWO_LEVEL, *TABLES]
 )
 def test_lookups_of_six_bits_give_the_same_bits(name: str) -> None:
-    """The codes of each level, in rows that meet a tile as it lies, and unpacked; random ones, as
-    each code's neighbours in a byte must not matter."""
+    """The codes of each level, with stored and with unpacked tiles; random ones, as each code's
+    neighbours in a byte must not matter."""
     how, n_out, k = scheme(name), 40, 288
     rng = np.random.default_rng(3)
     packing = linear.packing(n_out, k, how, isa.AVX512_VNNI)
@@ -148,8 +148,8 @@ def wide(cpu: isa.Isa) -> isa.Isa:
 
 @pytest.mark.parametrize("name", [*AFFINE, "int6a_g32", *TWO_LEVEL, *TABLES])
 def test_extremes(name: str) -> None:
-    """The largest of everything times the largest activations: 16-bit sums must not clip, and each
-    group must meet its own scale; in rows that meet a tile as it lies, and unpacked."""
+    """The largest codes and scales times the largest activations: 16-bit sums must not clip, and
+    each group must use its own scale; with stored and with unpacked tiles."""
     how = scheme(name)
     q = extreme(how, 40, 384)
     saturating = name in (

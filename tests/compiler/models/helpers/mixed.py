@@ -29,7 +29,7 @@ from tests.compiler.models.helpers.checkpoints import CONTEXT, make_checkpoint, 
 from tests.helpers.batches import PagedSequences
 
 ROWS = 64
-"""Logit rows a step: these tests want the logits of every token."""
+"""Logit rows per step: these tests need the logits of every token."""
 
 
 def planned(case: str, folder: Path) -> tuple[Any, Plan]:

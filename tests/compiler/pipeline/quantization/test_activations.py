@@ -33,7 +33,7 @@ from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 VOCAB = 131
 EXACT = {"rope_table", "route"}
-"""Operators whose floats are float32 whatever the activations are; logits are too."""
+"""Operators with float32 inputs for any dtype of activations; logits are float32 too."""
 FAMILIES = [c for c in CASES if c in ("llama", "phi3", "gemma2", "qwen3_moe", "deepseek_v2")]
 FAMILIES += ["qwen3_next-experts", "falcon_h1"]
 

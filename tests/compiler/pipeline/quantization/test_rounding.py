@@ -28,7 +28,7 @@ from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 @pytest.mark.feature("activations-16", "cpu", "runs")
 def test_sixteen_bits_are_nearly_floats(tmp_path: Path) -> None:
-    """A model of codes against transformers on what they stand for, both ways."""
+    """A quantized model against transformers on the dequantized weights, with both roundings."""
     oracle = make_checkpoint("llama", tmp_path)
     to_mlx(tmp_path)
     checkpoint = Checkpoint.open(tmp_path)

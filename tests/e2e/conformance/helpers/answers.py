@@ -41,11 +41,9 @@ KINDS = {
 
 
 def read_answer(request: dict[str, Any], text: str) -> Json:
-    """{"choices": [{"text", "finish_reason"}], "usage"} of any answer. Raises Mismatch.
-
-    A streamed one also has "pieces", the texts of its chunks, in each choice; one whose request
-    wants log-probabilities has "logprobs", the answer's own.
-    """
+    """{"choices": [{"text", "finish_reason"}], "usage"} of any answer. Raises Mismatch. A streamed
+    one also has "pieces", the texts of its chunks, in each choice; with requested log-probabilities
+    it has "logprobs"."""
     kind, body = KINDS[request["path"]], request["body"]
     wanted = body.get("logprobs")
     with_logprobs = wanted is not None and wanted is not False  # 0 is wanted
@@ -206,8 +204,8 @@ def _whole_choice(kind: Kind, index: int, with_logprobs: bool) -> Json:
 
 
 def _added_up(usage: dict[str, Any]) -> dict[str, int]:
-    """The three counts. What was cached depends on what others asked before, so it is only looked
-    at here: it is less than the prompt."""
+    """The three counts. Cached tokens depend on earlier requests, so they are only checked here:
+    fewer than the prompt."""
     details = usage.pop("prompt_tokens_details")
     if usage["prompt_tokens"] + usage["completion_tokens"] != usage["total_tokens"]:
         raise differ("usage.total_tokens", "the sum of both", usage)

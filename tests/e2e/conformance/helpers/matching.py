@@ -30,14 +30,15 @@ class Mismatch(AssertionError):
 
 @dataclass
 class Matcher:
-    """The comparisons of one vector. With `recording`, `$record` takes what came."""
+    """The comparisons of one vector. With `recording`, `$record` takes the actual value."""
 
     recording: bool = False
     names: dict[str, Json] = field(default_factory=dict)
     """Values bound by `$same` so far."""
 
     def check(self, expected: Json, actual: Json, where: str) -> None:
-        """Raise Mismatch unless `actual` is what is expected, ValueError if a rule is unknown."""
+        """Raise Mismatch unless `actual` matches the expectation, ValueError for an unknown
+        rule."""
         if (rule := rule_of(expected)) is not None:
             name, argument = rule
             if name not in _RULES:

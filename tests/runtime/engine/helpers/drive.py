@@ -109,7 +109,7 @@ class Driver:
         self.engine.check_integrity()
 
     def run_draft(self) -> None:
-        """Run the draft model as far as the engine wants it."""
+        """Run the draft model as far as the engine plans it."""
         while self.draft is not None and (batch := self.engine.plan_draft()) is not None:
             result, took = self.draft.collect(self.draft.submit(batch)), self.seconds()
             self.engine.commit_draft(result, took and took / 10)

@@ -91,8 +91,8 @@ def likeliest(
     adjustment: Adjustment,
     params: RowParams = GREEDY,
 ) -> list[tuple[int, float]]:
-    """Every token that may follow, and its log-probability, the likeliest first: the toy's logits
-    and what is done to them, one token after the other."""
+    """Every allowed token with its log-probability, the most likely first: the toy's logits with
+    all adjustments, computed token by token."""
     views = [toy_view([*prompt, *output], group) for group in capacity.groups]
     token, logprob = toy_token(views, params, capacity.vocab_size)
     found = []

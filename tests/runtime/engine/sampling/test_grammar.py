@@ -75,7 +75,7 @@ asked = st.tuples(
     each=st.lists(asked, min_size=1, max_size=6),
 )
 def test_the_tokens_are_a_naive_engines(capacity: Capacity, depth: int, each: list) -> None:
-    """Under steps in flight, preemption, cancels and what prompts share."""
+    """With steps in flight, preemption, cancellations and shared prefixes."""
     driver = toy_driver(capacity, eos=[END], depth=depth)
     wanted, cancelled = {}, []
     for arrival, (prompt, sampling, seed, wait, cancel) in enumerate(each):

@@ -75,8 +75,8 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
 def test_reported_tokens_make_up_the_answer(
     coming: list[Arrival], depth: int, eos: set[int]
 ) -> None:
-    """Whatever the stop strings, the depth and the preemptions: the twin's tokens, as far as their
-    text is within the answer's, and the likeliest in each place."""
+    """For any stop strings, depth and preemptions: the twin's tokens, as far as their text is in
+    the answer, and the most likely at each position."""
     driver = toy_driver(CAPACITY, eos, ByteTokenizer(), depth, seed=7)
     added = play(driver, sorted(coming, key=lambda a: a.at))
     for number, arrival in enumerate(added):
@@ -172,7 +172,7 @@ def test_without_a_tokenizer_they_are_refused() -> None:
 
 
 def test_a_prompt_takes_the_rows_that_are_left() -> None:
-    """Three a step here: alone three of its tokens, beside one that decodes two."""
+    """Three rows per step: three of its tokens if alone, two beside a decoding sequence."""
     driver = toy_driver(CAPACITY, tokenizer=ByteTokenizer())
     one = SamplingParams(max_tokens=1, ignore_eos=True, logprobs=2, prompt_logprobs=True)
     driver.add(Request("first", WHOLE[:7], one))

@@ -21,7 +21,7 @@ def ask(name: str, priority: int = 0, tenant: str = "", tokens: int = 4) -> Requ
 
 
 def ended(driver: Driver, requests: Sequence[Request] = ()) -> list[str]:
-    """The names of what is added, and of what is there already, in the order in which they end."""
+    """The names of all requests, in the order in which they end."""
     for request in requests:
         driver.add(request)
     order: list[str] = []

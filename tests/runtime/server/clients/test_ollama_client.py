@@ -93,7 +93,7 @@ def test_refusals_are_read(made: ollama.Client, ask: Any, status: int, words: st
 
 
 def test_tools_and_tool_history_are_accepted(made: ollama.Client) -> None:
-    """The toy calls none; what is sent is what the client makes of a function."""
+    """The toy calls no tools; the client sends a schema that it makes of a function."""
 
     def add(a: int, b: int) -> int:
         """Add.

@@ -33,7 +33,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 FEW, MANY = 12, 200
-"""Cases of an address, of each mode: what the document allows, and what it does not."""
+"""Cases of a path, of each mode: allowed by the document, and not."""
 
 
 @pytest.fixture(scope="module")
