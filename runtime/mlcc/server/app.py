@@ -35,6 +35,7 @@ from mlcc.server.observability.metrics import Metrics
 from mlcc.server.observability.request_log import RequestLog
 from mlcc.server.observability.traces import Traces
 from mlcc.server.openapi import components, operation
+from mlcc.server.prompts.body_reader import BodyReader
 from mlcc.service.engine_client import EngineClient, Observer, ObserverGroup
 from mlcc.service.http.routes import HEALTH, READY, ROUTES, Route
 from mlcc.service.served_model import Models
@@ -93,17 +94,19 @@ def create_app(
     traces = Traces() if settings.traces else None
     file = KeyFile(settings.api_key_file) if settings.api_key_file else None
     key = ApiKeyAuth(Keyring(settings.api_keys, file), rate_limiter)
+    reader = BodyReader()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await backend.start()
         when_ready()
         yield
+        reader.close()
         await backend.stop()
         if traces is not None:
             await asyncio.to_thread(traces.close)
 
-    service_app = ServiceApp(Service(backend.models, settings.bounds), settings)
+    service_app = ServiceApp(Service(backend.models, settings.bounds), settings, reader)
     app = Api(
         title="mlcc",
         version=__version__,

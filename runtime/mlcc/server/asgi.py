@@ -21,6 +21,7 @@ from mlcc.server.auth.keyring import TENANT
 from mlcc.server.http.compression import check_encoding, unpacked
 from mlcc.server.http.errors import ROUTER, path_of
 from mlcc.server.http.keepalive import COMMENT, Keepalive
+from mlcc.server.prompts.body_reader import BodyOffload, BodyReader
 from mlcc.service.adapters import AdapterEntry
 from mlcc.service.http.types import LINES_TYPE, ApiRequest, ApiResponse, check_size
 from mlcc.service.served_model import ServiceBounds
@@ -81,9 +82,10 @@ class Settings:
 class ServiceApp:
     """ASGI application of a `Service`. Cancels a request whose client disconnects."""
 
-    def __init__(self, service: Service, settings: Settings) -> None:
+    def __init__(self, service: Service, settings: Settings, reader: BodyReader) -> None:
         self._service = service
         self._settings = settings
+        self._reader = reader
         self._memory = BodyMemory(settings.bodies * settings.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,7 +101,8 @@ class ServiceApp:
         query = scope.get("query_string", b"").decode("latin-1")
         if method == "HEAD" and "GET" in ROUTER.methods(path):
             method = "GET"  # uvicorn omits the body
-        request = ApiRequest(method, path, body.headers, body.read, tenant, query)
+        offload = BodyOffload(self._reader)
+        request = ApiRequest(method, path, body.headers, body.read, tenant, query, offload=offload)
         working = asyncio.ensure_future(self._work(request, body, send))
         leaving = asyncio.ensure_future(body.disconnected())
         try:
@@ -211,7 +214,7 @@ class RequestBody:
             body += piece
         if not encoding:
             return bytes(body)
-        whole = unpacked(bytes(body), limit)
+        whole = await asyncio.to_thread(unpacked, bytes(body), limit)
         self._memory.take(len(whole))
         self._size += len(whole)
         return whole

@@ -258,14 +258,14 @@ class Generation:
 async def generate_chat(served: ServedModel, request: ApiRequest, body: Any) -> Generation:
     """Starts the answers to a body of /v1/chat/completions. Raises MlccError."""
     started = time.monotonic()
-    parsed, ignored = parse_chat(body), served.unknown(CHAT, body)
+    parsed, ignored = await served.checked(request, body, parse_chat, CHAT)
     time_left = served.clock(started, parsed.delivery.timeout)
     served.check_model(parsed.delivery.model)
     served.check_generates()
     context = served.engine.capacity.context
     if not parsed.use.tools:
         await _check_structure(served, parsed, time_left())
-    plan = ChatPlan(parsed, served.text)
+    plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
     structure = await plan.structure(served.prompts, time_left)
     try:
         prompt = await served.prompts.chat(plan.messages, context, time_left(), plan.variables)
@@ -283,20 +283,20 @@ async def generate_chat(served: ServedModel, request: ApiRequest, body: Any) -> 
     return Generation(head, job, chunks, whole, ignored, len(prompt))
 
 
-async def count_prompt_tokens(served: ServedModel, body: Any) -> int:
+async def count_prompt_tokens(served: ServedModel, request: ApiRequest, body: Any) -> int:
     """The number of prompt tokens of a body of /v1/chat/completions; it may exceed the context."""
     started = time.monotonic()
-    parsed = parse_chat(body)
+    parsed = await request.offload.check(partial(parse_chat, body))
     served.check_model(parsed.delivery.model)
     time_left = served.clock(started, parsed.delivery.timeout)
-    plan = ChatPlan(parsed, served.text)
+    plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
     return len(await served.prompts.chat(plan.messages, MOST_COUNTED, time_left(), plan.variables))
 
 
 async def generate_completion(served: ServedModel, request: ApiRequest, body: Any) -> Generation:
     """Starts the answers to a body of /v1/completions. Raises MlccError."""
     started = time.monotonic()
-    parsed, ignored = parse_completion(body), served.unknown(COMPLETION, body)
+    parsed, ignored = await served.checked(request, body, parse_completion, COMPLETION)
     time_left = served.clock(started, parsed.delivery.timeout)
     served.check_model(parsed.delivery.model)
     served.check_generates()

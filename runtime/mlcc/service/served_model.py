@@ -18,7 +18,8 @@ import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from mlcc.api.errors import NotFoundError
 from mlcc.api.openai.embeddings import writes_nothing
@@ -26,7 +27,7 @@ from mlcc.api.openai.responses import ModelInfo
 from mlcc.api.openai.shapes import ModelState
 from mlcc.api.schema.schema import Object, header, unknown
 from mlcc.engine.sampling.grammar import Structure
-from mlcc.errors import UnsupportedError
+from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.limits import default
 from mlcc.model.model import ModelText
 from mlcc.service.adapters import AdapterFolders
@@ -36,6 +37,7 @@ from mlcc.service.response_store.conversations import Conversations
 from mlcc.util.fast_dataclass import fast_dataclass
 
 NO_VARIABLES: Mapping[str, Any] = {}
+T = TypeVar("T")
 
 
 class Prompts(Protocol):
@@ -122,6 +124,13 @@ class DirectPrompts:
             await asyncio.to_thread(grammars.check, structure)
 
 
+def _checked(
+    parse: Callable[[Any], T], table: Object, body: Any
+) -> tuple[T, list[InvalidRequestError]]:
+    """The parsed body, and its unknown fields."""
+    return parse(body), unknown(table, body)
+
+
 log = logging.getLogger("mlcc.service")
 MOST_LOGGED = 256
 """Distinct unknown fields that the log names."""
@@ -168,10 +177,17 @@ class ServedModel:
         self.engine.check_queue(1, request.tenant)
         return await read_json(request, self._bounds.max_body_bytes)
 
-    def unknown(self, table: Object, body: Any) -> dict[str, str]:
-        """The response header that names unknown fields of a body; each is logged once. Raises
+    async def checked(
+        self, request: ApiRequest, body: Any, parse: Callable[[Any], T], table: Object
+    ) -> tuple[T, dict[str, str]]:
+        """`parse(body)`, and the response header that names unknown fields. Raises MlccError."""
+        work = partial(_checked, parse, table, body)
+        parsed, found = await request.offload.check(work)
+        return parsed, self._ignored(found)
+
+    def _ignored(self, found: list[InvalidRequestError]) -> dict[str, str]:
+        """The response header that names unknown fields; each is logged once. Raises
         InvalidRequestError for the first one if fields are strict."""
-        found = unknown(table, body)
         if found and self._bounds.strict_fields:
             raise found[0]
         for error in found:

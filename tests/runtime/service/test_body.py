@@ -11,7 +11,8 @@ import pytest
 
 from mlcc.api.errors import BodyTooLargeError
 from mlcc.errors import InvalidRequestError
-from mlcc.service.http.types import MAX_DEPTH, ApiRequest, read_json
+from mlcc.service.http.json_body import MAX_DEPTH
+from mlcc.service.http.types import ApiRequest, read_json
 
 
 def read(body: bytes, limit: int = 8 << 20) -> Any:

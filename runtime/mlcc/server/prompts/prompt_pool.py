@@ -28,6 +28,8 @@ WORKERS = 2
 LARGE = 64 << 10
 """Characters. Larger prompts are processed one at a time, so that a worker stays free for
 others."""
+MANY = 256
+"""Messages. Longer conversations are measured in a thread."""
 MEMORY_BYTES = 1 << 30
 LONGEST_S = 30.0
 STRUCTURE_S = 10.0
@@ -158,8 +160,7 @@ class PromptPool:
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> array[int]:
         """Return the token ids of a conversation."""
-        size = sum(len(text) for message in messages for text in map(str, message.values()))
-        size += len(str(variables))
+        size = await _size(messages, variables)
         return await self._ids(PromptJob(messages, context, variables), size, seconds)
 
     async def text(
@@ -177,8 +178,8 @@ class PromptPool:
     ) -> str:
         """Return the rendered text of a conversation."""
         job = PromptJob(messages, variables=variables, written=True)
-        codes = await self._ids(job, len(str(messages)) + len(str(variables)), seconds)
-        return "".join(map(chr, codes))
+        codes = await self._ids(job, await _size(messages, variables), seconds)
+        return await asyncio.to_thread(lambda: "".join(map(chr, codes)))
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
         """Check that answers can be constrained to a structure: raises MlccError if not."""
@@ -246,3 +247,13 @@ class PromptPool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def _size(messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> int:
+    """Characters of a conversation, about; counted in a thread if there are many messages."""
+
+    def count() -> int:
+        texts = (text for message in messages for text in map(str, message.values()))
+        return sum(map(len, texts)) + len(str(variables))
+
+    return await asyncio.to_thread(count) if len(messages) > MANY else count()

@@ -50,7 +50,7 @@ def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) 
             text = open_text()
         except MlccError as error:
             return connection.send(error)
-        _bound_memory(memory_bytes)
+        bound_memory(memory_bytes)
         connection.send(array("i"))
         while True:
             connection.send(_ids(text, connection.recv(), memory_bytes))
@@ -91,7 +91,7 @@ def too_costly_error(job: PromptJob, what: str) -> MlccError:
     )
 
 
-def _bound_memory(more: int) -> None:
+def bound_memory(more: int) -> None:
     """Limit further memory of this process. Does nothing where the platform cannot."""
     try:
         import resource

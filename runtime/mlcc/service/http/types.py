@@ -1,21 +1,20 @@
-"""HTTP requests and responses as plain values, and JSON bodies parsed within bounds.
+"""HTTP requests and responses as plain values.
 
 Reading bytes from a connection is the transport's task.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import field, replace
 from json import JSONEncoder
-from typing import Any, NoReturn
+from typing import Any
 
 from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.errors import BodyTooLargeError, MediaTypeError, error_body, error_headers
 from mlcc.api.ollama.answer import error_line
-from mlcc.errors import InvalidRequestError, MlccError
+from mlcc.errors import MlccError
+from mlcc.service.http.json_body import Inline, Offload
 from mlcc.util.fast_dataclass import fast_dataclass
 
 JSON_TYPE = "application/json"
@@ -60,6 +59,8 @@ class ApiRequest:
     """Values of the path parameters; the service fills it."""
     parsed: ParsedBody | None = None
     """The body, once it was read; the service fills it."""
+    offload: Offload = Inline()
+    """Parses and checks the body."""
 
 
 @fast_dataclass(frozen=True)
@@ -134,13 +135,6 @@ def failed(body: Mapping[str, Any], error: MlccError) -> ApiResponse:
     return replace(response, failure=lambda: error)
 
 
-MAX_DEPTH = 128
-"""Most nested arrays and objects. Thousands would overflow WebAssembly's stack, which ends the tab;
-no field of a request needs a tenth of this."""
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
-_BRACKET = re.compile(r"[\[\]{}]")
-
-
 async def read_json(request: ApiRequest, limit: int) -> Any:
     """The body. Raises InvalidRequestError, BodyTooLargeError or MediaTypeError.
 
@@ -158,7 +152,7 @@ async def read_json(request: ApiRequest, limit: int) -> Any:
         )
     body = await request.read()
     check_size(len(body), limit)
-    return _parse(body)
+    return await request.offload.parse(body)
 
 
 def check_size(size: int, limit: int) -> None:
@@ -169,27 +163,3 @@ def check_size(size: int, limit: int) -> None:
             "(--max-body of `mlcc serve`)",
             code="body_too_large",
         )
-
-
-def _parse(body: bytes) -> Any:
-    try:
-        text = body.decode()  # of bytes, json.loads would also accept UTF-16 and UTF-32
-        _check_depth(text)
-        return json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise InvalidRequestError(f"the body is not JSON: {error}", code="invalid_json") from None
-
-
-def _check_depth(text: str) -> None:
-    """Raise ValueError if arrays and objects are nested too deeply, in time linear in the text."""
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
-    depth = 0
-    for bracket in _BRACKET.finditer(_STRING.sub("", text)):
-        depth += 1 if bracket[0] in "[{" else -1
-        if depth > MAX_DEPTH:
-            raise ValueError(f"it is too deeply nested (more than {MAX_DEPTH} levels)")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

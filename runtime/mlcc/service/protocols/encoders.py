@@ -86,7 +86,7 @@ async def _fields(
     named = body.get("model") if isinstance(body, Mapping) else None
     served.check_model(named if isinstance(named, str) else None)
     encoder_of(served, what, scoring)
-    return table.check(body, ""), served.unknown(table, body)
+    return await served.checked(request, body, table.fields_of, table)
 
 
 def _list(fields: Mapping[str, Any], name: str) -> list[str]:

@@ -13,7 +13,6 @@ from mlcc.api.llamacpp.answer import Payload, Pieces, only
 from mlcc.api.llamacpp.fields import COMPLETION, EMBEDDING, INFILL
 from mlcc.api.llamacpp.request import NOT_OURS, completion_body, infill_texts, one_prompt
 from mlcc.api.openai.infill import no_infill
-from mlcc.api.schema.schema import Object
 from mlcc.errors import MlccError, UnsupportedError
 from mlcc.service.embeddings import Encoding, encoder_of
 from mlcc.service.generate import Generation, generate_completion, infill_prompt
@@ -34,28 +33,26 @@ from mlcc.version import __version__
 async def complete(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /completion, /completions."""
     body = await served.body(request)
-    fields = COMPLETION.check(body, "")
-    return await _generation(
-        served, request, body, COMPLETION, fields, one_prompt(fields["prompt"])
-    )
+    fields, ignored = await served.checked(request, body, COMPLETION.fields_of, COMPLETION)
+    return await _generation(served, request, ignored, fields, one_prompt(fields["prompt"]))
 
 
 async def infill(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /infill."""
     body = await served.body(request)
-    fields = INFILL.check(body, "")
+    fields, ignored = await served.checked(request, body, INFILL.fields_of, INFILL)
     if (family := served.text.infill) is None:
         raise no_infill(served.text.name, "input_suffix")
     files, before, after = infill_texts(fields, family)
     gap, ends = infill_prompt(served, before, after, "input_suffix")
-    return await _generation(served, request, body, INFILL, fields, files + gap, ends)
+    return await _generation(served, request, ignored, fields, files + gap, ends)
 
 
 async def embedding(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /embedding."""
     body = await served.body(request)
     encoder_of(served, "embeddings")
-    fields, ignored = EMBEDDING.check(body, ""), served.unknown(EMBEDDING, body)
+    fields, ignored = await served.checked(request, body, EMBEDDING.fields_of, EMBEDDING)
     served.check_model(fields.get("model"))
     norm = fields.get("embd_normalize", 2)
     if norm not in (-1, 2):
@@ -106,13 +103,12 @@ async def slots(served: ServedModel, request: ApiRequest) -> ApiResponse:
 async def _generation(
     served: ServedModel,
     request: ApiRequest,
-    body: Any,
-    table: Object,
+    ignored: Mapping[str, str],
     fields: Mapping[str, Any],
     prompt: Any,
     ends: Sequence[int] = (),
 ) -> ApiResponse:
-    started, ignored = time.monotonic_ns(), served.unknown(table, body)
+    started = time.monotonic_ns()
     generation = await generate_completion(served, request, completion_body(fields, prompt, ends))
     settings = {name: value for name, value in fields.items() if name not in NOT_OURS}
     pieces, job = Pieces(served.text.name, prompt, settings), generation.job

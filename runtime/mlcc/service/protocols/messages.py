@@ -16,7 +16,7 @@ from mlcc.service.served_model import ServedModel
 async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/messages."""
     body = await served.body(request)
-    parsed, ignored = parse_messages(body), served.unknown(MESSAGES, body)
+    parsed, ignored = await served.checked(request, body, parse_messages, MESSAGES)
     generation = await generate_chat(served, request, parsed.chat)
     made_id = generation.head.id.rpartition("-")[2]
     events = MessageEvents(parsed, made_id, generation.head.model, generation.prompt_tokens)
@@ -31,8 +31,9 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
 async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/messages/count_tokens."""
     body = await served.body(request)
-    chat, ignored = parse_count(body), served.unknown(COUNT_TOKENS, body)
-    return json_response({"input_tokens": await count_prompt_tokens(served, chat)}, headers=ignored)
+    chat, ignored = await served.checked(request, body, parse_count, COUNT_TOKENS)
+    tokens = await count_prompt_tokens(served, request, chat)
+    return json_response({"input_tokens": tokens}, headers=ignored)
 
 
 HANDLERS: Handlers = {ANTHROPIC_MESSAGES: create, ANTHROPIC_COUNT: count}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 from mlcc.api.ollama.answer import Durations, Line, Lines, error_line, whole
@@ -30,12 +31,13 @@ async def chat(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /api/chat."""
     started = time.monotonic_ns()
     body = await served.body(request)
-    fields, ignored = CHAT.check(body, ""), served.unknown(CHAT, body)
+    fields, ignored = await served.checked(request, body, CHAT.fields_of, CHAT)
     name = _checked(served, fields)
     lines = Lines(name, since(time.time()), chat=True)
     if not fields.get("messages"):
         return _loaded(lines, fields, ignored)
-    generation = await generate_chat(served, request, chat_body(fields))
+    chat_fields = await request.offload.check(partial(chat_body, fields))
+    generation = await generate_chat(served, request, chat_fields)
     return await _answered(generation, lines, started, fields, ignored)
 
 
@@ -43,7 +45,7 @@ async def generate(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /api/generate."""
     started = time.monotonic_ns()
     body = await served.body(request)
-    fields, ignored = GENERATE.check(body, ""), served.unknown(GENERATE, body)
+    fields, ignored = await served.checked(request, body, GENERATE.fields_of, GENERATE)
     name = _checked(served, fields)
     lines = Lines(name, since(time.time()), chat=False)
     if not fields.get("prompt"):

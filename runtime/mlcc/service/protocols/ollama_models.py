@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from mlcc.api.ollama.fields import EMBED, NAMED
@@ -70,8 +71,8 @@ async def running(models: Models, request: ApiRequest) -> ApiResponse:
 async def show_model(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /api/show."""
     body = await served.body(request)
-    ignored = served.unknown(NAMED, body)
-    served.check_model(_named(served, body))
+    name, ignored = await served.checked(request, body, partial(_named, served), NAMED)
+    served.check_model(name)
     text = served.text
     model = show(
         text.name,
@@ -88,8 +89,8 @@ async def show_model(served: ServedModel, request: ApiRequest) -> ApiResponse:
 async def pull(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /api/pull: succeeds for the loaded model; others need the command line."""
     body = await served.body(request)
-    ignored = served.unknown(NAMED, body)
-    if (name := _named(served, body)) not in (served.text.name, *served.aliases):
+    name, ignored = await served.checked(request, body, partial(_named, served), NAMED)
+    if name not in (served.text.name, *served.aliases):
         raise UnsupportedError(
             f"this server serves '{served.text.name}' and pulls nothing; fetch '{name[:80]}' with "
             f"`mlcc pull {name[:80]}`, then `mlcc serve` it",
@@ -126,7 +127,7 @@ async def _embedded(
     served: ServedModel, request: ApiRequest, most: int = MOST_TEXTS
 ) -> tuple[Rows, dict[str, str]]:
     body = await served.body(request)
-    fields = EMBED.check(body, "")
+    fields, ignored = await served.checked(request, body, EMBED.fields_of, EMBED)
     served.check_model(model_name(fields.get("model", ""), served.text.name))
     given = fields.get("input", fields.get("prompt", []))
     texts = given if isinstance(given, list) else [given]
@@ -148,7 +149,7 @@ async def _embedded(
         served, request, cut, "embeddings", "input" if "input" in fields else "prompt"
     )
     rows = await generation.embed(texts, None, fields.get("dimensions") or None, True)
-    return rows, served.unknown(EMBED, body)
+    return rows, ignored
 
 
 async def refused(models: Models, request: ApiRequest) -> ApiResponse:

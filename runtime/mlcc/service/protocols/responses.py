@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -38,11 +39,12 @@ LISTED = 20
 async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/responses."""
     body = await served.body(request)
-    parsed, ignored = parse_responses(body), served.unknown(RESPONSES, body)
+    parsed, ignored = await served.checked(request, body, parse_responses, RESPONSES)
     conversations, tenant = served.conversations, request.tenant
     history = await conversations.before(tenant, parsed.previous)
     given = await conversations.resolved(tenant, parsed.items())
-    generation = await _generation(served, request, parsed.chat([*history, *given]))
+    chat = await request.offload.check(partial(parsed.chat, [*history, *given]))
+    generation = await _generation(served, request, chat)
     made_id, head = generation.head.id.rpartition("-")[2], generation.head
     defaults = served.text.sampling
     events = ResponseEvents(parsed, made_id, head.model, head.created, defaults, _now)
@@ -84,10 +86,12 @@ async def _generation(served: ServedModel, request: ApiRequest, chat: dict[str, 
 async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/responses/input_tokens."""
     body = await served.body(request)
-    parsed, ignored = parse_responses(body, counted=True), served.unknown(COUNT_INPUT, body)
+    parse = partial(parse_responses, counted=True)
+    parsed, ignored = await served.checked(request, body, parse, COUNT_INPUT)
     history = await served.conversations.before(request.tenant, parsed.previous)
     given = await served.conversations.resolved(request.tenant, parsed.items())
-    tokens = await count_prompt_tokens(served, parsed.chat([*history, *given]))
+    chat = await request.offload.check(partial(parsed.chat, [*history, *given]))
+    tokens = await count_prompt_tokens(served, request, chat)
     return json_response(
         {"object": "response.input_tokens", "input_tokens": tokens}, headers=ignored
     )

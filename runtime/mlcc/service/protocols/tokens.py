@@ -5,12 +5,14 @@ the same paths. The name of the text field tells which of the two protocols is u
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mlcc.api.llamacpp.fields import DETOKENIZE, TOKENIZE
 from mlcc.api.openai.requests import parse_chat
 from mlcc.api.schema.chat_fields import CHAT
+from mlcc.engine.text.tokenizer import Tokenizer
 from mlcc.errors import InvalidRequestError
 from mlcc.service.generate import MOST_COUNTED, ChatPlan
 from mlcc.service.http.router import Handlers
@@ -26,7 +28,7 @@ WORDS = ("content", "prompt", "messages")
 async def tokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /tokenize."""
     body = await served.body(request)
-    fields, ignored = TOKENIZE.check(body, ""), served.unknown(TOKENIZE, body)
+    fields, ignored = await served.checked(request, body, TOKENIZE.fields_of, TOKENIZE)
     served.check_model(fields.get("model"))
     given = [word for word in WORDS if word in fields]
     if len(given) != 1:
@@ -35,9 +37,10 @@ async def tokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
             param="content",
             code="missing_required_parameter" if not given else "invalid_value",
         )
-    ids = await _ids(served, fields, given[0], body)
-    texts = {i: served.text.tokenizer.decode([i]) for i in set(ids)} if _wants(fields) else {}
-    pieces = [texts[token] for token in ids] if texts else []
+    ids = await _ids(served, request, fields, given[0], body)
+    pieces: list[str] = []
+    if _wants(fields):
+        pieces = await request.offload.check(partial(_pieces, served.text.tokenizer, ids))
     if given[0] == "content":
         tokens: list[Any] = [*ids]
         if pieces:
@@ -51,39 +54,47 @@ async def tokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
 async def detokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /detokenize."""
     body = await served.body(request)
-    fields, ignored = DETOKENIZE.check(body, ""), served.unknown(DETOKENIZE, body)
+    fields, ignored = await served.checked(request, body, DETOKENIZE.fields_of, DETOKENIZE)
     served.check_model(fields.get("model"))
-    vocabulary = served.engine.capacity.vocab_size
-    for number, token in enumerate(fields["tokens"]):
-        if token >= vocabulary:
-            raise InvalidRequestError(
-                f"'tokens[{number}]' is {token}, the vocabulary is 0 .. {vocabulary - 1}",
-                param=f"tokens[{number}]",
-                code="invalid_value",
-            )
-    text = served.text.tokenizer.decode(fields["tokens"])
+    tokens, vocabulary = fields["tokens"], served.engine.capacity.vocab_size
+    if max(tokens, default=0) >= vocabulary:
+        number = next(i for i, token in enumerate(tokens) if token >= vocabulary)
+        raise InvalidRequestError(
+            f"'tokens[{number}]' is {tokens[number]}, the vocabulary is 0 .. {vocabulary - 1}",
+            param=f"tokens[{number}]",
+            code="invalid_value",
+        )
+    text = await request.offload.check(partial(served.text.tokenizer.decode, tokens))
     return json_response({"content": text, "prompt": text}, headers=ignored)
 
 
 async def apply_template(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /apply-template, with a body as the chat's."""
     body = await served.body(request)
-    parsed, ignored = parse_chat(body), served.unknown(CHAT, body)
+    parsed, ignored = await served.checked(request, body, parse_chat, CHAT)
     served.check_model(parsed.delivery.model)
-    plan = ChatPlan(parsed, served.text)
+    plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
     text = await served.prompts.written(plan.messages, parsed.delivery.timeout, plan.variables)
     return json_response({"prompt": text}, headers=ignored)
 
 
-async def _ids(served: ServedModel, fields: Mapping[str, Any], word: str, body: Any) -> array[int]:
+async def _ids(
+    served: ServedModel, request: ApiRequest, fields: Mapping[str, Any], word: str, body: Any
+) -> array[int]:
     """The token ids; the length is not limited, as nothing is computed."""
     if word == "messages":
         chat = {k: body[k] for k in ("messages", "tools", "chat_template_kwargs") if k in body}
-        plan = ChatPlan(parse_chat(chat), served.text)
+        plan = await request.offload.check(lambda: ChatPlan(parse_chat(chat), served.text))
         return await served.prompts.chat(plan.messages, MOST_COUNTED, None, plan.variables)
     name, default = ("add_special", False) if word == "content" else ("add_special_tokens", True)
     special = fields.get(name, default)
     return await served.prompts.text(fields[word], MOST_COUNTED, None, special)
+
+
+def _pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """The text of each token by itself."""
+    texts = {token: tokenizer.decode([token]) for token in set(ids)}
+    return [texts[token] for token in ids]
 
 
 def _wants(fields: Mapping[str, Any]) -> bool:

@@ -1,0 +1,104 @@
+"""Processes that parse large JSON bodies, so that the event loop never does.
+
+A body of at most `SMALL` bytes is parsed and checked at once: in 64 KiB there is nothing that takes
+tens of milliseconds. A larger one is parsed in a process with bounded memory, and what checks and
+translates the value runs in a thread; the loop gets its turn every few milliseconds meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import signal
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from mlcc.errors import CapacityError, MlccError
+from mlcc.server.prompts.prompt_worker import bound_memory
+from mlcc.service.http.json_body import parse_json
+
+SMALL = 64 << 10
+WORKERS = 2
+MEMORY_BYTES = 1 << 30
+T = TypeVar("T")
+
+
+class BodyReader:
+    """Parses the bodies of all requests. Its processes start with the first large body."""
+
+    def __init__(self, workers: int = WORKERS) -> None:
+        self._workers = workers
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def parse(self, body: bytes) -> Any:
+        """The value of a large body. A process that died is replaced, and the body is tried once
+        more. Raises InvalidRequestError, or CapacityError if it takes too much memory."""
+        for _ in range(2):
+            pool = self._opened()
+            try:
+                reply = await asyncio.get_running_loop().run_in_executor(pool, _parse, body)
+            except BrokenProcessPool:
+                self._discard(pool)
+                continue
+            if isinstance(reply, MlccError):
+                raise reply
+            return reply
+        raise _too_large()
+
+    def close(self) -> None:
+        """End all processes. Idempotent."""
+        if self._pool is not None:
+            self._discard(self._pool)
+
+    def _opened(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._workers, context, _prepare)
+        return self._pool
+
+    def _discard(self, pool: ProcessPoolExecutor) -> None:
+        if pool is self._pool:
+            self._pool = None
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+class BodyOffload:
+    """The `Offload` of one request."""
+
+    def __init__(self, reader: BodyReader) -> None:
+        self._reader = reader
+        self._is_large = False
+
+    async def parse(self, body: bytes) -> Any:
+        """The value of the body. Raises MlccError."""
+        self._is_large = len(body) > SMALL
+        return await self._reader.parse(body) if self._is_large else parse_json(body)
+
+    async def check(self, function: Callable[[], T]) -> T:
+        """The function's result, computed in a thread if the body was large."""
+        return await asyncio.to_thread(function) if self._is_large else function()
+
+
+def _prepare() -> None:
+    """Called first in each process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    bound_memory(MEMORY_BYTES)
+
+
+def _parse(body: bytes) -> Any:
+    """The value, or the error as a value: errors with fields cannot be unpickled by themselves."""
+    try:
+        return parse_json(body)
+    except MlccError as error:
+        return error
+    except MemoryError:
+        return _too_large()
+
+
+def _too_large() -> CapacityError:
+    return CapacityError(
+        f"parsing the body took more than {MEMORY_BYTES >> 20} MiB of memory; send fewer values",
+        code="body_too_costly",
+    )

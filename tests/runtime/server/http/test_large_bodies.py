@@ -1,0 +1,169 @@
+"""Large bodies are parsed in another process and checked in a thread: what the event loop's own
+thread does for a body is bounded in bytes, whatever the address."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mlcc.errors import CapacityError, InvalidRequestError
+from mlcc.server.prompts import body_reader
+from mlcc.server.prompts.body_reader import SMALL, BodyOffload, BodyReader
+from mlcc.service import served_model
+from mlcc.service.http.json_body import MAX_NUMBERS, MAX_VALUES, parse_json
+from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
+from mlcc.service.served_model import OneModel, ServedModel
+from mlcc.service.service import Service
+from mlcc.worker.client import EngineThread, WorkerClient
+from tests.helpers.toy.toy_model import open_toy, toy_text
+
+MANY = [{"role": "user", "content": "a"}] * 5000
+UNKNOWN = {f"field{number}": 0 for number in range(20_000)}
+IDS = [7] * 60_000
+LARGE: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", {"messages": MANY}),
+    ("/v1/chat/completions", {"messages": MANY[:1], **UNKNOWN}),
+    ("/v1/completions", {"prompt": IDS}),
+    ("/v1/responses", {"input": MANY}),
+    ("/v1/responses/input_tokens", {"input": MANY}),
+    ("/v1/messages", {"model": "toy", "max_tokens": 1, "messages": MANY}),
+    ("/v1/messages/count_tokens", {"model": "toy", "messages": MANY}),
+    ("/v1/embeddings", {"input": ["a"] * 2000, **UNKNOWN}),
+    ("/api/chat", {"messages": MANY}),
+    ("/api/generate", {"prompt": "a", **UNKNOWN}),
+    ("/api/embed", {"input": ["a"] * 2000, **UNKNOWN}),
+    ("/completion", {"prompt": IDS}),
+    ("/tokenize", {"messages": MANY}),
+    ("/detokenize", {"tokens": IDS}),
+    ("/apply-template", {"messages": MANY}),
+]
+
+
+class Watch:
+    """What the loop's own thread parsed (bytes of each body), and how often it checked one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.parsed: list[int] = []
+        self.checked = 0
+        self.in_threads = 0
+        check = served_model._checked
+
+        def parse(body: bytes) -> Any:
+            self.parsed.append(len(body))
+            return parse_json(body)
+
+        def checked(*arguments: Any) -> Any:
+            here = threading.current_thread() is threading.main_thread()
+            self.checked += here
+            self.in_threads += not here
+            return check(*arguments)
+
+        monkeypatch.setattr(body_reader, "parse_json", parse)
+        monkeypatch.setattr(served_model, "_checked", checked)
+
+
+@pytest.fixture
+def reader() -> Iterator[BodyReader]:
+    made = BodyReader(1)
+    yield made
+    made.close()
+
+
+def answers(reader: BodyReader, asked: list[tuple[str, dict[str, Any]]]) -> list[ApiResponse]:
+    """The response of one service over the toy to each body, in turn."""
+
+    async def work(process: EngineThread) -> list[ApiResponse]:
+        engine = WorkerClient(process, 8)
+        engine.start()
+        service, found = Service(OneModel(ServedModel(engine, toy_text()))), []
+        for path, body in asked:
+            raw = json.dumps({"stream": False, **body}).encode()
+
+            async def read(raw: bytes = raw) -> bytes:
+                return raw
+
+            headers = {"content-type": JSON_TYPE}
+            offload = BodyOffload(reader)
+            request = ApiRequest("POST", path, headers, read, offload=offload)
+            found.append(await service.answer(request))
+        engine.stop()
+        return found
+
+    process = EngineThread(open_toy)
+    try:
+        return asyncio.run(work(process))
+    finally:
+        process.close()
+
+
+def test_the_loop_parses_and_checks_no_large_body(
+    reader: BodyReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(monkeypatch)
+    for (path, _), response in zip(LARGE, answers(reader, LARGE), strict=True):
+        assert response.status in (200, 400, 404), (path, response.body)
+        assert "internal" not in str(response.body), (path, response.body)
+    assert watch.parsed == [] and watch.checked == 0
+    assert watch.in_threads >= len(LARGE) - 2  # an encoder's addresses are refused before
+
+
+def test_small_bodies_start_no_process(reader: BodyReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(monkeypatch)
+    body = {"messages": MANY[:1], "max_tokens": 1}
+    (response,) = answers(reader, [("/v1/chat/completions", body)])
+    assert response.status == 200 and watch.checked == 1 and reader._pool is None
+    assert watch.parsed and max(watch.parsed) <= SMALL
+
+
+def test_large_answers_are_those_of_small_bodies(reader: BodyReader) -> None:
+    """Spaces make the same request large."""
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, "seed": 1}
+    padded = {**body, "user": "x" * SMALL}
+    small, large = answers(reader, [("/v1/chat/completions", b) for b in (body, padded)])
+    texts = [json.loads(str(r.body))["choices"] for r in (small, large)]
+    assert texts[0] == texts[1]
+
+
+def test_too_many_values_are_refused_before_they_are_parsed(reader: BodyReader) -> None:
+    for body in (
+        b"[" + b"true," * MAX_VALUES + b"true]",
+        b"[" + b" 12 ," * MAX_NUMBERS + b"-1.5e3]",
+        b"{" + b'"a":0,' * MAX_VALUES + b'"a":0}',
+        b"[" + b"{}," * MAX_VALUES + b"{}]",
+    ):
+        with pytest.raises(InvalidRequestError, match=f"{MAX_NUMBERS} are the most") as caught:
+            asyncio.run(BodyOffload(reader).parse(body))
+        assert caught.value.code == "too_many_values"
+    numbers = b"[" + b"1," * (MAX_NUMBERS - 1) + b"1]"
+    assert asyncio.run(BodyOffload(reader).parse(numbers)) == [1] * MAX_NUMBERS
+    text = json.dumps(["," * MAX_VALUES]).encode()  # letters of a string are no values
+    assert asyncio.run(BodyOffload(reader).parse(text)) == ["," * MAX_VALUES]
+
+
+def test_a_process_that_dies_is_replaced(reader: BodyReader) -> None:
+    body = json.dumps(["x" * SMALL]).encode()
+
+    async def work() -> None:
+        await reader.parse(body)
+        assert reader._pool is not None
+        for process in reader._pool._processes.values():
+            os.kill(process.pid or 0, signal.SIGKILL)
+        assert await reader.parse(body) == json.loads(body)
+
+    asyncio.run(work())
+
+
+def test_a_body_that_kills_each_process_is_refused(
+    reader: BodyReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body_reader, "_parse", os._exit)
+    with pytest.raises(CapacityError) as caught:
+        asyncio.run(reader.parse(1))  # type: ignore[arg-type]
+    assert caught.value.code == "body_too_costly"
