@@ -7,7 +7,6 @@ import errno
 import logging
 import signal
 import socket
-import ssl
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -27,11 +26,13 @@ from mlcc.server.asgi import Settings
 from mlcc.server.http.connection import (
     BACKLOG,
     Config,
+    Connection,
     ConnectionLimits,
     affordable_connections,
     note_accept_errors,
 )
 from mlcc.server.http.drain import DrainState
+from mlcc.server.http.tls import Tls, TlsHandshake
 from mlcc.server.models.backends import (
     EngineHandle,
     LocalEngine,
@@ -134,27 +135,6 @@ def serve_page(
 
 
 @dataclass(frozen=True)
-class Tls:
-    """A certificate chain and its private key: PEM files."""
-
-    certfile: Path
-    keyfile: Path | None = None
-    """None = the key is in `certfile`."""
-
-    def check(self) -> None:
-        """Raise MlccError if the files cannot be used together."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:
-            context.load_cert_chain(self.certfile, self.keyfile, password="")
-        except (OSError, ssl.SSLError) as error:
-            raise MlccError(
-                f"--ssl-certfile {self.certfile} and --ssl-keyfile {self.keyfile or self.certfile} "
-                f"cannot be used ({error.strerror or error}); give a certificate and its key, PEM, "
-                "without a password"
-            ) from None
-
-
-@dataclass(frozen=True)
 class HttpOptions:
     """Where and how to listen."""
 
@@ -175,6 +155,8 @@ def _config(app: Starlette, http: HttpOptions) -> Config:
     return Config(
         app,
         replace(http.limits, connections=affordable_connections(http.limits.connections)),
+        tls=http.tls.context() if http.tls else None,
+        http=TlsHandshake if http.tls else Connection,
         lifespan="on",
         loop="asyncio",
         ws="none",
@@ -185,8 +167,6 @@ def _config(app: Starlette, http: HttpOptions) -> Config:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_SHUTDOWN_S,
-        ssl_certfile=http.tls and http.tls.certfile,
-        ssl_keyfile=http.tls and http.tls.keyfile,
     )
 
 

@@ -14,7 +14,7 @@ from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 if TYPE_CHECKING:
-    from mlcc.server.serve import Tls
+    from mlcc.server.http.tls import Tls
 
 _OF_THE_API = (
     "aliases",
@@ -56,14 +56,14 @@ def checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
 
 def tls_of(certfile: Path | None, keyfile: Path | None) -> Tls | None:
     """The certificate and key. Raises MlccError for files that cannot be used."""
-    from mlcc.server.serve import Tls
+    from mlcc.server.http.tls import Tls
 
     if certfile is None:
         if keyfile is not None:
             raise InvalidRequestError("--ssl-keyfile needs --ssl-certfile, the certificate")
         return None
     tls = Tls(certfile, keyfile)
-    tls.check()
+    tls.context()
     return tls
 
 

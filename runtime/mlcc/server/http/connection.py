@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,8 +27,10 @@ from mlcc.service.http.types import error_response
 
 BACKLOG = 128
 """Pending connections in the listen queue; asyncio accepts as many in one go."""
-_OTHERS = 64
-"""File descriptors reserved for files, pipes and libraries."""
+REFUSED = 32
+"""TLS connections beyond the limit that get a handshake, so that they can be sent an error."""
+_OTHERS = 64 + REFUSED
+"""File descriptors reserved for files, pipes, libraries and refused connections."""
 
 
 def affordable_connections(connections: int) -> int:
@@ -62,7 +65,8 @@ class ConnectionLimits:
 
     connections: int = default("max_connections")
     head_s: float = 10.0
-    """Seconds from the connection, or its last response, to the end of a request's headers."""
+    """Seconds from accepting the connection, or its last response, to the end of a request's
+    headers."""
     write_s: float = 30.0
     """Seconds that a client may leave written data unread."""
 
@@ -70,9 +74,17 @@ class ConnectionLimits:
 class Config(uvicorn.Config):
     """uvicorn's configuration with the connection limits."""
 
-    def __init__(self, app: Any, limits: ConnectionLimits, **options: Any) -> None:
-        super().__init__(app, http=Connection, **options)
+    def __init__(
+        self,
+        app: Any,
+        limits: ConnectionLimits,
+        tls: ssl.SSLContext | None = None,
+        **options: Any,
+    ) -> None:
+        """`http` among the options is `Connection` or, with `tls`, `TlsHandshake`."""
+        super().__init__(app, **options)
         self.limits = limits
+        self.tls = tls
         self.log_throttle = LogThrottle(_QUIET_S)
 
 
@@ -106,6 +118,13 @@ class Connection(H11Protocol):
         """Runs while the client does not read."""
         self._probe_timer: asyncio.TimerHandle | None = None
         self._half_closed = False
+        self._socket: asyncio.Transport | None = None
+        """The connection below TLS; None = there is no TLS."""
+
+    def take_over(self, transport: asyncio.Transport, idle_timer: asyncio.TimerHandle) -> None:
+        """Continue a connection after its TLS handshake, before `connection_made`: its transport
+        below TLS, and the timer that has run since it was accepted."""
+        self._socket, self._idle_timer = transport, idle_timer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -141,7 +160,7 @@ class Connection(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._write_timer = self.loop.call_later(self._limits.write_s, self.transport.abort)
+        self._write_timer = self.loop.call_later(self._limits.write_s, self._abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -180,7 +199,11 @@ class Connection(H11Protocol):
         elif self._is_idle and self._idle_timer is None:
             writing = self.transport.get_write_buffer_size() > 0
             seconds = self._limits.write_s if writing else self._limits.head_s
-            self._idle_timer = self.loop.call_later(seconds, self.transport.abort)
+            self._idle_timer = self.loop.call_later(seconds, self._abort)
+
+    def _abort(self) -> None:
+        """Close at once. Below TLS, which would wait for the client's half of its shutdown."""
+        (self._socket or self.transport).abort()
 
     def _reject(self) -> None:
         most = self._limits.connections

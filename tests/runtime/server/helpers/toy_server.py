@@ -13,8 +13,9 @@ from mlcc.model.model import ModelText
 from mlcc.server.asgi import Settings
 from mlcc.server.auth.allowed_hosts import allowed_hosts
 from mlcc.server.http.connection import ConnectionLimits
+from mlcc.server.http.tls import Tls
 from mlcc.server.observability.logs import configure
-from mlcc.server.serve import HttpOptions, Tls, serve
+from mlcc.server.serve import HttpOptions, serve
 from mlcc.server.web import no_web_routes, page_routes
 from mlcc.worker.worker import OpenModel
 from tests.helpers.toy.toy_model import open_toy, open_watched_toy, toy_text
