@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +48,9 @@ class Settings:
     """Seconds from the end of a request's headers to the end of its response."""
     body_s: float = 60.0
     """Seconds within which the body must arrive."""
+    body_rate: int = 1024
+    """Bytes a second that a body must at least have, on average over each `body_window_s`."""
+    body_window_s: float = 10.0
     bodies: int = 16
     """Memory for request bodies, as a multiple of max_body_bytes."""
     hosts: frozenset[str] | None = None
@@ -97,12 +100,13 @@ class ServiceApp:
                 scope, receive, send
             )
         body = RequestBody(HttpRequest(scope, receive), self._settings, self._memory)
-        tenant = scope.get("state", {}).get(TENANT, "")
         query = scope.get("query_string", b"").decode("latin-1")
         if method == "HEAD" and "GET" in ROUTER.methods(path):
             method = "GET"  # uvicorn omits the body
         offload = BodyOffload(self._reader)
-        request = ApiRequest(method, path, body.headers, body.read, tenant, query, offload=offload)
+        request = ApiRequest(
+            method, path, body.headers, body.read, body.tenant, query, offload=offload
+        )
         working = asyncio.ensure_future(self._work(request, body, send))
         leaving = asyncio.ensure_future(body.disconnected())
         try:
@@ -140,26 +144,40 @@ class ServiceResponse(HttpResponse):
 
 class BodyMemory:
     """Bytes of all request bodies in memory, complete or not, of requests that are not answered
-    yet."""
+    yet. With keys, a tenant may have as many bytes as are free, so that one alone gets half and
+    always leaves the others something (dynamic thresholds, Choudhury and Hahne, 1998)."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._used = 0
+        self._used_by: dict[str, int] = {}
 
-    def take(self, size: int) -> None:
+    def take(self, size: int, tenant: str) -> None:
         """Reserve bytes. Raises BusyError if there are not enough now."""
-        if self._used + size > self._limit:
+        own, free = self._used_by.get(tenant, 0), self._limit - self._used
+        if size > free:
             raise BusyError(
                 f"the requests that are being read have {self._used} bytes, and {self._limit} are "
                 "the most at once; try again later or allow larger ones (--max-body of "
                 "`mlcc serve`)",
                 code="bodies_full",
             )
+        if tenant and own + size > free - size:
+            raise BusyError(
+                f"the requests of the key '{tenant}' that are being read have {own} bytes, and no "
+                f"key may have more than are free for others, now {free}; try again later, send "
+                "fewer at once, or allow larger ones (--max-body of `mlcc serve`)",
+                code="bodies_full",
+            )
         self._used += size
+        self._used_by[tenant] = own + size
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, size: int, tenant: str) -> None:
         """Release reserved bytes."""
         self._used -= size
+        self._used_by[tenant] = self._used_by.get(tenant, 0) - size
+        if not self._used_by[tenant]:
+            del self._used_by[tenant]
 
 
 class RequestBody:
@@ -172,6 +190,7 @@ class RequestBody:
         self._settings = settings
         self._memory = memory
         self._size = 0
+        self.tenant: str = http.scope.get("state", {}).get(TENANT, "")
         self._whole = asyncio.Event()
         """Set once the body has been read: later messages concern the connection."""
 
@@ -193,7 +212,7 @@ class RequestBody:
 
     def close(self) -> None:
         """Release the body's memory. Idempotent."""
-        self._memory.give_back(self._size)
+        self._memory.give_back(self._size, self.tenant)
         self._size = 0
 
     async def disconnected(self) -> None:
@@ -207,17 +226,38 @@ class RequestBody:
         declared = self.headers.get("content-length", "")
         check_size(int(declared) if declared.isdigit() else 0, limit)
         body = bytearray()
-        async for piece in self._http.stream():
+        async for piece in self._pieces():
             check_size(len(body) + len(piece), limit)
-            self._memory.take(len(piece))
-            self._size += len(piece)
+            self._take(len(piece))
             body += piece
         if not encoding:
             return bytes(body)
         whole = await asyncio.to_thread(unpacked, bytes(body), limit)
-        self._memory.take(len(whole))
-        self._size += len(whole)
+        self._take(len(whole))
         return whole
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """The body as it arrives. Raises RequestTimeoutError if it is slower than `body_rate`."""
+        rate, window = self._settings.body_rate, self._settings.body_window_s
+        pieces, clock = self._http.stream(), asyncio.get_running_loop().time
+        end, missing = clock() + window, rate * window
+        with suppress(StopAsyncIteration):
+            while True:
+                try:
+                    piece = await asyncio.wait_for(pieces.__anext__(), end - clock())
+                except asyncio.TimeoutError:
+                    raise RequestTimeoutError(
+                        f"less than {rate} bytes a second of the body came in the last "
+                        f"{window:g} seconds; send it faster",
+                        code="timeout",
+                    ) from None
+                yield piece
+                if (missing := missing - len(piece)) <= 0:
+                    end, missing = clock() + window, rate * window
+
+    def _take(self, size: int) -> None:
+        self._memory.take(size, self.tenant)
+        self._size += size
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

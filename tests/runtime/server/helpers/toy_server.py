@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--bodies", type=int, default=16)
     parser.add_argument("--body-s", type=float, default=60)
+    parser.add_argument("--body-window-s", type=float, default=10)
     parser.add_argument("--name", default="toy")
     parser.add_argument("--hosts", nargs="*")
     parser.add_argument("--strict-fields", action="store_true")
@@ -59,6 +60,7 @@ def main() -> None:
         max_body_bytes=100_000,
         timeout_s=args.timeout,
         body_s=args.body_s,
+        body_window_s=args.body_window_s,
         bodies=args.bodies,
         hosts=None if args.hosts is None else allowed_hosts("127.0.0.1", False, args.hosts),
         strict_fields=args.strict_fields,

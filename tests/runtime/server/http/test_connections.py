@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from mlcc.server.asgi import headers_of
+from mlcc.api.errors import BusyError
+from mlcc.server.asgi import BodyMemory, headers_of
 from mlcc.server.serve import bind
 from tests.runtime.server.helpers.server_process import RunningServer, eventually, idle, running
 
@@ -32,11 +33,13 @@ def connected(server: RunningServer, buffer: int | None = None) -> Iterator[sock
         yield made
 
 
-def asking(path: str, body: object, declared: int | None = None, version: str = "1.1") -> bytes:
+def asking(
+    path: str, body: object, declared: int | None = None, version: str = "1.1", key: str = "none"
+) -> bytes:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return (
         f"POST {path} HTTP/{version}\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        f"content-length: {declared or len(content)}\r\n\r\n"
+        f"x-api-key: {key}\r\ncontent-length: {declared or len(content)}\r\n\r\n"
     ).encode() + content
 
 
@@ -138,6 +141,60 @@ def test_a_body_that_never_ends(hasty: RunningServer) -> None:
         connection.sendall(asking("/v1/completions", b"{", declared=1000))
         answer = all_of(connection)
     assert answer.startswith(b"HTTP/1.1 504 ") and b"the body did not come" in answer
+
+
+def test_a_body_that_comes_too_slowly() -> None:
+    with running("--body-window-s", "0.3") as server, connected(server) as connection:
+        connection.sendall(asking("/v1/completions", b"{", declared=1000))
+        connection.settimeout(0.05)
+        answer = b""
+        while not answer.endswith(b"}"):  # or the body has a minute
+            with suppress(TimeoutError):
+                answer += connection.recv(65536)
+            with suppress(OSError):
+                connection.sendall(b" ")
+    assert answer.startswith(b"HTTP/1.1 504 ") and b"less than 1024 bytes a second" in answer
+
+
+def test_unfinished_bodies_of_one_key_leave_room_for_another() -> None:
+    """All bodies together have 400,000 bytes."""
+    keys = ("--api-key", "greedy", "--api-key", "other")
+    with running("--bodies", "4", *keys) as server, ExitStack() as stack:
+        refused, held = 0, []
+        for _ in range(4):
+            connection = stack.enter_context(connected(server))
+            part = asking("/v1/completions", b" " * 90_000, declared=99_000, key="greedy")
+            connection.sendall(part)
+            connection.settimeout(2)
+            try:
+                refused += connection.recv(20).startswith(b"HTTP/1.1 503 ")
+            except TimeoutError:
+                held += [connection]
+        assert (len(held), refused) == (2, 2)
+        body = json.dumps({"prompt": "x", "max_tokens": 2}).encode() + b" " * 80_000
+        with connected(server) as connection:
+            connection.sendall(asking("/v1/completions", body, key="other"))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        for connection in held:  # they were kept
+            connection.sendall(b" " * 9_000)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
+
+
+def test_the_share_of_a_tenant() -> None:
+    memory = BodyMemory(100)
+    memory.take(50, "a")
+    with pytest.raises(BusyError, match="key 'a'"):
+        memory.take(1, "a")
+    memory.take(25, "b")
+    with pytest.raises(BusyError, match="key 'c'"):
+        memory.take(13, "c")
+    memory.take(12, "c")
+    memory.give_back(50, "a")
+    memory.take(20, "c")
+    alone = BodyMemory(100)
+    alone.take(100, "")
+    with pytest.raises(BusyError, match="100 are the most"):
+        alone.take(1, "a")
 
 
 def test_one_connection_too_many(hasty: RunningServer) -> None:
