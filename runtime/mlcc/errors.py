@@ -35,6 +35,24 @@ class MlccError(Exception):
         self.code = code
 
 
+INTERNAL = "this is a bug in mlcc; its log (in a browser: the console) says which. Please report it"
+
+
+def internal_error() -> MlccError:
+    """The public error for a bug."""
+    return MlccError(INTERNAL, code="internal_error")
+
+
+def public_error(error: BaseException) -> MlccError:
+    """`error` if it was raised on purpose; else the public error for a bug, with `error` as its
+    cause."""
+    if isinstance(error, MlccError):
+        return error
+    public = internal_error()
+    public.__cause__ = error
+    return public
+
+
 class UnsupportedError(MlccError):
     """A feature, architecture or combination that is not implemented."""
 

@@ -7,9 +7,9 @@ Every failure becomes `{"error": {"message", "type", "param", "code"}}`. An exce
 from __future__ import annotations
 
 from mlcc.api.openai.shapes import ErrorBody
+from mlcc.errors import INTERNAL as INTERNAL
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
-
-INTERNAL = "this is a bug in mlcc; its log (in a browser: the console) says which. Please report it"
+from mlcc.errors import internal_error as internal_error
 
 
 class AuthenticationError(InvalidRequestError):
@@ -122,8 +122,3 @@ def error_headers(error: MlccError) -> dict[str, str]:
     if isinstance(error, (BusyError, RateLimitError)):
         return {"Retry-After": str(error.retry_after)}
     return {"x-should-retry": "false"} if error.http_status >= 500 else {}
-
-
-def internal_error() -> MlccError:
-    """The public error for a bug."""
-    return MlccError(INTERNAL, code="internal_error")

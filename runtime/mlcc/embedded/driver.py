@@ -22,7 +22,7 @@ from mlcc.embedded.executor import JsExecutor, Ticket
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
-from mlcc.errors import MlccError
+from mlcc.errors import DeviceLostError, MlccError, public_error
 from mlcc.lora.loader import AdapterLoader
 
 
@@ -100,22 +100,45 @@ class LoopDriver(BaseDriver):
         self._deliver = deliver
         self._in_flight: deque[tuple[Ticket, float]] = deque()
         """Steps in flight, and the submission time of each."""
+        self._planning = False
+        """Whether the next step is being planned, not yet submitted."""
         self._done = 0.0
         """Time at which the GPU finished the last step."""
 
     async def recover(self) -> None:
         """Clear the steps in flight on both sides; every request ends, without events."""
         self._engine.fail()
+        await self._discard()
+
+    async def _step(self) -> None:
+        """Run one step. If it fails, the requests are computed again, and the one that is the cause
+        ends with "error" in one of the next steps."""
+        try:
+            await self._run_step()
+        except DeviceLostError:
+            raise
+        except Exception as error:
+            await self._discard()
+            self._deliver(self._engine.recover(public_error(error), self._planning))
+            if not isinstance(error, MlccError):
+                import traceback  # no tab loads it without need
+
+                traceback.print_exception(error)
+
+    async def _discard(self) -> None:
+        """Wait for the steps in flight, without their results."""
         while self._in_flight:
             with suppress(MlccError):
                 await self._executor.collect(self._in_flight.popleft()[0])
 
-    async def _step(self) -> None:
+    async def _run_step(self) -> None:
         count, clock = self.counters, perf_counter
         self._fill()
         if not self._in_flight:
+            self._planning = True
             raise RuntimeError("the engine has requests and plans nothing; this is a bug")
         t0 = clock()
+        self._planning = False
         ticket, submitted = self._in_flight.popleft()
         result = await self._executor.collect(ticket)
         t1 = clock()
@@ -134,6 +157,7 @@ class LoopDriver(BaseDriver):
         count, clock = self.counters, perf_counter
         while len(self._in_flight) < self._executor.depth:
             t0 = clock()
+            self._planning = True
             self._adapters.swap_in()
             batch = self._engine.plan()
             t1 = clock()
@@ -142,6 +166,7 @@ class LoopDriver(BaseDriver):
                 if self._adapters.waiting:
                     continue
                 return
+            self._planning = False
             packed = self._executor.pack(batch, self._engine.adjustments())
             t2 = clock()
             self._in_flight.append((self._executor.submit(packed), t2))

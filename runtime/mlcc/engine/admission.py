@@ -69,11 +69,18 @@ class Admission:
         )
         seq.logits_processor, seq.grammar = logits_processor, grammar
         seq.filter_state = FilterState.of(sampling, stream)
-        if request.sampling_group:
-            seq.sampling_group = self._sampling_groups.join(request, tokens)
         if sampling.prompt_logprobs and self._texts is not None:
             seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
+        if request.sampling_group:  # last: a group waits for its members
+            seq.sampling_group = self._sampling_groups.join(request, tokens)
         return seq
+
+    def withdraw(self, seq: TokenSequence) -> None:
+        """A sequence is not registered after all."""
+        if seq.sampling_group is not None:
+            self._sampling_groups.leave(seq.request)
+        if seq.adapter is not None:
+            self._adapters.leave(seq.adapter)
 
     def _validate(self, request: Request, grammar: Grammar | None) -> None:
         if (structure := request.structure) is not None and grammar is None:

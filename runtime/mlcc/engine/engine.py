@@ -7,6 +7,9 @@ It never blocks and touches no device, clock or socket. A driver passes batches 
             tickets.append(executor.submit(batch, engine.adjustments()))
         for event in engine.commit(executor.collect(tickets.popleft())): ...
 
+If anything of that raises, the driver drops its tickets and calls `recover`: the request that is
+the cause ends alone, and the others continue.
+
 One thread at a time may call it.
 """
 
@@ -35,7 +38,7 @@ from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.draft_model import DraftModel, DraftRunner
 from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.engine.text.tokenizer import Tokenizer
-from mlcc.errors import InvalidRequestError
+from mlcc.errors import InvalidRequestError, MlccError
 
 
 class Engine:
@@ -106,6 +109,8 @@ class Engine:
         self._output_processor = OutputProcessor(
             self._sequences, self._scheduler, self._sampling_groups, self.adapters
         )
+        self._events: list[Event] = []
+        """Events of a commit that has not returned."""
         self._steps = self._requests = self._computed = 0
 
     @property
@@ -132,13 +137,17 @@ class Engine:
         return self._admission.make(request, grammar, stream, self._requests)
 
     def _register(self, seq: TokenSequence) -> None:
+        tree = self._pools.tree
         if seq.request.adapter:
             seq.adapter = self.adapters.join(seq.request.adapter)
         processor = seq.logits_processor
         may_draft = not seq.needs_all_tokens and (processor is None or processor.supports_drafts)
         if self._speculator is not None and may_draft:
-            tree = self._pools.tree  # the scope includes the adapter
-            seq.draft_state = self._speculator.open(seq.request, seq.tokens, tree, seq.scope)
+            try:  # the scope includes the adapter
+                seq.draft_state = self._speculator.open(seq.request, seq.tokens, tree, seq.scope)
+            except Exception:
+                self._admission.withdraw(seq)
+                raise
         self._requests += 1
         self._sequences[seq.request.id] = seq
 
@@ -161,11 +170,24 @@ class Engine:
         written as -1 - row of the step planned just before. into: memory for the batch, as
         `BatchWriter` takes it: int32 words in the device's step buffer.
         """
+        self._check_damage()
+        isolation = self._scheduler.isolation
+        if isolation.active:
+            if self._in_flight:
+                return None
+            if isolation.advance():
+                self._begin_group()
         batch = self._plan_decode(into) or self._plan_step(into)
         if batch is not None:
             self._steps += 1
             self._computed += batch.num_tokens
         return batch
+
+    def _begin_group(self) -> None:
+        """Another group of suspects begins, without the sequences of the one before."""
+        if not all(map(self._scheduler.isolation.may_run, self._scheduler.running)):
+            self._scheduler.preempt_all()
+            self._decode_step = None
 
     def _plan_decode(self, into: memoryview | None) -> Batch | None:
         """The previous step one token further, if nothing changed; else None."""
@@ -234,22 +256,62 @@ class Engine:
         self._in_flight.popleft()
         self._prefill_budget.observe(seconds)
         accepted_before = self._output_processor.accepted
-        events = self._output_processor.process(step.rows, result)
+        self._output_processor.process(step.rows, result, self._events)
         if self._speculator is not None:
             accepted = self._output_processor.accepted - accepted_before
             self._speculator.observe(step.decode_stats, accepted, seconds)
-        return events
+        self._check_damage()
+        return self._take_events()
+
+    def _check_damage(self) -> None:
+        """Raise the error that left the engine's state inconsistent, for `recover` to rebuild."""
+        if self._output_processor.damage is not None:
+            raise self._output_processor.damage
+
+    def recover(self, error: MlccError, planning: bool) -> list[Event]:
+        """A step failed, and the driver has dropped its tickets: drop all steps in flight and
+        compute every request again from its known tokens, with the same output. If one request is
+        known to be the cause it ends with `error`; else the next steps find it (`isolation.py`).
+
+        planning: whether the step was still being planned, so that a waiting request may be the
+        cause. Returns events that were not delivered yet.
+        """
+        damaged = self._output_processor.damage is not None
+        seqs = self._sequences.values()
+        suspects = [seq for seq in seqs if planning or seq.computed or seq.pending]
+        self._rebuild()
+        if damaged:  # the cause has ended
+            return self._take_events()
+        if (cause := self._scheduler.isolation.failed(suspects)) is not None:
+            self._events += self._output_processor.finish(cause, "error", error)
+        return self._take_events()
 
     def fail(self) -> list[Event]:
         """The device failed: drop all steps in flight and end every request with "error"."""
+        self._rebuild()
+        self._scheduler.isolation.clear()
+        for seq in [*self._sequences.values()]:
+            self._events += self._output_processor.finish(seq, "error")
+        return self._take_events()
+
+    def _rebuild(self) -> None:
+        """Drop all steps in flight, pages and cached prefixes, which may never have been computed.
+        Every request waits. Works from an inconsistent state."""
         self._in_flight.clear()
+        self._decode_step, self._adjusted = None, []
         self._prefill_budget.reset()
         if self._draft_runner is not None:
-            self._draft_runner.reset()
-        events: list[Event] = []
-        for seq in [*self._sequences.values()]:
-            events += self._output_processor.finish(seq, "error")
-        self.forget_prefixes()  # their pages may never have been computed
+            self._draft_runner.forget()
+        self._pools.reset()
+        seqs = [*self._sequences.values()]
+        for seq in seqs:
+            seq.restart(self._pools.empty())
+        self._scheduler.rebuild(seqs)
+        self._output_processor.damage = None
+
+    def _take_events(self) -> list[Event]:
+        """The events that are not delivered yet."""
+        events, self._events = self._events, []
         return events
 
     def forget_prefixes(self) -> None:

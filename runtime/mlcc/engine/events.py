@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from mlcc.engine.request import FinishReason
 from mlcc.engine.text.logprobs import TokenLogprob
+from mlcc.errors import MlccError
 
 
 class TextDelta(NamedTuple):
@@ -51,6 +52,8 @@ class Finished(NamedTuple):
     """Draft tokens that were accepted."""
     vector: bytes = b""
     """Output of an encoder: float32 in native byte order."""
+    error: MlccError | None = None
+    """Why the request ended with "error", if that was its own doing."""
 
 
 Event = TextDelta | Finished

@@ -8,7 +8,6 @@ by replaying them. The executor reads and writes the pages (`Executor.read_pages
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ from mlcc.engine.batch.batch import Cache, PageList
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.kv_cache.cache_manager import CacheManager, held
 from mlcc.engine.kv_cache.radix_tree import first_seen
-from mlcc.engine.request import Request
+from mlcc.engine.request import MOST_FLOAT, Request
 from mlcc.engine.sampling.grammar import Grammar
 from mlcc.engine.scheduler.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
@@ -167,10 +166,10 @@ class Migration:
         try:
             for g, cache in enumerate(seq.caches):
                 write(g, held(cache))
+            self._register(seq)
         except BaseException:
             self._pools.release(seq.caches)
             raise
-        self._register(seq)
         self._scheduler.add_running(seq, exported.computed)
         return True
 
@@ -192,7 +191,9 @@ def check_export(
             f"{max_tokens}; load the model with --context {exported.limit} or more --kv-pages",
             code="context_length_exceeded",
         )
-    finite = exported.surprise is None or math.isfinite(exported.surprise)
+    floats = [0.0 if exported.surprise is None else exported.surprise]
+    floats += [p for held in exported.held for p in (held.logprob, *(p for _, p in held.top))]
+    finite = all(abs(value) <= MOST_FLOAT for value in floats)
     cached = exported.cached is None or 0 <= exported.cached <= len(exported.request.prompt)
     sound = (
         tokens < exported.limit

@@ -1,5 +1,6 @@
 """Applies step results to sequences: appends tokens, checks for the end and makes events.
 
+A sequence whose row cannot be processed ends alone with "error"; the rows of others are processed.
 It plans nothing; `engine.py` owns the loop.
 """
 
@@ -18,7 +19,10 @@ from mlcc.engine.scheduler.packing import Row
 from mlcc.engine.scheduler.scheduler import Scheduler
 from mlcc.engine.scheduler.verifier import Sampled, sampled_rows, verify
 from mlcc.engine.sequence import TokenSequence
-from mlcc.errors import DeviceError
+from mlcc.engine.text.logprobs import TokenLogprob
+from mlcc.errors import DeviceError, MlccError, public_error
+
+_NO_LOGPROBS: Sequence[TokenLogprob] = ()
 
 
 class OutputProcessor:
@@ -38,33 +42,47 @@ class OutputProcessor:
         self.drafted = 0
         """Draft tokens verified, and how many were accepted."""
         self.accepted = 0
+        self.damage: Exception | None = None
+        """An error that left a finished sequence's pages or place allocated; `Engine.recover`
+        rebuilds the state."""
 
-    def process(self, rows: Sequence[Row], result: Result) -> list[Event]:
-        """Process a checked result. Returns the events of its requests."""
-        events: list[Event] = []
+    def process(self, rows: Sequence[Row], result: Result, events: list[Event]) -> None:
+        """Process a checked result. Appends the events of its requests to `events`, in order: those
+        appended before an exception are valid."""
         tops: Iterable[Sequence[tuple[int, float]]] = result.top_logprobs or repeat(())
         sampled = zip(result.tokens, result.logprobs, tops)  # noqa: B905
         for (seq, prompt_index, draft), (token, logprob, top) in zip(rows, sampled):  # noqa: B905
             more = sampled_rows(islice(sampled, len(draft))) if draft else ()
             if seq.finished:  # while this step was in flight
                 continue
-            if prompt_index >= 0:
-                if seq.prompt_logprobs is not None:
-                    seq.prompt_logprobs.set(prompt_index, float(logprob), top)
-                continue
-            if seq.prompt_logprobs is not None:
-                prompt, seq.prompt_logprobs = seq.prompt_logprobs.all(), None
-                events.append(TextDelta(seq.request.id, "", prompt_logprobs=prompt))
-            seq.pending -= 1 + len(draft)
-            if draft:
-                self._append_draft(
-                    seq, draft, [Sampled(int(token), float(logprob), top), *more], events
-                )
-            else:
-                self._append(seq, int(token), float(logprob), top, events)
-                if seq.grammar is not None:
-                    self._append_forced(seq, seq.grammar, events)
-        return events
+            first = Sampled(int(token), float(logprob), top)
+            try:
+                if prompt_index < 0:
+                    self._process_row(seq, draft, [first, *more], events)
+                elif seq.prompt_logprobs is not None:
+                    seq.prompt_logprobs.set(prompt_index, first.logprob, top)
+            except Exception as error:
+                if not seq.finished:
+                    events += self.finish(seq, "error", public_error(error))
+
+    def _process_row(
+        self,
+        seq: TokenSequence,
+        draft: tuple[int, ...],
+        sampled: list[Sampled],
+        events: list[Event],
+    ) -> None:
+        """Process what was sampled for a sequence: one token, and one after each draft token."""
+        if seq.prompt_logprobs is not None:
+            prompt, seq.prompt_logprobs = seq.prompt_logprobs.all(), None
+            events.append(TextDelta(seq.request.id, "", prompt_logprobs=prompt))
+        seq.pending -= 1 + len(draft)
+        if draft:
+            self._append_draft(seq, draft, sampled, events)
+            return
+        self._append(seq, *sampled[0], events)
+        if seq.grammar is not None:
+            self._append_forced(seq, seq.grammar, events)
 
     def _append_draft(
         self,
@@ -135,25 +153,41 @@ class OutputProcessor:
     def _end(self, seq: TokenSequence, reason: FinishReason, events: list[Event]) -> None:
         events += self.finish(seq, reason)
 
-    def finish(self, seq: TokenSequence, reason: FinishReason) -> list[Event]:
-        """Finish a sequence. Returns its last events."""
-        seq.finished = True
-        del self._sequences[seq.request.id]
-        if seq.sampling_group is not None:
-            self._sampling_groups.leave(seq.request)
-        self._scheduler.remove(seq)
-        if seq.adapter is not None:
-            self._adapters.leave(seq.adapter)
-        text, matched = seq.output.flush(), seq.output.matched
+    def finish(
+        self, seq: TokenSequence, reason: FinishReason, error: MlccError | None = None
+    ) -> list[Event]:
+        """Finish a sequence. Returns its last events, whatever fails: a text that cannot be made
+        ends it with "error", and `damage` is set if its pages could not be freed."""
+        self._detach(seq)
+        text, logprobs = "", _NO_LOGPROBS
+        try:
+            text = seq.output.flush()
+            logprobs = seq.output.take_logprobs(text)
+        except Exception as failure:
+            reason, error = "error", error or public_error(failure)
+        matched = seq.output.matched
         if matched is not None and reason == "length":
             reason = "stop"
         prompt, cached = seq.prompt_tokens, seq.cached or 0
         length, name = len(seq.tokens) - prompt, seq.request.id
-        done = Finished(name, reason, prompt, length, matched, cached, seq.drafted, seq.accepted)
-        logprobs = seq.output.take_logprobs(text)
+        counts = prompt, length, matched, cached, seq.drafted, seq.accepted
+        done = Finished(name, reason, *counts, error=error)
         return (
             [TextDelta(name, text, token_logprobs=logprobs), done] if text or logprobs else [done]
         )
+
+    def _detach(self, seq: TokenSequence) -> None:
+        """Remove a sequence from everything that references it."""
+        seq.finished = True
+        del self._sequences[seq.request.id]
+        try:
+            if seq.adapter is not None:
+                self._adapters.leave(seq.adapter)
+            if seq.sampling_group is not None:
+                self._sampling_groups.leave(seq.request)
+            self._scheduler.remove(seq)
+        except Exception as error:
+            self.damage = error
 
 
 def check_result(result: Result, rows: int, vocab: int) -> None:

@@ -25,7 +25,13 @@ MOST_TOKENS = 1024
 
 LEAST = 1e-6
 """Lower bound of parameters that must be above 0."""
+MOST = 1e20
+"""Largest value of parameters that no other bound limits: sums and products of them are float32."""
 _RANGES = {
+    "temperature": (0, 1e30),
+    "presence_penalty": (-MOST, MOST),
+    "frequency_penalty": (-MOST, MOST),
+    "repetition_penalty": (1 / MOST, MOST),
     "top_n_sigma": (0, 1e6),
     "typical_p": (LEAST, 1),
     "epsilon_cutoff": (0, 1),
@@ -41,6 +47,10 @@ _RANGES = {
 }
 
 
+MOST_FLOAT = 3.4028234663852886e38
+"""The largest float32."""
+
+
 def _require(ok: bool, param: str, value: object, wanted: str) -> None:
     if not ok:
         raise InvalidRequestError(
@@ -53,7 +63,8 @@ def _is_int(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return (_is_int(value) or isinstance(value, float)) and math.isfinite(value)  # type: ignore[arg-type]
+    """Whether it is a number that float32 holds."""
+    return (_is_int(value) or isinstance(value, float)) and abs(value) <= MOST_FLOAT  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +142,7 @@ class SamplingParams:
     """Learning rate of mirostat."""
 
     def __post_init__(self) -> None:
-        t, k, p, m = self.temperature, self.top_k, self.top_p, self.min_p
-        _require(_is_number(t) and t >= 0, "temperature", t, "a finite number >= 0")
+        k, p, m = self.top_k, self.top_p, self.min_p
         _require(_is_int(k) and 0 <= k < 2**31, "top_k", k, "an integer >= 0 (0 keeps all)")
         _require(_is_number(p) and 0 < p <= 1, "top_p", p, "in (0, 1]")
         _require(_is_number(m) and 0 <= m <= 1, "min_p", m, "in [0, 1]")
@@ -176,21 +186,18 @@ class SamplingParams:
         return (*self.stop_token_ids, *(token for token, _ in self.logit_bias), *words)
 
     def _check_adjustments(self) -> None:
-        for name in ("presence_penalty", "frequency_penalty"):
-            value = getattr(self, name)
-            _require(_is_number(value), name, value, "a finite number")
-        r, n, b = self.repetition_penalty, self.min_tokens, self.logit_bias
-        _require(_is_number(r) and r > 0, "repetition_penalty", r, "a finite number above 0")
+        n, b = self.min_tokens, self.logit_bias
         most = math.inf if self.max_tokens is None else self.max_tokens
         _require(_is_int(n) and n >= 0, "min_tokens", n, "an integer >= 0")
         _require(n <= most, "min_tokens", n, f"at most max_tokens, which is {most}")
-        good = all(_is_int(token) and _is_number(bias) for token, bias in b)
+        good = all(_is_int(token) and _is_number(bias) and abs(bias) <= MOST for token, bias in b)
         good = good and len({token for token, _ in b}) == len(b) <= MOST_TOKENS
         _require(
             good,
             "logit_bias",
             b,
-            f"pairs of a token, each once, and a finite number; {MOST_TOKENS} at most",
+            f"pairs of a token, each once, and a number in [-{MOST:g}, {MOST:g}];"
+            f" {MOST_TOKENS} at most",
         )
         for name in ("repeat_last_n", "dry_penalty_last_n", "dry_allowed_length"):
             value, least = getattr(self, name), -1 if name.endswith("_n") else 0

@@ -117,6 +117,14 @@ class TokenSequence:
         prompt."""
         return self.sampling_group is None or self.sampling_group.may_start(self.request.id)
 
+    def restart(self, caches: list[Cache]) -> None:
+        """Compute all known tokens again, into `caches`, which are empty. Steps in flight are
+        dropped."""
+        self.caches, self.computed, self.pending, self.draft = caches, 0, 0, ()
+        self.sampled_step = self.sampled_row = self.uncached = -1
+        if self.sampling_group is not None:
+            self.sampling_group.computed = True  # none waits for another to compute the prompt
+
     def runnable(self, step: int) -> bool:
         """Whether `step` may continue it: it is below its limit and its next token can be named. If
         logits depend on the output, at most one token may be unknown; with a grammar none; and

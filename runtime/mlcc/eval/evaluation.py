@@ -112,6 +112,8 @@ def score_tasks(
         for event in driver.step():
             if isinstance(event, TextDelta):
                 answers[int(event.request_id)] += event.text
+            elif event.error is not None:
+                raise event.error
             else:
                 finished += 1
                 progress(finished)

@@ -1,10 +1,13 @@
 """The engine loop: plans steps, submits them to the executor and commits their results.
 
+A request that makes a step fail, for whatever reason, ends alone (`Engine.recover`).
+
 Single-threaded. All decisions about requests are the engine's.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -12,13 +15,16 @@ from time import perf_counter
 
 from mlcc.engine.batch.batch import Result
 from mlcc.engine.engine import Engine
-from mlcc.engine.events import Event
+from mlcc.engine.events import Event, Finished
+from mlcc.errors import DeviceLostError, public_error
 from mlcc.lora.loader import AdapterLoader
 from mlcc.model.model import Model
+from mlcc.util.panics import is_panic
 
 
 class Driver:
-    """Keeps `depth` steps in flight. A failed step ends all requests without events.
+    """Keeps `depth` steps in flight. A failed step ends the request that is the cause; a lost
+    device ends all requests without events.
 
     defer_text: events carry no text unless the engine needs it (`mlcc.engine.text.detokenizer`).
     """
@@ -31,6 +37,8 @@ class Driver:
         self._draft = model.draft
         self._tickets: deque[tuple[int, float]] = deque()
         """Ticket and submission time of each step in flight."""
+        self._planning = False
+        """Whether the next step is being planned, not yet submitted."""
         self._done = 0.0
         """When the device last completed a step."""
 
@@ -52,31 +60,46 @@ class Driver:
         self._adapters.unload(name)
 
     def step(self) -> list[Event]:
-        """Plan steps up to the depth and commit the oldest one.
+        """Plan steps up to the depth and commit the oldest one. If that fails, the requests are
+        computed again, and the one that is the cause ends with "error" in one of the next steps.
 
-        Raises what the executor raises (DeviceError, CapacityError). On any exception, Ctrl-C
-        included, a planned step may have no ticket yet, so all requests are dropped.
+        Raises DeviceLostError, and Ctrl-C: a planned step may have no ticket yet, so all requests
+        are dropped then.
         """
         try:
             return self._step()
-        except BaseException:
-            self.forget()
-            raise
+        except BaseException as error:
+            return self._recover(error)
 
     def drain(self) -> list[Event]:
         """Commit the steps in flight without planning more, so that requests can migrate. Raises
         what `step` raises."""
         events: list[Event] = []
-        try:
-            while self._tickets:
+        while self._tickets:
+            try:
                 events += self._commit()
+            except BaseException as error:
+                events += self._recover(error)
+        return events
+
+    def _recover(self, error: BaseException) -> list[Event]:
+        """Compute the requests again after a failed step. Drops all of them and raises `error` if
+        the device is lost or the program is interrupted."""
+        if isinstance(error, DeviceLostError) or not (
+            isinstance(error, Exception) or is_panic(error)
+        ):
+            self.forget()
+            raise error
+        try:
+            self._discard()
+            return _reported(self.engine.recover(public_error(error), self._planning))
         except BaseException:
             self.forget()
             raise
-        return events
 
     def _step(self) -> list[Event]:
         while len(self._tickets) < self._depth:
+            self._planning = True
             self._run_draft()
             self._adapters.swap_in()
             batch = self.engine.plan(self._executor.step_buffer())
@@ -84,20 +107,23 @@ class Driver:
                 if self._adapters.waiting:
                     continue
                 break
+            self._planning = False
             adjustments = self.engine.adjustments(self._executor.adjustments_buffer)
             now = perf_counter()  # before submit: a CPU computes within it
             self._tickets.append((self._executor.submit(batch, adjustments), now))
         if not self._tickets:
+            self._planning = True
             if self.engine.has_work:
                 raise RuntimeError("the engine has requests and plans nothing; this is a bug")
             return []
         return self._commit()
 
     def _commit(self) -> list[Event]:
+        self._planning = False
         ticket, submitted = self._tickets.popleft()
         result: Result = self._executor.collect(ticket)
         began, self._done = max(submitted, self._done), perf_counter()
-        return self.engine.commit(result, self._done - began)
+        return _reported(self.engine.commit(result, self._done - began))
 
     def _run_draft(self) -> None:
         """Run the steps of the draft model that the engine plans, if there is a draft model."""
@@ -111,9 +137,21 @@ class Driver:
     def forget(self) -> None:
         """Drop all steps and requests, so that the device can be used again if it recovers."""
         try:
-            while self._tickets:
-                with suppress(Exception):  # the exception being raised takes precedence
-                    self._executor.collect(self._tickets.popleft()[0])
+            self._discard()
         finally:  # also if a second Ctrl-C interrupts the wait
             self._tickets.clear()
             self.engine.fail()
+
+    def _discard(self) -> None:
+        """Wait for the steps in flight, without their results."""
+        while self._tickets:
+            with suppress(Exception):  # the exception being handled takes precedence
+                self._executor.collect(self._tickets.popleft()[0])
+
+
+def _reported(events: list[Event]) -> list[Event]:
+    """The events. Prints the bugs that ended requests, whose text no client gets."""
+    for event in events:
+        if isinstance(event, Finished) and event.error and event.error.__cause__:
+            traceback.print_exception(event.error.__cause__)
+    return events

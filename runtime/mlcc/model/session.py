@@ -123,7 +123,10 @@ class Session:
 
     def _events(self, request_id: str, stopped: Callable[[], bool]) -> Iterator[Event]:
         while self._driver.has_work:
-            yield from self._driver.step()
+            for event in self._driver.step():
+                if isinstance(event, Finished) and event.error and event.request_id == request_id:
+                    raise event.error
+                yield event
             if stopped():
                 yield from self._driver.engine.cancel(request_id)
 

@@ -228,6 +228,8 @@ def _mean(values: Sequence[float]) -> float:
 
 def _check(event: Finished) -> None:
     """Raise an error for an end that has no finish reason in OpenAI's API."""
+    if event.error is not None:
+        raise event.error
     if event.reason in FINISH_REASONS:
         return
     raise CancelledError("the request was cancelled")  # a failed device fails the job itself
@@ -260,7 +262,8 @@ class RequestState:
     def record(self, event: Event, now: float, observer: Observer) -> None:
         """Count an event."""
         if not isinstance(event, TextDelta):
-            self.end(event.reason, now, observer, event.completion_tokens, event.cached_tokens)
+            tokens = None if event.error else event.completion_tokens
+            self.end(event.reason, now, observer, tokens, event.cached_tokens)
         elif event.token_ids or event.prompt_logprobs:
             self.tokens += len(event.token_ids)
             if self.first is None:

@@ -3,10 +3,17 @@ first token, and resumes requests of other engines. Runs in the engine thread, b
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Sequence
 
 from mlcc.engine.events import Event, Finished, TextDelta
-from mlcc.errors import DeviceLostError, InvalidRequestError, MlccError, UnsupportedError
+from mlcc.errors import (
+    DeviceLostError,
+    InvalidRequestError,
+    MlccError,
+    UnsupportedError,
+    public_error,
+)
 from mlcc.model.driver import Driver
 from mlcc.model.encoder_driver import EncoderDriver
 from mlcc.model.kv_transfer import Imported, export_request, import_request
@@ -60,6 +67,9 @@ class Migrator:
             return
         except MlccError as error:
             yield Refused(request_id, error)
+        except Exception as error:
+            traceback.print_exception(error)
+            yield Refused(request_id, public_error(error))
         else:
             yield Exported(request_id, data)
         yield Events(driver.engine.cancel(request_id))

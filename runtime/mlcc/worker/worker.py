@@ -19,13 +19,14 @@ from queue import Empty, Queue, SimpleQueue
 from threading import Thread
 from typing import Protocol
 
-from mlcc.api.errors import internal_error
+from mlcc.engine.events import Finished
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Grammar, Grammars
 from mlcc.engine.text.detokenizer import DeferredText
-from mlcc.errors import DeviceError, DeviceLostError, MlccError
+from mlcc.errors import DeviceError, DeviceLostError, MlccError, public_error
 from mlcc.model.encoder_driver import driver_of
 from mlcc.model.model import Model
+from mlcc.util.panics import is_panic
 from mlcc.worker.messages import (
     Accepted,
     AdapterDone,
@@ -59,7 +60,7 @@ class OutputThread:
     def __init__(self, send: Callable[[Reply], None], texts: DeferredText) -> None:
         self._send_reply, self._detokenizer = send, texts
         self._queue: Queue[tuple[Request, Sequence[int]] | Reply | None] = Queue(MAX_QUEUED)
-        self._error: MlccError | None = None
+        self._failed: SimpleQueue[str] = SimpleQueue()
         self._thread = Thread(target=self._run, name="mlcc-output", daemon=True)
         self._thread.start()
 
@@ -72,11 +73,12 @@ class OutputThread:
         """Queue a reply."""
         self._queue.put(reply)
 
-    def take_error(self) -> MlccError | None:
-        """Return why detokenization failed, once; the receiver has it already. All requests running
-        at that time are lost."""
-        error, self._error = self._error, None
-        return error
+    def take_failed(self) -> Iterator[str]:
+        """Yield the requests whose text cannot be made, once; the receiver has their last event
+        already."""
+        with suppress(Empty):
+            while True:
+                yield self._failed.get_nowait()
 
     def close(self) -> None:
         """Send what is queued, then end the thread."""
@@ -95,24 +97,33 @@ class OutputThread:
 
     def _reply(self, what: tuple[Request, Sequence[int]] | Reply) -> Reply | None:
         """Return the message to send, with text filled into events."""
+        if isinstance(what, tuple):
+            return self._begin(*what)
+        if isinstance(what, Dropped):
+            self._detokenizer.clear()
+        if not isinstance(what, Events):
+            return what
+        events = self._detokenizer.add_text(what.events)
+        for event in events:
+            if isinstance(event, Finished) and event.error is not None:
+                self._report(event)
+        return Events(events)
+
+    def _begin(self, request: Request, token_ids: Sequence[int]) -> Reply | None:
         try:
-            if isinstance(what, tuple):
-                self._detokenizer.begin(*what)
-                return None
-            if isinstance(what, Dropped):
-                self._detokenizer.clear()
-            return (
-                Events(self._detokenizer.add_text(what.events))
-                if isinstance(what, Events)
-                else what
-            )
-        except MlccError as error:
-            self._error = error
-        except Exception:
-            traceback.print_exc()
-            self._error = internal_error()
-        self._detokenizer.clear()
-        return Dropped(self._error)
+            self._detokenizer.begin(request, token_ids)
+        except Exception as error:
+            end = self._detokenizer.fail(request.id, error)
+            self._report(end)
+            return Events([end])
+        return None
+
+    def _report(self, end: Finished) -> None:
+        """A request ended with an error: here, if the engine does not know it."""
+        self._failed.put(end.request_id)
+        if end.error is not None and end.error.__cause__ is not None:
+            traceback.print_exception(end.error.__cause__)
+            end.error.__cause__ = None
 
 
 class GrammarThread:
@@ -159,11 +170,18 @@ class GrammarThread:
 def _outcome(future: Future[Grammar]) -> Grammar | MlccError:
     try:
         return future.result()
-    except MlccError as error:
-        return error
-    except Exception:
-        traceback.print_exc()
-        return internal_error()
+    except BaseException as error:
+        return _refusal(error)
+
+
+def _refusal(error: BaseException) -> MlccError:
+    """The error that a client gets for a request that fails before its first step. Raises `error`
+    if the engine cannot continue."""
+    if isinstance(error, DeviceLostError) or not (isinstance(error, Exception) or is_panic(error)):
+        raise error
+    if not isinstance(error, MlccError):
+        traceback.print_exception(error)
+    return public_error(error)
 
 
 OpenModel = Callable[[], Model]
@@ -249,32 +267,29 @@ class Worker:
                 self._take_commands()
                 for request, grammar in self._grammars.completed():
                     self._add(request, grammar)
-                self._check_output_thread()
+                self._cancel_failed()
                 if self._driver.has_work and not self._stopped:
                     self._step()
         finally:
             self._grammars.close()
             self._output.close()
 
-    def _check_output_thread(self) -> None:
-        """Drop the running requests if their text cannot be made."""
-        if (error := self._output.take_error()) is not None:
-            self._driver.forget()
-            self._output.send(Dropped(error))  # also for requests that were added meanwhile
+    def _cancel_failed(self) -> None:
+        """Cancel the requests whose text cannot be made."""
+        for request_id in self._output.take_failed():
+            self._output.send(Events(self._driver.engine.cancel(request_id)))
 
     def _step(self) -> None:
-        """Run one step. If it fails, the running requests are lost; if the device is lost, so is
-        the engine."""
+        """Run one step. If it fails without naming a request, the running ones are lost; if the
+        device is lost, so is the engine."""
         try:
             events = self._driver.step()
             if events:
                 self._output.send(Events(events))
                 for reply in self._migrator.exports(events):
                     self._output.send(reply)
-        except DeviceLostError:
-            raise
-        except MlccError as error:
-            self._output.send(Dropped(error))
+        except BaseException as error:
+            self._output.send(Dropped(_refusal(error)))
 
     def _take_commands(self) -> None:
         """Handle all queued commands; if there is no work, wait for one."""
@@ -311,25 +326,21 @@ class Worker:
             self._stopped = True
 
     def _add(self, request: Request, grammar: Grammar | MlccError | None = None) -> None:
-        self._check_output_thread()  # before this request is added
         try:
             if isinstance(grammar, MlccError):
                 raise grammar
             self._driver.engine.add(request, grammar)
-        except MlccError as error:
-            self._output.send(Refused(request.id, error))
+        except BaseException as error:
+            self._output.send(Refused(request.id, _refusal(error)))
         else:
             self._output.begin(request)
             self._output.send(Accepted(request.id))
 
     def _resume(self, command: Resume) -> None:
-        self._check_output_thread()
         try:
             events, found = self._migrator.resume(command.request_id, command.data)
-        except DeviceLostError:
-            raise
-        except MlccError as error:
-            self._output.send(Refused(command.request_id, error))
+        except BaseException as error:
+            self._output.send(Refused(command.request_id, _refusal(error)))
         else:
             self._output.send(Events(events))
             self._output.begin(found.request, found.output_ids)
@@ -341,8 +352,6 @@ class Worker:
                 self._driver.load_adapter(command.name, command.folder, command.in_place)
             else:
                 self._driver.unload_adapter(command.name)
-        except DeviceLostError:
-            raise
-        except MlccError as error:
-            return AdapterDone(command.name, error)
+        except BaseException as error:
+            return AdapterDone(command.name, _refusal(error))
         return AdapterDone(command.name)

@@ -49,21 +49,28 @@ class Letters:
 
 
 class SlowToy(ToyExecutor):
-    """`die_after` and `full_at` are numbers of steps, from 1; 0 = never."""
+    """`die_after` and `full_at` are numbers of steps, from 1; 0 = never. Every step of a request
+    with `fail_top_k` fails."""
 
     def __init__(
-        self, capacity: Capacity, delay: float = 0.0, die_after: float = 0, full_at: float = 0
+        self,
+        capacity: Capacity,
+        delay: float = 0.0,
+        die_after: float = 0,
+        full_at: float = 0,
+        fail_top_k: float = -1,
     ) -> None:
         super().__init__(capacity)
         self._delay, self._die_after, self._full_at = delay, die_after, full_at
-        self._step = 0
+        self._fail_top_k, self._step = fail_top_k, 0
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         time.sleep(self._delay)
         self._step += 1
         if self._step == self._die_after:
             os._exit(7)
-        if self._step == self._full_at:
+        failing = self._fail_top_k in batch.column(batch.layout.rows, "top_k")
+        if self._step == self._full_at or failing:
             raise OutOfMemoryError("the GPU's memory is full")
         return super().submit(batch, adjustments)
 
@@ -82,8 +89,10 @@ def open_watched_toy(place: str, *options: float) -> Model:
     return open_toy(*options)
 
 
-def open_toy(delay: float = 0.0, die_after: float = 0, full_at: float = 0) -> Model:
-    return Model(toy_text(), SlowToy(CAPACITY, delay, die_after, full_at))
+def open_toy(
+    delay: float = 0.0, die_after: float = 0, full_at: float = 0, fail_top_k: float = -1
+) -> Model:
+    return Model(toy_text(), SlowToy(CAPACITY, delay, die_after, full_at, fail_top_k))
 
 
 def open_moving_toy(delay: float = 0.0) -> Model:

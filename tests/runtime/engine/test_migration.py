@@ -260,6 +260,12 @@ def test_what_is_no_export_of_ours_is_refused_in_a_line() -> None:
         (set_in("exported", "output", value=[64]), "do not fit"),
         (set_in("exported", "output", value=[1.5]), "header is none"),
         (set_in("exported", "first_pages", value=[0]), "laid out otherwise"),
+        (set_in("exported", "surprise", value=1e39), "do not fit"),
+        (set_in("exported", "request", "sampling", "temperature", value=1e39), "temperature is 1e"),
+        (
+            set_in("exported", "held", value=[{"token": 1, "logprob": 1e39, "top": []}]),
+            "do not fit",
+        ),
         (set_in("exported", "first_pages", value=[0, 99]), "bytes of pages|do not fit"),
         (set_in("exported", "first_pages", value=[1, 0]), "bytes of pages|do not fit"),
         (set_in("exported", "limit", value=1), "do not fit"),

@@ -11,7 +11,7 @@ import pytest
 from mlcc.engine import Finished, Request, SamplingParams, TextDelta
 from mlcc.engine.text.detokenizer import DeferredText
 from mlcc.errors import ArtifactError, MlccError
-from mlcc.worker.messages import Accepted, Dropped, Events, Reply
+from mlcc.worker.messages import Accepted, Events, Reply
 from mlcc.worker.worker import MAX_QUEUED, OutputThread
 
 END = Finished("a", "length", 1, 2)
@@ -54,25 +54,45 @@ def test_text_is_made_in_its_thread_and_nothing_overtakes() -> None:
         Events([delta(2, text="c"), END]),
     ]
     assert get_ident() not in letters.threads
-    assert thread.take_error() is None
+    assert [*thread.take_failed()] == []
 
 
 @pytest.mark.parametrize("error", [ArtifactError("the tokenizer failed"), ValueError("a bug")])
-def test_text_that_cannot_be_made_fails_the_running_requests(error: Exception) -> None:
+def test_text_that_cannot_be_made_fails_its_request_alone(error: Exception) -> None:
     replies: list[Reply] = []
     thread = OutputThread(replies.append, DeferredText(Letters(error)))
     thread.begin(asked())
-    thread.send(Events([delta(7)]))
-    thread.send(Events([END]))
+    thread.begin(asked("b"))
+    thread.send(Events([delta(7), delta(1, "b")]))
+    thread.send(Events([delta(1), delta(2, "b"), END]))
+    thread.begin(asked())  # the name is free again
+    thread.send(Events([delta(1)]))
     thread.close()
-    dropped, after = replies
-    assert isinstance(dropped, Dropped)
-    assert after == Events([END])
-    failed = thread.take_error()
-    assert failed is dropped.error
-    assert isinstance(failed, MlccError)
-    assert ("tokenizer" in str(failed)) == isinstance(error, ArtifactError)
-    assert thread.take_error() is None, "reported once"
+    first, second, third = [reply.events for reply in replies if isinstance(reply, Events)]
+    end = first[0]
+    assert isinstance(end, Finished)
+    assert (end.request_id, end.reason) == ("a", "error")
+    assert isinstance(end.error, MlccError)
+    assert ("tokenizer" in str(end.error)) == isinstance(error, ArtifactError)
+    assert first[1:] == [delta(1, "b", "b")]
+    assert second == [delta(2, "b", "c")], "later events of the request are dropped"
+    assert third == [delta(1, text="b")]
+    assert [*thread.take_failed()] == ["a"], "the engine cancels it"
+    assert [*thread.take_failed()] == [], "reported once"
+
+
+@pytest.mark.parametrize("error", [ArtifactError("the tokenizer failed"), ValueError("a bug")])
+def test_a_request_whose_text_cannot_begin_ends_alone(error: Exception) -> None:
+    replies: list[Reply] = []
+    thread = OutputThread(replies.append, DeferredText(Letters(error)))
+    thread.begin(asked(), [7, 1])  # output of another engine
+    thread.begin(asked("b"))
+    thread.send(Events([delta(1), delta(1, "b")]))
+    thread.close()
+    first, second = [reply.events for reply in replies if isinstance(reply, Events)]
+    assert [event.request_id for event in first] == ["a"]
+    assert second == [delta(1, "b", "b")]
+    assert [*thread.take_failed()] == ["a"]
 
 
 def test_a_closed_pipe_does_not_block_the_output_thread() -> None:

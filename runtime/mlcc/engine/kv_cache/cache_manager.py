@@ -32,6 +32,11 @@ class PagePool:
     def __init__(self, num_pages: int, on_evict: Callable[[int], None] | None = None) -> None:
         self.num_pages = num_pages
         self._on_evict = on_evict
+        self.reset()
+
+    def reset(self) -> None:
+        """Free every page, whatever the state was, and drop what the prefix cache indexes."""
+        num_pages = self.num_pages
         self._free = int32(range(num_pages - 1, -1, -1))
         self._cached: set[int] = set()
         """Pages that the prefix cache indexes, referenced or not."""
@@ -174,6 +179,14 @@ class CacheManager:
         then."""
         self._most_copies = capacity.layout.max_copies
         self._sliding = [g for g, group in enumerate(self.groups) if group.window is not None]
+
+    def reset(self) -> None:
+        """Free everything and drop all cached prefixes, also from an inconsistent state: no
+        sequence holds anything then."""
+        self.copies.clear()
+        self.tree.reset()
+        for pool in self.pools:
+            pool.reset()
 
     def empty(self) -> list[Cache]:
         """The caches of a sequence before its first token."""

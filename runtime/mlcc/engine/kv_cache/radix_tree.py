@@ -86,6 +86,14 @@ class RadixTree:
         self._top = Block(None, None, [])
         self._of_page: list[dict[int, Block]] = [{} for _ in groups]
 
+    def reset(self) -> None:
+        """Drop everything. Blocks that others still reference become dead."""
+        for block in [block for blocks in self._of_page for block in blocks.values()]:
+            block.children.clear()
+            block.pages = [[NO_PAGE] * len(pages) for pages in block.pages]
+        self._top = Block(None, None, [])
+        self._of_page = [{} for _ in self.groups]
+
     def find(self, scope: Hashable, tokens: array[int], parts: bool = True) -> Hit | None:
         """The longest readable prefix of `tokens`, but never all: one is left to compute.
 

@@ -27,6 +27,7 @@ from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.kv_cache.radix_tree import Hit
 from mlcc.engine.lora import Adapter, AdapterSlots
 from mlcc.engine.scheduler.budgets import SHORT_PROMPT, PrefillAllowance, PrefillBudget, StepBudget
+from mlcc.engine.scheduler.isolation import Isolation
 from mlcc.engine.scheduler.waiting_queue import WaitingQueue
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.speculator import Speculator
@@ -197,6 +198,8 @@ class Scheduler:
         self.changes = 0
         """Number of times a sequence was added or removed."""
         self.preemptions = 0
+        self.isolation = Isolation()
+        """Limits steps to suspects after a failure."""
         self._capacity = capacity
         self._pools = pools
         self._prefill_budget = prefill_budget
@@ -236,7 +239,7 @@ class Scheduler:
     @property
     def has_slot(self) -> bool:
         """Whether one more sequence may run."""
-        return len(self.running) < self._max_running
+        return not self.isolation.active and len(self.running) < self._max_running
 
     def add_running(self, seq: TokenSequence, computed: int) -> None:
         """Add a sequence whose pages hold tokens computed elsewhere."""
@@ -255,6 +258,17 @@ class Scheduler:
             self.waiting.remove(seq)
         self.waiting.leave(seq)
         self._release(seq)
+
+    def rebuild(self, seqs: Sequence[TokenSequence]) -> None:
+        """All these unfinished sequences wait and hold nothing, whatever the state was."""
+        self.changes += 1
+        self.running.clear()
+        self.waiting.rebuild(seqs)
+
+    def preempt_all(self) -> None:
+        """Preempt every running sequence. No step is in flight."""
+        while self.running:
+            self._preempt_last()
 
     def schedule(self, step: int) -> list[Chunk]:
         """The chunks of `step`; empty if nothing can run before a commit.
@@ -281,7 +295,8 @@ class Scheduler:
 
     def _short_prompts(self) -> int:
         """Short prompts that could run in this step."""
-        waiting = islice(self.waiting, self._max_running - len(self.running))
+        eligible = filter(self.isolation.may_run, self.waiting)
+        waiting = islice(eligible, self._max_running - len(self.running))
         running = sum(1 for seq in self.running if 1 < seq.remaining <= SHORT_PROMPT)
         return running + sum(
             1 for seq in waiting if self.prefix_reuse.uncached(seq) <= SHORT_PROMPT
@@ -302,6 +317,8 @@ class Scheduler:
         while index < len(self.running):  # preemption shortens the list, from its end
             seq = self.running[index]
             index += 1
+            if not self.isolation.may_run(seq):
+                continue
             if not seq.runnable(step) or self.draft_planner.must_wait(seq):
                 continue
             prompt = seq.remaining > 1
@@ -325,8 +342,10 @@ class Scheduler:
         budget, plain, short = self._step_budget, False, False
 
         def eligible(seq: TokenSequence) -> bool:
-            return not (plain and seq.adapter) and not (
-                short and self.prefix_reuse.uncached(seq) > SHORT_PROMPT
+            return (
+                self.isolation.may_run(seq)
+                and not (plain and seq.adapter)
+                and not (short and self.prefix_reuse.uncached(seq) > SHORT_PROMPT)
             )
 
         while len(self.running) < self._max_running and budget.rows > 0:

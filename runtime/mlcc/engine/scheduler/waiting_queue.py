@@ -61,6 +61,17 @@ class WaitingQueue:
         if not self._num_requests[tenant]:
             del self._num_requests[tenant]
 
+    def rebuild(self, seqs: Iterable[TokenSequence]) -> None:
+        """All these unfinished requests wait, whatever the state was. Ranks and counts of computed
+        tokens stay."""
+        self._queues.clear()
+        self._num_requests.clear()
+        for seq in seqs:
+            tenant = seq.request.tenant
+            self._num_requests[tenant] = self._num_requests.get(tenant, 0) + 1
+            self._served.setdefault(tenant, 0)
+            self.put(seq)
+
     def put(self, seq: TokenSequence) -> None:
         """Add a sequence, new or preempted."""
         insort(self._queues.setdefault(seq.request.tenant, []), seq, key=_rank)

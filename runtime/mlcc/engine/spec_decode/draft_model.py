@@ -169,6 +169,11 @@ class DraftRunner:
         """No round is begun, and no step is in flight."""
         self._to_draft, self._claimed, self._in_flight = None, [], []
 
+    def forget(self) -> None:
+        """`reset`, and the draft model's pages may hold anything."""
+        self.reset()
+        self._page_tokens.clear()
+
     def _start_round(self, running: Sequence[TokenSequence]) -> None:
         """Choose the sequences to draft for, and how many tokens."""
         self._to_draft = {}

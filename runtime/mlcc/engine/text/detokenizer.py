@@ -20,6 +20,7 @@ from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.text.logprobs import HeldLogprob, OutputLogprobs, TokenLogprob
 from mlcc.engine.text.stop_checker import StopChecker
 from mlcc.engine.text.tokenizer import BROKEN, Tokenizer, TokenTexts
+from mlcc.errors import public_error
 
 _CONTEXT = 5
 """Tokens of the prompt that give the first output token its context."""
@@ -217,13 +218,18 @@ def text_decides(sampling: SamplingParams) -> bool:
 
 
 class DeferredText:
-    """Texts of the unfinished requests of an engine with `defer_text`. One thread at a time."""
+    """Texts of the unfinished requests of an engine with `defer_text`. One thread at a time.
+
+    A request whose text cannot be made ends with "error" alone; its later events are dropped.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._pieces: dict[Window, Piece] = {}
         """Detokenizer cache."""
         self._outputs: dict[str, OutputText] = {}
+        self._failed: set[str] = set()
+        """Requests that ended here and not yet in the engine."""
 
     def begin(self, request: Request, output_ids: Iterable[int] = ()) -> None:
         """The engine took a request: its events follow. Does nothing if the engine makes its text.
@@ -239,22 +245,43 @@ class DeferredText:
         """The same events with their text."""
         found: list[Event] = []
         for event in events:
-            output = self._outputs.get(event.request_id)
-            if output is None:
-                found.append(event)
-            elif isinstance(event, TextDelta):
-                found.append(_with_text(output, event))
-            else:
-                found += self._end(output, event)
+            try:
+                found += self._texts_of(event)
+            except Exception as error:
+                found.append(self.fail(event.request_id, error))
+                if isinstance(event, Finished):  # the engine has ended it too
+                    self._failed.remove(event.request_id)
         return found
+
+    def fail(self, request_id: str, error: Exception) -> Finished:
+        """The text of a request cannot be made: its last event, before that of the engine."""
+        self._outputs.pop(request_id, None)
+        self._failed.add(request_id)
+        return Finished(request_id, "error", 0, 0, error=public_error(error))
+
+    def _texts_of(self, event: Event) -> list[Event]:
+        """An event with its text."""
+        if event.request_id in self._failed:
+            if isinstance(event, Finished):
+                self._failed.remove(event.request_id)
+            return []
+        output = self._outputs.get(event.request_id)
+        if output is None:
+            return [event]
+        return (
+            [_with_text(output, event)]
+            if isinstance(event, TextDelta)
+            else self._end(output, event)
+        )
 
     def clear(self) -> None:
         """All unfinished requests failed, without events."""
         self._outputs.clear()
+        self._failed.clear()
 
     def _end(self, output: OutputText, event: Finished) -> list[Event]:
+        text = output.flush() if event.error is None else ""
         del self._outputs[event.request_id]
-        text = output.flush()
         return [TextDelta(event.request_id, text), event] if text else [event]
 
 

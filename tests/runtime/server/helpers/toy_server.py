@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--die-after", type=int, default=0)
     parser.add_argument("--full-at", type=int, default=0)
+    parser.add_argument("--fail-top-k", type=int, default=-1)
     parser.add_argument("--api-key", dest="api_keys", action="append", default=[])
     parser.add_argument("--max-queue", type=int, default=64)
     parser.add_argument("--timeout", type=float, default=60)
@@ -74,7 +75,7 @@ def main() -> None:
     )
     if args.log_level:
         configure(args.log_level, args.log_json)
-    opener: OpenModel = partial(open_toy, args.delay, args.die_after, args.full_at)
+    opener: OpenModel = partial(open_toy, args.delay, args.die_after, args.full_at, args.fail_top_k)
     if args.watched:
         opener = partial(open_watched_toy, args.watched, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)
