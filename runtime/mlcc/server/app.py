@@ -26,7 +26,7 @@ from mlcc.errors import MlccError
 from mlcc.server.asgi import ServiceApp, ServiceResponse, Settings
 from mlcc.server.auth.allowed_hosts import AllowedHosts
 from mlcc.server.auth.key_file import KeyFile
-from mlcc.server.auth.keyring import ApiKeyAuth, Keyring
+from mlcc.server.auth.keyring import METRICS_PATH, ApiKeyAuth, Keyring
 from mlcc.server.auth.rate_limit import RateLimiter
 from mlcc.server.docs_page import reference_page
 from mlcc.server.http.drain import DrainGate, DrainState
@@ -119,10 +119,10 @@ def create_app(
     )
     app.router.routes.extend(more)
     for route in ROUTES:
-        _add(app, route, service_app, [] if route in PUBLIC else [Depends(key)])
+        _add(app, route, service_app, [Depends(key.identify if route in PUBLIC else key)])
     app.add_route("/docs", reference_page(app.openapi), include_in_schema=False)
     app.add_api_route(
-        "/metrics", metrics.show, include_in_schema=False, dependencies=[Depends(key)]
+        METRICS_PATH, metrics.show, include_in_schema=False, dependencies=[Depends(key)]
     )
     app.mount("/", FallbackApp(service_app, key))
     app.add_exception_handler(MlccError, _refuse)
@@ -171,8 +171,8 @@ class FallbackApp:
         if scope["type"] != "http":
             await WebSocketClose(reason="this server speaks HTTP only")(scope, receive, send)
             return
-        if path_of(scope) not in [route.path for route in PUBLIC]:
-            await self._key(HttpRequest(scope))
+        is_public = path_of(scope) in [route.path for route in PUBLIC]
+        await (self._key.identify if is_public else self._key)(HttpRequest(scope))
         await ServiceResponse(self._service_app)(scope, receive, send)
 
 

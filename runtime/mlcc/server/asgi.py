@@ -77,6 +77,11 @@ class Settings:
     """Send OpenTelemetry spans to a collector (`traces.py`)."""
 
     @property
+    def has_keys(self) -> bool:
+        """Whether requests need an API key."""
+        return bool(self.api_keys or self.api_key_file)
+
+    @property
     def bounds(self) -> ServiceBounds:
         """The bounds of a single request."""
         return ServiceBounds(self.max_body_bytes, self.timeout_s, self.strict_fields)
@@ -105,7 +110,14 @@ class ServiceApp:
             method = "GET"  # uvicorn omits the body
         offload = BodyOffload(self._reader)
         request = ApiRequest(
-            method, path, body.headers, body.read, body.tenant, query, offload=offload
+            method,
+            path,
+            body.headers,
+            body.read,
+            body.tenant,
+            query,
+            offload=offload,
+            anonymous=self._settings.has_keys and not body.tenant,
         )
         working = asyncio.ensure_future(self._work(request, body, send))
         leaving = asyncio.ensure_future(body.disconnected())

@@ -150,7 +150,7 @@ def _serve_several(models: Sequence[str], plan: _Plan) -> None:
     refuse_adapters(plan.settings)
     sources = sources_of(models, plan.args, plan.aliases, server.parse_special, server.parsers)
     routes, _ = _page(None, server.no_page)
-    _note_reachable(server.host, plan.has_keys)
+    _note_access(plan)
     serve_models(
         sources,
         budgets(sources, plan.args.memory),
@@ -189,7 +189,7 @@ def _serve_one(plan: _Plan) -> None:
     check_adapters(settings, path)
     reader = partial(open_text, path, parse_special=server.parse_special, **server.parsers)
     text = reader()
-    _note_reachable(server.host, plan.has_keys)
+    _note_access(plan)
     try:
         if text.encoder is None:
             text.chat_template.check()
@@ -225,11 +225,22 @@ def _print_ready(
         click.echo(f"Chat page: {url}/")
 
 
-def _note_reachable(host: str, has_keys: bool) -> None:
+def _note_access(plan: _Plan) -> None:
+    """Note who may use the server, where that is perhaps not meant."""
     from mlcc.server.auth.allowed_hosts import is_local
+    from mlcc.server.auth.key_file import KeyFile
+    from mlcc.server.auth.keyring import Keyring
 
-    if not is_local(host) and not has_keys:
+    host, settings = plan.server.host, plan.settings
+    if not is_local(host) and not plan.has_keys:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
+    file = KeyFile(settings.api_key_file) if settings.api_key_file else None
+    if not Keyring(settings.api_keys, file).has_admin:
+        note(
+            "no API key has the scope 'admin', which /metrics and the loading and unloading of "
+            'models and adapters need; give one "scopes": ["inference", "admin"] in the file of '
+            "--api-keys"
+        )
 
 
 def _announce(url: str) -> None:

@@ -1,7 +1,8 @@
-"""The API key file: keys with names and per-minute limits. Validated strictly, and reloaded when it
-changes.
+"""The API key file: keys with names, scopes and per-minute limits. Validated strictly, and reloaded
+when it changes.
 
     {"keys": [
+      {"name": "ops", "key": "sk-...", "scopes": ["inference", "admin"]},
       {"name": "alice", "key": "sk-...", "requests_per_minute": 60},
       {"name": "bob", "sha256": "9f86...", "tokens_per_minute": 20000}
     ]}
@@ -23,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import InvalidRequestError, MlccError, printable
+from mlcc.service.http.routes import SCOPES
 
 MAX_BYTES = 4 << 20
 _LIMITS = ("requests_per_minute", "tokens_per_minute")
-_FIELDS = ("name", "key", "sha256", *_LIMITS)
+_FIELDS = ("name", "key", "sha256", "scopes", *_LIMITS)
 _RESERVED_NAME = re.compile(r"key [0-9]+")
 """Names of the keys from the command line (`keyring.py`)."""
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
@@ -45,6 +47,8 @@ class ApiKey:
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
     """Prompt and completion tokens together; None = no limit."""
+    scopes: tuple[str, ...] | None = None
+    """What the key is for; None = the default (`keyring.py`)."""
 
 
 def digest_of(key: str) -> bytes:
@@ -143,7 +147,17 @@ def _read(value: Any, where: str) -> ApiKey:
         good = isinstance(number, (int, float)) and not isinstance(number, bool)
         if not good or not 1 <= number < math.inf:
             raise InvalidRequestError(f"{where}.{limit} is to be a number, 1 or more")
-    return ApiKey(name, _digest(value, where), **limits)
+    return ApiKey(name, _digest(value, where), scopes=_scopes(value, where), **limits)
+
+
+def _scopes(value: dict[str, Any], where: str) -> tuple[str, ...] | None:
+    scopes = value.get("scopes")
+    if scopes is None:
+        return None
+    if not isinstance(scopes, list) or not scopes or not all(one in SCOPES for one in scopes):
+        known = ", ".join(f'"{scope}"' for scope in SCOPES)
+        raise InvalidRequestError(f"{where}.scopes is to be a list with one or more of {known}")
+    return tuple(scopes)
 
 
 def _digest(value: dict[str, Any], where: str) -> bytes:

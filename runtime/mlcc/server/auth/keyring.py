@@ -1,22 +1,27 @@
-"""API key authentication: finds the key of a request and applies its rate limit. Each key is a
-tenant of the engine."""
+"""API key authentication: finds the key of a request and applies its scopes and rate limit. Each
+key is a tenant of the engine."""
 
 # No `from __future__ import annotations`: older FastAPIs cannot resolve those of an object.
 
 import hashlib
 import hmac
+import json
 from collections.abc import Sequence
 
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 from starlette.requests import Request
 
-from mlcc.api.errors import AuthenticationError
+from mlcc.api.errors import AuthenticationError, ForbiddenError
+from mlcc.errors import MlccError
 from mlcc.server.auth.key_file import ApiKey, KeyFile, digest_of
 from mlcc.server.auth.rate_limit import RateLimiter
+from mlcc.server.http.errors import ROUTER, path_of
+from mlcc.service.http.routes import ADMIN, ANY_KEY, INFERENCE, SCOPES
 
 TENANT = "mlcc.tenant"
 """Key in a scope's `state`: the tenant of the request."""
+METRICS_PATH = "/metrics"
 RESPONSE_HEADERS = "mlcc.headers"
 """Key in a scope's `state`: headers to add to the response."""
 
@@ -38,17 +43,33 @@ class Keyring:
 
     def find(self, sent: bytes) -> ApiKey | None:
         """Return the matching key, or None. Takes constant time."""
-        keys = (*self._given, *(self._file.keys() if self._file else ()))
+        keys = self._keys()
         digests = [hashlib.sha256(spelling).digest() for spelling in _spellings(sent)]
         found = [
             True in [hmac.compare_digest(key.digest, digest) for digest in digests] for key in keys
         ]
         return keys[found.index(True)] if any(found) else None
 
+    def scopes(self, key: ApiKey) -> tuple[str, ...]:
+        """Return what a key is for. Without an entry in the file: everything if it is the only key,
+        else inference, so that no tenant changes what the others get."""
+        if key.scopes is not None:
+            return key.scopes
+        return SCOPES if len(self._keys()) == 1 else (INFERENCE,)
+
+    @property
+    def has_admin(self) -> bool:
+        """Whether a key has the scope `admin`, or none is needed."""
+        return self.open or any(ADMIN in self.scopes(key) for key in self._keys())
+
+    def _keys(self) -> tuple[ApiKey, ...]:
+        return (*self._given, *(self._file.keys() if self._file else ()))
+
 
 class ApiKeyAuth(SecurityBase):
-    """FastAPI dependency: raises AuthenticationError without a valid key, and RateLimitError above
-    the key's limits. Stores the tenant in the scope."""
+    """FastAPI dependency: raises AuthenticationError without a valid key, ForbiddenError without
+    the scope that the path needs, and RateLimitError above the key's limits. Stores the tenant in
+    the scope."""
 
     scheme_name = "key"
 
@@ -74,9 +95,38 @@ class ApiKeyAuth(SecurityBase):
             )
         state = request.scope.setdefault("state", {})
         state[TENANT] = key.name
+        self._check_scope(request, key)
         if request.method == "POST":  # other methods do not use the engine
             state[RESPONSE_HEADERS] = self._rate_limiter.headers(key)
             state[RESPONSE_HEADERS] = self._rate_limiter.enter(key)
+
+    async def identify(self, request: Request) -> None:
+        """The dependency of routes that need no key: stores the tenant of a valid one."""
+        if not self._keyring.open and (key := self._keyring.find(_sent(request))):
+            request.scope.setdefault("state", {})[TENANT] = key.name
+
+    def _check_scope(self, request: Request, key: ApiKey) -> None:
+        path = path_of(request.scope)
+        needed, scopes = _needed_scope(request.method, path), self._keyring.scopes(key)
+        if needed and needed not in scopes:
+            raise ForbiddenError(
+                f"{request.method} {path[:80]} needs the scope '{needed}', and the API key "
+                f"'{key.name}' has: {', '.join(scopes)}; send another key, or give this one "
+                f'"scopes": {json.dumps(sorted({*scopes, needed}))} in the file of --api-keys of '
+                "`mlcc serve`",
+                code="insufficient_scope",
+            )
+
+
+def _needed_scope(method: str, path: str) -> str:
+    """Return the scope of a route, by the router that selects the handler. A path without a route
+    needs none: a valid key gets its 404."""
+    if path == METRICS_PATH:  # it has the numbers of all keys, by name
+        return ADMIN
+    try:
+        return ROUTER.find("GET" if method == "HEAD" else method, path)[0].scope
+    except MlccError:
+        return ANY_KEY
 
 
 def _sent(request: Request) -> bytes:

@@ -28,6 +28,10 @@ from mlcc.service.http.types import (
     ollama_error_response,
 )
 
+INFERENCE, ADMIN, ANY_KEY = "inference", "admin", ""
+SCOPES = (INFERENCE, ADMIN)
+"""What an API key may be for: answers, and changes of what the server serves to all."""
+
 
 @dataclass(frozen=True, eq=False)
 class Route:
@@ -45,18 +49,30 @@ class Route:
     """Makes error responses in the shape of the route's protocol."""
     stream_type: str = EVENTS_TYPE.partition(";")[0]
     """Content type of streams."""
+    scope: str = INFERENCE
+    """The scope that an API key needs, where there are keys."""
 
 
 HEALTH = Route("GET", "/health", "Whether the engine is alive, and its counters.", "")
 READY = Route("GET", "/ready", "Whether requests are answered now.", "")
-MODELS = Route("GET", "/v1/models", "The models, loaded or not.", "ModelList")
-MODEL = Route("GET", "/v1/models/{name}", "A model, by one of its names.", "Model")
-LOAD = Route("POST", "/models/load", "Load a model in advance.", "Model", NAMED_MODEL)
+MODELS = Route("GET", "/v1/models", "The models, loaded or not.", "ModelList", scope=ANY_KEY)
+MODEL = Route("GET", "/v1/models/{name}", "A model, by one of its names.", "Model", scope=ANY_KEY)
+LOAD = Route("POST", "/models/load", "Load a model in advance.", "Model", NAMED_MODEL, scope=ADMIN)
 UNLOAD = Route(
-    "POST", "/models/unload", "Unload a model and free its memory.", "Model", NAMED_MODEL
+    "POST",
+    "/models/unload",
+    "Unload a model and free its memory.",
+    "Model",
+    NAMED_MODEL,
+    scope=ADMIN,
 )
 LORA_LOAD = Route(
-    "POST", "/v1/load_lora_adapter", "Load an adapter (LoRA), as vLLM does.", "", LOAD_LORA_BODY
+    "POST",
+    "/v1/load_lora_adapter",
+    "Load an adapter (LoRA), as vLLM does.",
+    "",
+    LOAD_LORA_BODY,
+    scope=ADMIN,
 )
 LORA_UNLOAD = Route(
     "POST",
@@ -64,6 +80,7 @@ LORA_UNLOAD = Route(
     "Unload an adapter; running requests finish with it.",
     "",
     UNLOAD_LORA_BODY,
+    scope=ADMIN,
 )
 CHAT_COMPLETIONS = Route(
     "POST",
@@ -140,11 +157,14 @@ def _ollama(
     response: str,
     body: Object | None = None,
     event: str = "",
+    scope: str = INFERENCE,
 ) -> Route:
-    return Route(method, path, summary, response, body, event, ollama_error_response, LINES_TYPE)
+    return Route(
+        method, path, summary, response, body, event, ollama_error_response, LINES_TYPE, scope
+    )
 
 
-OLLAMA_HEAD = _ollama("HEAD", "/", "Whether a server is running.", "")
+OLLAMA_HEAD = _ollama("HEAD", "/", "Whether a server is running.", "", scope=ANY_KEY)
 OLLAMA_CHAT = _ollama(
     "POST",
     "/api/chat",
@@ -161,11 +181,11 @@ OLLAMA_GENERATE = _ollama(
     ollama.GENERATE,
     "OllamaGenerateLine",
 )
-OLLAMA_TAGS = _ollama("GET", "/api/tags", "The models.", "OllamaModels")
-OLLAMA_PS = _ollama("GET", "/api/ps", "The models that are loaded.", "OllamaModels")
+OLLAMA_TAGS = _ollama("GET", "/api/tags", "The models.", "OllamaModels", scope=ANY_KEY)
+OLLAMA_PS = _ollama("GET", "/api/ps", "The models that are loaded.", "OllamaModels", scope=ANY_KEY)
 OLLAMA_SHOW = _ollama("POST", "/api/show", "Details of a model.", "OllamaModel", ollama.NAMED)
 OLLAMA_VERSION = _ollama(
-    "GET", "/api/version", "Versions of Ollama's API and of mlcc.", "OllamaVersion"
+    "GET", "/api/version", "Versions of Ollama's API and of mlcc.", "OllamaVersion", scope=ANY_KEY
 )
 OLLAMA_PULL = _ollama(
     "POST",
@@ -174,16 +194,17 @@ OLLAMA_PULL = _ollama(
     "OllamaProgress",
     ollama.NAMED,
     "OllamaProgress",
+    ADMIN,
 )
 OLLAMA_EMBED = _ollama("POST", "/api/embed", EMBEDDINGS.summary, "OllamaEmbeddings", ollama.EMBED)
 OLLAMA_EMBEDDINGS = _ollama(
     "POST", "/api/embeddings", "Compute the embedding of one text.", "OllamaEmbedding", ollama.EMBED
 )
 OLLAMA_REFUSED = (
-    _ollama("POST", "/api/create", "Refused: this server keeps no models.", ""),
-    _ollama("POST", "/api/copy", "Refused: this server keeps no models.", ""),
-    _ollama("POST", "/api/push", "Refused: this server keeps no models.", ""),
-    _ollama("DELETE", "/api/delete", "Refused: this server keeps no models.", ""),
+    _ollama("POST", "/api/create", "Refused: this server keeps no models.", "", scope=ADMIN),
+    _ollama("POST", "/api/copy", "Refused: this server keeps no models.", "", scope=ADMIN),
+    _ollama("POST", "/api/push", "Refused: this server keeps no models.", "", scope=ADMIN),
+    _ollama("DELETE", "/api/delete", "Refused: this server keeps no models.", "", scope=ADMIN),
 )
 OLLAMA = (
     OLLAMA_HEAD,

@@ -61,6 +61,8 @@ class ApiRequest:
     """The body, once it was read; the service fills it."""
     offload: Offload = Inline()
     """Parses and checks the body."""
+    anonymous: bool = False
+    """Whether the request has no key on a server with keys; few routes take such requests."""
 
 
 @fast_dataclass(frozen=True)

@@ -16,14 +16,18 @@ from mlcc.service.served_model import ModelEntry, Models, ServedModel
 
 async def health(models: Models, request: ApiRequest) -> ApiResponse:
     """200 with the counters of each engine, or 503. It needs no key, so the reason is an error's
-    class, never its text, which may contain paths."""
+    class, never its text, which may contain paths. Counters and names, which tell what other
+    tenants do, need one."""
     if (served := models.only) is None:
-        return json_response({"status": "ok", "models": await models.counters()})
+        about = {} if request.anonymous else {"models": await models.counters()}
+        return json_response({"status": "ok", **about})
     try:
         counters = await served.engine.counters()
     except MlccError as error:
         return json_response({"status": "dead", "reason": _reason(error)}, 503)
     status = "ok" if counters["engine"] else "busy" if served.engine.ready else "starting"
+    if request.anonymous:
+        return json_response({"status": status})
     return json_response({"status": status, "model": served.text.name, **counters})
 
 

@@ -38,6 +38,7 @@ def test_keys_their_limits_and_a_change(tmp_path: Path) -> None:
         tmp_path / "keys.json",
         {"name": "alice", "key": "sesame", "requests_per_minute": 2},
         {"name": "bob", "sha256": DIGEST, "tokens_per_minute": 5},
+        {"name": "ops", "key": "watch", "scopes": ["admin"]},
     )
     with running("--api-keys", str(file), "--api-key", "third") as server:
         for headers in ({}, {"Authorization": "Bearer no"}, {"x_api_key": "no"}):
@@ -57,7 +58,8 @@ def test_keys_their_limits_and_a_change(tmp_path: Path) -> None:
         bearer = {"Authorization": "Bearer ouvre-toi"}
         listed = httpx.get(f"{server.url}/v1/models", headers=bearer)
         assert listed.status_code == 200, "it asks nothing of the engine"
-        metrics = httpx.get(f"{server.url}/metrics", headers=bearer).text
+        watching = {"Authorization": "Bearer watch"}
+        metrics = httpx.get(f"{server.url}/metrics", headers=watching).text
         assert 'mlcc_completion_tokens_total{key="bob",model="toy"} 2.0' in metrics
         assert "sesame" not in metrics and "ouvre" not in metrics
 
@@ -92,6 +94,10 @@ def test_keys_their_limits_and_a_change(tmp_path: Path) -> None:
         ('{"keys": [{"name": "a", "key": "a "}]}', "keys[0].key"),
         ('{"keys": [{"name": "a", "sha256": "12"}]}', "64 hexadecimal"),
         ('{"keys": [{"name": "a", "key": "a", "limit": 1}]}', "unknown field 'limit'"),
+        ('{"keys": [{"name": "a", "key": "a", "scopes": []}]}', "keys[0].scopes"),
+        ('{"keys": [{"name": "a", "key": "a", "scopes": "admin"}]}', "keys[0].scopes"),
+        ('{"keys": [{"name": "a", "key": "a", "scopes": ["root"]}]}', '"inference", "admin"'),
+        ('{"keys": [{"name": "a", "key": "a", "scopes": [["admin"]]}]}', "keys[0].scopes"),
         ('{"keys": [{"name": "a", "key": "a", "requests_per_minute": 0}]}', "1 or more"),
         ('{"keys": [{"name": "a", "key": "a", "tokens_per_minute": Infinity}]}', "1 or more"),
         (
