@@ -1,8 +1,12 @@
 """Response store in a SQLite file: stored responses of /v1/responses survive a restart.
 
-All database access runs in one thread beside the event loop. Each tenant has a quota, and responses
-expire after the time that OpenAI keeps them. Keys of `--api-key` are known to the server by number
-only, and numbers change between starts; the file stores a scrypt hash of the key instead.
+All database access runs in one thread beside the event loop. Each tenant has a quota, counted in
+bytes before compression, and responses expire after the time that OpenAI keeps them, since they
+were last used. Keys of `--api-key` are known to the server by number only, and numbers change
+between starts; the file stores a scrypt hash of the key instead.
+
+The file and those that SQLite has beside it contain conversations: they are created readable by
+their owner only, and a file that others may read or that is a link is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import hashlib
 import logging
 import os
 import sqlite3
+import stat
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -20,20 +25,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mlcc.errors import MlccError
-from mlcc.service.response_store.store import Share
+from mlcc.service.response_store.store import MOST_TURN_BYTES, Chain, Share, Turn
 
 log = logging.getLogger("mlcc.server")
 SHARE = Share(256 << 20, 10_000)
 """Quota of each tenant."""
 MAX_AGE_S = 30 * 24 * 3600.0
-_APPLICATION, _VERSION = 0x6D6C6363, 1
+_APPLICATION, _VERSION = 0x6D6C6363, 2
 """SQLite application id ("mlcc") and schema version of these files."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS about (salt BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS answers (
-    tenant TEXT NOT NULL, name TEXT NOT NULL, at REAL NOT NULL, text BLOB NOT NULL,
+CREATE TABLE IF NOT EXISTS turns (
+    tenant TEXT NOT NULL, name TEXT NOT NULL, used REAL NOT NULL, previous TEXT,
+    hidden INTEGER NOT NULL, size INTEGER NOT NULL, items_size INTEGER NOT NULL,
+    response BLOB NOT NULL, items BLOB NOT NULL,
     PRIMARY KEY (tenant, name));
-CREATE INDEX IF NOT EXISTS by_age ON answers (tenant, at);
+CREATE INDEX IF NOT EXISTS by_use ON turns (tenant, used);
+CREATE INDEX IF NOT EXISTS by_previous ON turns (tenant, previous);
 """
 T = TypeVar("T")
 
@@ -61,31 +69,31 @@ class SqliteResponseStore:
             ) from None
         self._owners = {f"key {n + 1}": _owner(key, salt) for n, key in enumerate(api_keys)}
 
-    async def put(self, tenant: str, name: str, text: str) -> None:
-        """Store a response; evicts the tenant's oldest ones if needed."""
-        data = zlib.compress(text.encode(), 1)
-        if len(data) > self._share.bytes:
+    async def put(self, tenant: str, name: str, turn: Turn) -> None:
+        """Store a turn; evicts the tenant's least recently used ones if needed."""
+        if turn.size > min(self._share.bytes, MOST_TURN_BYTES):
             return
         try:
-            await self._run(self._put, self._owner(tenant), name, data)
+            await self._run(self._put, self._owner(tenant), name, turn)
         except sqlite3.Error as error:
             log.warning("an answer is not kept in %s: %s", self._path, error)
 
-    async def get(self, tenant: str, name: str) -> str | None:
-        """Return a tenant's stored response; None = there is none. Raises MlccError if the file
-        cannot be read."""
-        try:
-            found = await self._run(self._get, self._owner(tenant), name)
-        except sqlite3.Error as error:
-            raise self._failed(error) from None
-        return None if found is None else zlib.decompress(found).decode()
+    async def get(self, tenant: str, name: str) -> Turn | None:
+        """Return a tenant's stored turn; None = there is none. Raises MlccError if the file cannot
+        be read."""
+        return await self._read(self._get, tenant, name)
+
+    async def chain(self, tenant: str, name: str) -> Chain:
+        """The conversation that ends with this turn, now recently used. Raises as `get`."""
+        return await self._read(self._chain, tenant, name)
+
+    async def items(self, tenant: str, name: str) -> str | None:
+        """The items of a turn of a chain. Raises as `get`."""
+        return await self._read(self._items, tenant, name)
 
     async def delete(self, tenant: str, name: str) -> bool:
-        """Return whether it existed. Raises MlccError if the file cannot be read."""
-        try:
-            return await self._run(self._delete, self._owner(tenant), name)
-        except sqlite3.Error as error:
-            raise self._failed(error) from None
+        """Return whether it existed. Raises as `get`."""
+        return await self._read(self._delete, tenant, name)
 
     def close(self) -> None:
         """Flush and close the file. Idempotent."""
@@ -95,38 +103,106 @@ class SqliteResponseStore:
     async def _run(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
+    async def _read(self, work: Callable[[str, str], T], tenant: str, name: str) -> T:
+        try:
+            return await self._run(work, self._owner(tenant), name)
+        except (sqlite3.Error, zlib.error, ValueError) as error:
+            raise self._failed(error) from None
+
     def _owner(self, tenant: str) -> str:
         return self._owners.get(tenant, f"name {tenant}")
 
-    def _put(self, owner: str, name: str, data: bytes) -> None:
-        now = self._now()
+    def _put(self, owner: str, name: str, turn: Turn) -> None:
+        response, items = turn.response.encode(), turn.items.encode()
+        size = len(response) + len(items)
+        row = (owner, name, self._now(), turn.previous, 0, size, len(items))
         with self._db as db:
-            db.execute("DELETE FROM answers WHERE at < ?", (now - MAX_AGE_S,))
-            db.execute("REPLACE INTO answers VALUES (?, ?, ?, ?)", (owner, name, now, data))
-            sizes = db.execute(
-                "SELECT name, length(text) FROM answers WHERE tenant = ? ORDER BY at DESC, name",
-                (owner,),
+            db.execute("DELETE FROM turns WHERE used < ?", (self._now() - MAX_AGE_S,))
+            db.execute(
+                "REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*row, zlib.compress(response, 1), zlib.compress(items, 1)),
             )
-            total, old = 0, []
-            for number, (other, size) in enumerate(sizes):
-                total += size
-                if total > self._share.bytes or number >= self._share.answers:
-                    old.append((owner, other))
-            db.executemany("DELETE FROM answers WHERE tenant = ? AND name = ?", old)
+            self._evict(owner)
 
-    def _get(self, owner: str, name: str) -> bytes | None:
-        row = self._db.execute(
-            "SELECT text FROM answers WHERE tenant = ? AND name = ? AND at >= ?",
+    def _evict(self, owner: str) -> None:
+        """Delete the tenant's least recently used turns beyond its quota."""
+        sizes = self._db.execute(
+            "SELECT name, size FROM turns WHERE tenant = ? ORDER BY used DESC, rowid DESC", (owner,)
+        )
+        total, old = 0, []
+        for number, (name, size) in enumerate(sizes):
+            total += size
+            if total > self._share.bytes or number >= self._share.answers:
+                old.append(name)
+        for name in old:
+            self._remove(owner, name)
+
+    def _remove(self, owner: str, name: str) -> None:
+        """Delete a turn, and hidden ones before it that nothing continues any more."""
+        at: str | None = name
+        while at is not None:
+            row = self._row("previous", owner, at)
+            self._db.execute("DELETE FROM turns WHERE tenant = ? AND name = ?", (owner, at))
+            at = row[0] if row else None
+            before = self._row("hidden", owner, at) if at is not None else None
+            if before is None or not before[0] or self._continued(owner, at):
+                at = None
+
+    def _row(self, columns: str, owner: str, name: str | None) -> Any:
+        """Columns of a turn that has not expired; None = there is none."""
+        return self._db.execute(
+            f"SELECT {columns} FROM turns WHERE tenant = ? AND name = ? AND used >= ?",
             (owner, name, self._now() - MAX_AGE_S),
         ).fetchone()
-        return None if row is None else bytes(row[0])
+
+    def _continued(self, owner: str, name: str | None) -> bool:
+        """Whether a stored turn continues this one."""
+        query = "SELECT 1 FROM turns WHERE tenant = ? AND previous = ? LIMIT 1"
+        return self._db.execute(query, (owner, name)).fetchone() is not None
+
+    def _get(self, owner: str, name: str) -> Turn | None:
+        row = self._row("response, items, previous, hidden", owner, name)
+        if row is None or row[3]:
+            return None
+        return Turn(_text(row[0]), _text(row[1]), row[2])
+
+    def _items(self, owner: str, name: str) -> str | None:
+        row = self._row("items", owner, name)
+        return None if row is None else _text(row[0])
+
+    def _chain(self, owner: str, name: str) -> Chain:
+        names, size, at = list[str](), 0, name
+        row = self._row("previous, items_size, hidden", owner, name)
+        if row is None or row[2]:
+            return Chain([], 0, False)
+        while row is not None and len(names) < self._share.answers:
+            names.append(at)
+            size += row[1]
+            at = row[0]
+            row = None if at is None else self._row("previous, items_size", owner, at)
+        names.reverse()
+        with self._db as db:
+            now = self._now()
+            db.executemany(
+                "UPDATE turns SET used = ? WHERE tenant = ? AND name = ?",
+                [(now, owner, each) for each in names],
+            )
+        return Chain(names, size, at is None)
 
     def _delete(self, owner: str, name: str) -> bool:
         with self._db as db:
-            found = db.execute("DELETE FROM answers WHERE tenant = ? AND name = ?", (owner, name))
-            return found.rowcount > 0
+            row = self._row("hidden", owner, name)
+            if row is None or row[0]:
+                return False
+            if self._continued(owner, name):
+                db.execute(
+                    "UPDATE turns SET hidden = 1 WHERE tenant = ? AND name = ?", (owner, name)
+                )
+            else:
+                self._remove(owner, name)
+            return True
 
-    def _failed(self, error: sqlite3.Error) -> MlccError:
+    def _failed(self, error: Exception) -> MlccError:
         return MlccError(
             f"the answers in {self._path} cannot be read: {error}", code="store_failed"
         )
@@ -134,20 +210,59 @@ class SqliteResponseStore:
 
 def _open_database(path: Path) -> sqlite3.Connection:
     """Open or create the file, readable by its owner only: it contains conversations."""
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        if file == path or file.is_symlink() or file.exists():
+            _check_private(file)
     db = sqlite3.connect(path, timeout=10)
     application = db.execute("PRAGMA application_id").fetchone()[0]
     empty = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if not empty and (application, version) != (_APPLICATION, _VERSION):
         db.close()
-        raise sqlite3.DatabaseError("it is another program's, or another version's")
+        if application == _APPLICATION:
+            raise sqlite3.DatabaseError(
+                f"its format is {version}, of another version of mlcc, and this one reads "
+                f"{_VERSION}; keep its answers for that version with `mv {path} {path}.{version}`"
+            )
+        raise sqlite3.DatabaseError("it is another program's")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute(f"PRAGMA application_id = {_APPLICATION}")
     db.execute(f"PRAGMA user_version = {_VERSION}")
     db.executescript(_TABLES)
     return db
+
+
+def _check_private(path: Path) -> None:
+    """Check that a file, created if it is missing, is the user's own and no one else may read it.
+    Raises OSError."""
+    try:
+        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError:
+        if path.is_symlink():
+            raise OSError(f"{path} is a link, which another user may point elsewhere") from None
+        raise
+    try:
+        found = os.fstat(file)
+    finally:
+        os.close(file)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"{path} is no regular file")
+    if found.st_uid != os.geteuid():
+        raise OSError(f"{path} belongs to another user")
+    if found.st_mode & 0o077:
+        raise OSError(
+            f"{path} contains conversations and other users may open it; type `chmod 600 {path}`"
+        )
+
+
+def _text(data: bytes) -> str:
+    """A decompressed text. Raises ValueError for one that is larger than any that is stored."""
+    work = zlib.decompressobj()
+    text = work.decompress(data, MOST_TURN_BYTES + 1)
+    if len(text) > MOST_TURN_BYTES:
+        raise ValueError(f"an answer has more than {MOST_TURN_BYTES} bytes")
+    return text.decode()
 
 
 def _salt(db: sqlite3.Connection) -> bytes:

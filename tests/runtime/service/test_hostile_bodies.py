@@ -13,7 +13,7 @@ from mlcc.errors import InvalidRequestError
 from mlcc.service.http.types import JSON_TYPE, ApiRequest
 from mlcc.service.protocols.responses import input_items
 from mlcc.service.response_store.conversations import Conversations
-from mlcc.service.response_store.store import MemoryResponseStore
+from mlcc.service.response_store.store import MemoryResponseStore, Turn
 from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
 from mlcc.worker.client import EngineThread, WorkerClient
@@ -98,7 +98,7 @@ def test_is_refused_by_name(path: str, body: Any, param: str | None) -> None:
 def test_how_many_items_are_listed(limit: str) -> None:
     async def work() -> int:
         conversations = Conversations()
-        await conversations.keep("", {"id": "resp_1", "output": []}, [], [])
+        await conversations.keep("", {"id": "resp_1", "output": []}, [], None)
         served = SimpleNamespace(conversations=conversations)
         request = ApiRequest("GET", "", query=f"limit={limit}", parameters={"name": "resp_1"})
         with pytest.raises(InvalidRequestError) as error:
@@ -112,7 +112,7 @@ def test_an_item_is_referred_to_once_and_its_answer_read_once() -> None:
     class Counted(MemoryResponseStore):
         reads = 0
 
-        async def get(self, tenant: str, name: str) -> str | None:
+        async def get(self, tenant: str, name: str) -> Turn | None:
             self.reads += 1
             return await super().get(tenant, name)
 
@@ -120,12 +120,13 @@ def test_an_item_is_referred_to_once_and_its_answer_read_once() -> None:
         kept = Counted()
         conversations = Conversations(kept)
         given = [{"id": f"item_a1_{i}", "type": "message"} for i in range(50)]
-        await conversations.keep("t", {"id": "resp_a1", "output": []}, given, [])
+        await conversations.keep("t", {"id": "resp_a1", "output": []}, given, None)
         asked = [{"type": "item_reference", "id": item["id"]} for item in given]
-        assert await conversations.resolved("t", asked) == given
+        loading = conversations.loading()
+        assert await conversations.resolved("t", asked, loading) == given
         assert kept.reads == 1
-        assert await conversations.resolved("u", asked) == asked, "it is another tenant's"
+        assert await conversations.resolved("u", asked, loading) == asked, "it is another tenant's"
         with pytest.raises(InvalidRequestError, match="twice"):
-            await conversations.resolved("t", [*asked, asked[0]])
+            await conversations.resolved("t", [*asked, asked[0]], loading)
 
     asyncio.run(work())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mlcc.api.schema.schema import Either, Many, Object, Tagged, Text, honoured, metadata
+from collections.abc import Mapping
+from typing import Any
+
+from mlcc.api.schema.schema import Either, Many, Object, Tagged, Text, Use, honoured, metadata
 
 NOT_EMPTY = Text(allow_empty=False)
 IMAGES = "this model reads text only: leave images out, or say in words what they show"
@@ -90,3 +93,25 @@ ITEM = Tagged(
     },
     default="message",
 )
+
+
+def known(kind: Any, value: Any) -> Any:
+    """A value without unknown fields, and without metadata that is an array or an object: what is
+    stored of it. What has another type than `kind` stays, for the check to refuse."""
+    if isinstance(kind, Tagged) and isinstance(value, Mapping):
+        tag = kind.kind(value)
+        if isinstance(tag, str) and tag in kind.kinds:
+            return {kind.key: tag, **known(kind.kinds[tag], value)}
+        return value
+    if isinstance(kind, Object) and isinstance(value, Mapping):
+        return {
+            row.name: given if row.use is Use.METADATA else known(row.type, given)
+            for row in kind.fields
+            if (given := value.get(row.name)) is not None
+            and not (row.use is Use.METADATA and isinstance(given, (list, Mapping)) and given)
+        }
+    if isinstance(kind, Many) and isinstance(value, list):
+        return [known(kind.item, each) for each in value]
+    if isinstance(kind, Either):
+        return known(kind.array if isinstance(value, list) else kind.plain, value)
+    return value

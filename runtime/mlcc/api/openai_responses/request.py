@@ -8,7 +8,7 @@ from typing import Any
 
 from mlcc.api.openai.message_merging import MessageMerger, joined_parts
 from mlcc.api.openai_responses.fields import COUNT_INPUT, OWN_NAMES, RESPONSES
-from mlcc.api.openai_responses.item_fields import ITEM
+from mlcc.api.openai_responses.item_fields import ITEM, known
 from mlcc.api.openai_responses.tools import (
     ToolNames,
     chat_tools,
@@ -62,17 +62,11 @@ class ResponsesRequest:
         return self.includes(LOGPROBS) or bool(self.fields.get("top_logprobs"))
 
     def items(self) -> list[Item]:
-        """The input as items that can be stored, each with its type."""
+        """The input as items that can be stored, each with its type and known fields alone."""
         given = self.body.get("input") or []
         if isinstance(given, str):
             given = [{"role": "user", "content": [{"type": "input_text", "text": given}]}]
-        return [
-            {
-                "type": ITEM.kind(item),
-                **{name: item[name] for name in item if item[name] is not None},
-            }
-            for item in given
-        ]
+        return [known(ITEM, item) for item in given]
 
     def chat(self, items: Sequence[Json]) -> dict[str, Any]:
         """The body for /v1/chat/completions, always of a stream with its usage. Raises

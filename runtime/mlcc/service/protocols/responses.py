@@ -41,10 +41,13 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     body = await served.body(request)
     parsed, ignored = await served.checked(request, body, parse_responses, RESPONSES)
     conversations, tenant = served.conversations, request.tenant
-    history = await conversations.before(tenant, parsed.previous)
-    given = await conversations.resolved(tenant, parsed.items())
-    chat = await request.offload.check(partial(parsed.chat, [*history, *given]))
-    generation = await _generation(served, request, chat)
+    async with conversations.loading() as loading:
+        history = await conversations.before(tenant, parsed.previous, loading)
+        given = await conversations.resolved(tenant, parsed.items(), loading)
+        chat = await request.offload.check(partial(parsed.chat, [*history, *given]))
+        del history
+        generation = await _generation(served, request, chat)
+        del chat
     made_id, head = generation.head.id.rpartition("-")[2], generation.head
     defaults = served.text.sampling
     events = ResponseEvents(parsed, made_id, head.model, head.created, defaults, _now)
@@ -53,7 +56,7 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     async def keep() -> None:
         conversations.end(tenant, events)
         if parsed.store:
-            await conversations.keep(tenant, events.answer, given, history)
+            await conversations.keep(tenant, events.answer, given, parsed.previous)
 
     if not parsed.stream:
         await run_through(generation, events)
@@ -88,10 +91,12 @@ async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
     body = await served.body(request)
     parse = partial(parse_responses, counted=True)
     parsed, ignored = await served.checked(request, body, parse, COUNT_INPUT)
-    history = await served.conversations.before(request.tenant, parsed.previous)
-    given = await served.conversations.resolved(request.tenant, parsed.items())
-    chat = await request.offload.check(partial(parsed.chat, [*history, *given]))
-    tokens = await count_prompt_tokens(served, request, chat)
+    conversations = served.conversations
+    async with conversations.loading() as loading:
+        history = await conversations.before(request.tenant, parsed.previous, loading)
+        given = await conversations.resolved(request.tenant, parsed.items(), loading)
+        chat = await request.offload.check(partial(parsed.chat, [*history, *given]))
+        tokens = await count_prompt_tokens(served, request, chat)
     return json_response(
         {"object": "response.input_tokens", "input_tokens": tokens}, headers=ignored
     )
@@ -127,15 +132,20 @@ async def cancel(models: Models, request: ApiRequest) -> ApiResponse:
 async def input_items(models: Models, request: ApiRequest) -> ApiResponse:
     """GET /v1/responses/{name}/input_items: the conversation before the answer, newest first unless
     `order` is asc."""
-    entry = await models.conversations.get(request.tenant, request.parameters["name"])
+    conversations, tenant = models.conversations, request.tenant
+    entry = await conversations.get(tenant, request.parameters["name"])
     query = {name: values[-1] for name, values in parse_qs(request.query).items()}
-    items = [*entry.history, *entry.input]
     order = query.get("order", "desc")
     limit = query.get("limit", str(LISTED))
     if order not in ("asc", "desc"):
         raise _wrong("order", "'asc' or 'desc'")
     if not _LIMIT.fullmatch(limit) or not 1 <= int(limit) <= MOST_LISTED:
         raise _wrong("limit", f"a whole number from 1 to {MOST_LISTED}")
+    items = entry.input
+    if entry.previous is not None:
+        async with conversations.loading() as loading:
+            before = await conversations.history(tenant, entry.previous, loading, whole=False)
+        items = [*(before or ()), *items]
     if order == "desc":
         items.reverse()
     if after := query.get("after"):

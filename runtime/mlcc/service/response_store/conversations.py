@@ -1,10 +1,12 @@
 """Conversations of the Responses API: stored answers, answers in progress, and their history.
 
-An entry holds its whole conversation, so that none depends on another that may be evicted.
+A turn is stored once and names the one before it (`store.py`). What a request loads of the store
+is bounded, and so is the number of requests that load much at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -15,7 +17,7 @@ from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.errors import InvalidRequestError
 from mlcc.service.engine_client import Job
 from mlcc.service.http.types import to_json
-from mlcc.service.response_store.store import MemoryResponseStore, ResponseStore
+from mlcc.service.response_store.store import MemoryResponseStore, ResponseStore, Turn
 from mlcc.util.fast_dataclass import fast_dataclass
 
 Item = dict[str, Any]
@@ -29,13 +31,43 @@ class Entry:
 
     response: dict[str, Any]
     input: list[Item]
-    history: list[Item]
-    """Items before the input."""
+    previous: str | None = None
 
-    @property
-    def items(self) -> list[Item]:
-        """The whole conversation, with the answer."""
-        return [*self.history, *self.input, *self.response["output"]]
+
+MOST_LOADED_BYTES = 8 << 20
+"""Bytes of stored items, as JSON, that one request may load."""
+MUCH_BYTES = 256 << 10
+"""Requests that load more than this take turns."""
+MOST_AT_ONCE = 2
+
+
+class Loading:
+    """What one request loads of the store. Use it as a context, until the items are a prompt."""
+
+    def __init__(self, turns: asyncio.Semaphore) -> None:
+        self._turns, self._holds, self._bytes = turns, False, 0
+
+    async def __aenter__(self) -> Loading:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._holds:
+            self._turns.release()
+
+    async def add(self, count: int, field: str) -> None:
+        """Wait until `count` bytes more may be loaded for a field of the request. Raises
+        InvalidRequestError beyond the bound."""
+        self._bytes += count
+        if self._bytes > MOST_LOADED_BYTES:
+            raise InvalidRequestError(
+                f"the stored conversation has {self._bytes} bytes, and at most "
+                f"{MOST_LOADED_BYTES} are loaded; send a shorter one in 'input'",
+                param=field,
+                code="context_length_exceeded",
+            )
+        if self._bytes > MUCH_BYTES and not self._holds:
+            await self._turns.acquire()
+            self._holds = True
 
 
 class Conversations:
@@ -43,23 +75,50 @@ class Conversations:
 
     def __init__(self, kept: ResponseStore | None = None) -> None:
         self._kept = kept or MemoryResponseStore()
+        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
         self._live: dict[tuple[str, str], tuple[ResponseEvents, Job]] = {}
 
-    async def before(self, tenant: str, previous: str | None) -> list[Item]:
+    def loading(self) -> Loading:
+        """A request begins to load."""
+        return Loading(self._turns)
+
+    async def before(self, tenant: str, previous: str | None, loading: Loading) -> list[Item]:
         """The items of the previous conversation; none without a previous answer. Raises
-        InvalidRequestError if it is not stored."""
+        InvalidRequestError if it is not stored, or too large."""
         if previous is None:
             return []
-        if (entry := await self._find(tenant, previous)) is None:
+        items = await self.history(tenant, previous, loading)
+        if items is None:
             raise InvalidRequestError(
-                f"Previous response with id '{previous[:80]}' not found: it was not stored, was "
-                "deleted, or made room for newer ones; send the conversation in 'input'",
+                f"Previous response with id '{previous[:80]}' not found: it or one before it was "
+                "not stored, was deleted, or made room for newer ones; send the conversation in "
+                "'input'",
                 param="previous_response_id",
                 code="previous_response_not_found",
             )
-        return entry.items
+        return items
 
-    async def resolved(self, tenant: str, items: Iterable[Item]) -> list[Any]:
+    async def history(
+        self, tenant: str, name: str, loading: Loading, whole: bool = True
+    ) -> list[Item] | None:
+        """The items of the conversation that ends with a response; None if a turn of it is not
+        stored. whole: False = those of the turns that are. Raises InvalidRequestError if it is too
+        large."""
+        chain = await self._kept.chain(tenant, name)
+        if whole and not chain.complete:
+            return None
+        await loading.add(chain.bytes, "previous_response_id")
+        items: list[Item] = []
+        for each in chain.names:
+            text = await self._kept.items(tenant, each)
+            if text is None:  # evicted meanwhile
+                return None
+            turn = json.loads(text)
+            items += [*turn["input"], *turn["output"]]
+            await asyncio.sleep(0)  # other requests run between the turns
+        return items
+
+    async def resolved(self, tenant: str, items: Iterable[Item], loading: Loading) -> list[Any]:
         """The items, with each reference replaced by the stored item it names. Raises
         InvalidRequestError for one that is named twice: a body could grow to any size."""
         made: list[Any] = []
@@ -78,16 +137,17 @@ class Conversations:
                 )
             seen.add(name)
             if ours[1] not in found:
-                found[ours[1]] = await self._items(tenant, f"resp_{ours[1]}")
+                found[ours[1]] = await self._items(tenant, f"resp_{ours[1]}", loading)
             made.append(found[ours[1]].get(name, item))
         return made
 
     async def keep(
-        self, tenant: str, response: Any, given: Sequence[Item], history: Sequence[Item]
+        self, tenant: str, response: Any, given: Sequence[Item], previous: str | None
     ) -> None:
-        """Store an answer with its input."""
-        entry = {"response": response, "input": given, "history": history}
-        await self._kept.put(tenant, response["id"], to_json(entry))
+        """Store an answer with its input. previous: the response that it continues."""
+        head = {name: value for name, value in response.items() if name != "output"}
+        items = {"input": given, "output": response["output"]}
+        await self._kept.put(tenant, response["id"], Turn(to_json(head), to_json(items), previous))
 
     async def get(self, tenant: str, name: str) -> Entry:
         """Raises NotFoundError."""
@@ -129,14 +189,20 @@ class Conversations:
         return {**events.snapshot(), "status": "cancelled"}
 
     async def _find(self, tenant: str, name: str) -> Entry | None:
-        text = await self._kept.get(tenant, name)
-        return None if text is None else Entry(**json.loads(text))
+        if (turn := await self._kept.get(tenant, name)) is None:
+            return None
+        items = json.loads(turn.items)
+        response = {**json.loads(turn.response), "output": items["output"]}
+        return Entry(response, items["input"], turn.previous)
 
-    async def _items(self, tenant: str, name: str) -> dict[str, Item]:
+    async def _items(self, tenant: str, name: str, loading: Loading) -> dict[str, Item]:
         """The items of an answer and its input by their ids; none if it is not stored."""
-        entry = await self._find(tenant, name)
-        items = [*entry.input, *entry.response["output"]] if entry else []
-        return {item["id"]: item for item in reversed(items) if isinstance(item["id"], str)}
+        if (turn := await self._kept.get(tenant, name)) is None:
+            return {}
+        await loading.add(len(turn.items.encode()), "input")
+        stored = json.loads(turn.items)
+        items = [*stored["input"], *stored["output"]]
+        return {item["id"]: item for item in reversed(items) if isinstance(item.get("id"), str)}
 
 
 def _unknown(name: str) -> NotFoundError:

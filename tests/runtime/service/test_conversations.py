@@ -1,0 +1,147 @@
+"""Stored conversations: a turn is stored once, without unknown fields, and what a request loads is
+bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from mlcc.api.openai_responses.request import parse_responses
+from mlcc.errors import InvalidRequestError
+from mlcc.service.response_store import conversations as module
+from mlcc.service.response_store.conversations import MOST_AT_ONCE, MUCH_BYTES, Conversations
+from mlcc.service.response_store.store import MemoryResponseStore
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+def item(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": text}
+
+
+async def talk(conversations: Conversations, *texts: str) -> str:
+    """Store a conversation of these turns; returns the last id."""
+    previous = None
+    for number, text in enumerate(texts):
+        name = f"resp_{number}"
+        answer = {"id": name, "output": [item(f"re {text}")], "status": "completed"}
+        await conversations.keep("t", answer, [item(text)], previous)
+        previous = name
+    assert previous is not None
+    return previous
+
+
+def test_a_turn_is_stored_once() -> None:
+    async def work() -> None:
+        kept = MemoryResponseStore()
+        conversations = Conversations(kept)
+        last = await talk(conversations, *"abcdefgh")
+        async with conversations.loading() as loading:
+            items = await conversations.before("t", last, loading)
+        assert [each["content"] for each in items] == [
+            x for c in "abcdefgh" for x in (c, f"re {c}")
+        ]
+        turns = [await kept.get("t", f"resp_{n}") for n in range(8)]
+        assert len({turn.size for turn in turns if turn}) == 1, "no turn holds another"
+        assert (await conversations.get("t", last)).response["output"] == [item("re h")]
+
+    run(work())
+
+
+def test_without_an_earlier_turn_a_conversation_is_not_continued_and_is_still_listed() -> None:
+    async def work() -> None:
+        kept = MemoryResponseStore()
+        conversations = Conversations(kept)
+        last = await talk(conversations, "a", "b", "c")
+        kept._tenants["t"].remove("resp_0")
+        async with conversations.loading() as loading:
+            with pytest.raises(InvalidRequestError) as error:
+                await conversations.before("t", last, loading)
+            assert error.value.code == "previous_response_not_found"
+            found = await conversations.history("t", last, loading, whole=False)
+        assert found is not None and [each["content"] for each in found] == [
+            "b",
+            "re b",
+            "c",
+            "re c",
+        ]
+
+    run(work())
+
+
+def test_what_one_request_loads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_LOADED_BYTES", 1000)
+
+    async def work() -> None:
+        conversations = Conversations()
+        last = await talk(conversations, "a" * 200, "b" * 200)
+        async with conversations.loading() as loading:
+            with pytest.raises(InvalidRequestError, match="at most 1000 are loaded") as error:
+                await conversations.before("t", last, loading)
+        assert error.value.code == "context_length_exceeded"
+        assert error.value.param == "previous_response_id"
+        await conversations.keep("t", {"id": "resp_aa", "output": []}, [
+            {"id": "item_aa_0", **item("x" * 600)}], None)  # fmt: skip
+        await conversations.keep("t", {"id": "resp_bb", "output": []}, [
+            {"id": "item_bb_0", **item("y" * 600)}], None)  # fmt: skip
+        wanted = [{"type": "item_reference", "id": f"item_{n}_0"} for n in ("aa", "bb")]
+        async with conversations.loading() as loading:
+            assert await conversations.resolved("t", wanted[:1], loading)
+        async with conversations.loading() as loading:
+            with pytest.raises(InvalidRequestError, match="are loaded"):
+                await conversations.resolved("t", wanted, loading)
+
+    run(work())
+
+
+def test_requests_that_load_much_take_turns() -> None:
+    async def work() -> None:
+        conversations = Conversations()
+        large = await talk(conversations, "x" * MUCH_BYTES)
+        now = most = 0
+
+        async def load() -> None:
+            nonlocal now, most
+            async with conversations.loading() as loading:
+                await conversations.before("t", large, loading)
+                await conversations.resolved(
+                    "t", [{"type": "item_reference", "id": "item_0_0"}], loading
+                )
+                now += 1
+                most = max(most, now)
+                await asyncio.sleep(0.001)
+                now -= 1
+
+        await asyncio.gather(*(load() for _ in range(8)))
+        assert most == MOST_AT_ONCE
+
+    run(work())
+
+
+def test_unknown_fields_are_dropped_before_storing() -> None:
+    junk: Any = [[[]] * 9]
+    body = {
+        "model": "toy",
+        "input": [
+            {"role": "user", "content": "a", "junk": junk, "status": junk, "id": "mine"},
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "b", "annotations": junk, "x": junk}],
+                "phase": None,
+            },
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "y": junk},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s", "z": junk}]},
+        ],
+    }
+    assert parse_responses(body).items() == [
+        {"type": "message", "role": "user", "content": "a", "id": "mine"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}]},
+    ]
