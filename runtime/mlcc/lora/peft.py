@@ -86,6 +86,13 @@ class LoraData:
 
 def read_folder(folder: Path) -> LoraFolder:
     """Read configuration and tensor headers of a folder. Raises ArtifactError, UnsupportedError."""
+    try:
+        return _read_folder(folder)
+    except OSError as error:  # such as a folder that this user may not enter
+        raise ArtifactError(f"{folder}: cannot be read ({error.strerror or error})") from None
+
+
+def _read_folder(folder: Path) -> LoraFolder:
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: is no folder; give one that PEFT saved an adapter in")
     config = read_config(folder)
@@ -102,8 +109,6 @@ def read_folder(folder: Path) -> LoraFolder:
         entries = read_header(path)
     except SafetensorsError as error:
         raise ArtifactError(f"{folder}: {error}") from None
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read ({error.strerror or error})") from None
     return LoraFolder(folder, config, _pairs(path, config, entries))
 
 

@@ -9,6 +9,7 @@ import time
 from dataclasses import field
 from pathlib import Path
 
+from mlcc.api.ollama.request import LATEST
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -45,19 +46,20 @@ class AdapterFolders:
             raise UnsupportedError(self.refusal, param="lora_path", code="adapters_not_allowed")
         found = self.root / path  # an absolute path is unchanged
         places = (found, *(found / name for name in _FILES))
-        if "\0" in path or not all(self._holds(place) for place in places):
+        try:
+            is_inside = "\0" not in path and all(self._holds(place) for place in places)
+            is_folder = is_inside and found.is_dir()
+        except OSError as error:  # such as a name that is too long for the file system
+            raise _not_found(path, f" ({error.strerror})") from None
+        if not is_inside:
             raise InvalidRequestError(
                 "lora_path leads out of the folder of --lora-dir; only adapters inside it are "
                 "loaded",
                 param="lora_path",
                 code="path_not_allowed",
             )
-        if not found.is_dir():
-            raise InvalidRequestError(
-                f"there is no folder '{path[:200]}' in that of --lora-dir",
-                param="lora_path",
-                code="path_not_found",
-            )
+        if not is_folder:
+            raise _not_found(path)
         return found
 
     def _holds(self, path: Path) -> bool:
@@ -66,12 +68,28 @@ class AdapterFolders:
         return Path(os.path.realpath(path)).is_relative_to(root)
 
 
+def _not_found(path: str, why: str = "") -> InvalidRequestError:
+    return InvalidRequestError(
+        f"there is no folder {path[:200]!a} in that of --lora-dir{why}",
+        param="lora_path",
+        code="path_not_found",
+    )
+
+
 def check_name(name: str, taken: tuple[str, ...], spelled: str = "lora_name") -> str:
-    """Check an adapter's name. Raises InvalidRequestError if it is malformed or a model's name."""
+    """Check an adapter's name. Raises InvalidRequestError if it is malformed, a model's name, or a
+    name with Ollama's tag, which its clients could not distinguish from one without."""
     if not name or len(name) > LONGEST_NAME or name != name.strip() or not name.isprintable():
         raise InvalidRequestError(
             f"{spelled} {name[:80]!r} is no name: up to {LONGEST_NAME} printable characters",
             param=spelled,
+        )
+    if name.endswith(LATEST):
+        raise InvalidRequestError(
+            f"{spelled} '{name}' ends with '{LATEST}', which Ollama's clients append to every "
+            "name; leave that out",
+            param=spelled,
+            code="bad_adapter_name",
         )
     if name in taken:
         raise InvalidRequestError(

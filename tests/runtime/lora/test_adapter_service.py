@@ -179,13 +179,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
     async def work(place: Place) -> None:
         for path in ("../outside", str(tmp_path / "outside"), "link", "half", "/etc", "a\0b"):
             error(await place.load("x", path), 400, "path_not_allowed")
-        error(await place.load("x", "absent"), 400, "path_not_found")
+        for path in ("absent", "n" * 5_000, "a/" * 3_000, "é" * 200):
+            error(await place.load("x", path), 400, "path_not_found")
         assert (await place.load("x", "empty"))[0] == 400
         status, found = await place.load("x", "large")
         assert status == 400
         assert "--adapter-rank 9" in found["error"]["message"]
         for name in ("toy", "gpt"):
             error(await place.load(name, "good"), 400, "adapter_exists")
+        for name in ("toy:latest", "gpt:latest", "x:latest"):  # Ollama's names
+            error(await place.load(name, "good"), 400, "bad_adapter_name")
         assert (await place.load(" x", "good"))[0] == 400
         assert (await place.load("", "good"))[0] == 400
         error(await place.unload("x"), 404, "model_not_found")

@@ -4,18 +4,22 @@ alone."""
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import os
+import signal
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlcc.api.chat_template.template import ChatTemplate, ChatText
-from mlcc.api.errors import RequestTimeoutError
+from mlcc.api.errors import BusyError, RequestTimeoutError
 from mlcc.errors import ArtifactError, CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import ModelText
 from mlcc.server.prompts.prompt_pool import LARGE, PromptPool, PromptWorker
@@ -36,9 +40,11 @@ class Hostile(ChatTemplate):
             case "eat":
                 return ChatText("x" * (4 << 30), True)
             case "crash":
-                import os
-
                 os.abort()
+            case text if text.startswith("crash once "):
+                if not (mark := Path(text.removeprefix("crash once "))).exists():
+                    mark.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
             case "bug":
                 raise KeyError("a bug")
         return ChatText("fine", True, ("fine",))
@@ -90,6 +96,42 @@ def test_a_hostile_template_costs_its_own_request(what: str, kind: type[MlccErro
             return [await asked(prompts, "hi"), await asked(prompts, "hi")]
 
     assert asyncio.run(several()) == [FINE, FINE]
+
+
+def test_a_process_that_was_killed_costs_no_request(tmp_path: Path) -> None:
+    """In the middle of a job, and between two."""
+
+    async def several() -> list[list[int]]:
+        async with started(hostile_text, workers=1) as prompts:
+            first = await asked(prompts, f"crash once {tmp_path / 'mark'}")
+            (process,) = multiprocessing.active_children()
+            process.kill()
+            process.join()
+            return [first, await asked(prompts, "hi")]
+
+    assert asyncio.run(several()) == [FINE, FINE]
+
+
+def open_second_time(mark: Path) -> ModelText:
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return toy_text()
+
+
+def open_never() -> ModelText:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def test_a_process_that_was_killed_at_its_start(tmp_path: Path) -> None:
+    worker = PromptWorker(partial(open_second_time, tmp_path / "mark"), 1 << 30)
+    try:
+        assert not isinstance(worker.ask(PromptJob("abc", CONTEXT)), MlccError)
+    finally:
+        worker.close()
+    with pytest.raises(BusyError, match="died while it started"):
+        PromptWorker(open_never, 1 << 30).ask(PromptJob("abc", CONTEXT))
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["its bound", "the request's"])

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import os
 import re
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from mlcc.service.http.routes import SCOPES
 
 MAX_BYTES = 4 << 20
 _LIMITS = ("requests_per_minute", "tokens_per_minute")
+MOST_A_MINUTE = 10**12
 _FIELDS = ("name", "key", "sha256", "scopes", *_LIMITS)
 _RESERVED_NAME = re.compile(r"key [0-9]+")
 """Names of the keys from the command line (`keyring.py`)."""
@@ -145,8 +145,11 @@ def _read(value: Any, where: str) -> ApiKey:
     limits = {limit: value[limit] for limit in _LIMITS if value.get(limit) is not None}
     for limit, number in limits.items():
         good = isinstance(number, (int, float)) and not isinstance(number, bool)
-        if not good or not 1 <= number < math.inf:
-            raise InvalidRequestError(f"{where}.{limit} is to be a number, 1 or more")
+        if not good or not 1 <= number <= MOST_A_MINUTE:  # an integer of JSON may fit no float
+            raise InvalidRequestError(
+                f"{where}.{limit} is to be a number from 1 to {MOST_A_MINUTE}; leave it out for no "
+                "limit"
+            )
     return ApiKey(name, _digest(value, where), scopes=_scopes(value, where), **limits)
 
 

@@ -104,6 +104,22 @@ class LogThrottle:
         return True
 
 
+class StrictH11(h11.Connection):
+    """h11's connection that refuses requests whose end two servers could see at different places
+    (request smuggling; RFC 9112, 6.1): Transfer-Encoding beside Content-Length, or in HTTP/1.0."""
+
+    def next_event(self) -> Any:
+        """Return the next event. Raises h11.RemoteProtocolError."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = [name for name, _ in event.headers]
+            if b"transfer-encoding" in names and (
+                b"content-length" in names or event.http_version < b"1.1"
+            ):
+                raise h11.RemoteProtocolError("the body's length is ambiguous")
+        return event
+
+
 class Connection(H11Protocol):
     """uvicorn's protocol object, one per connection."""
 
@@ -111,6 +127,7 @@ class Connection(H11Protocol):
 
     def __init__(self, config: Config, *arguments: Any, **words: Any) -> None:
         super().__init__(config, *arguments, **words)
+        self.conn = StrictH11(h11.SERVER)
         self._limits = config.limits
         self._idle_timer: asyncio.TimerHandle | None = None
         """Runs while there is no request."""
@@ -178,8 +195,9 @@ class Connection(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._write_error(
                 InvalidRequestError(
-                    "this is no HTTP request that can be read, or its headers have more than "
-                    f"{HEAD_BYTES} bytes; send a shorter and valid one",
+                    "this is no HTTP request that can be read, its headers have more than "
+                    f"{HEAD_BYTES} bytes, or it has Transfer-Encoding beside Content-Length or in "
+                    "HTTP/1.0; send a shorter and valid one",
                     code="invalid_http",
                 )
             )

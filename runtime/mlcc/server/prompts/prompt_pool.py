@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any
 
-from mlcc.api.errors import RequestTimeoutError
+from mlcc.api.errors import BusyError, RequestTimeoutError
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import MlccError
 from mlcc.server.prompts.prompt_worker import (
@@ -55,10 +55,23 @@ class PromptWorker:
     def open(self) -> None:
         """Start the process if there is none. Raises MlccError if it fails to start."""
         with self._start_lock:
-            if self._process is None and not self._closed:
-                self._open()
+            for _ in range(2):  # something may kill it while it starts
+                if self._process is not None or self._closed:
+                    return
+                self._start()
+                if (reply := self._receive()) is not None or self._killed:
+                    break
+            if reply is None:
+                reply = BusyError(
+                    "the process that reads prompts died while it started; try again later, and "
+                    "see whether this machine has too little memory",
+                    code="prompt_process_died",
+                )
+            if isinstance(reply, MlccError):
+                self._discard()
+                raise reply
 
-    def _open(self) -> None:
+    def _start(self) -> None:
         self._connection, child = self._context.Pipe()
         process = self._context.Process(
             target=prompt_main, args=(child, *self._arguments), name="mlcc-prompts", daemon=True
@@ -68,19 +81,19 @@ class PromptWorker:
         child.close()
         if self._closed:  # closed while it started
             self.end()
-        if isinstance(reply := self._receive(PromptJob("")), MlccError):
-            self._discard()
-            raise reply
 
     def ask(self, job: PromptJob) -> Reply:
-        """Run a job. A process that dies meanwhile has used too much memory or time."""
-        self.open()
-        self._job = job
-        try:
-            self._connection.send(job)
-            reply = self._receive(job)
-        except OSError:
-            reply = self._lost(job)
+        """Run a job. If the process dies and was not killed here, the job is run once more:
+        something else may have ended it. One that ends two processes has used too much."""
+        reply: Reply | None = None
+        for _ in range(2):
+            self.open()
+            self._job = job
+            reply = self._try(job)
+            if reply is not None or self._killed:
+                break
+        if reply is None:
+            reply = too_costly_error(job, "so much that its process had to be ended")
         with self._job_lock:
             self._job, ended, self._killed = None, self._killed, False
         if ended:  # perhaps just after its reply: the next job needs a new process
@@ -101,16 +114,23 @@ class PromptWorker:
         self._closed = True
         self.end()
 
-    def _receive(self, job: PromptJob) -> Reply:
+    def _try(self, job: PromptJob) -> Reply | None:
+        """Return the reply; None = the process died."""
+        try:
+            self._connection.send(job)
+        except OSError:
+            self._discard()
+            return None
+        return self._receive()
+
+    def _receive(self) -> Reply | None:
+        """Return the next reply; None = the process died."""
         try:
             reply: Reply = self._connection.recv()
-            return reply
         except (EOFError, OSError):
-            return self._lost(job)
-
-    def _lost(self, job: PromptJob) -> MlccError:
-        self._discard()
-        return too_costly_error(job, "so much that its process had to be ended")
+            self._discard()
+            return None
+        return reply
 
     def _discard(self) -> None:
         if (process := self._process) is not None:

@@ -98,8 +98,12 @@ def test_keys_their_limits_and_a_change(tmp_path: Path) -> None:
         ('{"keys": [{"name": "a", "key": "a", "scopes": "admin"}]}', "keys[0].scopes"),
         ('{"keys": [{"name": "a", "key": "a", "scopes": ["root"]}]}', '"inference", "admin"'),
         ('{"keys": [{"name": "a", "key": "a", "scopes": [["admin"]]}]}', "keys[0].scopes"),
-        ('{"keys": [{"name": "a", "key": "a", "requests_per_minute": 0}]}', "1 or more"),
-        ('{"keys": [{"name": "a", "key": "a", "tokens_per_minute": Infinity}]}', "1 or more"),
+        ('{"keys": [{"name": "a", "key": "a", "requests_per_minute": 0}]}', "from 1 to"),
+        (
+            f'{{"keys": [{{"name": "a", "key": "a", "tokens_per_minute": 1{"0" * 400}}}]}}',
+            "from 1 to",
+        ),
+        ('{"keys": [{"name": "a", "key": "a", "tokens_per_minute": Infinity}]}', "from 1 to"),
         (
             '{"keys": [{"name": "a", "key": "a"}, {"name": "a", "key": "b"}]}',
             "[1] has the name",

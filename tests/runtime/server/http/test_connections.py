@@ -107,6 +107,27 @@ def test_more_header_lines_than_anybody_needs(server: RunningServer) -> None:
     assert answer.startswith(b"HTTP/1.1 400 ") and b"invalid_http" in answer
 
 
+@pytest.mark.parametrize(
+    ("version", "lengths"),
+    [
+        (b"1.1", (b"content-length: 5", b"transfer-encoding: chunked")),
+        (b"1.1", (b"Transfer-Encoding: chunked", b"Content-Length: 44")),
+        (b"1.0", (b"transfer-encoding: chunked",)),
+    ],
+)
+def test_a_body_with_two_lengths(
+    server: RunningServer, version: bytes, lengths: tuple[bytes, ...]
+) -> None:
+    """The second request is in the body by the one length, and after it by the other."""
+    second = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with connected(server) as connection:
+        head = [b"POST /v1/completions HTTP/" + version, b"host: localhost", *lengths, b"", b""]
+        connection.sendall(b"\r\n".join(head) + b"0\r\n\r\n" + second)
+        answer = all_of(connection)
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"Content-Length" in answer
+    assert b"connection: close" in answer and answer.count(b"HTTP/1.1 ") == 1
+
+
 @pytest.mark.parametrize("start", [b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nhost: x\r\n"])
 def test_a_head_that_never_ends(hasty: RunningServer, start: bytes) -> None:
     with connected(hasty) as connection:
