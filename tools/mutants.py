@@ -1,0 +1,371 @@
+"""Mutation testing: changes one expression of a module at a time and runs the tests that cover it.
+
+    python -m tools.mutants runtime/mlcc/server/auth --tests tests/runtime/server/http
+
+A mutant that all tests pass survives: a test is missing, or the mutant is equivalent. Mutants are
+made on the syntax tree (DeMillo, Lipton, Sayward, 1978): comparisons, booleans, constants, slices,
+digests of fewer bytes, returns, and statements left out. Messages of errors and docstrings stay.
+
+The package is mutated in a temporary folder that is first in the path, also of servers that the
+tests start. One run of each test file with a tracer tells which lines it covers, and how long it
+takes. Then each mutant runs the files that cover its line, the fastest first, in a fork of a
+process that has imported the libraries, until one fails or takes too long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import importlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNTIME = ROOT / "runtime"
+PRELOADED = ("pytest", "hypothesis", "xdist", "httpx", "openai", "fastapi", "uvicorn", "jinja2")
+"""Imported once, before the forks. Nothing of mlcc."""
+DIGEST_BYTES = 4
+"""Bytes that a mutant compares of a digest."""
+SLOWER = 4
+"""A mutant that takes this many times longer than the tests did has failed."""
+TRACE = "MLCC_MUTANTS_TRACE"
+TRACER = """
+import atexit, json, os, sys, threading, uuid
+
+def install(folder):
+    files, seen = set(json.load(open(folder + "/files.json"))), set()
+    def line(frame, event, arg):
+        seen.add((frame.f_code.co_filename, frame.f_lineno))
+        return line
+    def call(frame, event, arg):
+        return line(frame, event, arg) if frame.f_code.co_filename in files else None
+    def dump():
+        sys.settrace(None)
+        with open(f"{folder}/{uuid.uuid4().hex}.lines", "w") as out:
+            json.dump(sorted(seen), out)
+    threading.settrace(call)
+    sys.settrace(call)
+    atexit.register(dump)
+    return dump
+
+if os.environ.get("MLCC_MUTANTS_TRACE"):
+    install(os.environ["MLCC_MUTANTS_TRACE"])
+"""
+"""`sitecustomize` of the temporary folder: the lines of some files that a process runs."""
+
+Swap = dict[type[ast.AST], type[ast.AST]]
+COMPARISONS: Swap = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+OPERATORS: Swap = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult,
+    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift,
+}  # fmt: skip
+NAMES = {"any": "all", "all": "any", "min": "max", "max": "min"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed node of a file."""
+
+    file: str
+    line: int
+    what: str
+    node: int
+    """Its number in `ast.walk`."""
+    choice: int
+    """Which of the node's mutants."""
+
+
+def mutants_of(path: Path) -> list[Mutant]:
+    """All mutants of a source file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped = _messages(tree)
+    return [
+        Mutant(str(path.relative_to(ROOT)), getattr(node, "lineno", 0), what, number, choice)
+        for number, node in enumerate(ast.walk(tree))
+        if node not in skipped
+        for choice, (what, _) in enumerate(_changes(node))
+    ]
+
+
+def source_of(mutant: Mutant) -> str:
+    """The source of the mutated file."""
+    tree = ast.parse((ROOT / mutant.file).read_text(encoding="utf-8"))
+    target = next(node for n, node in enumerate(ast.walk(tree)) if n == mutant.node)
+    made = [*_changes(target)][mutant.choice][1]()
+
+    class Replace(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> ast.AST:
+            return made if node is target else self.generic_visit(node)
+
+    return ast.unparse(ast.fix_missing_locations(Replace().visit(tree)))
+
+
+def _messages(tree: ast.AST) -> set[ast.AST]:
+    """Nodes whose change no test has to notice: texts of errors, logs, docstrings, annotations."""
+    found: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            found.update(ast.walk(node.exc))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            found.update((node, node.value))
+        elif isinstance(node, ast.Expr) and ast.unparse(node).startswith("log."):
+            found.update(ast.walk(node))
+        elif isinstance(node, ast.AnnAssign):
+            found.update(ast.walk(node.annotation))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            args = (*node.args.args, *node.args.kwonlyargs)
+            notes = [node.returns, *(arg.annotation for arg in args), *node.decorator_list]
+            found.update(each for note in notes if note for each in ast.walk(note))
+        elif isinstance(node, ast.JoinedStr):
+            found.update(ast.walk(node))
+    return found
+
+
+Change = tuple[str, Callable[[], ast.AST]]
+
+
+def _changes(node: ast.AST) -> Iterator[Change]:
+    """What a node may be replaced by, each with a description."""
+    text = ast.unparse(node)[:60] if isinstance(node, ast.expr | ast.stmt) else ""
+    if isinstance(node, ast.Compare):
+        for i, op in enumerate(node.ops):
+            other = COMPARISONS[type(op)]()
+            ops = [*node.ops[:i], other, *node.ops[i + 1 :]]
+            yield f"{text}: {type(other).__name__}", _with(node, ops=ops)
+    elif isinstance(node, ast.BoolOp):
+        op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield f"{text}: {type(op).__name__}", _with(node, op=op)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield f"{text}: without not", lambda: node.operand
+    elif isinstance(node, ast.If | ast.IfExp | ast.While):
+        if not isinstance(node.test, ast.Compare | ast.BoolOp | ast.UnaryOp):
+            negated = ast.UnaryOp(ast.Not(), node.test)
+            yield f"not: {ast.unparse(node.test)[:60]}", _with(node, test=negated)
+    elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in OPERATORS:
+        other_op = OPERATORS[type(node.op)]()
+        yield f"{text}: {type(other_op).__name__}", _with(node, op=other_op)
+    elif isinstance(node, ast.Constant):
+        yield from _constants(node)
+    elif isinstance(node, ast.Slice):
+        for side in ("lower", "upper"):
+            if getattr(node, side) is not None:
+                yield f"{ast.unparse(node)}: without {side}", _with(node, **{side: None})
+    elif isinstance(node, ast.Return) and not isinstance(node.value, ast.Constant | None):
+        yield f"{text}: None", _with(node, value=ast.Constant(None))
+    elif isinstance(node, ast.Raise) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await)
+    ):
+        yield f"without: {text}", ast.Pass
+    elif isinstance(node, ast.Call):
+        yield from _calls(node, text)
+
+
+def _constants(node: ast.Constant) -> Iterator[Change]:
+    value = node.value
+    if isinstance(value, bool):
+        yield f"{value}: {not value}", _with(node, value=not value)
+    elif isinstance(value, int | float):
+        yield f"{value}: {value + 1}", _with(node, value=value + 1)
+    elif isinstance(value, str | bytes) and value:
+        other = value + ("x" if isinstance(value, str) else b"x")  # type: ignore[operator]
+        yield f"{value!r:.40}: {other!r:.40}", _with(node, value=other)
+
+
+def _calls(node: ast.Call, text: str) -> Iterator[Change]:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+    if name in NAMES and isinstance(node.func, ast.Name):
+        yield f"{text}: {NAMES[name]}", _with(node, func=ast.Name(NAMES[name], ast.Load()))
+    if name == "compare_digest":
+        args = [_first_bytes(arg) for arg in node.args]
+        yield f"{text}: of {DIGEST_BYTES} bytes", _with(node, args=args)
+    if name in ("digest", "hexdigest"):
+        yield f"{text}: {DIGEST_BYTES} bytes", lambda: _first_bytes(node)
+
+
+def _first_bytes(node: ast.expr) -> ast.expr:
+    return ast.Subscript(node, ast.Slice(None, ast.Constant(DIGEST_BYTES)), ast.Load())
+
+
+def _with(node: ast.AST, **changes: object) -> Callable[[], ast.AST]:
+    fields = {name: getattr(node, name, None) for name in node._fields}
+    return lambda: type(node)(**{**fields, **changes})
+
+
+class Sandbox:
+    """The mutated package in a temporary folder, and forks that run tests with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ignored = shutil.ignore_patterns("__pycache__")
+        copy = {"copy_function": os.symlink, "ignore": ignored}
+        shutil.copytree(RUNTIME / "mlcc", folder / "mlcc", **copy)  # type: ignore[arg-type]
+        (folder / "sitecustomize.py").write_text(TRACER, encoding="utf-8")
+        for name in PRELOADED:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+
+    def write(self, mutant: Mutant | None, file: str) -> None:
+        """Mutate a file; None = as it is."""
+        place = self.folder / Path(file).relative_to("runtime")
+        place.unlink()
+        for cached in (place.parent / "__pycache__").glob(f"{place.stem}.*.pyc"):
+            cached.unlink()
+        if mutant is None:
+            place.symlink_to(ROOT / file)
+        else:
+            place.write_text(source_of(mutant), encoding="utf-8")
+
+    def run(self, tests: Sequence[str], seconds: float, trace: Path | None = None) -> int | None:
+        """The exit code of pytest over some files; None = it took longer."""
+        pid = os.fork()
+        if not pid:
+            self._child(tests, trace)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return None
+
+    def _child(self, tests: Sequence[str], trace: Path | None) -> None:
+        code = 3
+        try:
+            os.setsid()
+            null = os.open(os.devnull, os.O_RDWR)
+            for number in range(3):
+                os.dup2(null, number)
+            paths = [str(self.folder), *(str(ROOT / name) for name in ("compiler", "targets"))]
+            sys.path[:0] = paths
+            os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+            dump: Callable[[], None] = lambda: None  # noqa: E731
+            if trace is not None:
+                os.environ[TRACE] = str(trace)
+                sys.modules.pop("sitecustomize", None)
+                dump = importlib.import_module("sitecustomize").install(str(trace))
+            import pytest
+
+            options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+            code = int(pytest.main([*options, *tests]))
+            dump()
+        finally:
+            os._exit(code)
+
+
+@dataclass(frozen=True)
+class Covering:
+    """A test file: seconds of its run, and the lines of each source file that it covers."""
+
+    test: str
+    seconds: float
+    lines: dict[str, set[int]]
+
+
+def coverage(sandbox: Sandbox, files: Sequence[str], tests: Iterable[str]) -> list[Covering]:
+    """What each test file covers, the fastest first. Prints those that fail or cover nothing."""
+    found = []
+    for test in tests:
+        with tempfile.TemporaryDirectory() as folder:
+            trace = Path(folder)
+            places = {str(sandbox.folder / Path(f).relative_to("runtime")): f for f in files}
+            (trace / "files.json").write_text(json.dumps([*places]), encoding="utf-8")
+            if sandbox.run([test], 600, trace) != 0:
+                print(f"left out, for it fails: {test}", flush=True)
+                continue
+            began = time.monotonic()
+            sandbox.run([test], 600)
+            seconds = time.monotonic() - began
+            lines: dict[str, set[int]] = {file: set() for file in files}
+            for part in trace.glob("*.lines"):
+                for place, line in json.loads(part.read_text(encoding="utf-8")):
+                    lines[places[place]].add(line)
+        if any(lines.values()):
+            found.append(Covering(test, seconds, lines))
+    return sorted(found, key=lambda each: each.seconds)
+
+
+def verdict(sandbox: Sandbox, mutant: Mutant, covering: Sequence[Covering]) -> str:
+    """`killed by FILE`, `survived`, or `not covered`."""
+    able = [each for each in covering if mutant.line in each.lines[mutant.file]]
+    if not able:
+        return "not covered"
+    sandbox.write(mutant, mutant.file)
+    try:
+        for each in able:
+            code = sandbox.run([each.test], SLOWER * each.seconds + 5)
+            if code != 0:
+                return f"killed by {each.test}"
+    finally:
+        sandbox.write(None, mutant.file)
+    return "survived"
+
+
+def chosen(files: Sequence[str], sample: int | None, seed: int) -> list[Mutant]:
+    """The mutants of the files, or as many of each drawn at random."""
+    draw, found = random.Random(seed), list[Mutant]()
+    for file in files:
+        mutants = mutants_of(ROOT / file)
+        if sample is not None and sample < len(mutants):
+            mutants = sorted(draw.sample(mutants, sample), key=lambda each: each.node)
+        found += mutants
+    return found
+
+
+def report(verdicts: Sequence[tuple[Mutant, str]]) -> None:
+    """Print the share of each file that was killed."""
+    for file in dict.fromkeys(mutant.file for mutant, _ in verdicts):
+        mine = [what for mutant, what in verdicts if mutant.file == file]
+        killed = sum(what.startswith("killed") for what in mine)
+        print(f"{killed / len(mine):5.0%}  {killed:4} of {len(mine):4}  {file}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
+    parser.add_argument("sources", nargs="+", help="files or folders below runtime/")
+    parser.add_argument("--tests", nargs="+", required=True, help="test files or folders")
+    parser.add_argument("--sample", type=int, help="mutants of each file; all without it")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="write all verdicts as JSON lines")
+    args = parser.parse_args()
+    os.chdir(ROOT)
+    files = [file for source in args.sources for file in _files(source, "*.py")]
+    tests = [test for folder in args.tests for test in _files(folder, "test_*.py")]
+    verdicts: list[tuple[Mutant, str]] = []
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        sandbox = Sandbox(Path(folder))
+        out = stack.enter_context(args.out.open("w", encoding="utf-8")) if args.out else None
+        covering = coverage(sandbox, files, tests)
+        for mutant in chosen(files, args.sample, args.seed):
+            what = verdict(sandbox, mutant, covering)
+            verdicts.append((mutant, what))
+            if not what.startswith("killed"):
+                print(f"{mutant.file}:{mutant.line}: {what}: {mutant.what}", flush=True)
+            if out is not None:
+                out.write(json.dumps({**asdict(mutant), "verdict": what}) + "\n")
+                out.flush()
+    report(verdicts)
+    return 0
+
+
+def _files(path: str, pattern: str) -> list[str]:
+    found = [Path(path)] if path.endswith(".py") else sorted(Path(path).rglob(pattern))
+    return [str(each) for each in found if each.name != "__init__.py"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
