@@ -350,6 +350,8 @@ def main() -> int:
         sandbox = Sandbox(Path(folder))
         out = stack.enter_context(args.out.open("w", encoding="utf-8")) if args.out else None
         covering = coverage(sandbox, files, tests)
+        if not covering:
+            parser.error("no test file that passes covers these sources")
         for mutant in chosen(files, args.sample, args.seed):
             what = verdict(sandbox, mutant, covering)
             verdicts.append((mutant, what))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
@@ -242,6 +243,20 @@ def test_a_file_of_an_earlier_version_is_refused_with_what_to_type(tmp_path: Pat
     with pytest.raises(MlccError, match=f"its format is 1, .* `mv {path} {path}.1`"):
         SqliteResponseStore(path)
     assert path.read_bytes() == before
+
+
+def test_a_closed_store_leaves_one_file_of_this_format_and_no_thread(tmp_path: Path) -> None:
+    threads = {*threading.enumerate()}
+    with closing(SqliteResponseStore(tmp_path / "kept")) as kept:
+        run(kept.put("a", "x", turn()))
+        assert {*threading.enumerate()} > threads
+    assert {*threading.enumerate()} == threads
+    assert [file.name for file in tmp_path.iterdir()] == ["kept"], "SQLite's log is written back"
+    with closing(sqlite3.connect(tmp_path / "kept")) as db:
+        found = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in (
+            "application_id", "user_version", "journal_mode")]  # fmt: skip
+    assert found == [int.from_bytes(b"mlcc", "big"), 2, "wal"]
+    assert MAX_AGE_S == 30 * 24 * 60 * 60
 
 
 @pytest.mark.parametrize("content", ["text", "other"])
