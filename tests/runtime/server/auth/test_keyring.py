@@ -16,7 +16,14 @@ from starlette.requests import Request
 from mlcc.api.errors import AuthenticationError, ForbiddenError, RateLimitError
 from mlcc.errors import InvalidRequestError
 from mlcc.server.auth.allowed_hosts import AllowedHosts, allowed_hosts, check_origin, is_local
-from mlcc.server.auth.key_file import MAX_BYTES, ApiKey, KeyFile, digest_of, read_keys
+from mlcc.server.auth.key_file import (
+    MAX_BYTES,
+    MOST_A_MINUTE,
+    ApiKey,
+    KeyFile,
+    digest_of,
+    read_keys,
+)
 from mlcc.server.auth.keyring import RESPONSE_HEADERS, TENANT, ApiKeyAuth, Keyring
 from mlcc.server.auth.rate_limit import RateLimiter, TokenBucket
 
@@ -207,12 +214,14 @@ GOOD = {"name": "a", "key": KEY}
         ({"name": "a", "sha256": "0" * 65}, "64 hexadecimal"),
         ({"name": "a", "sha256": "g" * 64}, "64 hexadecimal"),
         ({"name": "a", "sha256": 1}, "64 hexadecimal"),
-        ({**GOOD, "requests_per_minute": 0}, "1 or more"),
-        ({**GOOD, "requests_per_minute": 0.9}, "1 or more"),
-        ({**GOOD, "tokens_per_minute": True}, "1 or more"),
-        ({**GOOD, "tokens_per_minute": "9"}, "1 or more"),
-        ({**GOOD, "tokens_per_minute": float("inf")}, "1 or more"),
-        ({**GOOD, "tokens_per_minute": float("nan")}, "1 or more"),
+        ({**GOOD, "requests_per_minute": 0}, "from 1 to"),
+        ({**GOOD, "requests_per_minute": 0.9}, "from 1 to"),
+        ({**GOOD, "tokens_per_minute": MOST_A_MINUTE + 1}, "from 1 to"),
+        ({**GOOD, "tokens_per_minute": 10**400}, "from 1 to"),
+        ({**GOOD, "tokens_per_minute": True}, "from 1 to"),
+        ({**GOOD, "tokens_per_minute": "9"}, "from 1 to"),
+        ({**GOOD, "tokens_per_minute": float("inf")}, "from 1 to"),
+        ({**GOOD, "tokens_per_minute": float("nan")}, "from 1 to"),
         ({**GOOD, "scopes": []}, "one or more of"),
         ({**GOOD, "scopes": "admin"}, "one or more of"),
         ({**GOOD, "scopes": ["admin", "root"]}, "one or more of"),
@@ -248,11 +257,13 @@ def test_a_file_that_is_not_good_is_refused(tmp_path: Path, content: str, words:
 def test_what_a_row_may_say(tmp_path: Path) -> None:
     rows = (
         {"name": "x" * 100, "key": "a", "requests_per_minute": 1, "tokens_per_minute": 2.5},
+        {"name": "most", "key": "most", "tokens_per_minute": MOST_A_MINUTE},
         {"name": "key 1a", "sha256": "A" * 64, "requests_per_minute": None},
         {"name": "b", "key": "b", "scopes": ["inference"]},
     )
-    first, second, third = read_keys(written(tmp_path / "k", *rows))
+    first, most, second, third = read_keys(written(tmp_path / "k", *rows))
     assert first == ApiKey("x" * 100, digest_of("a"), 1, 2.5)
+    assert most.tokens_per_minute == 10**12
     assert second == ApiKey("key 1a", b"\xaa" * 32)
     assert third.scopes == ("inference",)
 
