@@ -18,6 +18,7 @@ import argparse
 import ast
 import contextlib
 import importlib
+import importlib.util
 import json
 import os
 import random
@@ -28,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -213,16 +215,19 @@ class Sandbox:
         copy = {"copy_function": os.symlink, "ignore": ignored}
         shutil.copytree(RUNTIME / "mlcc", folder / "mlcc", **copy)  # type: ignore[arg-type]
         (folder / "sitecustomize.py").write_text(TRACER, encoding="utf-8")
-        for name in PRELOADED:
+        plugins = [plugin.module for plugin in entry_points(group="pytest11")]
+        for name in (*PRELOADED, *plugins):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+        sys.dont_write_bytecode, sys.pycache_prefix = False, str(folder / "bytecode")
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 
     def write(self, mutant: Mutant | None, file: str) -> None:
         """Mutate a file; None = as it is."""
         place = self.folder / Path(file).relative_to("runtime")
         place.unlink()
-        for cached in (place.parent / "__pycache__").glob(f"{place.stem}.*.pyc"):
-            cached.unlink()
+        Path(importlib.util.cache_from_source(str(place))).unlink(missing_ok=True)
         if mutant is None:
             place.symlink_to(ROOT / file)
         else:
