@@ -150,7 +150,7 @@ def _serve_several(models: Sequence[str], plan: _Plan) -> None:
     refuse_adapters(plan.settings)
     sources = sources_of(models, plan.args, plan.aliases, server.parse_special, server.parsers)
     routes, _ = _page(None, server.no_page)
-    _note_access(plan)
+    note_access(plan)
     serve_models(
         sources,
         budgets(sources, plan.args.memory),
@@ -189,7 +189,7 @@ def _serve_one(plan: _Plan) -> None:
     check_adapters(settings, path)
     reader = partial(open_text, path, parse_special=server.parse_special, **server.parsers)
     text = reader()
-    _note_access(plan)
+    note_access(plan)
     try:
         if text.encoder is None:
             text.chat_template.check()
@@ -225,7 +225,7 @@ def _print_ready(
         click.echo(f"Chat page: {url}/")
 
 
-def _note_access(plan: _Plan) -> None:
+def note_access(plan: _Plan) -> None:
     """Note who may use the server, where that is perhaps not meant."""
     from mlcc.server.auth.allowed_hosts import is_local
     from mlcc.server.auth.key_file import KeyFile

@@ -215,7 +215,7 @@ class Connection(H11Protocol):
             self._idle_timer.cancel()
             self._idle_timer = None
         elif self._is_idle and self._idle_timer is None:
-            writing = self.transport.get_write_buffer_size() > 0
+            writing = (self._socket or self.transport).get_write_buffer_size() > 0
             seconds = self._limits.write_s if writing else self._limits.head_s
             self._idle_timer = self.loop.call_later(seconds, self._abort)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 from click.testing import CliRunner
 
-from mlcc.commands.serve.command import serve_command
+from mlcc.commands.serve.command import note_access, serve_command
 from mlcc.errors import InvalidRequestError
+from mlcc.server.asgi import Settings
 from mlcc.server.auth.allowed_hosts import allowed_hosts
 from mlcc.server.auth.key_file import check_new_key
 from tests.runtime.server.helpers.server_process import RunningServer, running
@@ -106,3 +109,16 @@ def test_no_key_is_no_key_and_not_an_empty_one(monkeypatch: pytest.MonkeyPatch) 
 def test_a_key_that_no_client_can_send(key: str) -> None:
     with pytest.raises(InvalidRequestError):
         check_new_key(key)
+
+
+@pytest.mark.parametrize(("keys", "notes"), [((), 0), (("a",), 0), (("a", "b"), 1)])
+def test_keys_of_which_none_is_an_administrators_are_noted(
+    capsys: pytest.CaptureFixture[str], keys: tuple[str, ...], notes: int
+) -> None:
+    plan: Any = SimpleNamespace(
+        server=SimpleNamespace(host="127.0.0.1"),
+        settings=Settings(api_keys=keys),
+        has_keys=bool(keys),
+    )
+    note_access(plan)
+    assert capsys.readouterr().err.count("no API key has the scope 'admin'") == notes

@@ -136,3 +136,17 @@ def test_stopping_does_not_wait_for_handshakes(certificate: Certificate) -> None
             server.process.terminate()
             assert server.process.wait(60) == 0
         assert gone(silent)
+
+
+def test_a_body_that_turns_invalid_leaves_no_trace_in_the_log(certificate: Certificate) -> None:
+    """The server closes twice: after its 400, and after the answer to the part that was read."""
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    with running(*certificate.options) as server:
+        with shaken(server, certificate) as connection:
+            connection.sendall(head + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n")
+            connection.sendall(b"no chunk\r\n")
+            with suppress(ssl.SSLError):
+                assert all_of(connection).startswith(b"HTTP/1.1 400 ")
+        server.process.terminate()
+        assert server.process.stderr
+        assert server.process.stderr.read() == ""
