@@ -32,7 +32,10 @@ def test_a_model_is_trusted_by_the_hash_of_its_manifest(state: Path, tmp_path: P
     assert is_trusted(model) and is_trusted(Path(shutil.copytree(model, tmp_path / "copy")))
     records = [*(state / "mlcc" / "known").iterdir()]
     assert [record.name for record in records] == [hashlib.sha256(b"manifest").hexdigest()]
-    assert not is_trusted(folder_of(tmp_path / "other", b"manifesT"))
+    other = folder_of(tmp_path / "other", b"manifesT")
+    assert not is_trusted(other)
+    trust(other)
+    assert is_trusted(other) and is_trusted(model)
     assert not is_trusted(tmp_path / "none")
 
 

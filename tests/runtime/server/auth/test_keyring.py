@@ -188,6 +188,7 @@ def test_a_scope_that_a_key_lacks_is_named(method: str, path: str) -> None:
     assert '"scopes": ["admin", "inference"]' in error.value.message
     asyncio.run(enter(auth_of(KEY), request(bearer(KEY), method=method, path=path)))
     asyncio.run(enter(keys, request(bearer(KEY), method=method, path="/nothing/here")))
+    asyncio.run(enter(keys, request(bearer(KEY), method="HEAD", path="/v1/models")))
 
 
 GOOD = {"name": "a", "key": KEY}
