@@ -55,12 +55,16 @@ class OutputProcessor:
             more = sampled_rows(islice(sampled, len(draft))) if draft else ()
             if seq.finished:  # while this step was in flight
                 continue
-            first = Sampled(int(token), float(logprob), top)
             try:
-                if prompt_index < 0:
+                if prompt_index >= 0:
+                    if seq.prompt_logprobs is not None:
+                        seq.prompt_logprobs.set(prompt_index, float(logprob), top)
+                elif draft or seq.prompt_logprobs is not None or seq.grammar is not None:
+                    first = Sampled(int(token), float(logprob), top)
                     self._process_row(seq, draft, [first, *more], events)
-                elif seq.prompt_logprobs is not None:
-                    seq.prompt_logprobs.set(prompt_index, first.logprob, top)
+                else:  # most rows
+                    seq.pending -= 1
+                    self._append(seq, int(token), float(logprob), top, events)
             except Exception as error:
                 if not seq.finished:
                     events += self.finish(seq, "error", public_error(error))
