@@ -21,6 +21,7 @@ from mlcc.server.auth.key_file import (
     MOST_A_MINUTE,
     ApiKey,
     KeyFile,
+    check_new_key,
     digest_of,
     read_keys,
 )
@@ -269,10 +270,29 @@ def test_what_a_row_may_say(tmp_path: Path) -> None:
     assert third.scopes == ("inference",)
 
 
+@pytest.mark.parametrize("key", ["", " ", " a", "a ", "a\n", "a\x7fb"])
+def test_a_key_that_no_header_carries_is_refused(key: str) -> None:
+    with pytest.raises(InvalidRequestError, match="the API key "):
+        check_new_key(key)
+
+
+def test_a_key_that_a_header_carries_is_taken() -> None:
+    assert check_new_key("a b-é") == "a b-é"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_reading_needs_a_scope_too(tmp_path: Path, method: str) -> None:
+    file = KeyFile(written(tmp_path / "k", {"name": "a", "key": KEY, "scopes": ["admin"]}))
+    auth = ApiKeyAuth(Keyring(file=file), RateLimiter())
+    with pytest.raises(ForbiddenError, match="needs the scope 'inference'"):
+        asyncio.run(enter(auth, request(bearer(KEY), method=method, path="/v1/responses/resp_1")))
+
+
 def test_a_file_of_the_most_bytes_is_read(tmp_path: Path) -> None:
     text = json.dumps({"keys": [GOOD]})
     (tmp_path / "k").write_text(text + " " * (MAX_BYTES - len(text)))
     assert len(read_keys(tmp_path / "k")) == 1
+    assert MAX_BYTES == 4 * 1024 * 1024
 
 
 def test_an_invalid_change_keeps_the_keys_and_a_valid_one_replaces_them(tmp_path: Path) -> None:
