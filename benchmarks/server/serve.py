@@ -21,6 +21,7 @@ import asyncio
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -54,18 +55,20 @@ Command = Callable[[int], Sequence[str]]
 def serving(
     command: Command,
     on_start: Callable[[subprocess.Popen[bytes]], object] = lambda process: None,
+    context: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
-    """Start a server and yield its URL once it answers. `on_start` receives its process."""
+    """Start a server and yield its URL once it answers. `on_start` receives its process; context:
+    of a client, if the server speaks TLS."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
+    url = f"{'https' if context else 'http'}://127.0.0.1:{port}"
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(list(command(port)), stdout=quiet, stderr=quiet)
     try:
         on_start(process)
         end = time.monotonic() + START_S
-        while not _answers(url):
+        while not _answers(url, context):
             if process.poll() is not None or time.monotonic() > end:
                 raise SystemExit(f"the server does not start: {' '.join(command(port))}")
             time.sleep(0.1)
@@ -75,9 +78,9 @@ def serving(
         process.wait()
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, context: ssl.SSLContext | None = None) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/health", timeout=5, context=context) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

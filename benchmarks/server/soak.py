@@ -1,14 +1,17 @@
-"""A soak test: thousands of mixed requests to one server; does memory, threads or pages grow?
+"""A soak test: thousands of mixed requests to one server; does anything grow, stall or get lost?
 
     python -m benchmarks.server.soak ARTIFACT [--requests 20000] [--clients 24] [--kv-pages 160]
+        [--kills 20] [--tls]
 
-Requests are random, from one seed: short and long prompts, half of them with a shared prefix;
-greedy and sampled; several answers to one prompt; grammars; some clients disconnect during an
-answer, and some requests are invalid. The pool is so small that sequences are preempted and
-recomputed. Prints samples (memory, threads and open files of the server's processes, pages in use)
-and one JSON line. Exits with 1 if an answer was lost, if a page or thread is still held when all is
-idle, or if memory grew by more than 5 % from the second quarter of the requests to the last. Linux
-only. Not a benchmark of speed: `serve.py` is.
+Requests of all protocols (`soak_requests.py`), random from one seed: short and long prompts, half
+of them with a shared prefix; greedy and sampled; several answers to one prompt; grammars; slow
+readers; clients that disconnect; invalid and huge bodies. The pool is so small that sequences are
+preempted and recomputed. `--kills` ends the engine, or a process that reads prompts or bodies, by
+SIGKILL that often. A separate connection asks `/ready` every 10 ms; its times show stalls of the
+event loop. Prints samples (memory, threads and open files of the server's processes, pages in use)
+and one JSON line. Exits with 1 if an answer was lost or differs from that of a quiet server, if a
+page or thread is still held when all is idle, or if memory grew by more than 5 % from the second
+quarter of the requests to the last. Linux only. Not a benchmark of speed: `serve.py` is.
 """
 
 from __future__ import annotations
@@ -16,9 +19,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
+import signal
+import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections import Counter
@@ -27,12 +34,14 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from benchmarks.server.serve import serving
+from benchmarks.server.soak_requests import Call, Outcome, Requests, outcome, words
 
 SAMPLES = 40
 """Number of printed samples."""
 IDLE_S = 60.0
 """Seconds within which all pages must be free after the last request."""
 GROWTH = 1.05
+PING_S = 0.01
 
 
 class Sample(NamedTuple):
@@ -58,110 +67,170 @@ def process_tree(pid: int) -> list[int]:
     return pids
 
 
-def sample(pid: int, url: str, requests: int) -> Sample:
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+def sample(pid: int, url: str, requests: int, context: ssl.SSLContext | None = None) -> Sample:
     """Read all processes of the server and the engine's counters."""
     mib, threads, files = 0.0, 0, 0
     for process in process_tree(pid):
-        status = dict(
-            line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines()
-        )
+        try:
+            text = Path(f"/proc/{process}/status").read_text()
+        except OSError:  # it has just ended
+            continue
+        status = dict(line.split(":", 1) for line in text.splitlines())
+        if "VmRSS" not in status:  # nor has a zombie memory
+            continue
         mib += int(status["VmRSS"].split()[0]) / 1024
         threads += int(status["Threads"])
         files += len([*Path(f"/proc/{process}/fd").iterdir()])
-    values = counters(url)
+    values = counters(url, context)
     held = int(values["mlcc_engine_pages"] - values["mlcc_engine_pages_free"])
     preemptions = int(values["mlcc_engine_preemptions_total"])
     return Sample(requests, round(mib, 1), threads, files, held, preemptions)
 
 
-def counters(url: str) -> dict[str, float]:
+def counters(url: str, context: ssl.SSLContext | None = None) -> dict[str, float]:
     """The server's metrics by name, without labels."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=30, context=context) as answer:
         lines = answer.read().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
     return {name.split("{")[0]: float(value) for name, value in pairs}
 
 
-def random_request(rng: random.Random, vocab: int) -> tuple[str, dict[str, Any], int]:
-    """(kind, fields of the request, number of chunks after which the client disconnects)."""
-    kind = rng.choices(("plain", "several", "grammar", "hangs up", "refused"), (50, 10, 15, 20, 5))[
-        0
-    ]
-    length = rng.choice((8, 24, 60, 200))
-    prompt = [rng.randrange(vocab) for _ in range(length)]
-    if rng.random() < 0.5:
-        prefix = random.Random(rng.randrange(4))
-        prompt = [*(prefix.randrange(vocab) for _ in range(96)), *prompt]
-    fields: dict[str, Any] = {
-        "prompt": prompt, "max_tokens": rng.choice((1, 8, 16, 120)),
-        "seed": rng.randrange(1 << 30),
-        "temperature": rng.choice((0, 1)), "stream": kind != "several",
-        "ignore_eos": rng.random() < 0.5,
-    }  # fmt: skip
-    if kind == "several":
-        fields["n"] = 3
-    elif kind == "grammar":
-        fields["structured_outputs"] = {"regex": f"[a-z]{{4,{rng.randrange(5, 40)}}}"}
-    elif kind == "refused":
-        fields["temperature"] = -1
-    return kind, fields, rng.randrange(1, 6) if kind == "hangs up" else 1 << 30
+def model_name(url: str, context: ssl.SSLContext | None = None) -> str:
+    """The name of the server's model."""
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=30, context=context) as answer:
+        return str(json.load(answer)["data"][0]["id"])
 
 
-async def send(url: str, fields: dict[str, Any], chunks: int) -> str:
-    """The outcome: "ended", "refused", "left" (the client disconnected) or "lost"."""
-    address = urlsplit(url)
-    body = json.dumps(fields).encode()
-    head = (
-        f"POST /v1/completions HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1 << 20)
-    try:
-        writer.write(head.encode() + body)
-        status = (await reader.readline()).split(b" ")[1:2]
-        if status != [b"200"]:
-            return "refused" if status == [b"400"] else "lost"
-        ended = False
-        while line := await reader.readline():
-            ended = ended or b'"finish_reason":"' in line.replace(b" ", b"")
-            chunks -= line.startswith(b"data: {")
-            if chunks <= 0:
-                return "left"
-        return "ended" if ended else "lost"
-    except OSError:
-        return "lost"
-    finally:
+class Client:
+    """Sends requests, each on a connection of its own. context: for a server with TLS."""
+
+    def __init__(self, url: str, context: ssl.SSLContext | None = None) -> None:
+        self._address = urlsplit(url)
+        self._context = context
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A new connection."""
+        host, port = self._address.hostname, self._address.port
+        return await asyncio.open_connection(host, port, limit=1 << 22, ssl=self._context)
+
+    async def send(self, call: Call) -> tuple[Outcome, str]:
+        """How the call ended, and the body of the response."""
+        head = (
+            f"POST {call.path} HTTP/1.1\r\nHost: {self._address.netloc}\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(call.body)}\r\n\r\n"
+        )
+        try:
+            reader, writer = await self.connect()
+        except OSError:
+            return "lost", ""
+        status, lines, left = 0, list[bytes](), False
+        try:
+            writer.write(head.encode() + call.body)
+            status = int((await reader.readline()).split(b" ")[1:2][0] or b"0")
+            while line := await reader.readline():
+                lines.append(line)
+                left = sum(each.startswith(b"data: {") for each in lines) >= call.leaves_after
+                if left:
+                    break
+                if call.pause_s:
+                    await asyncio.sleep(call.pause_s)
+        except (OSError, IndexError, ValueError):
+            pass  # what came decides
+        finally:
+            writer.close()
+        answer = b"".join(lines).decode(errors="replace")
+        return outcome(call, status, answer, left), answer
+
+    async def ping(self, seconds: list[float], done: asyncio.Event) -> None:
+        """Ask `/ready` every PING_S on one connection, and note how long each answer took."""
+        request = f"GET /ready HTTP/1.1\r\nHost: {self._address.netloc}\r\n\r\n".encode()
+        reader, writer = await self.connect()
+        while not done.is_set():
+            start = time.perf_counter()
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = head.lower().partition(b"content-length:")[2].split()[0]
+            await reader.readexactly(int(length))
+            seconds.append(time.perf_counter() - start)
+            await asyncio.sleep(PING_S)
         writer.close()
 
 
 class Soak:
     """The clients of one server."""
 
-    def __init__(self, url: str, pid: int, given: argparse.Namespace, vocab: int) -> None:
-        self._url, self._pid, self._given, self._vocab = url, pid, given, vocab
-        self._rng = random.Random(given.seed)
+    def __init__(
+        self,
+        url: str,
+        pid: int,
+        *,
+        requests: int,
+        clients: int,
+        vocab: int,
+        seed: int = 11,
+        kills: int = 0,
+        grammars: bool = True,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._url, self._pid, self._count, self._clients = url, pid, requests, clients
+        self._client = Client(url, context)
+        self._context = context
+        self._requests = Requests(seed, vocab, model_name(url, context), grammars)
+        self._rng = random.Random(seed)
+        self._kill_each = requests // (kills + 1) if kills else 0
         self._sent = 0
+        self._quiet: dict[str, str] = {}
+        """The words of the fixed calls' answers, from before the load."""
+        self.killed = 0
+        self.ready_s: list[float] = []
         self.outcomes: Counter[str] = Counter()
         self.samples: list[Sample] = []
 
     async def run(self) -> None:
         """Send all requests, with samples of the server in between."""
-        await asyncio.gather(*(self._client() for _ in range(self._given.clients)))
+        for call in self._requests.fixed:
+            found, answer = await self._client.send(call)
+            self._quiet[call.kind] = words(call, answer)
+            assert found == "answered", (call, answer)
+        done = asyncio.Event()
+        pinging = asyncio.ensure_future(self._client.ping(self.ready_s, done))
+        await asyncio.gather(*(self._work() for _ in range(self._clients)))
+        done.set()
+        await pinging
         end = time.monotonic() + IDLE_S
-        while (last := self._sample()).held_pages and time.monotonic() < end:
+        while (last := await asyncio.to_thread(self._sample)).held_pages and time.monotonic() < end:
             await asyncio.sleep(0.5)
         self._record(last)
 
-    async def _client(self) -> None:
-        while self._sent < self._given.requests:
+    async def _work(self) -> None:
+        while self._sent < self._count:
             self._sent += 1
-            if self._sent % max(1, self._given.requests // SAMPLES) == 0:
+            if self._sent % max(1, self._count // SAMPLES) == 0:
                 self._record(await asyncio.to_thread(self._sample))
-            kind, fields, chunks = random_request(self._rng, self._vocab)
-            self.outcomes[f"{kind}: {await send(self._url, fields, chunks)}"] += 1
+            if self._kill_each and self._sent % self._kill_each == 0:
+                self._kill_one()
+            call = self._requests.draw()
+            found, answer = await self._client.send(call)
+            if call.same and found == "answered" and words(call, answer) != self._quiet[call.kind]:
+                found = "differs"
+            self.outcomes[f"{call.kind}: {found}"] += 1
+
+    def _kill_one(self) -> None:
+        """SIGKILL a process of the server that is not its first: engine, prompts or bodies."""
+        children = [pid for pid in process_tree(self._pid)[1:] if b"spawn_main" in _command(pid)]
+        if children:
+            os.kill(self._rng.choice(children), signal.SIGKILL)
+            self.killed += 1
 
     def _sample(self) -> Sample:
-        return sample(self._pid, self._url, self._sent)
+        return sample(self._pid, self._url, self._sent, self._context)
 
     def _record(self, taken: Sample) -> None:
         self.samples.append(taken)
@@ -172,8 +241,9 @@ class Soak:
         quarter = len(self.samples) // 4
         early, late = self.samples[quarter : 2 * quarter], self.samples[-quarter - 1 : -1]
         faults = []
-        if lost := [name for name in self.outcomes if name.endswith("lost")]:
-            faults.append(f"answers were lost: {lost}")
+        wrong = ("lost", "differs", *(() if self.killed else ("broken",)))
+        if lost := [name for name in self.outcomes if name.endswith(wrong)]:
+            faults.append(f"answers were lost or differ: {lost}")
         if (held := self.samples[-1].held_pages) > 0:
             faults.append(f"{held} pages stay taken")
         for name in ("mib", "threads", "files"):
@@ -183,6 +253,37 @@ class Soak:
         return faults
 
 
+def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A certificate for this machine with its key, and the context of a client that trusts it."""
+    import trustme
+
+    authority, path = trustme.CA(), folder / "server.pem"
+    authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
+        path
+    )
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return path, context
+
+
+def percentile(values: list[float], share: float) -> float:
+    """In milliseconds."""
+    return round(1000 * sorted(values)[min(len(values) - 1, int(share * len(values)))], 1)
+
+
+def report(soak: Soak, seconds: float) -> dict[str, Any]:
+    """The figures of a soak."""
+    return {
+        "seconds": round(seconds, 1),
+        "outcomes": dict(sorted(soak.outcomes.items())),
+        "killed": soak.killed,
+        "ready_ms": {share: percentile(soak.ready_s, share) for share in (0.5, 0.99, 0.999, 1.0)},
+        "first": soak.samples[0]._asdict(),
+        "last": soak.samples[-1]._asdict(),
+        "faults": soak.faults(),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("artifact", type=Path)
@@ -190,27 +291,29 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=24)
     parser.add_argument("--kv-pages", type=int, default=40)
     parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--tls", action="store_true")
     given = parser.parse_args()
     vocab = json.loads((given.artifact / "mlcc.json").read_text())["model"]["vocab_size"]
     processes: list[subprocess.Popen[bytes]] = []
     serve = [sys.executable, "-m", "mlcc", "serve", str(given.artifact), "--max-queue", "10000"]
     serve += ["--kv-pages", str(given.kv_pages)]
-    with serving(lambda port: [*serve, "--port", str(port)], processes.append) as url:
-        soak = Soak(url, processes[0].pid, given, vocab)
-        start = time.monotonic()
-        asyncio.run(soak.run())
-        seconds = time.monotonic() - start
-    faults = soak.faults()
-    print(json.dumps(
-        {
-            "seconds": round(seconds, 1),
-            "outcomes": dict(sorted(soak.outcomes.items())),
-            "first": soak.samples[0]._asdict(),
-            "last": soak.samples[-1]._asdict(),
-            "faults": faults,
-        }
-    ))  # fmt: skip
-    sys.exit(1 if faults else 0)
+    with tempfile.TemporaryDirectory() as folder:
+        context = None
+        if given.tls:
+            path, context = certificate(Path(folder))
+            serve += ["--ssl-certfile", str(path)]
+        command = [*serve, "--port"]
+        with serving(lambda port: [*command, str(port)], processes.append, context) as url:
+            soak = Soak(
+                url, processes[0].pid, requests=given.requests, clients=given.clients, vocab=vocab,
+                seed=given.seed, kills=given.kills, context=context,
+            )  # fmt: skip
+            start = time.monotonic()
+            asyncio.run(soak.run())
+            found = report(soak, time.monotonic() - start)
+    print(json.dumps(found))
+    sys.exit(1 if found["faults"] else 0)
 
 
 if __name__ == "__main__":

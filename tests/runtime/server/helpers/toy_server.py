@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--api-key", dest="api_keys", action="append", default=[])
     parser.add_argument("--max-queue", type=int, default=64)
     parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--max-body", type=int, default=100_000)
     parser.add_argument("--bodies", type=int, default=16)
     parser.add_argument("--body-s", type=float, default=60)
     parser.add_argument("--body-window-s", type=float, default=10)
@@ -58,7 +59,7 @@ def main() -> None:
     settings = Settings(
         api_keys=tuple(args.api_keys),
         max_queue=args.max_queue,
-        max_body_bytes=100_000,
+        max_body_bytes=args.max_body,
         timeout_s=args.timeout,
         body_s=args.body_s,
         body_window_s=args.body_window_s,

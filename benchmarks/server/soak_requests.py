@@ -1,0 +1,178 @@
+"""Random requests of the soak, over all protocols, and how each must end.
+
+A request is valid, and its answer must be whole; or invalid or huge, and must be refused. Some are
+fixed and greedy: their answers are compared with those of a quiet server. Some clients read slowly,
+and some disconnect.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Fields = dict[str, Any]
+Outcome = Literal["answered", "refused", "left", "broken", "differs", "lost"]
+"""left: the client disconnected; broken: the engine died after text was out; differs: not the
+answer of a quiet server; lost: none of what may be."""
+GREEDY: Fields = {"temperature": 0, "ignore_eos": True}
+DIED = ("engine_died", "engine died", "EngineDiedError")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request."""
+
+    kind: str
+    path: str
+    body: bytes
+    ends: tuple[str, ...] = ()
+    """Texts of which a whole answer has one; empty = it must be refused."""
+    leaves_after: int = 1 << 30
+    """Lines after which the client disconnects."""
+    pause_s: float = 0.0
+    """Between two lines that are read."""
+    same: bool = False
+    """Whether the answer is compared."""
+
+
+def chat(text: str) -> list[Fields]:
+    """A conversation of one message."""
+    return [{"role": "user", "content": text}]
+
+
+def fixed_calls(model: str) -> list[Call]:
+    """Greedy requests, one or two of each protocol."""
+    said = chat("hello there")
+    short: Fields = {"max_tokens": 12, **GREEDY}
+    options = {"options": {"num_predict": 12, "temperature": 0}}
+    input_: Fields = {"max_output_tokens": 12, "temperature": 0}
+    message: Fields = {"model": model, "messages": said, "max_tokens": 12, "temperature": 0}
+    response_ends = ("response.completed", "response.incomplete")
+    rows: list[tuple[str, Fields, tuple[str, ...]]] = [
+        ("/v1/completions", {"prompt": "once upon", **short}, ("finish_reason",)),
+        ("/v1/chat/completions", {"messages": said, **short}, ("finish_reason",)),
+        ("/v1/chat/completions", {"messages": said, "stream": True, **short}, ("[DONE]",)),
+        ("/v1/responses", {"input": "hello there", **input_}, ('"completed"', '"incomplete"')),
+        ("/v1/responses", {"input": said, "stream": True, **input_}, response_ends),
+        ("/v1/messages", message, ("stop_reason",)),
+        ("/v1/messages", {"stream": True, **message}, ("message_stop",)),
+        ("/api/chat", {"messages": said, **options}, ('"done":true',)),
+        ("/api/generate", {"prompt": "hello", "stream": False, **options}, ('"done":true',)),
+        ("/completion", {"prompt": "a", "n_predict": 12, "temperature": 0}, ('"stop":true',)),
+        ("/tokenize", {"content": "once upon a time"}, ("tokens",)),
+        ("/v1/messages/count_tokens", {"model": model, "messages": said}, ("input_tokens",)),
+    ]
+    return [
+        Call(f"same {number} {path}", path, encoded(fields), ends, same=True)
+        for number, (path, fields, ends) in enumerate(rows)
+    ]
+
+
+def hostile_calls() -> list[Call]:
+    """Bodies that must be refused, whatever they cost."""
+    many = chat("a") * 20_000
+    bodies: list[tuple[str, str, bytes]] = [
+        ("long chat", "/v1/chat/completions", encoded({"messages": many})),
+        ("long input", "/v1/responses", encoded({"input": many})),
+        ("long ids", "/v1/completions", encoded({"prompt": [1] * 300_000})),
+        ("long text", "/api/chat", encoded({"messages": chat("word, " * 500_000)})),
+        ("many values", "/v1/chat/completions", b'{"messages":[' + b"{}," * 100_000 + b"{}]}"),
+        ("deep", "/v1/chat/completions", b'{"messages":' + b"[" * 100_000),
+        ("no JSON", "/v1/messages", b'{"model": '),
+        ("no float", "/v1/completions", b'{"prompt": "a", "temperature": 1e999}'),
+        ("negative", "/v1/completions", encoded({"prompt": "a", "temperature": -1})),
+        ("no message", "/api/chat", encoded({"messages": [{"role": "king", "content": 1}]})),
+        ("no role", "/v1/chat/completions", encoded({"messages": [{}]})),
+    ]
+    return [Call(f"hostile: {name}", path, body) for name, path, body in bodies]
+
+
+class Requests:
+    """Draws the calls of a soak from one seed."""
+
+    def __init__(self, seed: int, vocab: int, model: str, grammars: bool = True) -> None:
+        self._rng = random.Random(seed)
+        self._vocab = vocab
+        self._grammars = grammars
+        self.fixed, self._hostile = fixed_calls(model), hostile_calls()
+        self._small = [call for call in self._hostile if len(call.body) < 1000]
+
+    def draw(self) -> Call:
+        """The next call."""
+        rng = self._rng
+        kinds: dict[Callable[[], Call], int] = {
+            lambda: self._completion("plain"): 30,
+            lambda: self._completion("several"): 8,
+            lambda: self._completion("grammar"): 12 * self._grammars,
+            lambda: self._completion("hangs up"): 14,
+            lambda: self._completion("slow"): 3,
+            lambda: rng.choice(self.fixed): 25,
+            lambda: rng.choice(self._small): 6,
+            lambda: rng.choice(self._hostile): 2,
+        }
+        return rng.choices([*kinds], [*kinds.values()])[0]()
+
+    def _completion(self, kind: str) -> Call:
+        rng = self._rng
+        prompt = [rng.randrange(1, self._vocab) for _ in range(rng.choice((8, 24, 60, 200)))]
+        if rng.random() < 0.5:
+            prefix = random.Random(rng.randrange(4))
+            prompt = [*(prefix.randrange(1, self._vocab) for _ in range(96)), *prompt]
+        fields: Fields = {
+            "prompt": prompt, "max_tokens": rng.choice((1, 8, 16, 120)),
+            "seed": rng.randrange(1 << 30), "temperature": rng.choice((0, 1)),
+            "stream": kind != "several", "ignore_eos": rng.random() < 0.5,
+        }  # fmt: skip
+        if kind == "several":
+            fields["n"] = 3
+        elif kind == "grammar":
+            fields["structured_outputs"] = {"regex": f"[a-z]{{4,{rng.randrange(5, 40)}}}"}
+        leaves = rng.randrange(1, 6) if kind == "hangs up" else 1 << 30
+        pause = 0.05 if kind == "slow" else 0.0
+        ends = ('"finish_reason":"', '"finish_reason": "')
+        return Call(kind, "/v1/completions", encoded(fields), ends, leaves, pause)
+
+
+def encoded(fields: Fields) -> bytes:
+    """A body."""
+    return json.dumps(fields).encode()
+
+
+def outcome(call: Call, status: int, answer: str, left: bool) -> Outcome:
+    """How a call ended, by its status and the text of its body."""
+    if not call.ends:
+        return "refused" if 400 <= status < 500 else "lost"
+    if any(word in answer for word in DIED):
+        return "broken"
+    if left:
+        return "left"
+    return "answered" if status == 200 and any(end in answer for end in call.ends) else "lost"
+
+
+def words(call: Call, answer: str) -> str:
+    """The text and token counts of an answer, without names and times that differ each time."""
+    lines = [line.removeprefix("data: ") for line in answer.splitlines()]
+    found: list[str] = []
+    for line in lines:
+        try:
+            _collect(json.loads(line), found)
+        except ValueError:
+            continue
+    return "".join(found)
+
+
+def _collect(value: Any, found: list[str]) -> None:
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            if name in ("text", "content", "response", "delta") and isinstance(entry, str):
+                found.append(entry)
+            elif name in ("tokens", "input_tokens") and not isinstance(entry, dict):
+                found.append(str(entry))
+            else:
+                _collect(entry, found)
+    elif isinstance(value, list):
+        for entry in value:
+            _collect(entry, found)
