@@ -91,9 +91,13 @@ def _run(command: list[str]) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """pip's own index and certificates hold for uv as well."""
+    """pip's own settings hold for uv as well."""
     found = dict(os.environ)
-    for pip, uv in (("PIP_INDEX_URL", "UV_DEFAULT_INDEX"), ("PIP_CERT", "SSL_CERT_FILE")):
+    for pip, uv in (
+        ("PIP_INDEX_URL", "UV_DEFAULT_INDEX"),
+        ("PIP_CERT", "SSL_CERT_FILE"),
+        ("PIP_DEFAULT_TIMEOUT", "UV_HTTP_TIMEOUT"),
+    ):
         if pip in found:
             found.setdefault(uv, found[pip])
     return found
