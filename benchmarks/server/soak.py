@@ -29,6 +29,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -184,7 +185,7 @@ class Soak:
         self._context = context
         self._requests = Requests(seed, vocab, model_name(url, context), grammars)
         self._rng = random.Random(seed)
-        self._kill_each = requests // (kills + 1) if kills else 0
+        self._kills, self._kill_each = kills, requests // (kills + 1)
         self._sent = 0
         self._quiet: dict[str, str] = {}
         """The words of the fixed calls' answers, from before the load."""
@@ -214,7 +215,7 @@ class Soak:
             self._sent += 1
             if self._sent % max(1, self._count // SAMPLES) == 0:
                 self._record(await asyncio.to_thread(self._sample))
-            if self._kill_each and self._sent % self._kill_each == 0:
+            if self.killed < self._kills and self._sent % self._kill_each == 0:
                 self._kill_one()
             call = self._requests.draw()
             found, answer = await self._client.send(call)
@@ -226,7 +227,8 @@ class Soak:
         """SIGKILL a process of the server that is not its first: engine, prompts or bodies."""
         children = [pid for pid in process_tree(self._pid)[1:] if b"spawn_main" in _command(pid)]
         if children:
-            os.kill(self._rng.choice(children), signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(self._rng.choice(children), signal.SIGKILL)
             self.killed += 1
 
     def _sample(self) -> Sample:
