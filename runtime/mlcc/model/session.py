@@ -125,7 +125,7 @@ class Session:
         while self._driver.has_work:
             for event in self._driver.step():
                 if isinstance(event, Finished) and event.error and event.request_id == request_id:
-                    raise event.error
+                    raise event.error.__cause__ or event.error  # the caller is in this process
                 yield event
             if stopped():
                 yield from self._driver.engine.cancel(request_id)
