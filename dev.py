@@ -84,8 +84,14 @@ FAST_IGNORES = (
     "compiler/weights/test_hostile_checkpoint.py",
     "compiler/weights/test_hub.py",
     "compiler/weights/test_tiktoken.py",
+    "runtime/api/test_sandbox.py",
+    "runtime/artifact/test_interrupts.py",
+    "runtime/engine/test_chaos.py",
+    "runtime/engine/test_isolation.py",
+    "runtime/engine/test_lora_swaps.py",
 )
-"""Files below tests/ that compile a model, for which more must be installed."""
+"""Files below tests/ that compile a model, for which more must be installed, or storms and budgets
+of work that take many seconds."""
 NO_WEB = (
     "api",
     "artifact",
