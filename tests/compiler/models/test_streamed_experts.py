@@ -47,7 +47,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 @contextmanager
 def opened(artifact: Artifact, memory: int | None) -> Iterator[tuple[Any, list[str]]]:
-    """(an executor within so many bytes, its notes to the user)."""
+    """(an executor limited to `memory` bytes, its notes to the user)."""
     notes: list[str] = []
     executor = open_executor(
         artifact, EngineArgs(threads=1, memory_bytes=memory), note=notes.append

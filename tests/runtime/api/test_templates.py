@@ -137,7 +137,9 @@ WELL_KNOWN = {
 @pytest.mark.parametrize("name", WELL_KNOWN)
 @pytest.mark.parametrize("generate", [True, False])
 def test_it_renders_as_transformers_does(name: str, generate: bool) -> None:
-    chat_utils = pytest.importorskip("transformers.utils.chat_template_utils")
+    chat_utils = pytest.importorskip(
+        "transformers.utils.chat_template_utils", reason="needs transformers: pip install mlcc[dev]"
+    )
     expected, _ = chat_utils.render_jinja_template(
         [TALK], chat_template=WELL_KNOWN[name], add_generation_prompt=generate, **SPECIAL
     )

@@ -185,7 +185,7 @@ def test_a_file_forgets_what_is_old(tmp_path: Path) -> None:
 
 
 def test_what_the_file_holds_is_bounded_when_it_is_read(tmp_path: Path) -> None:
-    """By whoever wrote it: a few bytes may decompress to any size."""
+    """Another program may have written a row of few bytes that decompress to any size."""
     import zlib
 
     path = tmp_path / "kept"

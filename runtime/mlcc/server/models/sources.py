@@ -55,9 +55,9 @@ class Source:
     """The device whose memory it uses."""
     needs: Needs
     fits: Callable[[int], None]
-    """Raises CapacityError if so many bytes are too few, even with fewer pages."""
+    """Raises CapacityError if this number of bytes is too small, even with fewer pages."""
     opener: Callable[[int | None], OpenModel]
-    """Returns the function that opens it within so many bytes; None = the memory is unknown."""
+    """Returns the function that opens it within a number of bytes; None = no limit is known."""
     open_text: OpenText
     room: Callable[[], int | None]
     """Returns the bytes that are free on its device now; None = unknown. May start a GPU driver:

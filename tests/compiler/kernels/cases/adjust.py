@@ -60,7 +60,7 @@ def words_in(adjustments: Adjustments) -> Array:
 
 
 def top_step(layout: StepLayout, counts: Sequence[int] = TOP_COUNTS) -> Array:
-    """The words of a step whose rows request so many top logprobs."""
+    """Adjustment words of a step with one row for each count of top logprobs."""
     writer = writer_of(layout)
     for count in counts:
         writer.row(0, top_logprobs=count)
