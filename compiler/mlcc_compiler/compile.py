@@ -155,7 +155,7 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     progress.decided(
         "model", f"{plan.checkpoint.name} ({config.architecture}), {parameters:,} weights"
     )
-    for note in plan.checkpoint.notes:
+    for note in (*plan.checkpoint.notes, *plan.checkpoint.tokenizer_notes):
         progress.decided("note", note)
     progress.decided("target", f"{plan.target.name} ({_describe_target(plan.target)})")
     for other in plan.target.alternatives:

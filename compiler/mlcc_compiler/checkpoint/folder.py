@@ -7,7 +7,6 @@ Reads each fact from whichever of HF's places has it; decides nothing about mode
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +14,13 @@ from typing import Any
 
 from mlcc.errors import CheckpointError
 from mlcc.util.files import real
+from mlcc_compiler.checkpoint.added_tokens import AddedTokens, read_added_tokens
 from mlcc_compiler.checkpoint.chat_templates import DEFAULT, read_chat_templates
 from mlcc_compiler.checkpoint.files import find, read, read_object
 from mlcc_compiler.checkpoint.formats.open import check_method, open_tensors
 from mlcc_compiler.checkpoint.name_maps import NAME_MAPS
 from mlcc_compiler.checkpoint.safetensors import Tensors
-from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, token_ids, tokenizer_json
+from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, read_tokenizer, token_ids
 from mlcc_compiler.checkpoint.view import view_tensors
 
 LICENCE_NAMES = ("LICENSE", "LICENCE", "LICENSE.txt", "LICENSE.md", "LICENCE.txt", "LICENCE.md")
@@ -93,7 +93,23 @@ class Checkpoint:
     @cached_property
     def tokenizer(self) -> bytes:
         """tokenizer.json's bytes. Raises UnsupportedError if there is only another format."""
-        return tokenizer_json(self.folder)
+        return self._tokenizer[0]
+
+    @property
+    def tokenizer_notes(self) -> list[str]:
+        """Messages for the user about tokens from other files than tokenizer.json."""
+        return self._tokenizer[1]
+
+    @cached_property
+    def _tokenizer(self) -> tuple[bytes, list[str]]:
+        vocab_size = self.config.get("vocab_size")
+        rows = vocab_size if isinstance(vocab_size, int) else None
+        return read_tokenizer(self.folder, self.added_tokens, rows)
+
+    @cached_property
+    def added_tokens(self) -> AddedTokens:
+        """Tokens of the files beside tokenizer.json. Raises CheckpointError."""
+        return read_added_tokens(self.folder, self.tokenizer_config)
 
     def check_tokenizer(self) -> None:
         """Load the tokenizer as the runtime will, and test it. Raises CheckpointError."""
@@ -102,9 +118,7 @@ class Checkpoint:
     @cached_property
     def special_tokens(self) -> dict[str, str]:
         """`bos_token`, `eos_token`, `pad_token`, ... as text, for the chat template."""
-        old = read_object(self.folder, "special_tokens_map.json") or {}
-        found = dict(_special_tokens(old))
-        return found | dict(_special_tokens(self.tokenizer_config))
+        return self.added_tokens.named
 
     @property
     def bos_token(self) -> str | None:
@@ -155,13 +169,6 @@ def _check_folder(path: Path) -> None:
         raise CheckpointError(
             f"{path}: has no config.json{compiled}; MODEL is a Hugging Face folder or a GGUF file"
         )
-
-
-def _special_tokens(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for key, value in config.items():
-        text = value.get("content") if isinstance(value, dict) else value
-        if key.endswith("_token") and isinstance(text, str):
-            yield key, text
 
 
 def _ids(config: dict[str, Any]) -> list[int]:

@@ -13,11 +13,25 @@ from pathlib import Path
 from mlcc.errors import ArtifactError, CheckpointError, UnsupportedError
 from mlcc.model.tokenizer.tokenizer import MAX_TOKENIZER_BYTES, FileTokenizer
 from mlcc.util.panics import muted
+from mlcc_compiler.checkpoint.added_tokens import AddedTokens, add_tokens
 from mlcc_compiler.checkpoint.files import read
 from mlcc_compiler.checkpoint.tiktoken import tokenizer_of
 
 NAME = "tokenizer.json"
+MAX_VOCAB = 1 << 31
 _OLD = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "tekken.json")
+
+
+def read_tokenizer(
+    folder: Path, added: AddedTokens, vocab_size: int | None
+) -> tuple[bytes, list[str]]:
+    """tokenizer.json's bytes with the tokens of the files beside it, and notes for the user.
+    Raises CheckpointError, or UnsupportedError for old formats."""
+    data = tokenizer_json(folder)
+    try:
+        return add_tokens(data, added, vocab_size or MAX_VOCAB)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _unsound(folder, error) from error
 
 
 def tokenizer_json(folder: Path) -> bytes:
@@ -29,10 +43,7 @@ def tokenizer_json(folder: Path) -> bytes:
     try:
         token_ids(data)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise CheckpointError(
-            f"{folder / NAME}: is no tokenizer.json ({reason}); fetch it again"
-        ) from error
+        raise _unsound(folder, error) from error
     return data
 
 
@@ -61,6 +72,11 @@ def token_ids(data: bytes) -> dict[str, int]:
         if type(number) is not int or not 0 <= number < 1 << 32:
             raise ValueError(f"the id of {token!r} is {number!r:.40}")
     return found
+
+
+def _unsound(folder: Path, error: BaseException) -> CheckpointError:
+    reason = f"{type(error).__name__}: {error}"
+    return CheckpointError(f"{folder / NAME}: is no tokenizer.json ({reason}); fetch it again")
 
 
 def _no_tokenizer(folder: Path) -> CheckpointError | UnsupportedError:

@@ -48,7 +48,7 @@ def test_text_config_is_flattened_over_the_outer_fields() -> None:
         ({"generation_config__json": {"temperature": 1}}, (2,)),
         ({"tokenizer_config__json": {"eos_token": "<|im_end|>"}}, (2, 5)),
         ({"tokenizer_config__json": {"eos_token": {"content": "</s>"}}}, (2,)),
-        ({"tokenizer_config__json": {"eos_token": "<unknown>"}}, (2,)),
+        ({"tokenizer_config__json": {"eos_token": "<unknown>"}}, (2, 6)),  # a new token
         ({"special_tokens_map__json": {"eos_token": "<|im_end|>"}}, (2, 5)),
         ({"config__json": {"vocab_size": 16, "eos_token_id": None}}, ()),
         ({"config__json": {"vocab_size": 16, "text_config": {"eos_token_id": [3, 4]}}}, (3, 4)),
@@ -91,15 +91,18 @@ def test_all_that_end_an_answer_of_a_family(
     assert checkpoint.eos_token_ids == wanted
 
 
-def test_special_tokens_prefer_tokenizer_config(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("decoder", "bos"), [({}, "<old>"), ({"added_tokens_decoder": {}}, "<s>")])
+def test_which_file_names_special_tokens(tmp_path: Path, decoder: Any, bos: str) -> None:
+    """As in transformers: special_tokens_map.json, unless there is an added_tokens_decoder."""
+    config = {"bos_token": "<s>", "eos_token": None, "add_bos_token": True, **decoder}
     hf_folder(
         tmp_path,
         special_tokens_map__json={"bos_token": "<old>", "pad_token": {"content": "<pad>"}},
-        tokenizer_config__json={"bos_token": "<s>", "eos_token": None, "add_bos_token": True},
+        tokenizer_config__json=config,
     )
     checkpoint = Checkpoint.open(tmp_path)
-    assert checkpoint.special_tokens == {"bos_token": "<s>", "pad_token": "<pad>"}
-    assert checkpoint.bos_token == "<s>"
+    assert checkpoint.special_tokens == {"bos_token": bos, "pad_token": "<pad>"}
+    assert checkpoint.bos_token == bos
 
 
 def test_unigram_vocabularies_are_lists(tmp_path: Path) -> None:

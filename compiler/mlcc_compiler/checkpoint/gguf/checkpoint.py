@@ -84,6 +84,10 @@ class GgufCheckpoint(Checkpoint):
         """tokenizer.json, converted from the file's vocabulary."""
         return tokenizer_of(self.vocabulary)
 
+    @property
+    def tokenizer_notes(self) -> list[str]:
+        return []
+
     @cached_property
     def special_tokens(self) -> dict[str, str]:
         return self.vocabulary.special_tokens
