@@ -238,8 +238,10 @@ export interface ChatCompletionRequest {
   min_p?: number | null;
   /** The same seed and prompt give the same answer. */
   seed?: number | null;
-  /** The answer ends before the first of these. */
+  /** The answer ends before the first of these in its text; reasoning and calls may hold them. */
   stop?: string | readonly string[] | null;
+  /** The answer ends behind the string of `stop` instead. */
+  include_stop_str_in_output?: boolean | null;
   /** Longest answer in tokens; -1 = as long as the context allows. */
   max_tokens?: number | null;
   /** Ignore end-of-sequence tokens, for benchmarks. */
@@ -432,8 +434,10 @@ export interface CompletionRequest {
   min_p?: number | null;
   /** The same seed and prompt give the same answer. */
   seed?: number | null;
-  /** The answer ends before the first of these. */
+  /** The answer ends before the first of these in its text; reasoning and calls may hold them. */
   stop?: string | readonly string[] | null;
+  /** The answer ends behind the string of `stop` instead. */
+  include_stop_str_in_output?: boolean | null;
   /** Longest answer in tokens; -1 = as long as the context allows. */
   max_tokens?: number | null;
   /** Ignore end-of-sequence tokens, for benchmarks. */
@@ -618,21 +622,23 @@ export interface PromptTokensDetails {
   cached_tokens: number;
 }
 
-/** Draft tokens (`--speculate`, `prediction`), accepted and rejected. */
+/** Tokens of the reasoning, and draft tokens (`--speculate`, `prediction`); what there was. */
 export interface CompletionTokensDetails {
+  /** Tokens between the marks of the reasoning. */
+  reasoning_tokens?: number;
   /** Draft tokens that became a part of the answers. */
-  accepted_prediction_tokens: number;
+  accepted_prediction_tokens?: number;
   /** Rejected draft tokens; they are not in `completion_tokens`. */
-  rejected_prediction_tokens: number;
+  rejected_prediction_tokens?: number;
 }
 
-interface PredictionUsage {
-  /** Present if tokens were drafted. */
+interface DetailedUsage {
+  /** Present if there was reasoning, or tokens were drafted. */
   completion_tokens_details?: CompletionTokensDetails;
 }
 
 /** Token counts of all answers of a request together. */
-export interface Usage extends PredictionUsage {
+export interface Usage extends DetailedUsage {
   prompt_tokens: number;
   completion_tokens: number;
   total_tokens: number;

@@ -17,12 +17,14 @@ from mlcc.engine.sampling_group import SamplingGroups
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.text.detokenizer import OutputText, Piece, Window, text_decides
 from mlcc.engine.text.logprobs import PromptLogprobs
+from mlcc.engine.text.stop_checker import NewContentParser
 from mlcc.engine.text.tokenizer import Tokenizer, TokenTexts, breaks_of
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 
 class Admission:
-    """Builds the sequences of one engine. eos_ids, tokenizer, defer_text: as in `Engine`."""
+    """Builds the sequences of one engine. eos_ids, tokenizer, defer_text, new_parser: as in
+    `Engine`."""
 
     def __init__(
         self,
@@ -33,8 +35,10 @@ class Admission:
         pools: CacheManager,
         sampling_groups: SamplingGroups,
         adapters: AdapterSlots,
+        new_parser: NewContentParser | None = None,
     ) -> None:
         self._capacity, self._eos_ids, self._tokenizer = capacity, eos_ids, tokenizer
+        self._new_parser = new_parser
         self._pieces: dict[Window, Piece] = {}
         """Detokenizer cache, shared by all sequences."""
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
@@ -53,8 +57,16 @@ class Admission:
         sampling = request.sampling
         texts = None if sampling.logprobs is None else self._texts
         writer = None if self._defer_text and not text_decides(sampling) else self._tokenizer
+        parser = self._new_parser(request.parser) if self._new_parser and request.parser else None
         output = OutputText(
-            writer, request.prompt, sampling.stop, texts, request.shown, self._pieces
+            writer,
+            request.prompt,
+            sampling.stop,
+            texts,
+            request.shown,
+            self._pieces,
+            sampling.include_stop,
+            parser,
         )
         tokens, caches = int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids

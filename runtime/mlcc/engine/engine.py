@@ -37,6 +37,7 @@ from mlcc.engine.scheduler.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.spec_decode.draft_model import DraftModel, DraftRunner
 from mlcc.engine.spec_decode.speculator import Speculator
+from mlcc.engine.text.stop_checker import NewContentParser
 from mlcc.engine.text.tokenizer import Tokenizer
 from mlcc.errors import InvalidRequestError, MlccError
 
@@ -49,7 +50,7 @@ class Engine:
     requests of the same `scope`. defer_text: events carry no text where the text decides nothing;
     `DeferredText` adds it. speculator: drafts tokens so that a step can verify several of them;
     None = one token per sequence and step. The output is the same. draft: the draft model, if one
-    drafts.
+    drafts. new_parser: makes the parser of a request's `parser`.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Engine:
         defer_text: bool = False,
         speculator: Speculator | None = None,
         draft: DraftModel | None = None,
+        new_parser: NewContentParser | None = None,
     ) -> None:
         check_capacity(capacity)
         self.capacity = capacity
@@ -87,6 +89,7 @@ class Engine:
             self._pools,
             self._sampling_groups,
             self.adapters,
+            new_parser,
         )
         self._sequences: dict[str, TokenSequence] = {}
         self._in_flight: deque[Step] = deque()

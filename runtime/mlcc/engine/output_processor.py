@@ -165,7 +165,7 @@ class OutputProcessor:
         self._detach(seq)
         text, logprobs = "", _NO_LOGPROBS
         try:
-            text = seq.output.flush()
+            text = seq.output.flush(reason == "length")
             logprobs = seq.output.take_logprobs(text)
         except Exception as failure:
             reason, error = "error", error or public_error(failure)

@@ -14,6 +14,7 @@ from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
 from mlcc.engine.sampling.dry import DryParams
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.engine.sampling.reasoning_grammar import Reasoning
+from mlcc.engine.text.stop_checker import ParserSpec
 from mlcc.errors import InvalidRequestError
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -88,6 +89,8 @@ class SamplingParams:
     """Most output tokens; None = as far as context and pages reach."""
     stop: tuple[str, ...] = ()
     """The output ends before the first of these strings."""
+    include_stop: bool = False
+    """The output ends behind that string instead."""
     ignore_eos: bool = False
     """Treat the end tokens as ordinary tokens, for benchmarks."""
     stop_token_ids: tuple[int, ...] = ()
@@ -242,6 +245,9 @@ class Request:
 
     reasoning: Reasoning | None = None
     """The reasoning before `structure` applies, and its budget; None = no reasoning."""
+
+    parser: ParserSpec | None = None
+    """Stop strings count in the content that this parser finds; None = in the whole output."""
 
     prediction: Sequence[int] = ()
     """Predicted output tokens, from the client. Speculation drafts from them, so the output may

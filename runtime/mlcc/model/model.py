@@ -21,6 +21,7 @@ from mlcc.api.parsers.output_format import (
     REASONING_PARSERS,
     TOOL_PARSERS,
     OutputFormat,
+    new_content_parser,
     output_format_of,
 )
 from mlcc.artifact.schema import AdaptersInfo, EncoderInfo
@@ -189,6 +190,7 @@ class ModelText:
             if speculation is None
             else speculation.speculator(capacity, draft_model),
             draft=draft_model,
+            new_parser=new_content_parser,
         )
 
     def _check_length(self, text: str, context: int | None) -> None:

@@ -182,6 +182,7 @@ class Job:
                 [token for delta in mine for token in delta.token_logprobs],
                 [token for delta in mine for token in delta.prompt_logprobs],
                 _mean([logprob for delta in mine for logprob in delta.logprobs]),
+                [(delta.text, len(delta.token_ids)) for delta in mine],
             )
             for index, mine in enumerate(deltas)
         ]

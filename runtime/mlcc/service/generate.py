@@ -49,6 +49,7 @@ from mlcc.engine.events import Finished
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.engine.sampling.reasoning_grammar import Reasoning
+from mlcc.engine.text.stop_checker import ParserSpec
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_rule
@@ -70,6 +71,8 @@ class GenerationSpec:
     shown: tuple[tuple[int, str], ...] = ()
     prediction: Sequence[int] = ()
     """Predicted tokens of the answer, given by the client."""
+    parser: ParserSpec | None = None
+    """The parser of the content in which stop strings count."""
 
 
 class ChatPlan:
@@ -144,14 +147,20 @@ class ChatPlan:
         wanted = self.variables.get("enable_thinking") is not False
         return reasoning_rule(self._text, prompt, budget, wanted)
 
-    def parsers(self, prompt: Sequence[int]) -> NewParser:
-        """A factory of parsers for answers to this prompt."""
-        opened = (
-            self._output_format.opened(self._text.ending(prompt))
-            if self._output_format.tags
-            else False
-        )
+    def opened(self, prompt: Sequence[int]) -> bool:
+        """Whether this prompt begins the reasoning."""
+        has_tags = self._output_format.tags is not None
+        return has_tags and self._output_format.opened(self._text.ending(prompt))
+
+    def parsers(self, opened: bool) -> NewParser:
+        """A factory of parsers for answers."""
         return partial(self._output_format.parser, self._parsed.use, opened, _new_id)
+
+    def parser_spec(self, opened: bool) -> ParserSpec | None:
+        """The parser of answers in which stop strings count; None = in all of the text."""
+        if not self._parsed.sampling.get("stop"):
+            return None
+        return self._output_format.parser_spec(self._parsed.use, opened)
 
     def _answer(self) -> Mapping[str, Any] | None:
         """JSON Schema of an answer that is not a tool call."""
@@ -248,7 +257,7 @@ class Generation:
             if isinstance(event, Finished):
                 for chunk in chunks.end(index, event.reason):
                     yield chunk
-            elif event.text or event.token_logprobs or event.prompt_logprobs:
+            else:
                 for chunk in chunks.text(index, event):
                     yield chunk
         if usage := chunks.usage(job.usage()):
@@ -274,10 +283,12 @@ async def generate_chat(served: ServedModel, request: ApiRequest, body: Any) -> 
     head = _head(served, "chatcmpl", parsed)
     prediction = await plan.prediction(served.prompts, context, time_left)
     reasoning = plan.reasoning(prompt, structure is not None)
-    spec = GenerationSpec(structure, reasoning, served.text.shown, prediction)
+    opened = plan.opened(prompt)
+    parser = plan.parser_spec(opened)
+    spec = GenerationSpec(structure, reasoning, served.text.shown, prediction, parser)
     job = _submit(served, request, head, [prompt], parsed, None, time_left(), spec)
     job.prompt_field = "messages"
-    new_parser = plan.parsers(prompt)
+    new_parser = plan.parsers(opened)
     chunks = ChatChunks(head, parsed.delivery.include_usage, new_parser)
     whole = partial(chat_completion, head, new_parser=new_parser)
     return Generation(head, job, chunks, whole, ignored, len(prompt))
@@ -368,6 +379,7 @@ def _submit(
             shown=spec.shown,
             reasoning=spec.reasoning,
             prediction=spec.prediction,
+            parser=spec.parser,
             sampling_group=f"{head.id}-{index}" if delivery.made > 1 else "",
             priority=delivery.priority,
             adapter=adapter or "",

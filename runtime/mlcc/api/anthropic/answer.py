@@ -160,12 +160,15 @@ class MessageEvents:
 
 def _usage(usage: Mapping[str, Any]) -> AnthropicUsage:
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-    return {
+    counts: AnthropicUsage = {
         "input_tokens": usage["prompt_tokens"] - cached,
         "cache_read_input_tokens": cached,
         "cache_creation_input_tokens": 0,
         "output_tokens": usage["completion_tokens"],
     }
+    if thought := (usage.get("completion_tokens_details") or {}).get("reasoning_tokens"):
+        counts["output_tokens_details"] = {"thinking_tokens": thought}
+    return counts
 
 
 def _arguments(text: str) -> dict[str, Any]:

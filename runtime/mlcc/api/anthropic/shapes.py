@@ -9,7 +9,19 @@ StopReason: TypeAlias = Literal[
 ]
 
 
-class AnthropicUsage(TypedDict):
+class AnthropicOutputDetails(TypedDict):
+    """Breakdown of the output tokens."""
+
+    thinking_tokens: int
+    """Tokens of the reasoning, shown or not."""
+
+
+class _DetailedUsage(TypedDict, total=False):
+    output_tokens_details: AnthropicOutputDetails
+    """Present if there was reasoning."""
+
+
+class AnthropicUsage(_DetailedUsage):
     """Token counts. At the start of a stream all tokens of the prompt are `input_tokens`."""
 
     input_tokens: int

@@ -21,6 +21,7 @@ from mlcc.api.openai.shapes import (
     Completion,
     CompletionChunk,
     CompletionLogprobs,
+    CompletionTokensDetails,
     FinishReason,
     Model,
     ModelState,
@@ -28,6 +29,7 @@ from mlcc.api.openai.shapes import (
     ToolCallDelta,
     Usage,
 )
+from mlcc.api.parsers.answer import AnswerReader
 from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta, OutputParser, ReasoningDelta
 from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.request import FinishReason as EngineReason
@@ -111,14 +113,17 @@ class Answer:
     """Log-probabilities of the prompt, if they were requested."""
     likelihood: float = 0.0
     """Mean log-probability of the answer's tokens."""
+    pieces: Sequence[tuple[str, int]] = ()
+    """Its text as it was made, each piece with the number of its tokens."""
 
     @property
     def finish_reason(self) -> FinishReason:
         return FINISH_REASONS[self.finished.reason]
 
 
-def usage(answers: Sequence[Finished], per_prompt: int) -> Usage:
-    """Token counts of all answers generated together; a prompt counts once."""
+def usage(answers: Sequence[Finished], per_prompt: int, reasoning: int = 0) -> Usage:
+    """Token counts of all answers generated together; a prompt counts once. reasoning: tokens of
+    their reasoning."""
     prompts = answers[::per_prompt]
     prompt = sum(answer.prompt_tokens for answer in prompts)
     completion = sum(answer.completion_tokens for answer in answers)
@@ -128,12 +133,15 @@ def usage(answers: Sequence[Finished], per_prompt: int) -> Usage:
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(first.cached_tokens for first in prompts)},
     }
+    details: CompletionTokensDetails = {}
+    if reasoning:
+        details["reasoning_tokens"] = reasoning
     if drafted := sum(answer.drafted_tokens for answer in answers):
         accepted = sum(answer.accepted_tokens for answer in answers)
-        counts["completion_tokens_details"] = {
-            "accepted_prediction_tokens": accepted,
-            "rejected_prediction_tokens": drafted - accepted,
-        }
+        details["accepted_prediction_tokens"] = accepted
+        details["rejected_prediction_tokens"] = drafted - accepted
+    if details:
+        counts["completion_tokens_details"] = details
     return counts
 
 
@@ -198,8 +206,13 @@ class Chunks:
         if not self._include_usage:
             return None
         chunk = self._empty()
-        chunk["usage"] = usage(answers, self._head.per_prompt)
+        chunk["usage"] = usage(answers, self._head.per_prompt, self.reasoning_tokens)
         return chunk
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Tokens of the reasoning of all answers."""
+        return 0
 
     def _empty(self) -> Chunk:
         raise NotImplementedError
@@ -217,6 +230,8 @@ class CompletionChunks(Chunks):
     def text(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
         """More of the answer, or the prompt."""
         echo = self._echo(index)
+        if not (delta.text or delta.token_logprobs or delta.prompt_logprobs):
+            return []
         if delta.prompt_logprobs:
             return [self._chunk(index, echo, None, completion_logprobs((), delta.prompt_logprobs))]
         with_logprobs = self._head.logprobs
@@ -349,7 +364,9 @@ def chat_completion(
     head: Head, answers: Sequence[Answer], new_parser: NewParser = lambda: None
 ) -> ChatCompletion:
     """A whole answer, one choice per answer."""
-    messages = [message_of(answer.text, new_parser()) for answer in answers]
+    readers = [AnswerReader(new_parser()) for _ in answers]
+    messages = [message_of(*pair) for pair in zip(answers, readers, strict=True)]
+    reasoning = sum(reader.reasoning_tokens for reader in readers)
     return {
         "id": head.id,
         "object": "chat.completion",
@@ -364,15 +381,14 @@ def chat_completion(
             }
             for index, (answer, message) in enumerate(zip(answers, messages, strict=True))
         ],
-        "usage": usage([answer.finished for answer in answers], head.per_prompt),
+        "usage": usage([answer.finished for answer in answers], head.per_prompt, reasoning),
     }
 
 
-def message_of(text: str, parser: OutputParser | None) -> AssistantMessage:
-    """The message for an answer's text."""
-    if parser is None:
-        return {"role": "assistant", "content": text, "refusal": None}
-    deltas = [*parser.push(text), *parser.flush()]
+def message_of(answer: Answer, reader: AnswerReader) -> AssistantMessage:
+    """The message for an answer."""
+    deltas = [delta for piece in answer.pieces for delta in reader.push(*piece)]
+    deltas += reader.flush(answer.finished.reason == "length")
     calls = _calls(deltas)
     content = "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
     content_or_null = content or (None if calls else "")
@@ -410,34 +426,32 @@ class ChatChunks(Chunks):
     ) -> None:
         super().__init__(head, include_usage)
         self._new_parser = new_parser
-        self._parsers: dict[int, OutputParser | None] = {}
+        self._readers: dict[int, AnswerReader] = {}
         self._pending: dict[int, list[TokenLogprob]] = {}
         self._called: set[int] = set()
 
     def start(self, index: int) -> Chunk:
         """The chunk that names the role."""
-        self._parsers[index], self._pending[index] = self._new_parser(), []
+        self._readers[index] = AnswerReader(self._new_parser())
+        self._pending[index] = []
         return self._chunk(index, {"role": "assistant", "content": ""}, None)
 
     def text(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
         """More of the answer."""
-        parser = self._parsers[index]
-        if parser is None:
-            return [
-                self._chunk(
-                    index, {"content": delta.text}, None, self._logprobs(delta.token_logprobs)
-                )
-            ]
         self._pending[index].extend(delta.token_logprobs)
-        return self._deltas(index, parser.push(delta.text))
+        return self._deltas(index, self._readers[index].push(delta.text, len(delta.token_ids)))
 
     def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:
         """The remaining text, and the chunk with the finish reason."""
-        parser = self._parsers[index]
-        chunks = self._deltas(index, parser.flush()) if parser is not None else []
+        chunks = self._deltas(index, self._readers[index].flush(reason == "length"))
         finish_reason = _reason(reason, index in self._called)
         rest = self._logprobs(self._pending[index]) if self._pending[index] else None
         return [*chunks, self._chunk(index, {}, finish_reason, rest)]
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Tokens of the reasoning of all answers."""
+        return sum(reader.reasoning_tokens for reader in self._readers.values())
 
     def _deltas(self, index: int, deltas: Iterable[Delta]) -> list[Chunk]:
         chunks = []

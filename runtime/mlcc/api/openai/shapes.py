@@ -19,21 +19,23 @@ class PromptTokensDetails(TypedDict):
     """Tokens that the prefix cache had."""
 
 
-class CompletionTokensDetails(TypedDict):
-    """Draft tokens (`--speculate`, `prediction`), accepted and rejected."""
+class CompletionTokensDetails(TypedDict, total=False):
+    """Tokens of the reasoning, and draft tokens (`--speculate`, `prediction`); what there was."""
 
+    reasoning_tokens: int
+    """Tokens between the marks of the reasoning."""
     accepted_prediction_tokens: int
     """Draft tokens that became a part of the answers."""
     rejected_prediction_tokens: int
     """Rejected draft tokens; they are not in `completion_tokens`."""
 
 
-class _PredictionUsage(TypedDict, total=False):
+class _DetailedUsage(TypedDict, total=False):
     completion_tokens_details: CompletionTokensDetails
-    """Present if tokens were drafted."""
+    """Present if there was reasoning, or tokens were drafted."""
 
 
-class Usage(_PredictionUsage):
+class Usage(_DetailedUsage):
     """Token counts of all answers of a request together."""
 
     prompt_tokens: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,29 @@ class CallDelta:
 Delta: TypeAlias = "ContentDelta | ReasoningDelta | CallDelta"
 
 
+Place: TypeAlias = Literal["reasoning", "mark", "answer"]
+"""Where the text of an answer ends: in reasoning, in what may be the mark that ends it, or
+elsewhere."""
+
+
 class OutputParser(Protocol):
     """Parses the text of one answer as it is generated."""
+
+    @property
+    def held(self) -> int:
+        """Characters at the end of the text that are in no part yet."""
+        ...
+
+    @property
+    def place(self) -> Place:
+        """Where the text so far ends."""
+        ...
 
     def push(self, text: str) -> list[Delta]:
         """Parse more text."""
         ...
 
-    def flush(self) -> list[Delta]:
-        """The remaining parts, at the end of the text."""
+    def flush(self, cut: bool = False) -> list[Delta]:
+        """The remaining parts, at the end of the text. cut: the token limit ended it, so a call or
+        a mark that is not complete is left out; else it is text."""
         ...

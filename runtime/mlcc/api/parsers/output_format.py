@@ -4,10 +4,11 @@ template, or set by `--tool-parser` and `--reasoning-parser`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mlcc.api.parsers.deltas import OutputParser
+from mlcc.api.parsers.deltas import ContentDelta, Delta, OutputParser
 from mlcc.api.parsers.reasoning import (
     HARMONY,
     REASONING_TAGS,
@@ -16,13 +17,14 @@ from mlcc.api.parsers.reasoning import (
     ReasoningTags,
     reasoning_tags_of,
 )
-from mlcc.api.parsers.tools.base import ToolFormat
+from mlcc.api.parsers.tools.base import ToolFormat, Tools
 from mlcc.api.parsers.tools.harmony import HarmonyParser
 from mlcc.api.parsers.tools.plain_json import PLAIN_JSON
 from mlcc.api.parsers.tools.prompted import knows_tools
 from mlcc.api.parsers.tools.registry import FORMATS, pick
 from mlcc.api.parsers.tools.scanner import ToolCallParser
 from mlcc.api.schema.tool_fields import ToolUse
+from mlcc.engine.text.stop_checker import ContentSpan, ParserSpec
 from mlcc.util.fast_dataclass import fast_dataclass
 
 NONE = "none"
@@ -70,17 +72,80 @@ class OutputFormat:
 
     def parser(self, use: ToolUse, opened: bool, new_id: Callable[[], str]) -> OutputParser | None:
         """The parser of one answer; None = the answer is plain text."""
+        return self._parser(_tools(use), opened, new_id)
+
+    def parser_spec(self, use: ToolUse, opened: bool) -> ParserSpec | None:
+        """What an engine needs to make the same parser with `new_content_parser`."""
+        if self.tags is None and not use.tools and not self.channels:
+            return None
+        reasoning = self.tags.name if self.tags else ""
+        return ParserSpec(self.format.name, reasoning, opened, json.dumps(_tools(use)))
+
+    def _parser(self, tools: Tools, opened: bool, new_id: Callable[[], str]) -> OutputParser | None:
         if self.channels:
-            return HarmonyParser(self.tags is not None, bool(use.tools), new_id)
+            return HarmonyParser(self.tags is not None, bool(tools), new_id)
         then: OutputParser | None = None
-        if use.tools:
-            tools = {tool.name: tool.parameters for tool in use.tools}
+        if tools:
             then = ToolCallParser(self.format, tools, new_id)
         if self.tags is None:
             return then
         if self.tags.answer is not None:
             then = AnswerFrame(self.tags.answer, then)
         return ReasoningParser(self.tags, opened, then)
+
+
+def _tools(use: ToolUse) -> Tools:
+    return {tool.name: tool.parameters for tool in use.tools}
+
+
+class ContentFinder:
+    """A `ContentParser`: where the content of an answer is, as its parser finds it."""
+
+    def __init__(self, parser: OutputParser) -> None:
+        self._parser = parser
+        self._text = ""
+        """The output from `_begin` on."""
+        self._begin = 0
+
+    @property
+    def decided(self) -> int:
+        """Length of the output so far of which it is known what is content."""
+        end = self._begin + len(self._text)
+        return end if self._parser.place != "answer" else end - self._parser.held
+
+    def push(self, text: str) -> list[ContentSpan]:
+        """Parse more text; returns the content that became known."""
+        self._text += text
+        return self._spans(self._parser.push(text))
+
+    def flush(self, cut: bool) -> list[ContentSpan]:
+        """The remaining content, at the end of the text."""
+        return self._spans(self._parser.flush(cut))
+
+    def _spans(self, deltas: Sequence[Delta]) -> list[ContentSpan]:
+        """The content of the deltas. The last one ends where undecided text begins; others are
+        searched, as text between them may be left out."""
+        spans: list[ContentSpan] = []
+        at = 0
+        for number, delta in enumerate(deltas, 1):
+            if not isinstance(delta, ContentDelta):
+                continue
+            start = len(self._text) - self._parser.held - len(delta.text)
+            if number < len(deltas) or not self._text.startswith(delta.text, max(start, 0)):
+                start = max(self._text.find(delta.text, at), at)
+            at = start + len(delta.text)
+            spans.append((self._begin + start, delta.text))
+        done = max(self.decided - self._begin, at)
+        self._text, self._begin = self._text[done:], self._begin + done
+        return spans
+
+
+def new_content_parser(spec: ParserSpec) -> ContentFinder:
+    """The parser that an engine asks for an answer's content."""
+    format = OutputFormat().named(spec.tools, spec.reasoning or None)
+    parser = format._parser(json.loads(spec.schemas), spec.opened, str)
+    assert parser is not None
+    return ContentFinder(parser)
 
 
 def output_format_of(template: str | None, tools: str | None = None) -> OutputFormat:

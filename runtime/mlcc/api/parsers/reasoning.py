@@ -7,7 +7,7 @@ writes around the answer after its reasoning, `<answer>` and `</answer>`, each o
 
 from __future__ import annotations
 
-from mlcc.api.parsers.deltas import ContentDelta, Delta, OutputParser, ReasoningDelta
+from mlcc.api.parsers.deltas import ContentDelta, Delta, OutputParser, Place, ReasoningDelta
 from mlcc.util.fast_dataclass import fast_dataclass
 
 
@@ -60,6 +60,20 @@ class ReasoningParser:
         self._thought = False
         """Whether there was reasoning."""
 
+    @property
+    def held(self) -> int:
+        """Characters at the end of the text that are in no part yet."""
+        if self._place != "behind":
+            return len(self._held)
+        return 0 if self._then is None else self._then.held
+
+    @property
+    def place(self) -> Place:
+        """Where the text so far ends."""
+        if self._place != "inside":
+            return "answer"
+        return "mark" if self._begun() else "reasoning"
+
     def push(self, text: str) -> list[Delta]:
         """Parse more text."""
         if self._place == "behind":
@@ -67,10 +81,19 @@ class ReasoningParser:
         self._held += text
         return self._read(ended=False)
 
-    def flush(self) -> list[Delta]:
+    def flush(self, cut: bool = False) -> list[Delta]:
         """The remaining parts, at the end of the text."""
+        if cut:
+            self._drop_mark()
         deltas = self._read(ended=True) if self._held else []
-        return [*deltas, *(self._then.flush() if self._then else [])]
+        return [*deltas, *(self._then.flush(cut) if self._then else [])]
+
+    def _drop_mark(self) -> None:
+        """Leave out a tag that is not complete."""
+        if self._place == "inside":
+            self._held = self._held[: len(self._held) - self._begun()]
+        elif self._place == "before" and self._tags.open.startswith(self._held.lstrip()):
+            self._held = ""
 
     def _read(self, ended: bool) -> list[Delta]:
         deltas: list[Delta] = []
@@ -136,15 +159,29 @@ class AnswerFrame:
         self._held = ""
         self._place = "before"
 
+    @property
+    def held(self) -> int:
+        """Characters at the end of the text that are in no part yet."""
+        return len(self._held) + (self._then.held if self._then else 0)
+
+    @property
+    def place(self) -> Place:
+        """Where the text so far ends: never in reasoning."""
+        return "answer"
+
     def push(self, text: str) -> list[Delta]:
         """Parse more text."""
         self._held += text
         return self._read(ended=False)
 
-    def flush(self) -> list[Delta]:
+    def flush(self, cut: bool = False) -> list[Delta]:
         """The remaining parts, at the end of the text."""
+        if cut and self._place == "before" and self._open.startswith(self._held.lstrip()):
+            self._held = ""
+        elif cut and self._place == "inside":
+            self._held = self._held[: len(self._held.rstrip()) - self._begun()]
         deltas = self._read(ended=True)
-        return [*deltas, *(self._then.flush() if self._then else [])]
+        return [*deltas, *(self._then.flush(cut) if self._then else [])]
 
     def _read(self, ended: bool) -> list[Delta]:
         if self._place == "before":
@@ -178,9 +215,13 @@ class AnswerFrame:
             return deltas
         if ended:
             return self._pass(len(self._held))
+        return self._pass(len(bare[: len(bare) - self._begun()].rstrip()))
+
+    def _begun(self) -> int:
+        """Length of the longest suffix, without white space, that may begin the closing tag."""
+        bare = self._held.rstrip()
         lengths = range(min(len(self._close) - 1, len(bare)), 0, -1)
-        begun = next((n for n in lengths if self._close.startswith(bare[-n:])), 0)
-        return self._pass(len(bare[: len(bare) - begun].rstrip()))
+        return next((n for n in lengths if self._close.startswith(bare[-n:])), 0)
 
     def _pass(self, count: int) -> list[Delta]:
         text, self._held = self._held[:count], self._held[count:]

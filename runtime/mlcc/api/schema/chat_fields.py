@@ -334,8 +334,14 @@ SAMPLING = (
     sampling(
         "stop",
         Either(NOT_EMPTY, Many(NOT_EMPTY, 0, MAX_STOP)),
-        "The answer ends before the first of these.",
+        "The answer ends before the first of these in its text; reasoning and calls may hold them.",
         made=lambda stop: (stop,) if isinstance(stop, str) else tuple(stop),
+    ),
+    sampling(
+        "include_stop_str_in_output",
+        Flag(),
+        "The answer ends behind the string of `stop` instead.",
+        sets="include_stop",
     ),
     sampling(
         "max_tokens",

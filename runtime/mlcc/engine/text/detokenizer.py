@@ -18,7 +18,7 @@ from typing import NamedTuple
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.text.logprobs import HeldLogprob, OutputLogprobs, TokenLogprob
-from mlcc.engine.text.stop_checker import StopChecker
+from mlcc.engine.text.stop_checker import ContentParser, ContentStopChecker, StopChecker
 from mlcc.engine.text.tokenizer import BROKEN, Tokenizer, TokenTexts
 from mlcc.errors import public_error
 
@@ -138,7 +138,8 @@ class Detokenizer:
 class OutputText:
     """The growing text of one output; without a tokenizer it stays empty. texts: of its tokens,
     if log-probabilities are reported. shown: special tokens shown as text. pieces: detokenizer
-    cache."""
+    cache. include_stop: the text ends behind a stop string, not before it. parser: stop strings
+    count in the content that it finds; None = everywhere."""
 
     def __init__(
         self,
@@ -148,11 +149,19 @@ class OutputText:
         texts: TokenTexts | None = None,
         shown: Sequence[tuple[int, str]] = (),
         pieces: dict[Window, Piece] | None = None,
+        include_stop: bool = False,
+        parser: ContentParser | None = None,
     ) -> None:
         self._detokenizer = (
             Detokenizer(tokenizer, prompt, dict(shown), pieces) if tokenizer else None
         )
-        self._checker = StopChecker(stop) if stop else None
+        self._checker: StopChecker | ContentStopChecker | None = None
+        if stop:
+            self._checker = (
+                StopChecker(stop, include_stop)
+                if parser is None
+                else ContentStopChecker(stop, include_stop, parser)
+            )
         self._logprobs = OutputLogprobs(texts) if texts else None
         self.wants_logprobs = texts is not None
         """Whether log-probabilities are reported."""
@@ -179,16 +188,20 @@ class OutputText:
         text = self._detokenizer.push(token)
         return text if self._checker is None else self._checked(self._checker, text)
 
-    def flush(self) -> str:
-        """The text held back, once no more tokens will come."""
+    def flush(self, cut: bool = False) -> str:
+        """The text held back, once no more tokens will come. cut: the token limit ended it."""
         if self._detokenizer is None or self.matched is not None:
             return ""
         text = self._detokenizer.flush()
         if self._checker is None:
             return text
-        return self._checked(self._checker, text) + self._checker.flush()
+        text = self._checked(self._checker, text)
+        if self.matched is None:
+            text += self._checker.flush(cut)
+            self.matched = self._checker.matched
+        return text
 
-    def _checked(self, checker: StopChecker, text: str) -> str:
+    def _checked(self, checker: StopChecker | ContentStopChecker, text: str) -> str:
         text = checker.push(text)
         self.matched = checker.matched
         return text

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
+from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta, Place, ReasoningDelta
 from mlcc.api.parsers.tools.base import Block, Call, Tools
 from mlcc.api.parsers.tools.syntax.json_text import json_end, parsed, written
 from mlcc.api.parsers.tools.syntax.lark import Lark
@@ -71,6 +71,23 @@ class HarmonyParser:
         self._first = True
         """Whether no message has begun."""
 
+    @property
+    def held(self) -> int:
+        """Characters at the end of the text that are in no part yet."""
+        return len(self._held) + len(self._head or "") * self._first
+
+    @property
+    def place(self) -> Place:
+        """Where the text so far ends."""
+        if self._head is not None or not self._reasons:
+            return "answer"
+        return "mark" if self._held else "reasoning"
+
+    @property
+    def _reasons(self) -> bool:
+        """Whether the text of the current message is reasoning."""
+        return self._channel.startswith("analysis") and self._thoughts and not self._to
+
     def push(self, text: str) -> list[Delta]:
         """Parse more text."""
         self._held += text
@@ -79,14 +96,16 @@ class HarmonyParser:
             deltas += found
         return deltas
 
-    def flush(self) -> list[Delta]:
+    def flush(self, cut: bool = False) -> list[Delta]:
         """The remaining parts, at the end of the text."""
         deltas: list[Delta] = []
+        if cut:  # a mark or a header that is not complete
+            self._held, self._first = "", False
         while (found := self._next(ended=True)) is not None:
             deltas += found
         if self._head and self._first:  # no message began
             deltas.append(ContentDelta(self._head))
-        return [*deltas, *self._close()]
+        return [*deltas, *self._close(cut)]
 
     def _next(self, ended: bool) -> list[Delta] | None:
         """One step; None = more text is needed."""
@@ -132,18 +151,18 @@ class HarmonyParser:
         if self._to:
             self._call_text += text
             return []
-        if self._channel.startswith("analysis") and self._thoughts:
+        if self._reasons:
             return [ReasoningDelta(text)]
         return [ContentDelta(text)]
 
-    def _close(self) -> list[Delta]:
-        """The end of a message: a call is complete now."""
+    def _close(self, cut: bool = False) -> list[Delta]:
+        """The end of a message: a call is complete now, unless the token limit cut it."""
         name, arguments, self._to, self._call_text = self._to, self._call_text, "", ""
         if not name:
             return []
-        given = parsed(arguments or "{}")
+        given = parsed(arguments or ("" if cut else "{}"))
         if not isinstance(given, dict):
-            return [ContentDelta(arguments)]
+            return [] if cut else [ContentDelta(arguments)]
         self._count += 1
         return [CallDelta(self._count - 1, self._new_id(), name, written(given))]
 

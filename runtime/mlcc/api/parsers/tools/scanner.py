@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta
-from mlcc.api.parsers.tools.base import ToolFormat, Tools
+from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta, Place
+from mlcc.api.parsers.tools.base import Block, ToolFormat, Tools
 
 _DECIDING = frozenset("}])>\"'`;|")
 """Characters that may complete a block: a long block is parsed again when one of them comes."""
 _LONG = 256
+_FENCE = "```json"
+"""A mark that answers begin with, too."""
 _BETWEEN = " \t\r\n;,"
 """White space and separators between calls at the start of an answer."""
 
@@ -34,6 +36,16 @@ class ToolCallParser:
         self._ids: set[str] = set()
         """Ids of calls so far."""
 
+    @property
+    def held(self) -> int:
+        """Characters at the end of the text that are in no part yet."""
+        return len(self._held) + len(self._space)
+
+    @property
+    def place(self) -> Place:
+        """Where the text so far ends: never in reasoning."""
+        return "answer"
+
     def push(self, text: str) -> list[Delta]:
         """Parse more text."""
         self._held += text
@@ -41,9 +53,10 @@ class ToolCallParser:
             return []
         return [*self._read(ended=False)]
 
-    def flush(self) -> list[Delta]:
+    def flush(self, cut: bool = False) -> list[Delta]:
         """The remaining parts, at the end of the text."""
-        deltas = [*self._read(ended=True)]
+        deltas = [*self._cut_off()] if cut else []
+        deltas += self._read(ended=True)
         if self._space and not self._calls:
             deltas.append(ContentDelta(self._space))
         return deltas
@@ -57,14 +70,43 @@ class ToolCallParser:
             block = self._format.block(self._held, ended, self._tools)
             if block is None:
                 return
-            done, self._held = self._held[: block.length], self._held[block.length :]
-            self._inside = False
-            if not block.calls:
-                yield from self._text(done)
-            for call in block.calls:
-                self._space = ""
-                yield CallDelta(self._calls, self._id(call.id), call.name, call.arguments)
-                self._calls += 1
+            yield from self._take(block)
+
+    def _take(self, block: Block) -> Iterator[Delta]:
+        """The parts of a block."""
+        done, self._held = self._held[: block.length], self._held[block.length :]
+        self._inside = False
+        if not block.calls:
+            yield from self._text(done)
+        for call in block.calls:
+            self._space = ""
+            yield CallDelta(self._calls, self._id(call.id), call.name, call.arguments)
+            self._calls += 1
+
+    def _cut_off(self) -> Iterator[Delta]:
+        """The calls that are complete in `_held`, which the token limit ended; what is not complete
+        is left out."""
+        if self._inside and self._held:
+            block = self._format.block(self._held, True, self._tools)
+            if block is not None and block.calls:
+                yield from self._take(block)
+                self._held = ""
+            elif self._is_call(self._held):
+                self._held, self._inside = "", False
+        else:
+            self._held = ""  # may only begin a mark
+
+    def _is_call(self, text: str) -> bool:
+        """Whether a block that is not complete is a call: it begins with a tag, or as a call of a
+        known tool."""
+        mark = max(filter(text.startswith, self._format.opens), key=len)
+        if len(mark) > 1 and mark != _FENCE:
+            return True
+        if any(name in text for name in (*self._tools, '"function"')):
+            return True
+        begun, trigger = _squeezed(text.removeprefix(_FENCE)), _squeezed(self._format.trigger)
+        fronts = [front + trigger + quote for front in ("", "[") for quote in ("", '"')]
+        return any((front + name).startswith(begun) for front in fronts for name in self._tools)
 
     def _id(self, own: str) -> str:
         """The model's own id, unless two calls have the same one."""
@@ -111,3 +153,8 @@ def _begun(text: str, marks: tuple[str, ...]) -> int:
         if any(mark.startswith(text[-length:]) for mark in marks):
             return length
     return 0
+
+
+def _squeezed(text: str) -> str:
+    """The text without white space."""
+    return "".join(text.split())

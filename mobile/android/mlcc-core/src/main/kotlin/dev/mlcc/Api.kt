@@ -74,7 +74,7 @@ public enum class Type {
     JSON_SCHEMA,
 }
 
-/** The answer ends before the first of these. */
+/** The answer ends before the first of these in its text; reasoning and calls may hold them. */
 @Serializable(StopSerializer::class)
 public sealed interface Stop {
     /** One text. */
@@ -414,8 +414,14 @@ public data class ChatCompletionRequest(
     val minP: Double? = null,
     /** The same seed and prompt give the same answer. */
     val seed: Long? = null,
-    /** The answer ends before the first of these. */
+    /**
+     * The answer ends before the first of these in its text; reasoning and calls may hold
+     * them.
+     */
     val stop: Stop? = null,
+    /** The answer ends behind the string of `stop` instead. */
+    @SerialName("include_stop_str_in_output")
+    val includeStopStrInOutput: Boolean? = null,
     /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
@@ -667,9 +673,16 @@ public data class ChatCompletionRequest(
         public fun seed(value: Long?): Builder =
             apply { made = made.copy(seed = value) }
 
-        /** The answer ends before the first of these. */
+        /**
+         * The answer ends before the first of these in its text; reasoning and calls may hold
+         * them.
+         */
         public fun stop(value: Stop?): Builder =
             apply { made = made.copy(stop = value) }
+
+        /** The answer ends behind the string of `stop` instead. */
+        public fun includeStopStrInOutput(value: Boolean?): Builder =
+            apply { made = made.copy(includeStopStrInOutput = value) }
 
         /** Longest answer in tokens; -1 = as long as the context allows. */
         public fun maxTokens(value: Int?): Builder =
@@ -958,8 +971,14 @@ public data class CompletionRequest(
     val minP: Double? = null,
     /** The same seed and prompt give the same answer. */
     val seed: Long? = null,
-    /** The answer ends before the first of these. */
+    /**
+     * The answer ends before the first of these in its text; reasoning and calls may hold
+     * them.
+     */
     val stop: Stop? = null,
+    /** The answer ends behind the string of `stop` instead. */
+    @SerialName("include_stop_str_in_output")
+    val includeStopStrInOutput: Boolean? = null,
     /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
@@ -1176,9 +1195,16 @@ public data class CompletionRequest(
         public fun seed(value: Long?): Builder =
             apply { made = made.copy(seed = value) }
 
-        /** The answer ends before the first of these. */
+        /**
+         * The answer ends before the first of these in its text; reasoning and calls may hold
+         * them.
+         */
         public fun stop(value: Stop?): Builder =
             apply { made = made.copy(stop = value) }
+
+        /** The answer ends behind the string of `stop` instead. */
+        public fun includeStopStrInOutput(value: Boolean?): Builder =
+            apply { made = made.copy(includeStopStrInOutput = value) }
 
         /** Longest answer in tokens; -1 = as long as the context allows. */
         public fun maxTokens(value: Int?): Builder =
@@ -1366,15 +1392,18 @@ public data class PromptTokensDetails(
     val cachedTokens: Long,
 )
 
-/** Draft tokens (`--speculate`, `prediction`), accepted and rejected. */
+/** Tokens of the reasoning, and draft tokens (`--speculate`, `prediction`); what there was. */
 @Serializable
 public data class CompletionTokensDetails(
+    /** Tokens between the marks of the reasoning. */
+    @SerialName("reasoning_tokens")
+    val reasoningTokens: Long? = null,
     /** Draft tokens that became a part of the answers. */
     @SerialName("accepted_prediction_tokens")
-    val acceptedPredictionTokens: Long,
+    val acceptedPredictionTokens: Long? = null,
     /** Rejected draft tokens; they are not in `completion_tokens`. */
     @SerialName("rejected_prediction_tokens")
-    val rejectedPredictionTokens: Long,
+    val rejectedPredictionTokens: Long? = null,
 )
 
 /** Token counts of all answers of a request together. */
@@ -1388,7 +1417,7 @@ public data class Usage(
     val totalTokens: Long,
     @SerialName("prompt_tokens_details")
     val promptTokensDetails: PromptTokensDetails,
-    /** Present if tokens were drafted. */
+    /** Present if there was reasoning, or tokens were drafted. */
     @SerialName("completion_tokens_details")
     val completionTokensDetails: CompletionTokensDetails? = null,
 )
