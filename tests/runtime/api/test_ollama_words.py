@@ -68,7 +68,8 @@ def test_thinking_is_asked_for(think: Any, expected: dict[str, Any]) -> None:
 def test_every_option_is_one_of_openais_or_changes_nothing() -> None:
     examples: dict[str, Any] = {
         "stop": ["a"], "logit_bias": {"3": 1}, "stop_token_ids": [1], "bad_words": ["a"],
-        "dry_sequence_breakers": ["a"], "samplers": None, "ignore_eos": True, "mirostat": 0, "include_stop_str_in_output": True,
+        "dry_sequence_breakers": ["a"], "samplers": None, "ignore_eos": True, "mirostat": 0,
+        "include_stop_str_in_output": True,
         "tfs_z": 1, "penalize_newline": True, "num_predict": 5,
     }  # fmt: skip
     options = {row.name: examples.get(row.name, 1) for row in OPTIONS.fields}
