@@ -31,9 +31,11 @@ import urllib.request
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from benchmarks.server.ready_ping import pinging
 from benchmarks.server.serve import serving
 from benchmarks.server.soak_requests import Call, Outcome, Requests, outcome, words
 
@@ -42,7 +44,9 @@ SAMPLES = 40
 IDLE_S = 60.0
 """Seconds within which all pages must be free after the last request."""
 GROWTH = 1.05
-PING_S = 0.01
+MOST_WRONG = 10
+"""Wrong answers kept for the report, and the letters of each."""
+WRONG_LETTERS = 300
 
 
 class Sample(NamedTuple):
@@ -149,20 +153,6 @@ class Client:
         answer = b"".join(lines).decode(errors="replace")
         return outcome(call, status, answer, left), answer
 
-    async def ping(self, seconds: list[float], done: asyncio.Event) -> None:
-        """Ask `/ready` every PING_S on one connection, and note how long each answer took."""
-        request = f"GET /ready HTTP/1.1\r\nHost: {self._address.netloc}\r\n\r\n".encode()
-        reader, writer = await self.connect()
-        while not done.is_set():
-            start = time.perf_counter()
-            writer.write(request)
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = head.lower().partition(b"content-length:")[2].split()[0]
-            await reader.readexactly(int(length))
-            seconds.append(time.perf_counter() - start)
-            await asyncio.sleep(PING_S)
-        writer.close()
-
 
 class Soak:
     """The clients of one server."""
@@ -190,7 +180,10 @@ class Soak:
         self._quiet: dict[str, str] = {}
         """The words of the fixed calls' answers, from before the load."""
         self.killed = 0
-        self.ready_s: list[float] = []
+        self.ready_ms: dict[str, float] = {}
+        """Percentiles of the times of `/ready`."""
+        self.wrong: list[str] = []
+        """The kind and the last part of the first answers that were lost or differ."""
         self.outcomes: Counter[str] = Counter()
         self.samples: list[Sample] = []
 
@@ -200,11 +193,8 @@ class Soak:
             found, answer = await self._client.send(call)
             self._quiet[call.kind] = words(call, answer)
             assert found == "answered", (call, answer)
-        done = asyncio.Event()
-        pinging = asyncio.ensure_future(self._client.ping(self.ready_s, done))
-        await asyncio.gather(*(self._work() for _ in range(self._clients)))
-        done.set()
-        await pinging
+        with pinging(self._url, verify=self._context is None) as self.ready_ms:
+            await asyncio.gather(*(self._work() for _ in range(self._clients)))
         end = time.monotonic() + IDLE_S
         while (last := await asyncio.to_thread(self._sample)).held_pages and time.monotonic() < end:
             await asyncio.sleep(0.5)
@@ -221,6 +211,8 @@ class Soak:
             found, answer = await self._client.send(call)
             if call.same and found == "answered" and words(call, answer) != self._quiet[call.kind]:
                 found = "differs"
+            if found in ("lost", "differs") and len(self.wrong) < MOST_WRONG:
+                self.wrong.append(f"{call.kind}: {found}: {answer[-WRONG_LETTERS:]}")
             self.outcomes[f"{call.kind}: {found}"] += 1
 
     def _kill_one(self) -> None:
@@ -249,7 +241,7 @@ class Soak:
         if (held := self.samples[-1].held_pages) > 0:
             faults.append(f"{held} pages stay taken")
         for name in ("mib", "threads", "files"):
-            before, after = (max(getattr(s, name) for s in part) for part in (early, late))
+            before, after = (median(getattr(s, name) for s in part) for part in (early, late))
             if after > GROWTH * before:
                 faults.append(f"{name} grew from {before} to {after}")
         return faults
@@ -268,21 +260,17 @@ def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
     return path, context
 
 
-def percentile(values: list[float], share: float) -> float:
-    """In milliseconds."""
-    return round(1000 * sorted(values)[min(len(values) - 1, int(share * len(values)))], 1)
-
-
 def report(soak: Soak, seconds: float) -> dict[str, Any]:
     """The figures of a soak."""
     return {
         "seconds": round(seconds, 1),
         "outcomes": dict(sorted(soak.outcomes.items())),
         "killed": soak.killed,
-        "ready_ms": {share: percentile(soak.ready_s, share) for share in (0.5, 0.99, 0.999, 1.0)},
+        "ready_ms": soak.ready_ms,
         "first": soak.samples[0]._asdict(),
         "last": soak.samples[-1]._asdict(),
         "faults": soak.faults(),
+        "wrong": soak.wrong,
     }
 
 

@@ -18,7 +18,7 @@ Outcome = Literal["answered", "refused", "left", "broken", "differs", "lost"]
 """left: the client disconnected; broken: the engine died after text was out; differs: not the
 answer of a quiet server; lost: none of what may be."""
 GREEDY: Fields = {"temperature": 0, "ignore_eos": True}
-DIED = ("engine_died", "engine died", "EngineDiedError")
+DIED = ("engine_died", "engine died", "EngineDiedError", "engine process was ended")
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,8 @@ def words(call: Call, answer: str) -> str:
 def _collect(value: Any, found: list[str]) -> None:
     if isinstance(value, dict):
         for name, entry in value.items():
+            if name == "usage":  # Anthropic's counts leave out cached tokens, which differ
+                continue
             if name in ("text", "content", "response", "delta") and isinstance(entry, str):
                 found.append(entry)
             elif name in ("tokens", "input_tokens") and not isinstance(entry, dict):

@@ -119,12 +119,13 @@ def token_limit(request: Request, capacity: Capacity) -> int:
     """The most tokens, prompt and output together, that this request may reach.
 
     Raises InvalidRequestError if the prompt leaves no space in the context, or if prompt and output
-    (`max_tokens`, or one token) need more pages than the pools have.
+    (`max_tokens`, but one token at least) need more pages than the pools have.
     """
     prompt, wanted = len(request.prompt), request.sampling.max_tokens
     if prompt >= capacity.context:
         raise too_long(f"{prompt} tokens", capacity.context)
-    limit = min(prompt + wanted, capacity.context) if wanted else capacity.context
+    most = capacity.context - prompt if wanted is None else max(1, wanted)
+    limit = min(prompt + most, capacity.context)
     # The last output token is never computed, so it needs no page.
     longest = longest_sequence(capacity.pools, capacity.groups, capacity.context)
     if limit - 1 <= longest:

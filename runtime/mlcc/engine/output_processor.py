@@ -122,6 +122,8 @@ class OutputProcessor:
         events: list[Event],
     ) -> None:
         """Append a token to its sequence, and finish the sequence if it ends."""
+        if seq.request.sampling.max_tokens == 0:  # it was sampled because each step does
+            return self._end(seq, "length", events)
         grammar, output = seq.grammar, seq.output
         if grammar is not None and grammar.failed:  # its last mask allowed every token
             return self._end(seq, "length", events)
@@ -132,6 +134,7 @@ class OutputProcessor:
         if seq.filter_state is not None:
             seq.filter_state.push(logprob)
         if token in seq.end_tokens:
+            output.end_logprobs(token, logprob, top)
             return self._end(seq, "stop", events)
         if grammar is not None:
             grammar.accept(token)

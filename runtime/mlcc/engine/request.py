@@ -86,7 +86,7 @@ class SamplingParams:
     seed: int | None = None
     """Same seed, same prompt: same text. None = the engine derives one per request."""
     max_tokens: int | None = None
-    """Most output tokens; None = as far as context and pages reach."""
+    """Most output tokens; None = as far as context and pages reach, 0 = compute the prompt only."""
     stop: tuple[str, ...] = ()
     """The output ends before the first of these strings."""
     include_stop: bool = False
@@ -151,7 +151,7 @@ class SamplingParams:
         _require(_is_number(m) and 0 <= m <= 1, "min_p", m, "in [0, 1]")
         _require(self.seed is None or _is_int(self.seed), "seed", self.seed, "an integer or None")
         n = self.max_tokens
-        _require(n is None or (_is_int(n) and n >= 1), "max_tokens", n, "an integer >= 1 or None")
+        _require(n is None or (_is_int(n) and n >= 0), "max_tokens", n, "an integer >= 0 or None")
         logprobs, most = self.logprobs, MOST_TOP_LOGPROBS
         good = logprobs is None or (_is_int(logprobs) and 0 <= logprobs <= most)
         _require(good, "logprobs", logprobs, f"an integer of 0 .. {most}, or None")

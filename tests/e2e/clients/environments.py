@@ -1,5 +1,5 @@
-"""Environments of the clients that are not in .venv: build/clients, with a Python environment of
-`requirements.txt` and the packages of `package.json`. Made once, and again if these files
+"""Environments of the clients that are not in .venv, in build/clients: one of `requirements.txt`,
+one of `lm_eval.txt`, and the packages of `package.json`. Made once, and again if these files
 change."""
 
 from __future__ import annotations
@@ -8,23 +8,29 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+ROOT = HERE.parents[2]
 FOLDER = ROOT / "build" / "clients"
 PROGRAMS = HERE / "programs"
 
 
-def python() -> Path:
-    """The interpreter that has the Python clients."""
-    wanted, folder = HERE / "requirements.txt", FOLDER / "python"
+def python(name: str = "requirements", *, beside: bool = False) -> Path:
+    """The interpreter that has the packages of `name`.txt. beside: those of this interpreter, such
+    as torch, can be imported too."""
+    wanted, folder = HERE / f"{name}.txt", FOLDER / ("python" if name == "requirements" else name)
+    interpreter = folder / "bin" / "python"
     if not _is_made(folder, wanted):
         _run(sys.executable, "-m", "venv", "--clear", str(folder))
-        pip = (str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check")
+        pip = (str(interpreter), "-m", "pip", "--disable-pip-version-check")
         _run(*pip, "install", "--quiet", "--no-compile", "--no-deps", "-r", str(wanted))
+        if beside:
+            own = next(folder.glob("lib/python*/site-packages"))
+            (own / "beside.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
         _note(folder, wanted)
-    return folder / "bin" / "python"
+    return interpreter
 
 
 def packages() -> Path:

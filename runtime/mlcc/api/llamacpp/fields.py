@@ -76,7 +76,11 @@ EMBEDDING = Object(
 COMMON = (
     *(row for row in SAMPLING if row.name not in _OURS),
     honoured("typ_p", Number(0, 1), "Another name of `typical_p`."),
-    honoured("n_predict", LONGEST, "Longest answer in tokens; below 0, as the context allows."),
+    honoured(
+        "n_predict",
+        LONGEST,
+        "Longest answer in tokens; 0 = only compute the prompt, below 0 = as the context allows.",
+    ),
     honoured("max_tokens", LONGEST, "Another name of `n_predict`."),
     honoured("logit_bias", BIAS, "Added to the logits of tokens, by id."),
     honoured(

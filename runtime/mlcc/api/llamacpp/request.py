@@ -27,7 +27,7 @@ def completion_body(
             continue
         ours = OTHER_NAMES.get(name, name)
         if ours == "max_tokens":
-            value = longest(value, name)
+            value = max(value, -1)  # -2 of older versions: as the context allows
         if ours in body and body[ours] != value:
             raise InvalidRequestError(
                 f"'{sources[ours]}' and '{name}' mean the same and differ; send one of them",
@@ -41,17 +41,6 @@ def completion_body(
     if ends:
         body["stop_token_ids"] = [*fields.get("stop_token_ids", ()), *ends]
     return {**plain_sampling(body), "prompt": prompt, **STREAMED}
-
-
-def longest(value: int, name: str) -> int:
-    """OpenAI's `max_tokens`. Raises InvalidRequestError for 0."""
-    if value == 0:
-        raise InvalidRequestError(
-            f"'{name}' is 0, and an answer has at least one token; send 1, or -1 for no limit",
-            param=name,
-            code="invalid_value",
-        )
-    return value if value > 0 else -1
 
 
 def one_prompt(prompt: Any) -> Any:

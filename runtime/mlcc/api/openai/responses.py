@@ -306,12 +306,20 @@ LEAST = -9999.0
 
 
 def chat_logprobs(tokens: Sequence[TokenLogprob]) -> ChatLogprobs:
-    """Log-probabilities of a chat's answer, or of a piece of it."""
+    """Log-probabilities of a chat's answer, or of a piece of it; control tokens are left out: the
+    entries are those of the content (OpenAI's API reference)."""
     content: list[ChatTokenLogprob] = [
-        {**_chat_token(token.chosen), "top_logprobs": [*map(_chat_token, token.top)]}
-        for token in tokens
+        {
+            **_chat_token(token.chosen),
+            "top_logprobs": [_chat_token(other) for other in token.top if not other.control],
+        }
+        for token in _without_control(tokens)
     ]
     return {"content": content, "refusal": None}
+
+
+def _without_control(tokens: Sequence[TokenLogprob]) -> list[TokenLogprob]:
+    return [token for token in tokens if not token.chosen.control]
 
 
 def _chat_token(token: Candidate) -> ChatToken:
@@ -438,7 +446,7 @@ class ChatChunks(Chunks):
 
     def text(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
         """More of the answer."""
-        self._pending[index].extend(delta.token_logprobs)
+        self._pending[index].extend(_without_control(delta.token_logprobs))
         return self._deltas(index, self._readers[index].push(delta.text, len(delta.token_ids)))
 
     def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:

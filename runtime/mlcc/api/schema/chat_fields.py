@@ -275,17 +275,23 @@ SEED = Integer(-(2**63), 2**63 - 1)
 COUNT = Integer(1, 2**31 - 1)
 
 
-def _longest(value: Json, where: str) -> int:
-    if value == -1 and isinstance(value, int):
-        return -1
-    try:
-        return COUNT.check(value, where)
-    except InvalidRequestError:
-        raise refuse(LONGEST, value, where) from None
+def _longest(least: int) -> Custom:
+    """A number of tokens from `least` on, or -1, which clients of llama.cpp send."""
+    count = Integer(least, 2**31 - 1)
+
+    def check(value: Json, where: str) -> int:
+        if value == -1 and isinstance(value, int):
+            return -1
+        try:
+            return count.check(value, where)
+        except InvalidRequestError:
+            raise refuse(rule, value, where) from None
+
+    rule = Custom(f"{count.wants}, or -1 for no limit", check, (Integer(-1, 2**31 - 1),))
+    return rule
 
 
-LONGEST = Custom(f"{COUNT.wants}, or -1 for no limit", _longest, (Integer(-1, 2**31 - 1),))
-"""llama.cpp's clients send -1."""
+LONGEST = _longest(1)
 MOST_WORDS = 64
 LIKELIEST = Integer(0, MOST_TOP_LOGPROBS)
 TOKEN = Integer(0, 2**31 - 1)
@@ -500,7 +506,14 @@ COMPLETION = Object(
     (
         honoured("prompt", PROMPT, "One prompt or several; each gets an answer.", required=True),
         *COMMON,
-        *SAMPLING,
+        *(row for row in SAMPLING if row.name != "max_tokens"),
+        sampling(
+            "max_tokens",
+            _longest(0),
+            "Longest answer in tokens; -1 = as long as the context allows, 0 = none: the prompt "
+            "alone is computed.",
+            made=lambda count: None if count < 0 else count,
+        ),
         honoured("echo", Flag(), "Send the prompt before the answer, and its `logprobs`."),
         honoured(
             "best_of",

@@ -206,6 +206,11 @@ class OutputText:
         self.matched = checker.matched
         return text
 
+    def end_logprobs(self, token: int, logprob: float, top: Sequence[tuple[int, float]]) -> None:
+        """The token that ends the output, which is not pushed; a flush follows."""
+        if self._logprobs is not None:
+            self._logprobs.push(token, logprob, top)
+
     def take_logprobs(
         self,
         text: str,
@@ -214,13 +219,15 @@ class OutputText:
         top: Sequence[tuple[int, float]] = (),
     ) -> Sequence[TokenLogprob]:
         """Log-probabilities of the tokens of `text`, which has just come out, after the last pushed
-        token, or after a flush."""
+        token, or, without a token, after a flush."""
         if self._logprobs is None:
             return ()
         if token is not None:
             self._logprobs.push(token, logprob, top)
         if self.matched is not None:
             return self._logprobs.cut(text)
+        if token is None:
+            return self._logprobs.end(text)
         held = 0 if self._checker is None else self._checker.held
         return self._logprobs.advance(text, held)
 

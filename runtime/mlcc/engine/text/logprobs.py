@@ -1,7 +1,8 @@
 """Log-probabilities of output tokens, reported together with their text.
 
-Text lags behind tokens: a token is reported once its text is out. Tokens cut off by a stop string,
-and tokens without text, are never reported. `detokenizer.py` decides which text goes out when.
+Text lags behind tokens: a token is reported once its text is out, a control token once the text
+before it is. Tokens cut off by a stop string are never reported. `detokenizer.py` decides
+which text goes out when.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mlcc.engine.text.tokenizer import TokenText, TokenTexts
+from mlcc.engine.text.tokenizer import TokenTexts
 
 
 class Candidate(NamedTuple):
@@ -19,9 +20,12 @@ class Candidate(NamedTuple):
 
     token: int
     text: str
+    """Of a control token: as the vocabulary writes it."""
     bytes: bytes | None
     """Bytes of the text, or of a part of a character; None = unknown."""
     logprob: float
+    control: bool = False
+    """Whether the token adds nothing to the text of an output: `<|im_end|>`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class TokenLogprob:
 
     chosen: Candidate
     top: tuple[Candidate, ...]
-    """The likeliest tokens with text, the likeliest first, as many as requested."""
+    """The likeliest tokens, the likeliest first, as many as requested."""
     offset: int
     """Characters of the output before it. Tokens of one character have the same offset."""
 
@@ -58,8 +62,11 @@ class OutputLogprobs:
 
     def push(self, token: int, logprob: float, top: Sequence[tuple[int, float]]) -> None:
         """A token was sampled; `advance` or `cut` follows."""
-        if self._texts.of(token).text:
-            self._incomplete.append(self._pair(token, logprob, top))
+        pair = self._pair(token, logprob, top)
+        if pair[0].control and not self._incomplete:
+            self._held.append((TokenLogprob(*pair, self._known), self._known))
+        else:
+            self._incomplete.append(pair)
 
     def advance(self, text: str, held: int) -> Sequence[TokenLogprob]:
         """`text` is out, and `held` characters after it are known. Returns the tokens that are out
@@ -75,6 +82,13 @@ class OutputLogprobs:
         while self._held and self._held[0][1] <= self._emitted:
             ready.append(self._held.popleft()[0])
         return ready
+
+    def end(self, text: str) -> Sequence[TokenLogprob]:
+        """The last text of the output, which is whole. Returns all tokens that are left."""
+        ready = self.advance(text, 0)
+        rest = [TokenLogprob(*pair, self._known) for pair in self._incomplete]
+        self._incomplete.clear()
+        return [*ready, *rest]
 
     def cut(self, text: str) -> Sequence[TokenLogprob]:
         """The last text of the output, before a stop string. Tokens that reach beyond it are
@@ -104,9 +118,8 @@ class OutputLogprobs:
     def _pair(
         self, token: int, logprob: float, top: Sequence[tuple[int, float]]
     ) -> tuple[Candidate, tuple[Candidate, ...]]:
-        pairs = ((t, self._texts.of(t), p) for t, p in top)
-        others = tuple(_candidate(t, text, p) for t, text, p in pairs if text.text)
-        return _candidate(token, self._texts.of(token), logprob), others
+        others = tuple(_candidate(self._texts, *pair) for pair in top)
+        return _candidate(self._texts, token, logprob), others
 
 
 class PromptLogprobs:
@@ -125,20 +138,16 @@ class PromptLogprobs:
         tokens, offset = [], 0
         for index, token in enumerate(self._prompt):
             logprob, top = self._found.get(index, (0.0, ()))
-            chosen = self._candidate(token, logprob)
-            tokens.append(
-                TokenLogprob(chosen, tuple(self._candidate(*pair) for pair in top), offset)
-            )
+            chosen = _candidate(self._texts, token, logprob)
+            others = tuple(_candidate(self._texts, *pair) for pair in top)
+            tokens.append(TokenLogprob(chosen, others, offset))
             offset += len(chosen.text)
         return tokens
 
-    def _candidate(self, token: int, logprob: float) -> Candidate:
-        found = self._texts.of(token)
-        if found.text:
-            return _candidate(token, found, logprob)
-        written = self._texts.written(token)
-        return Candidate(token, written, written.encode(), logprob)
 
-
-def _candidate(token: int, found: TokenText, logprob: float) -> Candidate:
-    return Candidate(token, found.text, found.bytes, logprob)
+def _candidate(texts: TokenTexts, token: int, logprob: float) -> Candidate:
+    found = texts.of(token)
+    if found.text:
+        return Candidate(token, found.text, found.bytes, logprob)
+    written = texts.written(token)
+    return Candidate(token, written, written.encode(), logprob, control=True)

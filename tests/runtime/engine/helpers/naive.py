@@ -41,6 +41,8 @@ class NaiveAnswer:
     reason: str
     completion_tokens: int
     matched: str | None
+    end: tuple[int, float] | None = None
+    """The end token, if one ended the output, and its log-probability."""
 
 
 def whole_text(tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int]) -> str:
@@ -176,6 +178,8 @@ def answer(
     if s.max_tokens is not None:
         longest = min(longest, len(prompt) + s.max_tokens)
     ends = {*s.stop_token_ids, *(() if s.ignore_eos else eos)}
+    if s.max_tokens == 0:
+        return NaiveAnswer([], [], "", "length", 0, None)
     ids: list[int] = []
     logprobs: list[float] = []
     while True:
@@ -193,4 +197,5 @@ def answer(
         if found:
             return NaiveAnswer(ids, logprobs, found[0], "stop", count, found[1])
         if full:
-            return NaiveAnswer(ids, logprobs, text, "stop" if ended else "length", count, None)
+            end, reason = ((token, logprob), "stop") if ended else (None, "length")
+            return NaiveAnswer(ids, logprobs, text, reason, count, None, end)

@@ -1,4 +1,4 @@
-"""Log-probabilities of exactly the tokens of an answer's text, in one piece or many."""
+"""Log-probabilities of exactly the tokens of an answer, its end token too, in one piece or many."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ requests = st.builds(
     SamplingParams,
     temperature=st.sampled_from([0.0, 1.0]),
     seed=st.integers(0, 99),
-    max_tokens=st.integers(1, 16),
+    max_tokens=st.integers(0, 16),
     stop=st.lists(st.sampled_from(STOPS), max_size=2, unique=True).map(tuple),
     logprobs=st.none() | st.integers(0, 20),
     logit_bias=st.just(ONLY_WHOLE),
@@ -76,7 +76,7 @@ def test_reported_tokens_make_up_the_answer(
     coming: list[Arrival], depth: int, eos: set[int]
 ) -> None:
     """For any stop strings, depth and preemptions: the twin's tokens, as far as their text is in
-    the answer, and the most likely at each position."""
+    the answer, its end token, and the most likely at each position."""
     driver = toy_driver(CAPACITY, eos, ByteTokenizer(), depth, seed=7)
     added = play(driver, sorted(coming, key=lambda a: a.at))
     for number, arrival in enumerate(added):
@@ -86,7 +86,7 @@ def test_reported_tokens_make_up_the_answer(
         assert (got.text, got.tokens) == (want.text, want.tokens)
         texts = [PIECES[t].decode() for t in want.tokens]
         ends = [len("".join(texts[: i + 1])) for i in range(len(texts))]
-        reported = [i for i, text in enumerate(texts) if text and ends[i] <= len(want.text)]
+        reported = [i for i, end in enumerate(ends) if end <= len(want.text)]
         assert len(got.prompt) == (len(request.prompt) if request.sampling.prompt_logprobs else 0)
         if count is None:
             assert not got.token_logprobs
@@ -96,9 +96,14 @@ def test_reported_tokens_make_up_the_answer(
             assert token.chosen[0] == request.prompt[i]
             assert token.chosen.logprob == dict(best)[token.chosen[0]]
             assert [(c.token, c.logprob) for c in token.top] == best[:count]
-        assert [t.chosen.token for t in got.token_logprobs] == [want.tokens[i] for i in reported]
-        for i, token in zip(reported, got.token_logprobs, strict=True):
-            assert token.chosen[1:] == (texts[i], texts[i].encode(), want.logprobs[i])
+        tokens = [*got.token_logprobs]
+        if want.end is not None:
+            end = tokens.pop().chosen
+            assert (end.token, end.logprob) == want.end
+        assert [t.chosen.token for t in tokens] == [want.tokens[i] for i in reported]
+        for i, token in zip(reported, tokens, strict=True):
+            text = texts[i]
+            assert token.chosen[1:] == (text, text.encode(), want.logprobs[i], not text)
             assert token.offset == ends[i] - len(texts[i])
             assert [c.token for c in token.top] == likeliest(
                 request, number, want.tokens[:i], count
@@ -106,14 +111,14 @@ def test_reported_tokens_make_up_the_answer(
 
 
 def likeliest(request: Request, number: int, output: list[int], count: int) -> list[int]:
-    """The twin's, in the place behind these tokens, those without text left out."""
+    """The twin's, in the place behind these tokens."""
     seed = request.sampling.seed
     assert seed is not None
     prompt = list(request.prompt)
     params = naive.row_params(request, seed, len(prompt) + len(output))
     adjustment = naive.adjustment_of(request, output, ())
     best = naive.likeliest(CAPACITY, prompt, output, adjustment, params)[:count]
-    return [token for token, _ in best if PIECES[token]]
+    return [token for token, _ in best]
 
 
 def answered(tokens: list[int], *stop: str) -> tuple[str, list[TokenLogprob]]:
@@ -124,7 +129,7 @@ def answered(tokens: list[int], *stop: str) -> tuple[str, list[TokenLogprob]]:
     for token in tokens:
         more = answer.push(token)
         found = answer.take_logprobs(more, token, -1.0, [(token, -1.0)])
-        assert more or not found
+        assert more or all(each.chosen.control for each in found)
         text, reported = text + more, [*reported, *found]
     more = answer.flush()
     return text + more, [*reported, *answer.take_logprobs(more)]
@@ -198,6 +203,33 @@ def test_control_tokens_of_a_prompt_are_reported_too() -> None:
         ("<0>", b"<0>", 0),
         ("a", b"a", 3),
     ]
+
+
+def test_control_tokens_of_an_output_are_reported_where_they_are() -> None:
+    euro = [*range(2, 5)]
+    text, reported = answered([0, 17, 0, *euro[:2], 0, euro[2], 18, 0])
+    assert text == "a€b"
+    assert [(t.chosen.token, t.offset) for t in reported] == [
+        (0, 0), (17, 0), (0, 1), (2, 1), (3, 1), (0, 1), (4, 1), (18, 2), (0, 3),
+    ]  # fmt: skip
+    assert [t.chosen.control for t in reported] == [not t.chosen.token for t in reported]
+
+
+def test_no_token_of_an_answer_of_none() -> None:
+    """The prompt is computed, and reported where that is requested."""
+    driver = toy_driver(CAPACITY, tokenizer=ByteTokenizer())
+    none = SamplingParams(max_tokens=0, logprobs=1, prompt_logprobs=True)
+    driver.add(Request("reported", WHOLE[:7], none))
+    driver.add(Request("plain", WHOLE[:7], SamplingParams(max_tokens=0)))
+    got = driver.run()
+    assert len(got["reported"].prompt) == 7
+    for one in got.values():
+        assert one.finished is not None
+        assert (one.tokens, one.finished.reason, one.finished.completion_tokens) == (
+            [],
+            "length",
+            0,
+        )
 
 
 def test_prompt_logprobs_need_logprobs() -> None:
