@@ -438,8 +438,6 @@ export interface CompletionRequest {
   stop?: string | readonly string[] | null;
   /** The answer ends behind the string of `stop` instead. */
   include_stop_str_in_output?: boolean | null;
-  /** Longest answer in tokens; -1 = as long as the context allows. */
-  max_tokens?: number | null;
   /** Ignore end-of-sequence tokens, for benchmarks. */
   ignore_eos?: boolean | null;
   /** Suppress end-of-sequence tokens before this many tokens. */
@@ -506,6 +504,11 @@ export interface CompletionRequest {
   dry_sequence_breakers?: readonly string[] | null;
   /** Not built yet: accepted only with a value that has no effect. */
   samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
+  /**
+   * Longest answer in tokens; -1 = as long as the context allows, 0 = none: the prompt alone
+   * is computed.
+   */
+  max_tokens?: number | null;
   /** Send the prompt before the answer, and its `logprobs`. */
   echo?: boolean | null;
   /**

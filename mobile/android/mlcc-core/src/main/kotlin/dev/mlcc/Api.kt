@@ -979,9 +979,6 @@ public data class CompletionRequest(
     /** The answer ends behind the string of `stop` instead. */
     @SerialName("include_stop_str_in_output")
     val includeStopStrInOutput: Boolean? = null,
-    /** Longest answer in tokens; -1 = as long as the context allows. */
-    @SerialName("max_tokens")
-    val maxTokens: Int? = null,
     /** Ignore end-of-sequence tokens, for benchmarks. */
     @SerialName("ignore_eos")
     val ignoreEos: Boolean? = null,
@@ -1071,6 +1068,12 @@ public data class CompletionRequest(
     /** A repetition does not extend over a token that contains one of these. */
     @SerialName("dry_sequence_breakers")
     val drySequenceBreakers: List<String>? = null,
+    /**
+     * Longest answer in tokens; -1 = as long as the context allows, 0 = none: the prompt alone
+     * is computed.
+     */
+    @SerialName("max_tokens")
+    val maxTokens: Int? = null,
     /** Send the prompt before the answer, and its `logprobs`. */
     val echo: Boolean? = null,
     /**
@@ -1206,10 +1209,6 @@ public data class CompletionRequest(
         public fun includeStopStrInOutput(value: Boolean?): Builder =
             apply { made = made.copy(includeStopStrInOutput = value) }
 
-        /** Longest answer in tokens; -1 = as long as the context allows. */
-        public fun maxTokens(value: Int?): Builder =
-            apply { made = made.copy(maxTokens = value) }
-
         /** Ignore end-of-sequence tokens, for benchmarks. */
         public fun ignoreEos(value: Boolean?): Builder =
             apply { made = made.copy(ignoreEos = value) }
@@ -1337,6 +1336,13 @@ public data class CompletionRequest(
         /** A repetition does not extend over a token that contains one of these. */
         public fun drySequenceBreakers(value: List<String>?): Builder =
             apply { made = made.copy(drySequenceBreakers = value) }
+
+        /**
+         * Longest answer in tokens; -1 = as long as the context allows, 0 = none: the prompt
+         * alone is computed.
+         */
+        public fun maxTokens(value: Int?): Builder =
+            apply { made = made.copy(maxTokens = value) }
 
         /** Send the prompt before the answer, and its `logprobs`. */
         public fun echo(value: Boolean?): Builder =
