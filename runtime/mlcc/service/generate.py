@@ -85,8 +85,7 @@ class ChatPlan:
         self.messages: Sequence[Mapping[str, Any]] = parsed.messages
         """Messages for the template; one without tools gets them as text."""
         if not self._output_format.native:
-            source = text.chat_template.source or ""
-            self.messages = with_prompted_tools(parsed.messages, parsed.use.shown, source)
+            self.messages = with_prompted_tools(parsed.messages, parsed.use.shown)
         elif parsed.use.shown:
             self.variables["tools"] = [*parsed.use.shown]
 

@@ -63,7 +63,8 @@ def test_turns_of_a_conversation_with_tools() -> None:
     )
     assert made == [
         {"role": "system", "content": "q"},
-        {"role": "user", "content": "a\nb\n\n<system-reminder>\ns\n</system-reminder>"},
+        {"role": "user", "content": "a\nb"},
+        {"role": "system", "content": "s"},
         {
             "role": "assistant",
             "content": "c",

@@ -59,8 +59,10 @@ def test_items_of_a_conversation_as_messages() -> None:
         {"role": "developer", "content": "late"},
     ]
     assert chat(input=items, instructions="first")["messages"] == [
-        {"role": "system", "content": "first\n\ndev"},
-        {"role": "user", "content": "a\n\nb"},
+        {"role": "system", "content": "first"},
+        {"role": "system", "content": "dev"},
+        {"role": "user", "content": "a"},
+        {"role": "user", "content": "b"},
         {
             "role": "assistant",
             "content": "c",
@@ -76,7 +78,7 @@ def test_items_of_a_conversation_as_messages() -> None:
         },
         {"role": "tool", "tool_call_id": "1", "content": "one"},
         {"role": "tool", "tool_call_id": "2", "content": "two"},
-        {"role": "user", "content": "<system-reminder>\nlate\n</system-reminder>"},
+        {"role": "system", "content": "late"},
     ]
 
 

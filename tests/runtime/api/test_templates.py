@@ -157,7 +157,7 @@ def test_chatml_to_the_letter() -> None:
 
 def test_its_own_refusal_is_the_callers_error() -> None:
     with pytest.raises(InvalidRequestError, match="roles must alternate") as caught:
-        ChatTemplate(GEMMA, SPECIAL).render(TALK[1:2] * 2)
+        ChatTemplate("{{ raise_exception('roles must alternate') }}", SPECIAL).render(TALK[1:2])
     assert caught.value.param == "messages"
 
 

@@ -73,7 +73,7 @@ def talk_of(family: Family, tools: bool, system: bool) -> list[dict[str, Any]]:
     talk: Sequence[Mapping[str, Any]] = [SYSTEM, *TALK] if system and family.system else TALK
     shown = SHOWN if tools else []
     if not family.native:
-        return with_prompted_tools(talk, shown, family.source)
+        return with_prompted_tools(talk, shown)
     if not tools:  # and none that were called
         return [dict(m) for m in talk if m["role"] != "tool" and "tool_calls" not in m]
     return [dict(m) for m in talk]
@@ -83,7 +83,13 @@ def as_its_maker_wants(
     family: Family, messages: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """The messages as the family's original template expects them."""
-    made = json.loads(json.dumps(messages))
+    text = json.dumps(messages)
+    if family.format == "kimi":  # which writes the id, of this form, and not the name
+        text = text.replace(ID, "functions.get_weather:0")
+    made = json.loads(text)
+    if not family.system and made[0]["role"] == "system":
+        asked = made.pop(0)["content"]
+        made[0]["content"] = f"{asked}\n\n{made[0]['content']}"
     for at, message in enumerate(made):
         if "tool_calls" in message and family.past:
             made[at : at + 2] = family.past

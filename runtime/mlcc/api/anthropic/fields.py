@@ -124,7 +124,7 @@ TOOL = Object(
     (
         honoured("name", NOT_EMPTY, "The tool's name.", required=True),
         honoured("description", Text(), "The tool's purpose, for the model."),
-        honoured("input_schema", MAPPING, "The schema of its input.", required=True),
+        honoured("input_schema", MAPPING, "The schema of its input; without, it takes none."),
         honoured("strict", Flag(), "Refuse a schema that cannot be enforced."),
         CACHED,
         metadata("eager_input_streaming"),

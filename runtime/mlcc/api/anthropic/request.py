@@ -133,7 +133,7 @@ def _tools(fields: Mapping[str, Any]) -> dict[str, Any]:
             "type": "function",
             "function": {
                 "name": tool["name"],
-                "parameters": tool["input_schema"],
+                "parameters": tool.get("input_schema"),
                 **{name: tool[name] for name in ("description", "strict") if name in tool},
             },
         }

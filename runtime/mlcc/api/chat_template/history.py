@@ -5,7 +5,7 @@ Templates differ, and none of them declares how. Two methods find it out:
 - `QUIRKS` is a table of patterns in the template's source, for shapes that a template either
   insists on or silently drops (`adapt_history`).
 - `detect_reasoning_style` and `detect_call_style` render a short conversation in each known style
-  and take the first in which everything appears, as llama.cpp does.
+  and take the first in which everything appears, as llama.cpp does. `refuses_ids` tries ids.
 
 Reasoning is `reasoning_content` for most templates; gpt-oss and LFM2.5 read `thinking`, and
 Mistral's read a block of the content. Templates that drop earlier reasoning get the usual name.
@@ -90,15 +90,14 @@ def _results(messages: Messages) -> list[Mapping[str, Any]]:
 
 
 def with_short_ids(messages: Messages) -> list[dict[str, Any]]:
-    """Calls and results with ids of nine letters and digits. Another id is replaced by its hash, so
-    that it is the same in every request of a conversation."""
+    """Calls and results with ids of nine letters and digits, for Mistral. Another id is replaced by
+    its hash, so that it is the same in every request of a conversation."""
     made = []
     for message in messages:
         turn = dict(message)
         if turn.get("tool_calls"):
             turn["tool_calls"] = [
-                {**call, "id": _short(call["id"])} if "id" in call else call
-                for call in turn["tool_calls"]
+                {**call, "id": _short(call.get("id", ""))} for call in turn["tool_calls"]
             ]
         if "tool_call_id" in turn:
             turn["tool_call_id"] = _short(turn["tool_call_id"])
@@ -112,6 +111,24 @@ def _short(id: str) -> str:
     from hashlib import sha256  # few templates need it
 
     return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
+
+
+def with_named_ids(messages: Messages) -> list[dict[str, Any]]:
+    """Calls and results with ids of Kimi's form: `functions.name:0`, numbered from the first call
+    of the conversation."""
+    made, names, number = [], dict[Any, str](), 0
+    for message in messages:
+        turn = dict(message)
+        calls = turn.get("tool_calls") or ()
+        for call in calls:
+            names[call.get("id")] = f"functions.{call['function']['name']}:{number}"
+            number += 1
+        if calls:
+            turn["tool_calls"] = [{**call, "id": names[call.get("id")]} for call in calls]
+        if turn.get("tool_call_id") in names:
+            turn["tool_call_id"] = names[turn["tool_call_id"]]
+        made.append(turn)
+    return made
 
 
 def as_observations(messages: Messages) -> list[dict[str, Any]]:
@@ -189,9 +206,8 @@ QUIRKS = (
     # gpt-oss writes only the first call of a message, and Llama 3 refuses a second one: their
     # templates read `tool_calls[0]`. Both models were trained on one call a turn.
     Quirk("one call a turn", lambda template: "tool_calls[0]" in template, one_call_a_turn),
-    # Mistral: the template raises for a call's id that is not nine characters long
-    # (`{% if tool_call.id | length != 9 %}`), a length that no OpenAI client knows of.
-    Quirk("short ids", lambda template: "length != 9" in template, with_short_ids),
+    # Kimi: a call is written as its id, which is the function's name and a number.
+    Quirk("named ids", lambda template: "<|tool_calls_section_begin|>" in template, with_named_ids),
 )
 """In the order of use: an exclusive row ends the search, other rows add up."""
 
@@ -303,6 +319,20 @@ def detect_call_style(
         if sound and "None" not in text and f"{{'{_KEY}'" not in text and '\\"' not in text:
             return style
     return CallStyle(write=write) if dropped else CallStyle()
+
+
+def refuses_ids(render: Callable[[list[dict[str, Any]]], str]) -> bool:
+    """Whether a template takes ids of nine characters and refuses others, as Mistral's do."""
+
+    def refuses(id: str) -> bool:
+        text = json.dumps(_ONLY_CALL).replace(_ID, id)
+        try:
+            render(json.loads(text))
+        except MlccError:
+            return True
+        return False
+
+    return not refuses(_ID) and any(map(refuses, ("1", "call_0123456789abcdef01234567")))
 
 
 _WITHOUT_CALL: list[dict[str, Any]] = [

@@ -22,7 +22,11 @@ from mlcc.api.chat_template.history import (
     adapt_history,
     detect_call_style,
     detect_reasoning_style,
+    refuses_ids,
+    with_short_ids,
 )
+from mlcc.api.chat_template.tools import plain_tools
+from mlcc.api.chat_template.turns import TurnRules
 from mlcc.api.parsers.tools.plain_text import plain_text
 from mlcc.api.parsers.tools.registry import pick
 from mlcc.errors import ArtifactError, InvalidRequestError
@@ -44,6 +48,17 @@ PLAIN_TEMPLATE = (
 CONTINUATION_MARK = "\ue0b7 goes on here \ue0b8"
 """Marks the end of a message that the answer continues: everything the template writes after it is
 cut off. It stands at the end of a text, so that a template that trims the text keeps it."""
+
+_TOOLS_AS = ("tools", "xml_tools")
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "zq_name",
+        "description": "Does it.",
+        "parameters": {"type": "object", "properties": {"zq_key": {"type": "string"}}},
+    },
+}
+"""A tool of the conversations that find out what a template can render."""
 
 
 @fast_dataclass(frozen=True)
@@ -92,6 +107,7 @@ class ChatTemplate:
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
+        messages = self._turns[bool(variables.get("tools"))].apply(messages)
         adapted = self._adapted(messages)
         continues = bool(adapted) and bool(adapted[-1].pop("prefix", False))
         if continues:
@@ -100,29 +116,38 @@ class ChatTemplate:
         given |= {"tools": None, "documents": None, **variables}
         if given["tools"] and "xml_tools" in (self.source or ""):  # SmolLM3's name of them
             given.setdefault("xml_tools", given["tools"])
-        with self._bounded():
-            template = self._compiled()
-            text = self._collect(
-                template.generate(
-                    **self._guard.mark(given),
-                    add_generation_prompt=add_generation_prompt and not continues,
-                    **self.special_tokens,
-                )
-            )
-            if continues:
-                text = _until_continuation(text)
-            pieces = tuple(self._guard.pieces(text))
+        generates = add_generation_prompt and not continues
+        try:
+            text = self._text(self._guard.mark(given), generates)
+        except ArtifactError:
+            if not given["tools"]:
+                raise
+            own = [name for name in _TOOLS_AS if given.get(name) == given["tools"]]
+            given |= dict.fromkeys(own, plain_tools(given["tools"]))
+            text = self._text(self._guard.mark(given), generates)
+        pieces = tuple(self._guard.pieces(_until_continuation(text) if continues else text))
         return ChatText("".join(pieces), self.is_plain, pieces)
 
     def _adapted(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Earlier calls and reasoning in the template's style."""
         if any(message.get("tool_calls") for message in messages):
             messages = adapt_history(messages, self.source or "")
+            messages = with_short_ids(messages) if self._refuses_ids else messages
         if any(message.get("reasoning_content") for message in messages):
             messages = self._reasoning_style.apply(messages)
         if any(message.get("tool_calls") for message in messages):
             messages = self._call_style.apply(messages)
         return [dict(message) for message in messages]
+
+    @cached_property
+    def _turns(self) -> tuple[TurnRules, TurnRules]:
+        """Without tools and with them: some templates write them into the first user message."""
+
+        def render(tools: list[Any] | None, messages: list[dict[str, Any]]) -> str:
+            given = {"messages": self._adapted(messages), "tools": tools, "xml_tools": tools}
+            return self._text(given, add_generation_prompt=True)
+
+        return TurnRules(partial(render, None)), TurnRules(partial(render, [_TOOL]))
 
     @cached_property
     def _reasoning_style(self) -> ReasoningStyle:
@@ -139,11 +164,18 @@ class ChatTemplate:
             lambda messages: self._text({"messages": messages, "tools": None}), write
         )
 
-    def _text(self, given: dict[str, Any]) -> str:
+    @cached_property
+    def _refuses_ids(self) -> bool:
+        def render(messages: list[dict[str, Any]]) -> str:
+            return self._text({"messages": self._call_style.apply(messages), "tools": None})
+
+        return refuses_ids(render)
+
+    def _text(self, given: dict[str, Any], add_generation_prompt: bool = False) -> str:
         """The template's output, unchanged."""
         with self._bounded():
             pieces = self._compiled().generate(
-                **given, add_generation_prompt=False, **self.special_tokens
+                **given, add_generation_prompt=add_generation_prompt, **self.special_tokens
             )
             return self._collect(pieces)
 

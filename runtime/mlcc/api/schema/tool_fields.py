@@ -28,6 +28,12 @@ from mlcc.util.fast_dataclass import fast_dataclass
 MOST_TOOLS = 512
 MOST_CALLS = 256
 """Most calls of one message."""
+_VALUES = ("const", "default")
+_NAMED_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
+_SCHEMAS = ("items", "prefixItems", "additionalProperties", "anyOf", "oneOf", "allOf", "not")
+"""Keywords of JSON Schema that have a value, schemas by name, and a schema or a list of them."""
+MOST_LEVELS = 32
+"""Most levels of an earlier call's arguments that templates write as JSON."""
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 INSTEAD = "send 'tools' and 'tool_choice', which took its place"
 
@@ -39,31 +45,60 @@ def _name(value: Json, where: str) -> str:
     return value
 
 
-def _arguments(value: Json, where: str) -> Any:
-    """Arguments of an earlier call: JSON text, parsed if it is an object. Other text, which a model
-    may have written, is passed to the template unchanged."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    text = str(Text().check(value, where))
+def _arguments(value: Json, where: str) -> dict[str, Any]:
+    """Arguments of an earlier call, as an object: JSON's text, or the object itself. A model may
+    have written anything, and a client may have cut it off. Templates need an object, so what is
+    none, or cannot be written, is passed on as text, the argument `arguments`."""
+    text = json.dumps(value) if isinstance(value, Mapping) else Text().check(value, where)
     try:
         found = json.loads(text or "{}")
+        if isinstance(found, dict) and _is_writable(found):
+            return found
     except (ValueError, RecursionError):
-        return text
-    return found if isinstance(found, dict) else text
+        found = text
+    return {} if found is None else {"arguments": text}
+
+
+def _is_writable(value: Any) -> bool:
+    """Whether a template can write an object: it has few levels, and its texts are Unicode."""
+    level, depth = [value], 0
+    while level and depth < MOST_LEVELS:
+        parts = [[*one.values()] if isinstance(one, dict) else one for one in level]
+        level = [part for one in parts for part in one if isinstance(part, (dict, list))]
+        depth += 1
+    if level:
+        return False
+    try:
+        return bool(json.dumps(value, ensure_ascii=False).encode())
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
 
 
 def _parameters(value: Json, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise refuse(PARAMETERS, value, where)
-    schema = {
-        k: v for k, v in value.items() if v is not None or k not in ("properties", "required")
-    }
+    schema = without_nulls(value)
     _check(isinstance(schema.get("properties", {}), Mapping), f"{where}.properties", "an object")
     _check(isinstance(schema.get("required", []), list), f"{where}.required", "an array")
     for name, inner in schema.get("properties", {}).items():
         good = not isinstance(inner, Mapping) or isinstance(inner.get("enum", []), list)
         _check(good, f"{where}.properties.{printable(name[:40])}.enum", "an array")
     return schema
+
+
+def without_nulls(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema without keywords that are null, which many libraries send for "absent"."""
+    made = {key: value for key, value in schema.items() if value is not None or key in _VALUES}
+    for key, value in made.items():
+        if key in _NAMED_SCHEMAS and isinstance(value, Mapping):
+            made[key] = {name: _inner(one) for name, one in value.items()}
+        elif key in _SCHEMAS:
+            made[key] = [*map(_inner, value)] if isinstance(value, list) else _inner(value)
+    return made
+
+
+def _inner(schema: Any) -> Any:
+    return without_nulls(schema or {}) if schema is None or isinstance(schema, Mapping) else schema
 
 
 def _check(good: bool, where: str, wants: str) -> None:
@@ -279,8 +314,12 @@ def _tool(function: Mapping[str, Any], where: str) -> Tool:
 
 
 def _shown(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A tool for the template, without fields that do not concern the model."""
-    function = {name: value for name, value in entry["function"].items() if name != "strict"}
+    """A tool for the template: without fields that do not concern the model, and with all those
+    that templates read, as transformers makes them of a function."""
+    given = entry["function"]
+    function = {"name": given["name"], "description": "", **given}
+    function["parameters"] = {**_NO_PARAMETERS, **(given.get("parameters") or {})}
+    function.pop("strict", None)
     return {**entry, "function": function}
 
 

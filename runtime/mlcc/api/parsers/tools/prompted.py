@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_NO_SYSTEM = re.compile(r"raise_exception\([^)]*[Ss]ystem")
-"""Found in templates that refuse a system message."""
 _ASKED = """You can call these functions:
 {tools}
 To call one, answer with nothing but JSON of this form: {{"name": "the function", "arguments": \
@@ -25,15 +23,8 @@ def knows_tools(template: str) -> bool:
     return re.search(r"""(?<!\[['"])(?<!['"])\b(xml_)?tools\b(?!['"])""", template) is not None
 
 
-def takes_system(template: str) -> bool:
-    """Whether a system message is rendered. Mixtral's template knows two roles and refuses all
-    others, without a message about this one."""
-    silent = "raise_exception" in template and "system" not in template
-    return not silent and _NO_SYSTEM.search(template) is None
-
-
 def with_prompted_tools(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], template: str
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """The conversation as text only, for templates without tools."""
     made = _plain(messages)
@@ -41,8 +32,7 @@ def with_prompted_tools(
         return made
     listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
     asked = _ASKED.format(tools=listed)
-    first = made[0]["role"] if made else ""
-    if first == "system" or (first == "user" and not takes_system(template)):
+    if made and made[0]["role"] == "system":
         made[0] = {**made[0], "content": f"{made[0]['content']}\n\n{asked}"}
         return made
     return [{"role": "system", "content": asked}, *made]

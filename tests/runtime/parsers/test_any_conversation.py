@@ -1,0 +1,171 @@
+"""Conversations as clients send them, with the template of every family: two system messages, a
+later one, two user messages, an assistant's first, a user's behind a tool's. No word is lost, and
+every text stays behind the marks of its role, which plain jinja2 shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.api.openai.requests import parse_chat
+from mlcc.service.generate import ChatPlan
+from tests.helpers.toy.toy_model import toy_text
+from tests.runtime.parsers.model_families import FAMILIES, Family
+from tests.runtime.parsers.test_model_families import SHOWN, SPECIAL, unbounded
+
+Body = dict[str, Any]
+KINDS = ("system", "developer", "user", "assistant", "call", "call with words")
+WORD = re.compile(r"zq([suatc])\d+x")
+TEXTS = {family.name: replace(toy_text(), chat_template=ChatTemplate(family.source, SPECIAL))
+         for family in FAMILIES}  # fmt: skip
+by_name = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+
+
+def conversation(kinds: list[str]) -> list[Body]:
+    """Messages, each with a word of its own that says its role."""
+    made: list[Body] = []
+    for n, kind in enumerate(kinds):
+        if kind.startswith("call"):
+            words = f"zqa{n}0x" if kind != "call" else None
+            function = {"name": "now", "arguments": json.dumps({"at": f"zqc{n}1x"})}
+            call = {"id": f"c{n}", "type": "function", "function": function}
+            made.append({"role": "assistant", "content": words, "tool_calls": [call]})
+            made.append({"role": "tool", "tool_call_id": f"c{n}", "content": f"zqt{n}2x"})
+        else:
+            role = "s" if kind in ("system", "developer") else kind[0]
+            made.append({"role": kind, "content": f"zq{role}{n}0x"})
+    return made
+
+
+def prompt_of(family: Family, messages: list[Body], tools: bool = False) -> str:
+    parsed = parse_chat({"messages": messages, **({"tools": SHOWN} if tools else {})})
+    plan = ChatPlan(parsed, TEXTS[family.name])
+    return TEXTS[family.name].render(plan.messages, plan.variables)[0].text
+
+
+def pieces(prompt: str) -> list[tuple[str, str]]:
+    """The role of each word and what is written before it, behind the word before."""
+    found, at = [], 0
+    for match in WORD.finditer(prompt):
+        found.append((match[1], prompt[at : match.start()]))
+        at = match.end()
+    return found
+
+
+def marks(family: Family) -> dict[str, list[str]]:
+    """What the template writes before words of users and of assistants, by plain jinja2."""
+    found: dict[str, list[str]] = {"u": [], "a": []}
+    for start in ("system", "user")[not family.system :]:
+        talk = [{"role": "user", "content": "zqu1x"}, {"role": "assistant", "content": "zqa2x"}]
+        first = [{"role": "system", "content": "zqs0x"}] if start == "system" else []
+        given = {"messages": [*first, *talk, talk[0]], "tools": None}
+        for role, before in pieces(unbounded(family.source).render(**given, **SPECIAL)):
+            found.setdefault(role, []).append(before)
+    return found
+
+
+def shared(text: str, other: str) -> int:
+    """The length of the beginning that two texts share."""
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(text), len(other)))
+
+
+def alike(text: str, others: list[str]) -> int:
+    return max(shared(text[::-1], other[::-1]) for other in others)
+
+
+@by_name
+@settings(max_examples=20)
+@given(kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=6), tools=st.booleans())
+def test_no_word_is_lost_and_roles_keep_their_marks(
+    family: Family, kinds: list[str], tools: bool
+) -> None:
+    messages = conversation(kinds)
+    prompt = prompt_of(family, messages, tools)
+    sent = [match[0] for match in WORD.finditer(json.dumps(messages))]
+    came = [match[0] for match in WORD.finditer(prompt)]
+    assert sorted(sent) == sorted(came)
+    assert [word for word in sent if word[2] != "s"] == [word for word in came if word[2] != "s"]
+    opening = marks(family)
+    for role, before in pieces(prompt)[1:]:
+        if role in "ua" and before != "\n\n":  # a part of the turn before
+            other = {"u": "a", "a": "u"}[role]
+            assert alike(before, opening[role]) >= alike(before, opening[other]), before
+
+
+@by_name
+def test_a_growing_conversation_keeps_its_beginning(family: Family) -> None:
+    """A system message in the middle does not change what is before it, as far as the template
+    itself does not."""
+    talk = conversation(["system", "user", "assistant", "user"])
+    before, after = (prompt_of(family, talk[:n]) for n in (2, 4))
+    kept = shared(before, after)
+    late = conversation(["system", "user", "assistant", "system", "user"])
+    if family.name not in ("deepseek_v3_1", "glm4_0414", "hunyuan_7b"):  # all in front, as made
+        assert shared(before, prompt_of(family, late)) == kept
+
+
+def test_a_sound_conversation_is_as_the_template_has_it() -> None:
+    """Where a template renders the messages as they are, they are not touched."""
+    kinds = ["system", "developer", "user", "user", "assistant", "assistant", "system", "user"]
+    for name in ("qwen2_5", "phi4", "granite4", "command_r7b"):
+        family = next(one for one in FAMILIES if one.name == name)
+        messages = [{**one, "role": one["role"].replace("developer", "system")}
+                    for one in conversation(kinds)]  # fmt: skip
+        plain = unbounded(family.source).render(
+            messages=messages, tools=None, documents=None, add_generation_prompt=True, **SPECIAL
+        )
+        assert prompt_of(family, messages) == plain
+
+
+@by_name
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"q": "qua', '["quay"]', '"quay"', "17", "null", "", " ", '{"q": 1, "q": 2}', "{}{}",
+        '{"a":' * 5000, '{"a":' * 60 + "1" + "}" * 60, '{"q": "\\ud800"}', f'{{"q": {"9" * 5000}}}',
+        {"q": "\ud800"}, None, '{"q": null, "r": [1, {"s": null}], "t": true, "items": {}}',
+    ],
+    ids=range(16),
+)  # fmt: skip
+def test_arguments_of_earlier_calls_are_an_object(family: Family, arguments: Any) -> None:
+    messages = conversation(["user", "call", "user"])
+    messages[1]["tool_calls"][0]["function"]["arguments"] = arguments
+    prompt = prompt_of(family, messages, True)
+    prompt.encode()
+    assert prompt.count("zqt12x") == 1
+    if isinstance(arguments, str) and "qua" in arguments:
+        assert "qua" in prompt  # what the model wrote is not lost
+
+
+@by_name
+def test_every_optional_field_of_a_tool_is_optional(family: Family) -> None:
+    odd = {
+        "a": {}, "b": {"enum": ["x", 1, None]}, "c": {"anyOf": [{"type": "null"}, {}]},
+        "d": {"type": ["string", "null"], "description": None, "default": None}, "e": True,
+        "f": {"type": "array"}, "g": {"type": "object", "properties": None, "required": None},
+        "h": {"type": "integer", "enum": [1, 2], "default": 2}, "i": {"$ref": "#/$defs/x"},
+        "j": {"type": "array", "items": None}, "k": None, "l": {"type": "string", "enum": None},
+    }  # fmt: skip
+    for parameters in (None, {}, {"type": "object"}, {"properties": {}}, {"type": None},
+                       {"type": "object", "properties": None, "required": None},
+                       *({"type": "object", "properties": {name: odd[name]}} for name in odd),
+                       {"type": "object", "properties": odd, "required": ["a"]}):  # fmt: skip
+        for more in ({}, {"description": None}, {"description": "Does it."}):
+            function = {"name": "zq_tool", "parameters": parameters, **more}
+            parsed = parse_chat(
+                {
+                    "messages": conversation(["user"]),
+                    "tools": [{"type": "function", "function": function}],
+                }
+            )
+            plan = ChatPlan(parsed, TEXTS[family.name])
+            prompt = TEXTS[family.name].render(plan.messages, plan.variables)[0].text
+            assert "zq_tool" in prompt and "zqu00x" in prompt
