@@ -139,8 +139,8 @@ export interface JsonSchemaFormat {
   name?: unknown;
   /** Accepted; never affects an answer. */
   description?: unknown;
-  /** Accepted; never affects an answer. */
-  strict?: unknown;
+  /** Refuse a schema that cannot be enforced in full, instead of enforcing a part of it. */
+  strict?: boolean | null;
 }
 
 /** Format of an answer. */
@@ -149,6 +149,8 @@ export interface ResponseFormat {
   type: 'text' | 'json_object' | 'json_schema';
   /** Only with the type `json_schema`. */
   json_schema?: JsonSchemaFormat | null;
+  /** llama.cpp's place of a schema, with the type `json_object`. */
+  schema?: unknown;
 }
 
 /** Constraints on an answer in vLLM's form: one of these. */

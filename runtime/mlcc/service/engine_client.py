@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from mlcc.api.errors import BusyError, CancelledError, NotFoundError, RequestTimeoutError
 from mlcc.api.openai.responses import FINISH_REASONS, Answer
+from mlcc.api.schema.field_names import AS_SENT, FieldNames
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.request import FinishReason, Request
@@ -115,6 +116,8 @@ class Job:
         """The error that ended a stream."""
         self.prompt_field = "prompt"
         """The request's field that errors about a prompt name."""
+        self.names: FieldNames = AS_SENT
+        """Names of the fields that were sent."""
         self._index = {request_id: index for index, request_id in enumerate(ids)}
         self._forget = forget
         self._early: deque[Event] = deque()
@@ -212,7 +215,7 @@ class Job:
     async def _next(self) -> Event | None:
         message = self._early.popleft() if self._early else await self._queue.get()
         if isinstance(message, MlccError):
-            raise with_param(self.prompt_field, message)
+            raise self.names.renamed(with_param(self.prompt_field, message))
         return message
 
 

@@ -13,7 +13,7 @@ import json
 import os
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
@@ -44,6 +44,7 @@ from mlcc.api.openai.shapes import ChatCompletion, Completion
 from mlcc.api.parsers.tools.grammar import calls_grammar
 from mlcc.api.parsers.tools.prompted import with_prompted_tools
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
+from mlcc.api.schema.field_names import AS_SENT, FieldNames
 from mlcc.api.schema.tool_fields import Tool, ToolUse
 from mlcc.engine.events import Finished
 from mlcc.engine.request import Request
@@ -53,7 +54,7 @@ from mlcc.engine.text.stop_checker import ParserSpec
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_rule
-from mlcc.model.structured_output.schema_keywords import relaxed
+from mlcc.model.structured_output.schema_keywords import LEVELS, relaxed
 from mlcc.service.engine_client import Job, with_param
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.served_model import Prompts, ServedModel, check_built
@@ -82,6 +83,8 @@ class ChatPlan:
         self._parsed, self._text, self._output_format = parsed, text, text.output_format
         self.variables: dict[str, Any] = dict(parsed.reasoning.variables)
         """Template variables besides the messages."""
+        self.left_out: list[str] = []
+        """Keywords of the tools' schemas that are not enforced, by their paths."""
         self.messages: Sequence[Mapping[str, Any]] = parsed.messages
         """Messages for the template; one without tools gets them as text."""
         if not self._output_format.native:
@@ -105,13 +108,12 @@ class ChatPlan:
             if tool.strict:
                 schema = Structure("json_schema", json.dumps(tool.parameters), tool.field)
                 await prompts.structure(schema, time_left())
-        if answer is not None and self._parsed.structure is not None:
-            await prompts.structure(self._parsed.structure, time_left())
         refused: MlccError | None = None
         for known in (_relaxed, _anything):
-            structure = self._calls(use, known, answer)
+            structure, left_out = self._calls(use, known, answer)
             try:
                 await prompts.structure(structure, time_left())
+                self.left_out += left_out
                 return structure
             except (InvalidRequestError, UnsupportedError) as error:
                 refused = refused or error
@@ -182,26 +184,29 @@ class ChatPlan:
     def _calls(
         self,
         use: ToolUse,
-        known: Callable[[Tool], Tool],
+        known: Callable[[Tool], tuple[Tool, list[str]]],
         answer: Mapping[str, Any] | None,
-    ) -> Structure:
-        control = self._text.marks
-        held = replace(use, tools=tuple(tool if tool.strict else known(tool) for tool in use.tools))
-        grammar = calls_grammar(self._output_format.format, held, control, answer)
-        return Structure("grammar", grammar, use.field)
+    ) -> tuple[Structure, list[str]]:
+        """The grammar of calls, and the paths of what it leaves out of the tools' schemas."""
+        pairs = [(tool, []) if tool.strict else known(tool) for tool in use.tools]
+        held = replace(use, tools=tuple(tool for tool, _ in pairs))
+        grammar = calls_grammar(self._output_format.format, held, self._text.marks, answer)
+        left_out = [path for _, paths in pairs for path in paths]
+        return Structure("grammar", grammar, use.field), left_out
 
 
-def _relaxed(tool: Tool) -> Tool:
+def _relaxed(tool: Tool) -> tuple[Tool, list[str]]:
     """The tool with the enforceable part of its schema, and without unknown arguments."""
-    schema = relaxed(tool.parameters)
+    schema, left_out = relaxed(tool.parameters)
     if "properties" in schema:
         schema = {"additionalProperties": False, **schema}
-    return replace(tool, parameters={**schema, "type": "object"})
+    made = replace(tool, parameters={**schema, "type": "object"})
+    return made, [tool.field + path for path in left_out]
 
 
-def _anything(tool: Tool) -> Tool:
+def _anything(tool: Tool) -> tuple[Tool, list[str]]:
     """The tool with any object as arguments, for a schema that cannot be parsed."""
-    return replace(tool, parameters=_ANY)
+    return replace(tool, parameters=_ANY), [tool.field]
 
 
 def _new_id() -> str:
@@ -222,7 +227,8 @@ class Generation:
     chunks: Chunks
     whole: Callable[[Sequence[Answer]], ChatCompletion | Completion]
     ignored: Mapping[str, str] = field(default_factory=dict)
-    """The response header that names unknown fields of the request."""
+    """The response header that names unknown fields of the request, and schema keywords that are
+    not enforced."""
     prompt_tokens: int = 0
     """Tokens of all prompts together."""
 
@@ -263,22 +269,37 @@ class Generation:
             yield usage
 
 
-async def generate_chat(served: ServedModel, request: ApiRequest, body: Any) -> Generation:
-    """Starts the answers to a body of /v1/chat/completions. Raises MlccError."""
+async def generate_chat(
+    served: ServedModel, request: ApiRequest, body: Any, names: FieldNames = AS_SENT
+) -> Generation:
+    """Starts the answers to a body of /v1/chat/completions. names: of the fields that were sent, if
+    they were translated. Raises MlccError."""
+    try:
+        generation = await _generate_chat(served, request, body, names)
+    except MlccError as error:
+        raise names.renamed(error) from None
+    generation.job.names = names
+    return generation
+
+
+async def _generate_chat(
+    served: ServedModel, request: ApiRequest, body: Any, names: FieldNames
+) -> Generation:
     started = time.monotonic()
     parsed, ignored = await served.checked(request, body, parse_chat, CHAT)
     time_left = served.clock(started, parsed.delivery.timeout)
     served.check_model(parsed.delivery.model)
     served.check_generates()
     context = served.engine.capacity.context
-    if not parsed.use.tools:
-        await _check_structure(served, parsed, time_left())
+    structure, left_out = await _enforceable(served, parsed.structure, time_left)
+    parsed = replace(parsed, structure=structure)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
     structure = await plan.structure(served.prompts, time_left)
     try:
         prompt = await served.prompts.chat(plan.messages, context, time_left(), plan.variables)
     except MlccError as error:
         raise with_param("messages", error) from None
+    ignored = served.named(ignored, [names.of(path) for path in (*left_out, *plan.left_out)])
     head = _head(served, "chatcmpl", parsed)
     prediction = await plan.prediction(served.prompts, context, time_left)
     reasoning = plan.reasoning(prompt, structure is not None)
@@ -303,14 +324,30 @@ async def count_prompt_tokens(served: ServedModel, request: ApiRequest, body: An
     return len(await served.prompts.chat(plan.messages, MOST_COUNTED, time_left(), plan.variables))
 
 
-async def generate_completion(served: ServedModel, request: ApiRequest, body: Any) -> Generation:
-    """Starts the answers to a body of /v1/completions. Raises MlccError."""
+async def generate_completion(
+    served: ServedModel, request: ApiRequest, body: Any, names: FieldNames = AS_SENT
+) -> Generation:
+    """Starts the answers to a body of /v1/completions. names: as in `generate_chat`. Raises
+    MlccError."""
+    try:
+        generation = await _generate_completion(served, request, body, names)
+    except MlccError as error:
+        raise names.renamed(error) from None
+    generation.job.names = names
+    return generation
+
+
+async def _generate_completion(
+    served: ServedModel, request: ApiRequest, body: Any, names: FieldNames
+) -> Generation:
     started = time.monotonic()
     parsed, ignored = await served.checked(request, body, parse_completion, COMPLETION)
     time_left = served.clock(started, parsed.delivery.timeout)
     served.check_model(parsed.delivery.model)
     served.check_generates()
-    await _check_structure(served, parsed, time_left())
+    structure, left_out = await _enforceable(served, parsed.structure, time_left)
+    parsed = replace(parsed, structure=structure)
+    ignored = served.named(ignored, [names.of(path) for path in left_out])
     if parsed.suffix:
         parsed = _with_infill(served, parsed)
     prompts = [await served.encode(prompt, time_left()) for prompt in parsed.prompts]
@@ -343,13 +380,41 @@ def _with_infill(served: ServedModel, parsed: CompletionRequest) -> CompletionRe
     return replace(parsed, prompts=tuple(text for text, _ in made), sampling=sampling)
 
 
-async def _check_structure(
-    served: ServedModel, parsed: ChatRequest | CompletionRequest, seconds: float | None
-) -> None:
-    """Raise MlccError if the answers cannot be constrained to the requested structure."""
-    if parsed.structure is not None:
-        check_built(served.text, parsed.structure)
-        await served.prompts.structure(parsed.structure, seconds)
+async def _enforceable(
+    served: ServedModel, structure: Structure | None, time_left: Callable[[], float | None]
+) -> tuple[Structure | None, list[str]]:
+    """The constraint as far as it can be enforced, and the paths of what is left out of a schema
+    that is not strict. Raises MlccError if answers cannot be constrained to it."""
+    if structure is None:
+        return None, []
+    check_built(served.text, structure)
+    refused: MlccError | None = None
+    for candidate, left_out in _candidates(structure):
+        try:
+            await served.prompts.structure(candidate, time_left())
+            return candidate, left_out
+        except (InvalidRequestError, UnsupportedError) as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+def _candidates(structure: Structure) -> Iterator[tuple[Structure, list[str]]]:
+    """The structure, then with less and less of its schema, each with the paths left out."""
+    try:
+        schema = json.loads(structure.text) if structure.kind == "json_schema" else None
+    except (ValueError, RecursionError):
+        schema = None
+    if structure.strict or not isinstance(schema, dict):
+        yield structure, []
+        return
+    before = None
+    for level in range(LEVELS):
+        kept, left_out = relaxed(schema, level)
+        if kept != before:
+            left_out = [structure.field + path for path in left_out]
+            yield replace(structure, text=json.dumps(kept)), left_out
+        before = kept
 
 
 def _submit(

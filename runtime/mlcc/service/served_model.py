@@ -25,7 +25,7 @@ from mlcc.api.errors import NotFoundError
 from mlcc.api.openai.embeddings import writes_nothing
 from mlcc.api.openai.responses import ModelInfo
 from mlcc.api.openai.shapes import ModelState
-from mlcc.api.schema.schema import Object, header, unknown
+from mlcc.api.schema.schema import MOST, Object, header, merged_headers, unknown
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.limits import default
@@ -132,6 +132,8 @@ def _checked(
 
 
 log = logging.getLogger("mlcc.service")
+MOST_PATH = 200
+"""Most characters of a keyword's path that are named."""
 MOST_LOGGED = 256
 """Distinct unknown fields that the log names."""
 
@@ -184,6 +186,20 @@ class ServedModel:
         work = partial(_checked, parse, table, body)
         parsed, found = await request.offload.check(work)
         return parsed, self._ignored(found)
+
+    def named(self, headers: Mapping[str, str], keywords: Sequence[str]) -> dict[str, str]:
+        """The response header, which also names these keywords of schemas, by their paths. Raises
+        InvalidRequestError for the first one if fields are strict."""
+        errors = [
+            InvalidRequestError(
+                f"'{path[:MOST_PATH]}' is a keyword that answers cannot be held to; leave it out, "
+                "and check it yourself",
+                param=path[:MOST_PATH],
+                code="unsupported_keyword",
+            )
+            for path in keywords[:MOST]
+        ]
+        return merged_headers(headers, self._ignored(errors))
 
     def _ignored(self, found: list[InvalidRequestError]) -> dict[str, str]:
         """The response header that names unknown fields; each is logged once. Raises

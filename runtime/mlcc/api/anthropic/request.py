@@ -10,6 +10,7 @@ from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES
 from mlcc.api.openai.message_merging import MessageMerger, joined_parts
 from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import SAMPLING
+from mlcc.api.schema.field_names import AS_SENT, FieldNames
 from mlcc.api.schema.schema import Json
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -31,6 +32,8 @@ class MessagesRequest:
     """Whether the answer includes its reasoning."""
     shows: bool = True
     """Whether reasoning is sent as text."""
+    names: FieldNames = AS_SENT
+    """Names of the chat's fields in the request."""
 
 
 def parse_messages(body: Json) -> MessagesRequest:
@@ -57,6 +60,25 @@ def parse_messages(body: Json) -> MessagesRequest:
         fields.get("stream", False),
         thinking["type"] != "disabled",
         thinking.get("display") != "omitted",
+        _names(fields),
+    )
+
+
+def _names(fields: Mapping[str, Any]) -> FieldNames:
+    format = "output_format" if fields.get("output_format") else "output_config.format"
+    custom = [i for i, tool in enumerate(fields.get("tools", ())) if tool["type"] == "custom"]
+    return FieldNames(
+        {
+            "stop": "stop_sequences",
+            "thinking_budget": "thinking.budget_tokens",
+            "response_format.json_schema": format,
+            "response_format": format,
+            **{
+                f"tools[{n}].function.parameters": f"tools[{i}].input_schema"
+                for n, i in enumerate(custom)
+            },
+            **{f"tools[{n}].function": f"tools[{i}]" for n, i in enumerate(custom)},
+        }
     )
 
 

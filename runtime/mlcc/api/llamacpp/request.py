@@ -10,6 +10,7 @@ from typing import Any
 from mlcc.api.llamacpp.fields import OTHER_NAMES
 from mlcc.api.ollama.request import STREAMED, plain_sampling
 from mlcc.api.openai.infill import Infill
+from mlcc.api.schema.field_names import FieldNames
 from mlcc.errors import InvalidRequestError
 
 NOT_OURS = ("stream", "cache_prompt", "response_fields", "n_probs", "prompt", "input_prefix",
@@ -41,6 +42,11 @@ def completion_body(
     if ends:
         body["stop_token_ids"] = [*fields.get("stop_token_ids", ()), *ends]
     return {**plain_sampling(body), "prompt": prompt, **STREAMED}
+
+
+def field_names(fields: Mapping[str, Any]) -> FieldNames:
+    """Names of a completion's fields in this request."""
+    return FieldNames({OTHER_NAMES[name]: name for name in fields if name in OTHER_NAMES})
 
 
 def one_prompt(prompt: Any) -> Any:

@@ -8,11 +8,24 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mlcc.api.schema.chat_fields import SAMPLING
+from mlcc.api.schema.field_names import FieldNames
 from mlcc.errors import InvalidRequestError
 
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 """Every request is streamed, as Ollama's answers report when the first piece came."""
 LATEST = ":latest"
+_NAMES = {
+    **{row.name: f"options.{row.name}" for row in SAMPLING},
+    "max_tokens": "options.num_predict",
+    "reasoning_effort": "think",
+    "response_format.json_schema.schema": "format",
+    "response_format": "format",
+}
+CHAT_NAMES = FieldNames(_NAMES)
+"""Names of a chat's fields in a request of /api/chat."""
+GENERATE_NAMES = FieldNames({**_NAMES, "messages": "prompt"})
+"""Names of its fields, or of a completion's, in a request of /api/generate."""
 
 
 def model_name(asked: str, loaded: str) -> str:

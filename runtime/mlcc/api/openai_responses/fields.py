@@ -84,7 +84,7 @@ JSON_SCHEMA = Object(
         honoured("schema", SCHEMA, "The schema of the answer.", required=True),
         metadata("name"),
         metadata("description"),
-        metadata("strict"),
+        honoured("strict", Flag(), "Refuse a schema that cannot be enforced in full."),
     ),
     closed=True,
 )

@@ -18,6 +18,7 @@ from mlcc.api.openai_responses.tools import (
 )
 from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import SAMPLING
+from mlcc.api.schema.field_names import FieldNames
 from mlcc.api.schema.schema import Json, Text
 from mlcc.errors import InvalidRequestError, printable
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -60,6 +61,23 @@ class ResponsesRequest:
     @property
     def tells_logprobs(self) -> bool:
         return self.includes(LOGPROBS) or bool(self.fields.get("top_logprobs"))
+
+    @property
+    def chat_names(self) -> FieldNames:
+        """Names of the chat's fields in the request."""
+        tools = {}
+        for number, place in enumerate(self.names.places):
+            tools[f"tools[{number}].function"] = place
+        return FieldNames(
+            {
+                "messages": "input",
+                "max_tokens": "max_output_tokens",
+                "reasoning_effort": "reasoning.effort",
+                "response_format.json_schema": "text.format",
+                "response_format": "text.format",
+                **tools,
+            }
+        )
 
     def items(self) -> list[Item]:
         """The input as items that can be stored, each with its type and known fields alone."""
@@ -157,7 +175,7 @@ def _format(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if wanted["type"] == "json_object":
         return {"response_format": {"type": "json_object"}}
-    schema = {"name": "answer", "schema": wanted["schema"]}
+    schema = {"schema": wanted["schema"], "strict": wanted.get("strict", False)}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 

@@ -142,6 +142,8 @@ class ToolNames:
 
     functions: list[dict[str, Any]] = field(default_factory=list)
     origins: dict[str, Origin] = field(default_factory=dict)
+    places: list[str] = field(default_factory=list)
+    """The path of each function's tool in the request."""
 
     def origin(self, flat: str) -> Origin:
         """The tool that a called function stands for."""
@@ -158,8 +160,9 @@ def tool_names(tools: Iterable[Mapping[str, Any]]) -> ToolNames:
     names = ToolNames()
     for number, tool in enumerate(tools):
         if tool["type"] == "namespace":
-            for inner in tool["tools"]:
-                _add(names, inner, tool["name"], f"tools[{number}]")
+            for inner_number, inner in enumerate(tool["tools"]):
+                where = f"tools[{number}].tools[{inner_number}]"
+                _add(names, inner, tool["name"], where)
         else:
             _add(names, tool, "", f"tools[{number}]")
     return names
@@ -218,6 +221,7 @@ def _add(names: ToolNames, tool: Mapping[str, Any], namespace: str, where: str) 
     else:
         kept = ("description", "parameters", "strict")
         function |= {name: tool[name] for name in kept if name in tool}
+    names.places.append(where)
     names.functions.append({"type": "function", "function": function})
 
 

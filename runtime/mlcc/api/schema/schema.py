@@ -478,6 +478,12 @@ def header(found: list[InvalidRequestError]) -> dict[str, str]:
     return {HEADER: names} if found else {}
 
 
+def merged_headers(*headers: Mapping[str, str]) -> dict[str, str]:
+    """One header of several from `header`."""
+    names = ", ".join(found[HEADER] for found in headers if HEADER in found)
+    return {HEADER: names} if names else {}
+
+
 def _printable(name: str) -> str:
     """The name without characters that end a header, a line or a list, or a header may not have."""
     printed = ascii(name)[1:-1].replace(",", "\\x2c")

@@ -53,7 +53,11 @@ JSON_SCHEMA_FORMAT = Object(
         honoured("schema", SCHEMA, "The schema of the answer.", required=True),
         metadata("name"),
         metadata("description"),
-        metadata("strict"),
+        honoured(
+            "strict",
+            Flag(),
+            "Refuse a schema that cannot be enforced in full, instead of enforcing a part of it.",
+        ),
     ),
     closed=True,
 )
@@ -67,6 +71,7 @@ RESPONSE_FORMAT = Object(
             required=True,
         ),
         honoured("json_schema", JSON_SCHEMA_FORMAT, "Only with the type `json_schema`."),
+        honoured("schema", SCHEMA, "llama.cpp's place of a schema, with the type `json_object`."),
     ),
     closed=True,
 )
@@ -134,7 +139,8 @@ def structure_of(fields: Mapping[str, Any]) -> Structure | None:
 
 
 def _structure(kind: Kind, value: Any, name: str) -> Structure:
-    return Structure(kind, value if isinstance(value, str) else json.dumps(value), name)
+    text = value if isinstance(value, str) else json.dumps(value)
+    return Structure(kind, text, name, strict=False)
 
 
 def _of_format(given: Mapping[str, Any] | None) -> list[Structure]:
@@ -148,7 +154,23 @@ def _of_format(given: Mapping[str, Any] | None) -> list[Structure]:
             code="invalid_value",
         )
     if schema is not None:
-        return [Structure("json_schema", schema["schema"], "response_format.json_schema.schema")]
+        field, strict = "response_format.json_schema.schema", schema.get("strict", False)
+        return [Structure("json_schema", schema["schema"], field, strict)]
+    if (plain := given.get("schema")) is not None:
+        return [_plain_schema(kind, plain)]
     if kind == "json_object":
         return [Structure("json_schema", json.dumps({"type": "object"}), "response_format")]
     return []
+
+
+def _plain_schema(kind: str, schema: str) -> Structure:
+    """llama.cpp's form of a schema. Its clients also send it with the type `json_schema`'s."""
+    field = "response_format.schema"
+    if kind != "json_object":
+        raise InvalidRequestError(
+            f"'{field}' belongs to the type 'json_object'; send it, or 'json_schema' with the type "
+            "'json_schema'",
+            param=field,
+            code="invalid_value",
+        )
+    return Structure("json_schema", schema, field, strict=False)

@@ -6,23 +6,25 @@ implementation is outside of the engine (`mlcc.model.structured_output.grammars`
 
 from __future__ import annotations
 
+import dataclasses
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 Kind = Literal["json_schema", "regex", "choice", "grammar"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Structure:
     """Constraint on one output."""
 
     kind: Kind
     text: str
     """A JSON Schema, a regular expression, a JSON array of texts, or a grammar (GBNF, Lark)."""
-    field: str = field(default="", compare=False)
+    field: str = dataclasses.field(default="", compare=False)
     """The request's field, which errors name."""
+    strict: bool = dataclasses.field(default=True, compare=False)
+    """Whether a schema that cannot be enforced in full is refused."""
 
 
 class Grammar(Protocol):

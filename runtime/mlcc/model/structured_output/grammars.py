@@ -39,7 +39,12 @@ _WHAT: dict[Kind, str] = {
     "choice": "list of choices",
     "grammar": "grammar",
 }
-SETTINGS = {"whitespace_pattern": WHITESPACE, "lenient": False, "coerce_one_of": False}
+SETTINGS = {
+    "whitespace_pattern": WHITESPACE,
+    "lenient": False,
+    "coerce_one_of": False,
+    "json_allow_general_unicode_escapes": True,
+}
 """llguidance's options for schemas. Not lenient: an unsupported keyword is an error."""
 Tag = Literal["json_schema", "regex", "lark"]
 """llguidance's names of grammar kinds."""

@@ -7,6 +7,7 @@ have an effect. Only subschemas are walked, not values that resemble them (`cons
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,10 @@ PLAIN = frozenset(
     | {"minItems", "maxItems", "minLength", "maxLength", "pattern", "format", "multipleOf"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 )
+FORMATS = frozenset(
+    {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"}
+)
+"""Values of `format` that llguidance enforces."""
 HELD_TO = ONE | SEVERAL | NAMED | PLAIN
 
 
@@ -84,16 +89,81 @@ def _invalid(why: str, field: str) -> InvalidRequestError:
     )
 
 
-def relaxed(schema: Any) -> Any:
-    """A copy without the keywords that are not enforced, for callers that accept partial checks."""
+def relaxed(schema: Any, level: int = 0) -> tuple[Any, list[str]]:
+    """A copy with the keywords that can be enforced, and the paths of those that are left out, for
+    callers that accept partial checks.
+
+    level 0 leaves out what is never enforced. The others also leave out what llguidance refuses for
+    some schemas: `LEVELS` of them, for a caller to try in order.
+    """
+    left_out: list[str] = []
+    return _relaxed(schema, "", level, left_out), left_out
+
+
+LEVELS = 4
+"""1: of `oneOf` several may hold. 2: expressions with look-around or references to groups. 3:
+numbers of properties."""
+_LOOKS = re.compile(r"\(\?<?[=!]|\\[1-9bB]|\\k<")
+
+
+def _relaxed(schema: Any, where: str, level: int, left_out: list[str]) -> Any:
     if not isinstance(schema, dict):
         return schema if isinstance(schema, bool) else {}
-    return {word: _relaxed(word, value) for word, value in schema.items() if word in HELD_TO}
+    found: dict[str, Any] = {}
+    for word, value in _with_names(schema).items():
+        place = f"{where}.{word}"
+        if word in REMARKS:
+            if word.startswith("$"):  # names that `$ref` may have
+                found[word] = value
+        elif _is_enforced(word, value, level):
+            found[word] = _inside(word, value, place, level, left_out)
+        else:
+            left_out.append(place)
+    if level >= 1 and "oneOf" in found:
+        left_out.append(f"{where}.oneOf")
+        _add_any_of(found, found.pop("oneOf"))
+    return found
 
 
-def _relaxed(word: str, value: Any) -> Any:
+def _add_any_of(schema: dict[str, Any], choices: Any) -> None:
+    """Add `anyOf` to a schema, which may have one."""
+    if "anyOf" in schema:
+        schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": choices}]
+    else:
+        schema["anyOf"] = choices
+
+
+def _is_enforced(word: str, value: Any, level: int) -> bool:
+    """Whether a keyword is enforced with this value."""
+    if word not in HELD_TO:
+        return False
+    if word == "format":
+        return value in FORMATS
+    if level >= 2 and word in ("pattern", "patternProperties"):
+        texts = value if isinstance(value, dict) else [str(value)]
+        return not any(map(_LOOKS.search, texts))
+    return level < 3 or word not in ("minProperties", "maxProperties")
+
+
+def _inside(word: str, value: Any, where: str, level: int, left_out: list[str]) -> Any:
+    """The value of a keyword, with its schemas relaxed."""
     if word in NAMED and isinstance(value, dict):
-        return {name: relaxed(inner) for name, inner in value.items()}
+        return {n: _relaxed(v, f"{where}.{n}", level, left_out) for n, v in value.items()}
     if (word in SEVERAL or word == "items") and isinstance(value, list):
-        return [relaxed(inner) for inner in value]
-    return relaxed(value) if word in ONE else value
+        return [_relaxed(v, f"{where}[{i}]", level, left_out) for i, v in enumerate(value)]
+    return _relaxed(value, where, level, left_out) if word in ONE else value
+
+
+def _with_names(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema of which `propertyNames` lists the names, or has an expression, with the keywords
+    that say the same."""
+    names = schema.get("propertyNames")
+    if not isinstance(names, dict) or {"properties", "patternProperties"} & schema.keys():
+        return schema
+    value = schema.get("additionalProperties", True)
+    rest = {word: v for word, v in schema.items() if word != "propertyNames"}
+    if isinstance(listed := names.get("enum"), list) and all(isinstance(n, str) for n in listed):
+        return {**rest, "properties": dict.fromkeys(listed, value), "additionalProperties": False}
+    if isinstance(pattern := names.get("pattern"), str):
+        return {**rest, "patternProperties": {pattern: value}, "additionalProperties": False}
+    return schema

@@ -11,8 +11,15 @@ from typing import Any
 from mlcc.api.errors import error_body
 from mlcc.api.llamacpp.answer import Payload, Pieces, only
 from mlcc.api.llamacpp.fields import COMPLETION, EMBEDDING, INFILL
-from mlcc.api.llamacpp.request import NOT_OURS, completion_body, infill_texts, one_prompt
+from mlcc.api.llamacpp.request import (
+    NOT_OURS,
+    completion_body,
+    field_names,
+    infill_texts,
+    one_prompt,
+)
 from mlcc.api.openai.infill import no_infill
+from mlcc.api.schema.schema import merged_headers
 from mlcc.errors import MlccError, UnsupportedError
 from mlcc.service.embeddings import Encoding, encoder_of
 from mlcc.service.generate import Generation, generate_completion, infill_prompt
@@ -109,7 +116,9 @@ async def _generation(
     ends: Sequence[int] = (),
 ) -> ApiResponse:
     started = time.monotonic_ns()
-    generation = await generate_completion(served, request, completion_body(fields, prompt, ends))
+    body = completion_body(fields, prompt, ends)
+    generation = await generate_completion(served, request, body, field_names(fields))
+    ignored = merged_headers(ignored, generation.ignored)
     settings = {name: value for name, value in fields.items() if name not in NOT_OURS}
     pieces, job = Pieces(served.text.name, prompt, settings), generation.job
     if fields.get("stream"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlcc.api.anthropic.answer import MessageEvents
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
 from mlcc.api.anthropic.request import parse_count, parse_messages
+from mlcc.api.schema.schema import merged_headers
 from mlcc.service.generate import count_prompt_tokens, generate_chat
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import ANTHROPIC_COUNT, ANTHROPIC_MESSAGES
@@ -17,7 +18,8 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/messages."""
     body = await served.body(request)
     parsed, ignored = await served.checked(request, body, parse_messages, MESSAGES)
-    generation = await generate_chat(served, request, parsed.chat)
+    generation = await generate_chat(served, request, parsed.chat, parsed.names)
+    ignored = merged_headers(ignored, generation.ignored)
     made_id = generation.head.id.rpartition("-")[2]
     events = MessageEvents(parsed, made_id, generation.head.model, generation.prompt_tokens)
     if not parsed.stream:

@@ -12,12 +12,15 @@ from typing import Any
 from mlcc.api.ollama.answer import Durations, Line, Lines, error_line, whole
 from mlcc.api.ollama.fields import CHAT, GENERATE
 from mlcc.api.ollama.request import (
+    CHAT_NAMES,
+    GENERATE_NAMES,
     chat_body,
     generate_body,
     generate_chat_body,
     is_chat,
     model_name,
 )
+from mlcc.api.schema.schema import merged_headers
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.service.generate import Generation, generate_chat, generate_completion
 from mlcc.service.http.router import Handlers
@@ -37,7 +40,7 @@ async def chat(served: ServedModel, request: ApiRequest) -> ApiResponse:
     if not fields.get("messages"):
         return _loaded(lines, fields, ignored)
     chat_fields = await request.offload.check(partial(chat_body, fields))
-    generation = await generate_chat(served, request, chat_fields)
+    generation = await generate_chat(served, request, chat_fields, CHAT_NAMES)
     return await _answered(generation, lines, started, fields, ignored)
 
 
@@ -51,9 +54,11 @@ async def generate(served: ServedModel, request: ApiRequest) -> ApiResponse:
     if not fields.get("prompt"):
         return _loaded(lines, fields, ignored)
     if is_chat(fields):
-        generation = await generate_chat(served, request, generate_chat_body(fields))
+        chat_fields = generate_chat_body(fields)
+        generation = await generate_chat(served, request, chat_fields, GENERATE_NAMES)
     else:
-        generation = await generate_completion(served, request, generate_body(fields))
+        raw = generate_body(fields)
+        generation = await generate_completion(served, request, raw, GENERATE_NAMES)
     return await _answered(generation, lines, started, fields, ignored)
 
 
@@ -91,6 +96,7 @@ async def _answered(
     fields: Mapping[str, Any],
     ignored: Mapping[str, str],
 ) -> ApiResponse:
+    ignored = merged_headers(ignored, generation.ignored)
     made, job = _lines(generation, lines, started), generation.job
     if fields.get("stream", True):
         await generation.accepted()

@@ -7,14 +7,14 @@ from __future__ import annotations
 import re
 import time
 from functools import partial
-from typing import Any
 from urllib.parse import parse_qs
 
 from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
 from mlcc.api.openai_responses.request import parse_responses
-from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.service.generate import Generation, count_prompt_tokens, generate_chat
+from mlcc.api.schema.schema import merged_headers
+from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.service.generate import count_prompt_tokens, generate_chat
 from mlcc.service.http.router import Handlers, ServiceHandlers
 from mlcc.service.http.routes import (
     RESPONSE,
@@ -28,8 +28,6 @@ from mlcc.service.http.sse import event_lines, run_through
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
 from mlcc.service.served_model import Models, ServedModel
 
-_NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
-"""Fields of a chat request, and their names here."""
 _LIMIT = re.compile(r"[0-9]{1,9}")
 MOST_LISTED = 100
 LISTED = 20
@@ -46,8 +44,9 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
         given = await conversations.resolved(tenant, parsed.items(), loading)
         chat = await request.offload.check(partial(parsed.chat, [*history, *given]))
         del history
-        generation = await _generation(served, request, chat)
+        generation = await generate_chat(served, request, chat, parsed.chat_names)
         del chat
+    ignored = merged_headers(ignored, generation.ignored)
     made_id, head = generation.head.id.rpartition("-")[2], generation.head
     defaults = served.text.sampling
     events = ResponseEvents(parsed, made_id, head.model, head.created, defaults, _now)
@@ -73,17 +72,6 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     return events_response(
         event_lines(generation, events, keep), close, lambda: job.failure, ignored
     )
-
-
-async def _generation(served: ServedModel, request: ApiRequest, chat: dict[str, Any]) -> Generation:
-    """Start the generation for a chat body. Errors name the field of the original request."""
-    try:
-        generation = await generate_chat(served, request, chat)
-    except MlccError as error:
-        error.param = _NAMES.get(error.param or "", error.param)
-        raise
-    generation.job.prompt_field = "input"
-    return generation
 
 
 async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:

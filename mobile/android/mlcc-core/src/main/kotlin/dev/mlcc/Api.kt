@@ -300,8 +300,8 @@ public data class JsonSchemaFormat(
     val name: JsonElement? = null,
     /** Accepted; never affects an answer. */
     val description: JsonElement? = null,
-    /** Accepted; never affects an answer. */
-    val strict: JsonElement? = null,
+    /** Refuse a schema that cannot be enforced in full, instead of enforcing a part of it. */
+    val strict: Boolean? = null,
 )
 
 /** Format of an answer. */
@@ -312,6 +312,8 @@ public data class ResponseFormat(
     /** Only with the type `json_schema`. */
     @SerialName("json_schema")
     val jsonSchema: JsonSchemaFormat? = null,
+    /** llama.cpp's place of a schema, with the type `json_object`. */
+    val schema: JsonElement? = null,
 )
 
 /**

@@ -1,0 +1,146 @@
+"""Schemas that are not strict: what can be enforced is, and the rest is named in a header; strict
+ones are refused. Errors and the header name the fields of the protocol that was spoken. The judge
+of answers is jsonschema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+
+from mlcc.api.schema.schema import HEADER
+from mlcc.model.structured_output.schema_keywords import LEVELS, relaxed
+from tests.helpers.dictated_model import PLAIN_TEMPLATE, scripted
+from tests.helpers.service_calls import Calls, Response, calls_to
+
+pytest.importorskip("llguidance", reason="needs llguidance: pip install mlcc[structured]")
+
+ANSWER = {"a": 5}
+INT = {"type": "integer"}
+LOOSE: list[tuple[dict[str, Any], Any, list[str]]] = [
+    ({**INT, "nullable": True}, 5, [".nullable"]),
+    ({**INT, "x-order": 1}, 5, [".x-order"]),
+    ({**INT, "format": "int64"}, 5, [".format"]),
+    ({"type": "string", "format": "path"}, "a/b", [".format"]),
+    ({"type": "string", "format": "password", "writeOnly": True}, "s", [".format"]),
+    ({"type": "string", "contentMediaType": "text/plain"}, "s", [".contentMediaType"]),
+    ({"type": "string", "pattern": "^(?=a)ab$"}, "ab", [".pattern"]),
+    ({"type": "array", "items": INT, "uniqueItems": False}, [1], [".uniqueItems"]),
+    ({"type": "array", "items": {**INT, "not": {"const": 2}}, "minItems": 1}, [1], [".items.not"]),
+    ({"oneOf": [INT, {"type": "number", "minimum": 10}]}, 5, [".oneOf"]),
+    ({"anyOf": [INT], "oneOf": [INT, {"type": "number", "minimum": 10}]}, 5, [".oneOf"]),
+    ({"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": INT},
+     {"k": 1}, [".propertyNames"]),
+    ({"type": "object", "propertyNames": {"enum": ["k"]}, "additionalProperties": INT},
+     {"k": 1}, []),
+    ({"type": "object", "propertyNames": {"pattern": "^k+$"}, "additionalProperties": INT},
+     {"kk": 1}, []),
+    ({"type": "string", "deprecated": True, "readOnly": True, "examples": ["x"]}, "s", []),
+]  # fmt: skip
+
+
+def schema_of(inner: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": inner}, "required": ["a"],
+            "additionalProperties": False, "$schema": "http://json-schema.org/draft-07/schema#"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
+    def answer(prompt: str) -> str:
+        return prompt.rpartition("say ")[2].partition("\n")[0]
+
+    folder = tmp_path_factory.mktemp("scripted")
+    with calls_to(scripted(folder, answer, PLAIN_TEMPLATE)) as calls:
+        yield calls
+
+
+def ask(service: Calls, schema: Any, value: Any, **more: Any) -> Response:
+    body = {"messages": [{"role": "user", "content": f"say {json.dumps(value)}"}], **more}
+    if not more:
+        form = {"name": "x", "schema": schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": form}
+    return service.post("/v1/chat/completions", body)
+
+
+@pytest.mark.parametrize(("inner", "value", "names"), LOOSE, ids=lambda v: json.dumps(v)[:40])
+def test_a_schema_is_held_to_as_far_as_can_be(
+    service: Calls, inner: dict[str, Any], value: Any, names: list[str]
+) -> None:
+    schema, field = schema_of(inner), "response_format.json_schema.schema"
+    response = ask(service, schema, {"a": value})
+    assert response.status == 200, response.body
+    text = response.body["choices"][0]["message"]["content"]
+    assert json.loads(text) == {"a": value}
+    jsonschema.validate(json.loads(text), schema)
+    wanted = ", ".join(f"{field}.properties.a{name}" for name in names)
+    assert response.headers.get(HEADER, "") == wanted
+    form = {"name": "x", "schema": schema, "strict": True}
+    strict = ask(service, schema, {"a": value}, response_format={
+        "type": "json_schema", "json_schema": form})  # fmt: skip
+    refused = bool(names) or "propertyNames" in inner
+    if inner.get("format") != "int64":  # says nothing about a number
+        assert strict.status == (400 if refused else 200)
+    if strict.status == 400:
+        assert strict.body["error"]["param"] == field
+
+
+@pytest.mark.parametrize("level", range(LEVELS))
+def test_a_relaxed_schema_allows_what_the_schema_allows(level: int) -> None:
+    for inner, value, _ in LOOSE:
+        kept, left_out = relaxed(schema_of(inner), level)
+        jsonschema.validate({"a": value}, kept)
+        assert len(left_out) == len(set(left_out))
+
+
+BAD = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 3, "maximum": 1}},
+       "required": ["a"]}  # fmt: skip
+TOOL = {"name": "f", "parameters": BAD, "strict": True}
+SAY = 'say {"a": 1}'
+HI = [{"role": "user", "content": SAY}]
+RAW = f"{SAY}\n<|im_start|>assistant\n"
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("/v1/chat/completions", "response_format.schema",
+     {"messages": HI, "response_format": {"type": "json_object", "schema": BAD}}),
+    ("/v1/chat/completions", "guided_json", {"messages": HI, "guided_json": BAD}),
+    ("/v1/chat/completions", "structured_outputs.json",
+     {"messages": HI, "structured_outputs": {"json": BAD}}),
+    ("/v1/completions", "guided_json", {"prompt": RAW, "guided_json": BAD}),
+    ("/completion", "json_schema", {"prompt": RAW, "json_schema": BAD}),
+    ("/v1/responses", "text.format.schema",
+     {"input": SAY, "text": {"format": {"type": "json_schema", "name": "x", "schema": BAD}}}),
+    ("/v1/responses", "tools[1].parameters",
+     {"input": SAY, "tools": [{"type": "web_search"}, {"type": "function", **TOOL}]}),
+    ("/v1/messages", "output_config.format.schema",
+     {"model": "scripted", "max_tokens": 90, "messages": HI,
+      "output_config": {"format": {"type": "json_schema", "schema": BAD}}}),
+    ("/v1/messages", "tools[0].input_schema",
+     {"model": "scripted", "max_tokens": 90, "messages": HI,
+      "tools": [{"name": "f", "input_schema": BAD, "strict": True}]}),
+    ("/v1/chat/completions", "tools[0].function.parameters",
+     {"messages": HI, "tools": [{"type": "function", "function": TOOL}]}),
+    ("/api/chat", "format", {"messages": HI, "format": BAD}),
+    ("/api/generate", "format", {"prompt": SAY, "format": BAD}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "field", "body"), CASES, ids=lambda v: str(v)[:30])
+def test_fields_are_named_as_they_were_sent(
+    service: Calls, path: str, field: str, body: dict[str, Any]
+) -> None:
+    response = service.post(path, {**body, "stream": False})
+    assert response.status == 400 and f"'{field}'" in json.dumps(response.body)
+    loose = json.loads(json.dumps(body).replace('"minimum": 3', '"x-note": 3'))
+    if "tools" not in body:
+        response = service.post(path, {**loose, "stream": False})
+        assert response.status == 200, response.body
+        assert response.headers[HEADER] == f"{field}.properties.a.x-note"
+
+
+def test_what_is_left_out_of_a_tools_arguments_is_named(service: Calls) -> None:
+    tool = {"name": "f", "parameters": schema_of({"type": "string", "format": "path"})}
+    body = {"messages": HI, "tools": [{"type": "function", "function": tool}]}
+    headers = service.post("/v1/chat/completions", body).headers
+    assert headers[HEADER] == "tools[0].function.parameters.properties.a.format"
