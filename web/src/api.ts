@@ -344,6 +344,10 @@ export interface ChatCompletionRequest {
   /** Not built yet: accepted only with a value that has no effect. */
   verbosity?: 'medium' | null;
   /** Not built yet: accepted only with a value that has no effect. */
+  echo?: false | null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  prompt_logprobs?: null;
+  /** Not built yet: accepted only with a value that has no effect. */
   modalities?: readonly ['text'] | null;
   /** Not built yet: accepted only with a value that has no effect. */
   audio?: null;
@@ -513,6 +517,8 @@ export interface CompletionRequest {
   max_tokens?: number | null;
   /** Send the prompt before the answer, and its `logprobs`. */
   echo?: boolean | null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  prompt_logprobs?: null;
   /**
    * Generate this many answers and send the `n` likeliest, by mean log-probability; with
    * `stream` it must equal `n`. From 1 to 128.

@@ -468,6 +468,8 @@ CHAT = Object(
         *TOOLS,
         *THINKING,
         not_built("verbosity", "medium"),
+        not_built("echo", False, advice="the request has the messages"),
+        not_built("prompt_logprobs", advice="/v1/completions has them, by 'echo' with 'logprobs'"),
         not_built("modalities", ["text"]),
         not_built("audio"),
         not_built("web_search_options"),
@@ -515,6 +517,7 @@ COMPLETION = Object(
             made=lambda count: None if count < 0 else count,
         ),
         honoured("echo", Flag(), "Send the prompt before the answer, and its `logprobs`."),
+        not_built("prompt_logprobs", advice="send 'echo' with 'logprobs'"),
         honoured(
             "best_of",
             Integer(1, MOST_ANSWERS),

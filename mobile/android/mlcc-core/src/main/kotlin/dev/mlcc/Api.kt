@@ -341,8 +341,8 @@ public data class StructuredOutputs(
 
 /**
  * The body of POST /v1/chat/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `samplers`, `functions`, `function_call`, `verbosity`,
- * `modalities`, `audio`, `web_search_options`, `moderation`.
+ * `guided_whitespace_pattern`, `samplers`, `functions`, `function_call`, `verbosity`, `echo`,
+ * `prompt_logprobs`, `modalities`, `audio`, `web_search_options`, `moderation`.
  */
 @Serializable
 public data class ChatCompletionRequest(
@@ -899,7 +899,7 @@ public data class ChatCompletionRequest(
 
 /**
  * The body of POST /v1/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `samplers`.
+ * `guided_whitespace_pattern`, `samplers`, `prompt_logprobs`.
  */
 @Serializable
 public data class CompletionRequest(
