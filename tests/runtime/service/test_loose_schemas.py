@@ -43,8 +43,9 @@ LOOSE: list[tuple[dict[str, Any], Any, list[str]]] = [
 
 
 def schema_of(inner: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": {"a": inner}, "required": ["a"],
-            "additionalProperties": False, "$schema": "http://json-schema.org/draft-07/schema#"}  # fmt: skip
+    draft = {"$schema": "http://json-schema.org/draft-07/schema#"}
+    one = {"required": ["a"], "additionalProperties": False}
+    return {"type": "object", "properties": {"a": inner}, **one, **draft}
 
 
 @pytest.fixture(scope="module")
