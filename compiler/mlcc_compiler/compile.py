@@ -30,7 +30,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.driver.checks import check_ready
 from mlcc_compiler.driver.libraries import Libraries, build_libraries
 from mlcc_compiler.ir.graph import Traced
-from mlcc_compiler.models.config import long_factors
+from mlcc_compiler.models.config import long_factors, rope_note
 from mlcc_compiler.models.registry import max_context, with_defaults
 from mlcc_compiler.options import RANDOM, Options
 from mlcc_compiler.plan import Plan, make_plan
@@ -170,6 +170,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
         of = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in exact.items())
         progress.decided("kept float32", of)
     progress.decided("context", f"{limits.context} tokens, {limits.max_batch} sequences at once")
+    if (of_rope := rope_note(plan.checkpoint.config)) is not None:
+        progress.decided("rope", of_rope)
     if long_factors(with_defaults(plan.checkpoint.config), limits.context):
         progress.decided("rope", "LongRoPE's long factors, for short prompts too")
     if limits.context > max_context(plan.checkpoint.config):

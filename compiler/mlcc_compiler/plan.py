@@ -42,6 +42,7 @@ from mlcc_compiler.tensor_parallel.split import HEAD, Split, split_model
 from mlcc_compiler.weights.check import check_layers, check_tensors
 from mlcc_compiler.weights.encoder import encoder_names
 from mlcc_compiler.weights.names import NameMap, checkpoint_names
+from mlcc_compiler.weights.tied_head import embedding_of_head, untied
 from mlcc_targets import Target
 
 _TABLES = (
@@ -208,6 +209,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         raise UnsupportedError(f"target '{target.name}': {reason}")
     target = _with_name(target, checkpoint.name)
     checkpoint, encoder_head = as_encoder(checkpoint, options.reranker, options.decoder_options)
+    checkpoint = checkpoint if encoder_head else untied(checkpoint)
     context = context_of(checkpoint, options, encoder_head)
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
     check_layers(layers, len(checkpoint.tensors.shapes))
@@ -274,8 +276,12 @@ def _check_rounding(plan: Plan) -> None:
 
 
 def _names(model: CausalLM | Encoder, names: Sequence[str], checkpoint: Checkpoint) -> NameMap:
-    found = encoder_names if isinstance(model, Encoder) else checkpoint_names
-    return found(names, checkpoint.tensors.shapes)
+    if isinstance(model, Encoder):
+        return encoder_names(names, checkpoint.tensors.shapes)
+    found = checkpoint_names(names, checkpoint.tensors.shapes)
+    if not model.config.tie_embeddings:
+        return found
+    return replace(found, source=embedding_of_head(found.source, found.present))
 
 
 def _checkpoint_schemes(model: CausalLM | Encoder, checkpoint: Checkpoint) -> dict[str, str]:

@@ -148,13 +148,18 @@ class Checkpoint:
 
 
 def flatten_config(outer: dict[str, Any]) -> dict[str, Any]:
-    """A multimodal config's text part, completed by the outer fields."""
+    """A multimodal config's text part, completed by the outer fields. A rope beside `text_config`
+    is not used, as in transformers: it would overrule the text part's own."""
     inner = outer.get("text_config")
     if inner is None:
         return dict(outer)
     if not isinstance(inner, dict):
         raise CheckpointError("config.json: text_config must be an object; fetch it again")
-    return {**{key: value for key, value in outer.items() if key != "text_config"}, **inner}
+    left = ("text_config", "rope_parameters", "rope_scaling", "rope_theta")
+    found = {**{key: value for key, value in outer.items() if key not in left}, **inner}
+    if outer.get("tie_word_embeddings"):  # the whole model's head, whatever the text part says
+        found["tie_word_embeddings"] = True
+    return found
 
 
 def _check_folder(path: Path) -> None:

@@ -26,6 +26,7 @@ ACTIVATIONS = {
 
 
 _WIDEST_HEAD = 4096
+FULL = "full_attention"
 _FULL_ROTARY = {
     "cohere2", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma", "gemma2", "gemma3",
     "gemma3_text", "gemma3n", "gemma3n_text", "gpt_oss", "granite", "granitemoe",
@@ -181,10 +182,12 @@ def rope_from_hf(
 ) -> Rope:
     """The rope of one kind of layer, from either spelling HF has used.
 
-    Old: `rope_theta` and `rope_scaling`. New: `rope_parameters`, possibly one per layer type.
+    Old: `rope_theta` and `rope_scaling`. New: `rope_parameters`, possibly one per layer type. An
+    outer `original_max_position_embeddings` overrules the rope's, as in transformers.
     """
     parameters = rope_parameters(hf)
-    if layer_type is not None and layer_type in parameters:
+    nested = layer_type is not None and layer_type in parameters
+    if layer_type is not None and nested:
         parameters = _object(parameters, layer_type)
     if layer_type is not None and not parameters.get("truncate", True):
         raise UnsupportedError(
@@ -193,8 +196,8 @@ def rope_from_hf(
         )
     parameters.update(overrides or {})
     original = hf.get("original_max_position_embeddings")
-    if original:
-        parameters.setdefault("original_max_position_embeddings", original)
+    if original and not nested:
+        parameters["original_max_position_embeddings"] = original
     theta = optional(parameters, "rope_theta") or optional(hf, "rope_theta") or default_theta
     partial = optional(parameters, "partial_rotary_factor")
     partial = partial or optional(hf, "partial_rotary_factor") or 1.0
@@ -241,8 +244,28 @@ def long_factors(hf: HfConfig, context: int) -> bool:
 
 
 def rope_parameters(hf: HfConfig) -> dict[str, Any]:
-    """A fresh copy of `rope_parameters` or, in older configs, `rope_scaling`."""
-    return _object(hf, "rope_parameters") or _object(hf, "rope_scaling")
+    """A fresh copy of the rope's parameters: `rope_scaling`, the older field, overrules
+    `rope_parameters`, and of those of each kind of layer completes `full_attention`'s, as in
+    transformers."""
+    old, new = _object(hf, "rope_scaling"), _object(hf, "rope_parameters")
+    if old and FULL in new:
+        return {**new, FULL: {**_object(new, FULL), **old}}
+    return old or new
+
+
+def with_rope(hf: HfConfig, parameters: Mapping[str, Any]) -> HfConfig:
+    """The config with these `rope_parameters`."""
+    return {**hf, "rope_parameters": parameters, "rope_scaling": None}
+
+
+def rope_note(hf: HfConfig) -> str | None:
+    """Which of two contradicting fields is used; None if there is only one."""
+    old, new = _object(hf, "rope_scaling"), _object(hf, "rope_parameters")
+    if not old or not new or FULL in new or old == new:
+        return None
+    lost = ", ".join(repr(key) for key in new if key not in old)
+    without = f", without the latter's {lost}" if lost else ""
+    return f"config.json's 'rope_scaling' is used instead of 'rope_parameters'{without}"
 
 
 def _object(hf: HfConfig, key: str) -> dict[str, Any]:

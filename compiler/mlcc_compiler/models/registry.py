@@ -142,9 +142,11 @@ class Architecture:
 
 
 def with_defaults(hf: HfConfig) -> HfConfig:
-    """A checkpoint's config, completed by its architecture's defaults."""
+    """A checkpoint's config under its architecture's names, completed by its defaults."""
     module = _module(hf)
-    whole = {**module.DEFAULTS, **hf}
+    aliases: dict[str, str] = getattr(module, "ALIASES", {})
+    renamed = {field: hf[alias] for alias, field in aliases.items() if alias in hf}
+    whole = {**module.DEFAULTS, **hf, **renamed}
     return module.complete(whole) if hasattr(module, "complete") else whole
 
 

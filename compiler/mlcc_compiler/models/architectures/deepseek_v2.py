@@ -45,6 +45,8 @@ DEFAULTS = DECODER_DEFAULTS | {
     "n_group": None,
     "topk_group": None,
 }
+ALIASES = {"num_experts": "n_routed_experts"}
+"""Other names of fields, which overrule them as in transformers."""
 _METHODS = ("greedy", "group_limited_greedy")
 _MOST_DRAFTS = 8
 _LATENT_EPS = 1e-6

@@ -26,6 +26,8 @@ DEFAULTS = deepseek_v2.DEFAULTS | {
     "topk_method": None,
     "scoring_func": None,
 }
+ALIASES = {"num_local_experts": "n_routed_experts"}
+"""Other names of fields, which overrule them as in transformers."""
 
 
 def read_config(hf: HfConfig, context: int) -> deepseek_v2.Config:

@@ -25,6 +25,8 @@ DEFAULTS = {
     "moe_num_shared_experts": 2,
     "num_key_value_heads": 4,
 }
+ALIASES = {"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"}
+"""Other names of fields, which overrule them as in transformers."""
 
 
 def read_config(hf: HfConfig, context: int) -> Config:

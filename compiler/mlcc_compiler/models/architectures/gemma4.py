@@ -21,6 +21,7 @@ from mlcc_compiler.models.config import (
     rope_from_hf,
     rope_parameters,
     windows_by_type,
+    with_rope,
 )
 from mlcc_compiler.models.fields import HfConfig, layer_types, optional, refuse, require
 from mlcc_compiler.models.layers import GatedMLP, Linear, RMSNorm
@@ -275,7 +276,7 @@ def _ropes(
             raise refuse("rope_parameters", f"an object for each type of layer, as {kind}", given)
         if own.get("rope_type", "default") == "default":
             own = {**own, "partial_rotary_factor": 1.0}  # as transformers has it
-        plain = {**hf, "rope_parameters": own, "head_dim": width}
+        plain = {**with_rope(hf, own), "head_dim": width}
         made.setdefault((kind, width), rope_from_hf(plain, context))
     places = list(made)
     which = tuple(places.index(pair) for pair in zip(types, widths, strict=True))

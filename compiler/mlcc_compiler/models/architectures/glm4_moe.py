@@ -36,6 +36,8 @@ DEFAULTS = DECODER_DEFAULTS | {
     "topk_group": 1,
     "use_qk_norm": False,
 }
+ALIASES = {"num_local_experts": "n_routed_experts"}
+"""Other names of fields, which overrule them as in transformers."""
 _LEAST = 1e-20
 """HF adds it to the sum of the weights; here it is the sum's minimum: for any sum above 1e-13 that
 is the same float32.

@@ -19,6 +19,7 @@ from mlcc_compiler.models.config import (
     rope_from_hf,
     rope_parameters,
     windows_by_type,
+    with_rope,
 )
 from mlcc_compiler.models.fields import HfConfig, layer_types, positive, require
 from mlcc_compiler.models.layers import Attention
@@ -36,6 +37,8 @@ DEFAULTS = DECODER_DEFAULTS | {
     "swiglu_alpha": 1.702,
     "swiglu_limit": 7.0,
 }
+ALIASES = {"num_experts": "num_local_experts"}
+"""Other names of fields, which overrule them as in transformers."""
 _ROPE: dict[str, Any] = {
     "rope_type": "yarn",
     "factor": 32.0,
@@ -73,7 +76,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
     layers, bias = fields["num_layers"], bool(hf["attention_bias"])
     count = count_of(hf, "num_local_experts")
     pattern = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
-    rope = {**hf, "rope_parameters": rope_parameters(hf) or _ROPE}
+    rope = with_rope(hf, rope_parameters(hf) or _ROPE)
     return Config(
         **fields | {"windows": windows_by_type(hf, layer_types(hf, pattern))},
         ropes=(rope_from_hf(rope, context, default_theta=150000.0),),

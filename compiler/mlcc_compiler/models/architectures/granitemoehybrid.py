@@ -36,6 +36,8 @@ DEFAULTS = DECODER_DEFAULTS | {
     "mamba_proj_bias": False,
     "time_step_limit": (0.0, inf),
 }
+ALIASES = {"layers_block_type": "layer_types"}
+"""Other names of fields, which overrule them as in transformers."""
 SCANS = ("mamba", "linear_attention")
 """Names of layers with a scan in `layer_types`, old and new."""
 ATTENDS = ("attention", "full_attention")

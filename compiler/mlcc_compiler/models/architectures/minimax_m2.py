@@ -29,6 +29,8 @@ DEFAULTS = DECODER_DEFAULTS | {
     "num_key_value_heads": 8,
     "num_local_experts": 256,
 }
+ALIASES = {"num_experts": "num_local_experts"}
+"""Other names of fields, which overrule them as in transformers."""
 _KNOWN: dict[str, Any] = {
     "scoring_func": "sigmoid",
     "use_qk_norm": True,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mlcc_compiler.models.architectures import mistral
-from mlcc_compiler.models.config import DecoderConfig, growth_of, rope_parameters
+from mlcc_compiler.models.config import DecoderConfig, growth_of, rope_parameters, with_rope
 from mlcc_compiler.models.fields import HfConfig
 
 Layer = mistral.Layer
@@ -34,6 +34,6 @@ _ROPE = {
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json of a Ministral3ForCausalLM."""
-    hf = {**hf, "rope_parameters": rope_parameters(hf) or _ROPE}
+    hf = with_rope(hf, rope_parameters(hf) or _ROPE)
     config = mistral.read_config(hf, context)
     return replace(config, architecture="ministral3", growth=growth_of(hf, context))

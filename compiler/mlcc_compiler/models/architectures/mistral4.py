@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mlcc_compiler.models.architectures import deepseek_v2, deepseek_v3, glm4_moe
-from mlcc_compiler.models.config import rope_parameters
+from mlcc_compiler.models.config import rope_parameters, with_rope
 from mlcc_compiler.models.fields import HfConfig, optional, refuse, require
 from mlcc_compiler.models.moe import Experts
 
@@ -26,6 +26,7 @@ DEFAULTS = {
     "n_group": 1,
     "topk_group": 1,
 }
+ALIASES = deepseek_v3.ALIASES
 for _key in ("topk_method", "scoring_func", "moe_layer_freq"):
     del DEFAULTS[_key]
 _ROPE = {
@@ -51,7 +52,7 @@ def read_config(hf: HfConfig, context: int) -> deepseek_v2.Config:
     if part is not None and int((nope + rope) * part) != rope:
         raise refuse("partial_rotary_factor", f"{rope} of {nope + rope}", part)
     given.pop("partial_rotary_factor", None)
-    hf = {**hf, "rope_parameters": given}
+    hf = {**with_rope(hf, given), "partial_rotary_factor": None}
     return deepseek_v2.config_of(hf, context, "mistral4", _experts)
 
 

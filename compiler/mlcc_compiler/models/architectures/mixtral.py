@@ -24,6 +24,8 @@ DEFAULTS = DECODER_DEFAULTS | {
     "rms_norm_eps": 1e-5,
     "sliding_window": None,
 }
+ALIASES = {"num_experts": "num_local_experts"}
+"""Other names of fields, which overrule them as in transformers."""
 
 
 @dataclass(frozen=True, kw_only=True)

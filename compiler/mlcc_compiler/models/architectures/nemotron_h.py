@@ -44,6 +44,15 @@ DEFAULTS = {
     "topk_group": 1,
     "norm_topk_prob": True,
 }
+ALIASES = {
+    "num_local_experts": "n_routed_experts",
+    "layer_types": "layers_block_type",
+    "mamba_conv_bias": "use_conv_bias",
+    "mamba_d_conv": "conv_kernel",
+    "mamba_dt_min": "time_step_min",
+    "mamba_n_groups": "n_groups",
+}
+"""Other names of fields, which overrule them as in transformers."""
 del DEFAULTS["rms_norm_eps"]
 _KINDS = {
     "M": "scan", "mamba": "scan", "linear_attention": "scan",

@@ -20,6 +20,8 @@ DEFAULTS = DECODER_DEFAULTS | {
     "num_experts_per_tok": 8,
     "rms_norm_eps": 1e-5,
 }
+ALIASES = {"num_local_experts": "num_experts"}
+"""Other names of fields, which overrule them as in transformers."""
 
 
 class Layer(mixtral.Layer):

@@ -27,6 +27,8 @@ DEFAULTS = DECODER_DEFAULTS | {
     "decoder_sparse_step": 1,
     "mlp_only_layers": None,
 }
+ALIASES = {"num_local_experts": "num_experts"}
+"""Other names of fields, which overrule them as in transformers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +53,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
     fields = common_fields(hf, "qwen3_moe")
     if hf["use_sliding_window"]:  # of every layer: `max_window_layers` means nothing here
         fields["windows"] = (window_of(hf),) * fields["num_layers"]
-    # transformers 5 calls it num_local_experts, checkpoints of the hub num_experts
-    count = count_of(hf, "num_local_experts" if "num_local_experts" in hf else "num_experts")
+    count = count_of(hf, "num_experts")
     bias = bool(hf.get("attention_bias", False))
     return Config(
         **fields,
