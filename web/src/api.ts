@@ -91,7 +91,10 @@ export interface ThinkingSwitch {
 export interface Message {
   /** Author; developer is another name of system. */
   role: 'system' | 'developer' | 'user' | 'assistant' | 'tool';
-  /** A text, or text parts that are joined. May be null beside `tool_calls`. */
+  /**
+   * A text, or text parts that are joined. May be null beside `tool_calls`. Images are left
+   * out of a tool's message, and refused in others.
+   */
   content?: string | readonly TextPart[] | null;
   /** Name of the author, for templates that support names. */
   name?: string | null;
@@ -205,8 +208,8 @@ export interface ChatCompletionRequest {
   user?: unknown;
   /** Accepted; never affects an answer. */
   metadata?: unknown;
-  /** Not built yet: accepted only with a value that has no effect. */
-  store?: false | null;
+  /** Accepted; never affects an answer. */
+  store?: unknown;
   /** The answer is JSON. */
   response_format?: ResponseFormat | null;
   /** One constraint on the answer. */
@@ -341,6 +344,10 @@ export interface ChatCompletionRequest {
   thinking?: ThinkingSwitch | null;
   /** Variables of the model's chat template. */
   chat_template_kwargs?: unknown;
+  /** The answer continues the last message, an assistant's, as with its `prefix`. */
+  continue_final_message?: boolean | null;
+  /** false: the prompt ends with the last message, and the model may go on with any role. */
+  add_generation_prompt?: boolean | null;
   /** Not built yet: accepted only with a value that has no effect. */
   verbosity?: 'medium' | null;
   /** Not built yet: accepted only with a value that has no effect. */
@@ -405,8 +412,8 @@ export interface CompletionRequest {
   user?: unknown;
   /** Accepted; never affects an answer. */
   metadata?: unknown;
-  /** Not built yet: accepted only with a value that has no effect. */
-  store?: false | null;
+  /** Accepted; never affects an answer. */
+  store?: unknown;
   /** The answer is JSON. */
   response_format?: ResponseFormat | null;
   /** One constraint on the answer. */

@@ -85,6 +85,8 @@ class ChatPlan:
         """Template variables besides the messages."""
         self.left_out: list[str] = []
         """Keywords of the tools' schemas that are not enforced, by their paths."""
+        if not parsed.generation_prompt:
+            self.variables["add_generation_prompt"] = False
         self.messages: Sequence[Mapping[str, Any]] = parsed.messages
         """Messages for the template; one without tools gets them as text."""
         if not self._output_format.native:

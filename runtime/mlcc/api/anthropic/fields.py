@@ -86,7 +86,13 @@ TOOL_USE = Object(
     ),
 )
 TEXTS = {"text": TEXT_BLOCK, "document": DOCUMENT}
-RESULT_BLOCK = Tagged("a text block", TEXTS, refused={"image": NO_IMAGES})
+RESULT_SOURCE = Tagged("a source of the type 'text'", {"text": TEXT_SOURCE}, open=True)
+RESULT_DOCUMENT = Object(
+    "AnthropicResultDocument",
+    (honoured("source", RESULT_SOURCE, "Its text.", required=True), *DOCUMENT.fields[1:]),
+)
+RESULT_BLOCK = Tagged("a text block", {"text": TEXT_BLOCK, "document": RESULT_DOCUMENT}, open=True)
+"""What is not text, such as a screenshot, is left out with a note."""
 TOOL_RESULT = Object(
     "AnthropicToolResult",
     (

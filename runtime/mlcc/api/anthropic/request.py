@@ -9,10 +9,10 @@ from typing import Any
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES
 from mlcc.api.openai.message_merging import MessageMerger, joined_parts
 from mlcc.api.parsers.opaque_reasoning import unpacked
-from mlcc.api.schema.chat_fields import SAMPLING
+from mlcc.api.schema.chat_fields import SAMPLING, left_out
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
 from mlcc.api.schema.schema import Json
-from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.errors import InvalidRequestError
 from mlcc.util.fast_dataclass import fast_dataclass
 
 BILLING = "x-anthropic-billing-header:"
@@ -39,14 +39,10 @@ class MessagesRequest:
 def parse_messages(body: Json) -> MessagesRequest:
     """Translate a request. Raises InvalidRequestError or UnsupportedError naming the field."""
     fields = MESSAGES.check(body, "")
-    if fields["messages"][-1]["role"] == "assistant":
-        raise UnsupportedError(
-            "'messages' ends with the assistant's, and beginning an answer for it is not built; "
-            "end with the user's message",
-            param="messages",
-            code="unsupported_value",
-        )
     chat = _prompt(fields)
+    last = chat["messages"][-1]
+    if last["role"] == "assistant" and not last.get("tool_calls"):
+        last["prefix"] = True  # Anthropic's models go on from a last message of theirs
     chat["max_tokens"] = fields["max_tokens"]
     if stops := fields.get("stop_sequences"):
         chat["stop"] = stops
@@ -138,6 +134,8 @@ def _whole(role: str, texts: list[str]) -> str:
 def _text(block: Mapping[str, Any]) -> str:
     if block["type"] == "text":
         return str(block["text"])
+    if "data" not in block.get("source", ()):  # of a tool's result
+        return left_out(block["type"])
     about = [f"{name}: {block[name]}" for name in ("title", "context") if block.get(name)]
     return joined_parts(["<document>", *about, block["source"]["data"], "</document>"])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mlcc.api.openai.embeddings import INPUT
 from mlcc.api.schema.chat_fields import COMMON as OPENAI_COMMON
-from mlcc.api.schema.chat_fields import MESSAGE, PROMPT, SAMPLING, TOKEN
+from mlcc.api.schema.chat_fields import MESSAGE, PROMPT, PROMPT_END, SAMPLING, TOKEN
 from mlcc.api.schema.schema import (
     ANYTHING,
     Custom,
@@ -163,8 +163,7 @@ TOKENIZE = Object(
         honoured("with_pieces", Flag(), "Return the text of each token, too."),
         honoured("return_token_strs", Flag(), "vLLM's name of `with_pieces`."),
         not_built("parse_special", True),
-        not_built("add_generation_prompt", True),
-        not_built("continue_final_message", False),
+        *PROMPT_END,
         not_built("chat_template"),
     ),
 )

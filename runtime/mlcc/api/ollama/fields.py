@@ -106,7 +106,7 @@ MESSAGE = Object(
         honoured("tool_calls", Many(TOOL_CALL), "An assistant's tool calls."),
         honoured("tool_name", NOT_EMPTY, "The function that a tool's message answers."),
         honoured("tool_call_id", NOT_EMPTY, "The call that a tool's message answers."),
-        not_built("images", [], advice="send text only"),
+        honoured("images", Many(ANYTHING), "Left out of a tool's message, and refused in others."),
     ),
 )
 

@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcc.api.schema.chat_fields import SAMPLING
+from mlcc.api.schema.chat_fields import SAMPLING, left_out
 from mlcc.api.schema.field_names import FieldNames
-from mlcc.errors import InvalidRequestError
+from mlcc.errors import InvalidRequestError, UnsupportedError
 
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 """Every request is streamed, as Ollama's answers report when the first piece came."""
@@ -82,14 +82,14 @@ def messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     unanswered call of its function."""
     made: list[dict[str, Any]] = []
     waiting: list[tuple[str, str]] = []
-    for message in given:
+    for number, message in enumerate(given):
         translated: dict[str, Any] = {"role": message["role"]}
-        translated["content"] = message.get("content", "")
+        translated["content"] = _content(message, f"messages[{number}].images")
         if thinking := message.get("thinking"):
             translated["reasoning_content"] = thinking
         if calls := message.get("tool_calls"):
             translated["tool_calls"] = [
-                _call(call, f"call_{len(made)}_{number}") for number, call in enumerate(calls)
+                _call(call, f"call_{len(made)}_{place}") for place, call in enumerate(calls)
             ]
             waiting += [(c["id"], c["function"]["name"]) for c in translated["tool_calls"]]
         if message["role"] == "tool":
@@ -98,6 +98,18 @@ def messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 translated["name"] = name
         made.append(translated)
     return made
+
+
+def _content(message: Mapping[str, Any], images: str) -> str:
+    """The text of a message, with a note in place of each image of a tool's result."""
+    count = len(message.get("images", ()))
+    if count and message["role"] != "tool":
+        raise UnsupportedError(
+            f"'{images}' is not built yet, and this value would change the answer; send text only",
+            param=images,
+            code="unsupported_parameter",
+        )
+    return "\n".join(filter(None, (message.get("content", ""), *[left_out("image")] * count)))
 
 
 def _call(call: Mapping[str, Any], name: str) -> dict[str, Any]:

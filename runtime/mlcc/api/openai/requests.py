@@ -154,6 +154,8 @@ class ChatRequest:
     reasoning: ReasoningOptions = DEFAULT_REASONING
     prediction: str = ""
     """Predicted text of the answer."""
+    generation_prompt: bool = True
+    """Whether the prompt ends with the beginning of the model's turn."""
 
 
 @fast_dataclass(frozen=True)
@@ -177,6 +179,7 @@ def parse_chat(body: Json) -> ChatRequest:
     messages = tuple(
         message_of(message, f"messages[{i}]") for i, message in enumerate(fields["messages"])
     )
+    _continue_last(messages, fields)
     for i, message in enumerate(messages[:-1]):
         if "prefix" in message:
             raise InvalidRequestError(
@@ -194,7 +197,28 @@ def parse_chat(body: Json) -> ChatRequest:
             code="invalid_value",
         )
     reasoning, prediction = reasoning_options(fields), prediction_of(fields)
-    return ChatRequest(messages, sampling, _delivery(fields), structure, use, reasoning, prediction)
+    ends = fields.get("add_generation_prompt", True)
+    delivery = _delivery(fields)
+    return ChatRequest(messages, sampling, delivery, structure, use, reasoning, prediction, ends)
+
+
+def _continue_last(messages: Sequence[dict[str, Any]], fields: Mapping[str, Any]) -> None:
+    """Mark the message that `continue_final_message` means. Raises InvalidRequestError."""
+    if not fields.get("continue_final_message"):
+        return
+    last = messages[-1]
+    if fields.get("add_generation_prompt"):
+        wrong = "and 'add_generation_prompt' are both true, and a message that goes on has no next"
+    elif last["role"] != "assistant" or last.get("tool_calls"):
+        wrong = "is true, but the last message is no text of the role 'assistant'"
+    else:
+        last["prefix"] = True
+        return
+    raise InvalidRequestError(
+        f"'continue_final_message' {wrong}; leave it out",
+        param="continue_final_message",
+        code="invalid_value",
+    )
 
 
 def parse_completion(body: Json) -> CompletionRequest:

@@ -21,6 +21,8 @@ PART = Tagged(
     {"input_text": PLAIN, "output_text": PLAIN, "text": PLAIN, "refusal": REFUSAL},
     refused={"input_image": IMAGES, "input_file": FILES, "input_audio": "send a transcript"},
 )
+RESULT_PART = Tagged("a text part", PART.kinds, open=True)
+"""A part of a tool's output: what is not text, such as a screenshot, is left out with a note."""
 SUMMARY_PART = Tagged("a part of a summary", {"summary_text": PLAIN})
 REASONING_PART = Tagged("a part of reasoning", {"reasoning_text": PLAIN, "text": PLAIN})
 TEXTS = Either(Text(), Many(PART))
@@ -65,9 +67,14 @@ CUSTOM_CALL = Object(
 )
 OUTPUT = Object(
     "ResponsesCallOutput",
-    (CALL_ID, honoured("output", TEXTS, "The tool's output.", required=True), *MARKS,
-     metadata("name"), metadata("caller")),
-)  # fmt: skip
+    (
+        CALL_ID,
+        honoured("output", Either(Text(), Many(RESULT_PART)), "The tool's output.", required=True),
+        *MARKS,
+        metadata("name"),
+        metadata("caller"),
+    ),
+)
 REASONING = Object(
     "ResponsesReasoningItem",
     (

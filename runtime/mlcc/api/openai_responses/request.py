@@ -8,7 +8,7 @@ from typing import Any
 
 from mlcc.api.openai.message_merging import MessageMerger, joined_parts
 from mlcc.api.openai_responses.fields import COUNT_INPUT, OWN_NAMES, RESPONSES
-from mlcc.api.openai_responses.item_fields import ITEM, known
+from mlcc.api.openai_responses.item_fields import ITEM, PART, known
 from mlcc.api.openai_responses.tools import (
     ToolNames,
     chat_tools,
@@ -17,7 +17,7 @@ from mlcc.api.openai_responses.tools import (
     tool_names,
 )
 from mlcc.api.parsers.opaque_reasoning import unpacked
-from mlcc.api.schema.chat_fields import SAMPLING
+from mlcc.api.schema.chat_fields import SAMPLING, left_out
 from mlcc.api.schema.field_names import FieldNames
 from mlcc.api.schema.schema import Json, Text
 from mlcc.errors import InvalidRequestError, printable
@@ -159,7 +159,13 @@ def _say(merger: MessageMerger, item: Mapping[str, Any]) -> None:
 def _text(content: str | list[dict[str, Any]], join: Any) -> str:
     if isinstance(content, str):
         return content
-    return str(join([part.get("text") or part.get("refusal", "") for part in content]))
+    return str(join([_part(part) for part in content]))
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    if part["type"] not in PART.kinds:  # of a tool's output
+        return left_out(part["type"])
+    return str(part.get("text") or part.get("refusal", ""))
 
 
 def _reasoning(item: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ the answer faster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -39,22 +39,26 @@ from mlcc.api.schema.structured_output import STRUCTURE
 from mlcc.api.schema.tool_fields import MESSAGE_TOOLS, TOOLS
 from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
 from mlcc.engine.request import MOST_TOKENS
-from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.errors import InvalidRequestError, UnsupportedError, printable
 from mlcc.util.fast_dataclass import fast_dataclass
 
 NOT_EMPTY = Text(allow_empty=False)
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
+def _not_text(kind: str, where: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"'{where}' is of type {kind[:40]!a}, and only 'text' is built; send text parts only",
+        param=f"{where}.type",
+        code="unsupported_content_part",
+    )
+
+
 def _content_part(value: Json, where: str) -> str:
     """The text of one content part; a part that is not text is refused by name."""
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind not in ("text", ""):
-        raise UnsupportedError(
-            f"'{where}' is of type {kind[:40]!a}, and only 'text' is built; send text parts only",
-            param=f"{where}.type",
-            code="unsupported_content_part",
-        )
+        raise _not_text(kind, where)
     return str(TEXT_PART.check(value, where)["text"])
 
 
@@ -63,6 +67,33 @@ TEXT_PART = Object(
     (honoured("type", Text(("text",)), required=True), honoured("text", Text(), required=True)),
 )
 TEXT_CONTENT = Either(Text(), Many(Custom("a text part", _content_part, (TEXT_PART,)), 1))
+
+
+class LeftOut(str):
+    """The note in place of a part of a tool's result that is not text. Agents send screenshots and
+    go on sending them with the conversation, which must not end it."""
+
+    kind: str
+    """The part's type."""
+
+
+def left_out(kind: str) -> LeftOut:
+    """The note for a part of this type."""
+    name = printable(kind[:40]).removeprefix("input_").removesuffix("_url")
+    note = LeftOut(f"[{name} left out: this model reads text only]")
+    note.kind = kind
+    return note
+
+
+def _message_part(value: Json, where: str) -> str:
+    """The text of one part of a message; the note for another, which only a tool may send."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind not in ("text", ""):
+        return left_out(kind)
+    return _content_part(value, where)
+
+
+MESSAGE_CONTENT = Either(Text(), Many(Custom("a text part", _message_part, (TEXT_PART,)), 1))
 MESSAGE = Object(
     "Message",
     (
@@ -74,8 +105,9 @@ MESSAGE = Object(
         ),
         honoured(
             "content",
-            TEXT_CONTENT,
-            "A text, or text parts that are joined. May be null beside `tool_calls`.",
+            MESSAGE_CONTENT,
+            "A text, or text parts that are joined. May be null beside `tool_calls`. Images are "
+            "left out of a tool's message, and refused in others.",
         ),
         honoured("name", NOT_EMPTY, "Name of the author, for templates that support names."),
         *MESSAGE_TOOLS,
@@ -113,7 +145,7 @@ def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
             param=f"{where}.content",
             code="missing_required_parameter",
         )
-    text = content if isinstance(content, str) else "".join(content or ())
+    text = content if isinstance(content, str) else _joined(content or (), role, where)
     made: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": text}
     if fields.get("prefix"):
         if role != "assistant" or calls:
@@ -125,6 +157,17 @@ def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
     if calls:
         made["tool_calls"] = [{"type": "function", **call} for call in calls]
     return made
+
+
+def _joined(parts: Sequence[str], role: str, where: str) -> str:
+    text = ""
+    for number, part in enumerate(parts):
+        if isinstance(part, LeftOut):
+            if role != "tool":
+                raise _not_text(part.kind, f"{where}.content[{number}]")
+            part = ("\n" if text else "") + part
+        text += part
+    return text
 
 
 def _wrong(where: str, what: str) -> InvalidRequestError:
@@ -436,10 +479,22 @@ COMMON = (
     ),
     metadata("user"),
     metadata("metadata"),
-    not_built("store", False),
+    metadata("store", False),
     *STRUCTURE,
 )
-
+PROMPT_END = (
+    honoured(
+        "continue_final_message",
+        Flag(),
+        "The answer continues the last message, an assistant's, as with its `prefix`.",
+    ),
+    honoured(
+        "add_generation_prompt",
+        Flag(),
+        "false: the prompt ends with the last message, and the model may go on with any role.",
+    ),
+)
+"""Rows of a chat request, with vLLM's names."""
 
 CHAT = Object(
     "ChatCompletionRequest",
@@ -467,6 +522,7 @@ CHAT = Object(
         ),
         *TOOLS,
         *THINKING,
+        *PROMPT_END,
         not_built("verbosity", "medium"),
         not_built("echo", False, advice="the request has the messages"),
         not_built("prompt_logprobs", advice="/v1/completions has them, by 'echo' with 'logprobs'"),

@@ -326,9 +326,10 @@ def not_built(name: str, *neutral: Json, advice: str = "leave it out") -> Field:
     return Field(name, use=Use.NOT_BUILT, neutral=neutral, advice=advice)
 
 
-def metadata(name: str) -> Field:
-    """A field that never affects the answer."""
-    return Field(name, use=Use.METADATA)
+def metadata(name: str, *neutral: Json) -> Field:
+    """A field that never affects the answer. With `neutral`, another value is a wish that is not
+    granted, and named as an unknown field is."""
+    return Field(name, use=Use.METADATA, neutral=neutral)
 
 
 @fast_dataclass(frozen=True)
@@ -500,6 +501,9 @@ def _in_object(table: Object, value: Json, where: str) -> Iterator[InvalidReques
         if row.use is Use.HONOURED and row.name in value:
             path = f"{where}.{row.name}" if where else row.name
             yield from _in_value(row.type, value[row.name], path)
+        elif row.use is Use.METADATA and row.neutral and row.name in value:
+            wish = [] if _is_neutral(value[row.name], (None, *row.neutral)) else [row.name]
+            yield from (refusal(table, name, where) for name in wish)
 
 
 def _in_value(kind: Any, value: Json, where: str) -> Iterator[InvalidRequestError]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mlcc.api.llamacpp.fields import DETOKENIZE, TOKENIZE
 from mlcc.api.openai.requests import parse_chat
-from mlcc.api.schema.chat_fields import CHAT
+from mlcc.api.schema.chat_fields import CHAT, PROMPT_END
 from mlcc.engine.text.tokenizer import Tokenizer
 from mlcc.errors import InvalidRequestError
 from mlcc.service.generate import MOST_COUNTED, ChatPlan
@@ -23,6 +23,8 @@ from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
 from mlcc.service.served_model import ServedModel
 
 WORDS = ("content", "prompt", "messages")
+OF_CHAT = ("messages", "tools", "chat_template_kwargs", *(row.name for row in PROMPT_END))
+"""Fields of a chat request that its prompt depends on."""
 
 
 async def tokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
@@ -83,7 +85,7 @@ async def _ids(
 ) -> array[int]:
     """The token ids; the length is not limited, as nothing is computed."""
     if word == "messages":
-        chat = {k: body[k] for k in ("messages", "tools", "chat_template_kwargs") if k in body}
+        chat = {name: body[name] for name in OF_CHAT if name in body}
         plan = await request.offload.check(lambda: ChatPlan(parse_chat(chat), served.text))
         return await served.prompts.chat(plan.messages, MOST_COUNTED, None, plan.variables)
     name, default = ("add_special", False) if word == "content" else ("add_special_tokens", True)

@@ -247,7 +247,10 @@ public data class ThinkingSwitch(
 public data class Message(
     /** Author; developer is another name of system. */
     val role: Role,
-    /** A text, or text parts that are joined. May be null beside `tool_calls`. */
+    /**
+     * A text, or text parts that are joined. May be null beside `tool_calls`. Images are left
+     * out of a tool's message, and refused in others.
+     */
     val content: Content? = null,
     /** Name of the author, for templates that support names. */
     val name: String? = null,
@@ -340,7 +343,7 @@ public data class StructuredOutputs(
 )
 
 /**
- * The body of POST /v1/chat/completions. Not built yet, so not here: `store`,
+ * The body of POST /v1/chat/completions. Not built yet, so not here:
  * `guided_whitespace_pattern`, `samplers`, `functions`, `function_call`, `verbosity`, `echo`,
  * `prompt_logprobs`, `modalities`, `audio`, `web_search_options`, `moderation`.
  */
@@ -374,6 +377,8 @@ public data class ChatCompletionRequest(
     val user: JsonElement? = null,
     /** Accepted; never affects an answer. */
     val metadata: JsonElement? = null,
+    /** Accepted; never affects an answer. */
+    val store: JsonElement? = null,
     /** The answer is JSON. */
     @SerialName("response_format")
     val responseFormat: ResponseFormat? = null,
@@ -549,6 +554,12 @@ public data class ChatCompletionRequest(
     /** Variables of the model's chat template. */
     @SerialName("chat_template_kwargs")
     val chatTemplateKwargs: JsonElement? = null,
+    /** The answer continues the last message, an assistant's, as with its `prefix`. */
+    @SerialName("continue_final_message")
+    val continueFinalMessage: Boolean? = null,
+    /** false: the prompt ends with the last message, and the model may go on with any role. */
+    @SerialName("add_generation_prompt")
+    val addGenerationPrompt: Boolean? = null,
     /**
      * Predicted text of the answer, such as the file being edited: faster, with the same
      * answer.
@@ -615,6 +626,10 @@ public data class ChatCompletionRequest(
         /** Accepted; never affects an answer. */
         public fun metadata(value: JsonElement?): Builder =
             apply { made = made.copy(metadata = value) }
+
+        /** Accepted; never affects an answer. */
+        public fun store(value: JsonElement?): Builder =
+            apply { made = made.copy(store = value) }
 
         /** The answer is JSON. */
         public fun responseFormat(value: ResponseFormat?): Builder =
@@ -865,6 +880,14 @@ public data class ChatCompletionRequest(
         public fun chatTemplateKwargs(value: JsonElement?): Builder =
             apply { made = made.copy(chatTemplateKwargs = value) }
 
+        /** The answer continues the last message, an assistant's, as with its `prefix`. */
+        public fun continueFinalMessage(value: Boolean?): Builder =
+            apply { made = made.copy(continueFinalMessage = value) }
+
+        /** false: the prompt ends with the last message, and the model may go on with any role. */
+        public fun addGenerationPrompt(value: Boolean?): Builder =
+            apply { made = made.copy(addGenerationPrompt = value) }
+
         /**
          * Predicted text of the answer, such as the file being edited: faster, with the same
          * answer.
@@ -898,8 +921,8 @@ public data class ChatCompletionRequest(
 }
 
 /**
- * The body of POST /v1/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `samplers`, `prompt_logprobs`.
+ * The body of POST /v1/completions. Not built yet, so not here: `guided_whitespace_pattern`,
+ * `samplers`, `prompt_logprobs`.
  */
 @Serializable
 public data class CompletionRequest(
@@ -931,6 +954,8 @@ public data class CompletionRequest(
     val user: JsonElement? = null,
     /** Accepted; never affects an answer. */
     val metadata: JsonElement? = null,
+    /** Accepted; never affects an answer. */
+    val store: JsonElement? = null,
     /** The answer is JSON. */
     @SerialName("response_format")
     val responseFormat: ResponseFormat? = null,
@@ -1140,6 +1165,10 @@ public data class CompletionRequest(
         /** Accepted; never affects an answer. */
         public fun metadata(value: JsonElement?): Builder =
             apply { made = made.copy(metadata = value) }
+
+        /** Accepted; never affects an answer. */
+        public fun store(value: JsonElement?): Builder =
+            apply { made = made.copy(store = value) }
 
         /** The answer is JSON. */
         public fun responseFormat(value: ResponseFormat?): Builder =

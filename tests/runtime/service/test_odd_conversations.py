@@ -1,0 +1,251 @@
+"""One conversation in every protocol through the real service: messages in any order, a cut call,
+a screenshot in a tool's result, a last message that goes on, and wishes that change no answer. What
+comes to the model is its prompt; the right one is the template's by its own text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlcc.model.model import Model
+from tests.helpers.dictated_model import HERMES_TEMPLATE, PLAIN_TEMPLATE, Scripted, scripted
+from tests.helpers.service_calls import (
+    CHAT,
+    MESSAGES,
+    OLLAMA_CHAT,
+    PROTOCOLS,
+    RESPONSES,
+    Calls,
+    Response,
+    calls_to,
+)
+
+ALTERNATING = (
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""As the templates of Gemma 2 and Mixtral are: no system message, and turns."""
+PICTURE = "iVBORw0KGgo="
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return scripted(tmp_path_factory.mktemp("hermes"), " fine.", HERMES_TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def calls(model: Model) -> Iterator[Calls]:
+    with calls_to(model) as calls:
+        yield calls
+
+
+def last_prompt(model: Model) -> str:
+    assert isinstance(model.executor, Scripted)
+    return model.executor.prompts[-1]
+
+
+def body_of(path: str, messages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": "scripted", "messages": messages, "stream": False, **more}
+    if path == MESSAGES:
+        body["max_tokens"] = 9
+    if path == RESPONSES:
+        body["input"] = body.pop("messages")
+    return body
+
+
+def prompt(path: str, calls: Calls, model: Model, messages: list[Any], **more: Any) -> str:
+    response = calls.post(path, body_of(path, messages, **more))
+    assert response.status == 200, response.body
+    return last_prompt(model)
+
+
+@pytest.mark.parametrize("path", PROTOCOLS)
+def test_messages_in_any_order(path: str, calls: Calls, model: Model) -> None:
+    talk = [
+        {"role": "assistant", "content": "Welcome."},
+        {"role": "user", "content": "One."},
+        {"role": "user", "content": "Two."},
+        {"role": "system", "content": "In French."},
+        {"role": "user", "content": "And?"},
+    ]
+    turns = [("assistant", "Welcome."), ("user", "One."), ("user", "Two."),
+             ("system", "In French."), ("user", "And?"), ("assistant", "")]  # fmt: skip
+    made = prompt(path, calls, model, talk)
+    assert made.startswith("".join(f"{role}\n{text}" + "\n" * bool(text) for role, text in turns))
+
+
+@pytest.mark.parametrize("path", PROTOCOLS)
+def test_messages_in_any_order_where_turns_alternate(path: str, tmp_path: Path) -> None:
+    model = scripted(tmp_path, "Oui.", ALTERNATING)
+    talk = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "assistant", "content": "Welcome."},
+        {"role": "user", "content": "One."},
+        {"role": "system", "content": "In French."},
+        {"role": "user", "content": "Two."},
+    ]
+    if path == MESSAGES:  # which has the first one in a field of its own
+        more, talk = {"system": talk[0]["content"]}, talk[1:]
+    else:
+        more = {}
+    with calls_to(model) as calls:
+        made = prompt(path, calls, model, talk, **more)
+    late = "<system-reminder>\nIn French.\n</system-reminder>"
+    assert made == (
+        f"user\nBe brief.\nassistant\nWelcome.\nuser\nOne.\n\n{late}\n\nTwo.\nassistant\n"
+    )
+
+
+def test_the_prompt_of_generate_has_its_system_text(tmp_path: Path) -> None:
+    model = scripted(tmp_path, "Oui.", ALTERNATING)
+    with calls_to(model) as calls:
+        body = {"model": "scripted", "system": "Be brief.", "prompt": "One.", "stream": False}
+        assert calls.post("/api/generate", body).status == 200
+        assert last_prompt(model) == "user\nBe brief.\n\nOne.\nassistant\n"
+
+
+def picture(path: str) -> list[dict[str, Any]]:
+    """A call, and its result: a text and a picture."""
+    shot = {"name": "shoot", "arguments": "{}"}
+    ask = {"role": "user", "content": "Look."}
+    if path == MESSAGES:
+        source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
+        parts = [{"type": "text", "text": "Page 1."}, {"type": "image", "source": source}]
+        use = {"type": "tool_use", "id": "c", "name": "shoot", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "c", "content": parts}
+        return [ask, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    if path == RESPONSES:
+        image = {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"}
+        parts = [{"type": "input_text", "text": "Page 1."}, image]
+        return [ask, {"type": "function_call", "call_id": "c", **shot},
+                {"type": "function_call_output", "call_id": "c", "output": parts}]  # fmt: skip
+    if path == OLLAMA_CHAT:
+        call = {"function": {"name": "shoot", "arguments": {}}}
+        return [ask, {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "tool_name": "shoot", "content": "Page 1.",
+                 "images": [PICTURE]}]  # fmt: skip
+    url = {"url": f"data:image/png;base64,{PICTURE}"}
+    parts = [{"type": "text", "text": "Page 1."}, {"type": "image_url", "image_url": url}]
+    call = {"id": "c", "type": "function", "function": shot}
+    return [ask, {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": parts}]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PROTOCOLS)
+def test_a_picture_in_a_tools_result_ends_no_session(path: str, calls: Calls, model: Model) -> None:
+    made = prompt(path, calls, model, picture(path))
+    assert "Page 1.\n[image left out: this model reads text only]\n" in made
+    assert PICTURE not in made
+
+
+@pytest.mark.parametrize("path", PROTOCOLS)
+def test_a_picture_of_the_users_is_refused(path: str, calls: Calls) -> None:
+    parts: Any = picture(path)[-1]
+    part = {
+        MESSAGES: lambda: {"content": parts["content"][0]["content"]},
+        RESPONSES: lambda: {"content": parts["output"]},
+        OLLAMA_CHAT: lambda: {"content": "Look.", "images": parts["images"]},
+        CHAT: lambda: {"content": parts["content"]},
+    }[path]()
+    response = calls.post(path, body_of(path, [{"role": "user", **part}]))
+    assert response.status == 400 and "image" in json.dumps(response.body)
+
+
+@pytest.mark.parametrize("kind", ["input_audio", "file", "video_url", "document", "search_result"])
+def test_other_parts_of_a_tools_result_are_named(kind: str, calls: Calls, model: Model) -> None:
+    talk = picture(CHAT)
+    talk[2]["content"][1] = {"type": kind, "data": PICTURE}
+    made = prompt(CHAT, calls, model, talk)
+    name = kind.removeprefix("input_").removesuffix("_url")
+    assert f"Page 1.\n[{name} left out: this model reads text only]\n" in made
+    talk = picture(MESSAGES)
+    talk[2]["content"][0]["content"][1] = {"type": kind, "source": {"type": "base64"}}
+    assert f"[{name} left out" in prompt(MESSAGES, calls, model, talk)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("field", ["prefix", "continue_final_message", "anthropic"])
+def test_the_last_message_goes_on(tmp_path: Path, field: str, stream: bool) -> None:
+    model = scripted(tmp_path, "My colour is blue.", PLAIN_TEMPLATE)
+    last: dict[str, Any] = {"role": "assistant", "content": "My colour is"}
+    more: dict[str, Any] = {"stream": stream}
+    if field == "prefix":
+        last["prefix"] = True
+    elif field != "anthropic":
+        more |= {field: True, "add_generation_prompt": False}
+    path = MESSAGES if field == "anthropic" else CHAT
+    with calls_to(model) as calls:
+        response = calls.post(
+            path, body_of(path, [{"role": "user", "content": "Name one."}, last], **more)
+        )
+        assert _text(path, response) == " blue."
+
+
+def _text(path: str, response: Response) -> str:
+    assert response.status == 200, response.body
+    if isinstance(response.body, list) and path == MESSAGES:
+        return "".join(event.get("delta", {}).get("text", "") for event in response.body)
+    if isinstance(response.body, list):
+        deltas = [choice["delta"] for event in response.body for choice in event["choices"]]
+        return "".join(delta.get("content") or "" for delta in deltas)
+    if path == MESSAGES:
+        return str(response.body["content"][0]["text"])
+    return str(response.body["choices"][0]["message"]["content"])
+
+
+@pytest.mark.parametrize(
+    ("more", "last"),
+    [
+        ({"add_generation_prompt": True}, {"role": "assistant", "content": "a"}),
+        ({}, {"role": "user", "content": "a"}),
+        ({}, {"role": "system", "content": "a"}),
+    ],
+)
+def test_a_message_that_cannot_go_on(calls: Calls, more: Any, last: Any) -> None:
+    talk = [{"role": "user", "content": "Hi"}, last]
+    response = calls.post(CHAT, body_of(CHAT, talk, continue_final_message=True, **more))
+    assert response.status == 400
+    assert response.body["error"]["param"] == "continue_final_message"
+
+
+def test_a_prompt_without_the_beginning_of_an_answer(calls: Calls) -> None:
+    talk = [{"role": "user", "content": "Hi"}]
+    for path in ("/apply-template", "/tokenize"):
+        with_it, without = (
+            calls.post(path, {"messages": talk, **more}).body
+            for more in ({}, {"add_generation_prompt": False})
+        )
+        if path == "/apply-template":
+            assert with_it["prompt"] == without["prompt"] + "<|im_start|>assistant\n"
+        else:
+            assert with_it["tokens"][: without["count"]] == without["tokens"] != with_it["tokens"]
+
+
+def test_keeping_the_answer_is_a_wish(calls: Calls) -> None:
+    for path, given in ((CHAT, {"messages": [{"role": "user", "content": "Hi"}]}),
+                        ("/v1/completions", {"prompt": "Hi<|im_start|>assistant\n"})):  # fmt: skip
+        for store, named in ((True, "store"), (False, None), (None, None)):
+            body = {"model": "scripted", "max_tokens": 1, **given, "store": store}
+            response = calls.post(path, body)
+            assert response.status == 200, response.body
+            assert response.headers.get("x-mlcc-ignored") == named
+
+
+@pytest.mark.parametrize("path", PROTOCOLS)
+def test_a_tool_needs_its_name_only(path: str, calls: Calls, model: Model) -> None:
+    """As OpenAI has it: a tool without description and parameters takes none."""
+    for more in ({}, {"description": None, "parameters": None}, {"parameters": {"type": "object"}}):
+        function = {"name": "shoot", **more}
+        if path == MESSAGES and "parameters" in function:
+            function["input_schema"] = function.pop("parameters")
+        flat = path in (MESSAGES, RESPONSES)
+        tool = {"type": "function", "function": function} if not flat else function
+        tool = {"type": "function", **tool} if path == RESPONSES else tool
+        made = prompt(path, calls, model, [{"role": "user", "content": "Look."}], tools=[tool])
+        assert '"parameters": {"type": "object", "properties": {}}' in made
