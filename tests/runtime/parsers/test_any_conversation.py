@@ -169,3 +169,61 @@ def test_every_optional_field_of_a_tool_is_optional(family: Family) -> None:
             plan = ChatPlan(parsed, TEXTS[family.name])
             prompt = TEXTS[family.name].render(plan.messages, plan.variables)[0].text
             assert "zq_tool" in prompt and "zqu00x" in prompt
+
+
+def two_calls(ids: list[str], answered: list[str]) -> list[Body]:
+    given = [json.dumps({"n": f"zqc{n}x"}) for n in range(len(ids))]
+    functions = [{"name": "now", "arguments": text} for text in given]
+    calls = [
+        {"id": one, "type": "function", "function": function}
+        for one, function in zip(ids, functions, strict=True)
+    ]
+    results = [
+        {"role": "tool", "tool_call_id": one, "content": f"zqt{n}x"}
+        for n, one in enumerate(answered)
+    ]
+    user = {"role": "user", "content": "zqu9x"}
+    return [user, {"role": "assistant", "content": None, "tool_calls": calls}, *results, user]
+
+
+@by_name
+@pytest.mark.parametrize(
+    ("ids", "answered"),
+    [
+        (["a", "b"], ["b", "a"]),
+        (["same", "same"], ["same", "same"]),
+        (["a", "b"], ["a"]),
+        (["call_0123456789abcdef0123456789abcdef", "toolu/1:ü x"],) * 2,
+        ([""], ["other"]),
+    ],
+)
+def test_calls_and_results_whatever_their_ids(
+    family: Family, ids: list[str], answered: list[str]
+) -> None:
+    """Ids of any length and form, also used twice, or without a result: each is written once."""
+    prompt = prompt_of(family, two_calls(ids, answered), True)
+    for n in range(len(ids)):
+        assert prompt.count(f"zqc{n}x") == 1
+    for n in range(len(answered)):
+        assert prompt.count(f"zqt{n}x") == 1
+
+
+def test_kimis_results_name_their_calls() -> None:
+    """Moonshot's guide to tool calls: an id is `functions.NAME:N`, N counted from 0."""
+    family = next(one for one in FAMILIES if one.name == "kimi_k2")
+    prompt = prompt_of(family, two_calls(["x", "y"], ["y", "x"]), True)
+    calls = re.findall(r"<\|tool_call_begin\|>(.*?)<.*?(zqc\d)", prompt)
+    assert calls == [("functions.now:0", "zqc0"), ("functions.now:1", "zqc1")]
+    results = re.findall(r"## Return of (\S+)\s+(zqt\d)", prompt)
+    assert results == [("functions.now:1", "zqt0"), ("functions.now:0", "zqt1")]
+
+
+@by_name
+@pytest.mark.parametrize("content", ["", " ", None])
+def test_an_empty_answer_is_no_obstacle(family: Family, content: str | None) -> None:
+    talk = conversation(["user", "assistant", "user"])
+    talk[1] = {"role": "assistant", "content": content, "reasoning_content": "Hm."}
+    plain = {"role": "assistant", "content": content or ""}
+    for turn in (talk[1], plain):
+        prompt = prompt_of(family, [talk[0], turn, talk[2]])
+        assert prompt.index("zqu00x") < prompt.index("zqu20x")

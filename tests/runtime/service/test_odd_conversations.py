@@ -249,3 +249,21 @@ def test_a_tool_needs_its_name_only(path: str, calls: Calls, model: Model) -> No
         tool = {"type": "function", **tool} if path == RESPONSES else tool
         made = prompt(path, calls, model, [{"role": "user", "content": "Look."}], tools=[tool])
         assert '"parameters": {"type": "object", "properties": {}}' in made
+
+
+@pytest.mark.parametrize("path", PROTOCOLS)
+@pytest.mark.parametrize("given", ['{"q": "qua', ["quay"], None, "", 17])
+def test_arguments_that_are_no_object(path: str, given: Any, calls: Calls, model: Model) -> None:
+    talk = picture(path)
+    text = given if isinstance(given, str) or given is None else json.dumps(given)
+    if path == MESSAGES:
+        talk[1]["content"][0]["input"] = given
+    elif path == RESPONSES:
+        talk[1]["arguments"] = text
+    elif path == OLLAMA_CHAT:
+        talk[1]["tool_calls"][0]["function"]["arguments"] = given
+    else:
+        talk[1]["tool_calls"][0]["function"]["arguments"] = text
+    made = prompt(path, calls, model, talk)
+    wanted = {"arguments": text} if text else {}
+    assert f'{{"name": "shoot", "arguments": {json.dumps(wanted)}}}' in made

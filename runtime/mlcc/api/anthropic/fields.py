@@ -80,7 +80,7 @@ TOOL_USE = Object(
     (
         honoured("id", NOT_EMPTY, "The id that the result refers to.", required=True),
         honoured("name", NOT_EMPTY, "The tool's name.", required=True),
-        honoured("input", MAPPING, "Its arguments.", required=True),
+        honoured("input", ANYTHING, "Its arguments, an object; other JSON is passed as text."),
         CACHED,
         metadata("caller"),
     ),

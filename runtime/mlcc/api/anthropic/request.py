@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES
-from mlcc.api.openai.message_merging import MessageMerger, joined_parts
+from mlcc.api.openai.message_merging import MessageMerger, as_text, joined_parts
 from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import SAMPLING, left_out
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
@@ -120,7 +119,7 @@ def _say(merger: MessageMerger, message: Mapping[str, Any], where: str) -> None:
         if kind == "tool_result":
             merger.result(block["tool_use_id"], _result(block))
         elif kind == "tool_use":
-            merger.call(block["id"], block["name"], json.dumps(block["input"], ensure_ascii=False))
+            merger.call(block["id"], block["name"], as_text(block.get("input")))
         elif kind == "thinking":
             merger.reasoning(block["thinking"] or unpacked(block.get("signature", "")))
     if texts:

@@ -56,32 +56,33 @@ def adapt_history(messages: Messages, template: str) -> list[dict[str, Any]]:
 
 
 def one_call_a_turn(messages: Messages) -> list[dict[str, Any]]:
-    """A message with several calls as messages with one, each followed by its result."""
+    """A message with several calls as messages with one, each followed by its result. Results of
+    no call, which a shortened conversation may have, come last."""
     made: list[dict[str, Any]] = []
-    for index, message in enumerate(messages):
+    rest = [dict(message) for message in messages]
+    while rest:
+        message = rest.pop(0)
         calls = message.get("tool_calls") or ()
         if len(calls) < 2:
-            made.append(dict(message))
+            made.append(message)
             continue
-        results = _results(messages[index + 1 :])
-        names = [call.get("id") for call in calls]
-        if {result.get("tool_call_id") for result in results} != set(names):
-            return [*map(dict, messages)]  # the client's own order, which the template may refuse
-        for number, call in enumerate(calls):
-            turn = {**message, "tool_calls": [call]}
-            if number:
-                turn["content"] = ""
-                turn.pop(_USUAL, None)
-            made.append(turn)
-            made += [dict(one) for one in results if one["tool_call_id"] == names[number]]
-        rest = messages[index + 1 + len(results) :]
-        return made + one_call_a_turn(rest)
+        results = _results(rest)
+        del rest[: len(results)]
+        for call in calls:
+            made.append({**message, "tool_calls": [call]})
+            message = {**message, "content": ""}
+            message.pop(_USUAL, None)
+            answers = [one for one in results if one.get("tool_call_id") == call.get("id")]
+            if answers:  # the first: ids may be used twice
+                made.append(answers[0])
+                results = [one for one in results if one is not answers[0]]
+        made += results
     return made
 
 
-def _results(messages: Messages) -> list[Mapping[str, Any]]:
+def _results(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The tool messages that the list begins with."""
-    found = []
+    found: list[dict[str, Any]] = []
     for message in messages:
         if message["role"] != "tool":
             break

@@ -130,7 +130,7 @@ class ChatTemplate:
 
     def _adapted(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Earlier calls and reasoning in the template's style."""
-        if any(message.get("tool_calls") for message in messages):
+        if any(message.get("tool_calls") or "tool_call_id" in message for message in messages):
             messages = adapt_history(messages, self.source or "")
             messages = with_short_ids(messages) if self._refuses_ids else messages
         if any(message.get("reasoning_content") for message in messages):

@@ -35,6 +35,8 @@ _ALWAYS = frozenset({"^U", "SU", "UA", "AU", "UC", "CR", "RR", "RC", "RA", "U$",
 _BEFORE = {START: "", SYSTEM: "S", USER: "U", ANSWER: "UA", CALL: "UC", RESULT: "UCR"}
 _BEHIND = {SYSTEM: "SU", USER: "U", ANSWER: "AU", CALL: "CRAU", RESULT: "R", END: ""}
 """The conversations in which a pair is tried."""
+_MORE = ("reasoning_content", "prefix")
+"""What an assistant's message without content may have."""
 _BESIDE, _EMPTY = "BE"
 """In a conversation that is tried: a call with text beside it, and an empty answer."""
 
@@ -69,6 +71,8 @@ class TurnRules:
     def _parts(self, messages: Messages, at: int) -> list[Message]:
         """A message, or two if the template would drop the text beside its calls."""
         message = dict(messages[at])
+        if _kind(message) == ANSWER and not any(map(message.get, ("content", *_MORE))):
+            return [self._between(USER)]
         if _kind(message) != CALL or not message["content"]:
             return [message]
         past = any(_kind(later) == ANSWER for later in messages[at + 1 :])

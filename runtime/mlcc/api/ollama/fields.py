@@ -52,6 +52,7 @@ def _any_object(value: Json, where: str) -> Json:
 FORMAT = Custom("'json' or a JSON Schema", _format, (Text(("json", "")), ANYTHING))
 THINK = Custom("true, false or one of " + ", ".join(EFFORTS), _think, (Flag(), Text(EFFORTS)))
 ANY_OBJECT = Custom("an object", _any_object, (ANYTHING,))
+ARGUMENTS = Custom("an object", lambda value, where: value, (ANYTHING,))
 
 OPTIONS = Object(
     "OllamaOptions",
@@ -79,7 +80,7 @@ FUNCTION_CALL = Object(
     "OllamaFunctionCall",
     (
         honoured("name", NOT_EMPTY, "The function's name.", required=True),
-        honoured("arguments", ANY_OBJECT, "The arguments, by name."),
+        honoured("arguments", ARGUMENTS, "The arguments, by name; other JSON is passed as text."),
         metadata("index"),
         metadata("description"),
     ),
@@ -97,7 +98,7 @@ MESSAGE = Object(
     (
         honoured(
             "role",
-            Text(("system", "user", "assistant", "tool")),
+            Text(("system", "developer", "user", "assistant", "tool")),
             "Author of the message.",
             required=True,
         ),

@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mlcc.api.openai.message_merging import as_text
 from mlcc.api.schema.chat_fields import SAMPLING, left_out
 from mlcc.api.schema.field_names import FieldNames
 from mlcc.errors import InvalidRequestError, UnsupportedError
@@ -114,11 +114,10 @@ def _content(message: Mapping[str, Any], images: str) -> str:
 
 def _call(call: Mapping[str, Any], name: str) -> dict[str, Any]:
     function = call["function"]
-    arguments = json.dumps(function.get("arguments", {}), ensure_ascii=False)
     return {
         "id": call.get("id", name),
         "type": "function",
-        "function": {"name": function["name"], "arguments": arguments},
+        "function": {"name": function["name"], "arguments": as_text(function.get("arguments"))},
     }
 
 

@@ -7,6 +7,7 @@ left to `mlcc.api.chat_template.turns`, which knows the template.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from mlcc.api.chat_template.turns import joined
@@ -53,6 +54,13 @@ class MessageMerger:
         if not self.messages or self.messages[-1]["role"] != "assistant":
             self.messages.append({"role": "assistant", "content": None})
         return self.messages[-1]
+
+
+def as_text(arguments: Any) -> str:
+    """Arguments of a call as JSON text; text is passed as it is, and null is none."""
+    if isinstance(arguments, str):
+        return arguments
+    return "{}" if arguments is None else json.dumps(arguments)
 
 
 def joined_parts(parts: list[str]) -> str:

@@ -48,7 +48,7 @@ FUNCTION_CALL = Object(
     (
         CALL_ID,
         honoured("name", NOT_EMPTY, "The tool's name.", required=True),
-        honoured("arguments", Text(), "As JSON's text.", required=True),
+        honoured("arguments", Text(), "As JSON's text; none if absent."),
         NAMESPACE,
         *MARKS,
         metadata("caller"),

@@ -141,7 +141,7 @@ def _say(merger: MessageMerger, item: Mapping[str, Any]) -> None:
         merger.reasoning(_reasoning(item))
     elif kind == "function_call":
         name = flat_name(item["name"], item.get("namespace", ""))
-        merger.call(item["call_id"], name, item["arguments"])
+        merger.call(item["call_id"], name, item.get("arguments", "{}"))
     elif kind == "custom_tool_call":
         name = flat_name(item["name"], item.get("namespace", ""))
         merger.call(item["call_id"], name, custom_arguments(item["input"]))
