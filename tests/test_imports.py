@@ -188,9 +188,8 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.util.sizes")
     ours += ("mlcc.lora", "mlcc.limits", "mlcc.util.fast_dataclass", "mlcc.version")
     ours += ("mlcc.util.memory",)
-    ours += tuple(
-        f"mlcc.artifact.{name}" for name in ("manifest", "schema", "records", "text_files")
-    )
+    of_artifact = ("manifest", "schema", "records", "text_files", "generation_config")
+    ours += tuple(f"mlcc.artifact.{name}" for name in of_artifact)
     ours += tuple(f"mlcc.model.{name}" for name in _OF_MODEL)
 
     def bad(name: str) -> bool:

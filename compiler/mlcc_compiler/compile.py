@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from mlcc.artifact.checks.trust import trust
+from mlcc.artifact.generation_config import unused
 from mlcc.artifact.kv_format import kv_dtype
 from mlcc.artifact.schema import EncoderInfo, RanksInfo, WeightsInfo
 from mlcc_compiler.artifact.describe import manifest_of
@@ -156,6 +157,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
         "model", f"{plan.checkpoint.name} ({config.architecture}), {parameters:,} weights"
     )
     for note in (*plan.checkpoint.notes, *plan.checkpoint.tokenizer_notes):
+        progress.decided("note", note)
+    for note in unused(plan.checkpoint.generation_config):
         progress.decided("note", note)
     progress.decided("target", f"{plan.target.name} ({_describe_target(plan.target)})")
     for other in plan.target.alternatives:

@@ -110,6 +110,14 @@ class SamplingParams:
     """(token, value added to its logit), each token once."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Token sequences that must not occur in the output: their last token is banned."""
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    """Such sequences of the model; they may begin in the prompt, as in transformers."""
+    suppress_tokens: tuple[int, ...] = ()
+    """Tokens that are never sampled."""
+    begin_suppress_tokens: tuple[int, ...] = ()
+    """Tokens that are not sampled first."""
+    no_repeat_ngram_size: int = 0
+    """No run of this many tokens occurs twice in prompt and output; 0 = off."""
     dry_multiplier: float = 0.0
     """0 = off. This and the next three are DRY's (`dry.py`)."""
     dry_base: float = 1.75
@@ -173,7 +181,8 @@ class SamplingParams:
         """Whether logits are adjusted before sampling."""
         penalties = self.presence_penalty, self.frequency_penalty, self.repetition_penalty
         some = self.logit_bias or self.min_tokens or self.bad_words or self.dry_multiplier
-        return bool(some) or penalties != (0, 0, 1)
+        model = self.bad_words_ids or self.suppress_tokens or self.begin_suppress_tokens
+        return bool(some or model or self.no_repeat_ngram_size) or penalties != (0, 0, 1)
 
     @property
     def dry(self) -> DryParams:
@@ -185,8 +194,10 @@ class SamplingParams:
     @property
     def token_ids(self) -> tuple[int, ...]:
         """All token ids in these parameters."""
-        words = (token for word in self.bad_words for token in word)
-        return (*self.stop_token_ids, *(token for token, _ in self.logit_bias), *words)
+        words = (token for word in self.bad_words + self.bad_words_ids for token in word)
+        suppressed = self.suppress_tokens + self.begin_suppress_tokens
+        biased = (token for token, _ in self.logit_bias)
+        return (*self.stop_token_ids, *biased, *words, *suppressed)
 
     def _check_adjustments(self) -> None:
         n, b = self.min_tokens, self.logit_bias
@@ -205,12 +216,17 @@ class SamplingParams:
         for name in ("repeat_last_n", "dry_penalty_last_n", "dry_allowed_length"):
             value, least = getattr(self, name), -1 if name.endswith("_n") else 0
             _require(_is_int(value) and value >= least, name, value, f"an integer >= {least}")
-        good = all(word and all(map(_is_int, word)) for word in self.bad_words)
-        good = good and sum(map(len, self.bad_words)) <= MOST_TOKENS
-        _require(good, "bad_words", self.bad_words, f"{MOST_TOKENS} tokens at most, none empty")
-        ids = self.stop_token_ids
-        good = all(map(_is_int, ids)) and len(ids) <= MOST_TOKENS
-        _require(good, "stop_token_ids", ids, f"a tuple of at most {MOST_TOKENS} integers")
+        for name in ("bad_words", "bad_words_ids"):
+            words = getattr(self, name)
+            good = all(word and all(map(_is_int, word)) for word in words)
+            good = good and sum(map(len, words)) <= MOST_TOKENS
+            _require(good, name, words, f"{MOST_TOKENS} tokens at most, none empty")
+        for name in ("stop_token_ids", "suppress_tokens", "begin_suppress_tokens"):
+            ids = getattr(self, name)
+            good = all(map(_is_int, ids)) and len(ids) <= MOST_TOKENS
+            _require(good, name, ids, f"a tuple of at most {MOST_TOKENS} integers")
+        size = self.no_repeat_ngram_size
+        _require(_is_int(size) and size >= 0, "no_repeat_ngram_size", size, "an integer >= 0")
 
 
 @dataclass(frozen=True, slots=True)

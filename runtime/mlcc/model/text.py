@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.api.openai.requests import recommended
 from mlcc.api.openai.responses import ModelInfo
+from mlcc.artifact.generation_config import tokens_never_sampled
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.text_files import Read, chat_templates, generation_config, text_files
 from mlcc.errors import ArtifactError
@@ -67,14 +68,15 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
     info = manifest.model
     templates = chat_templates(manifest, read)
     template, tools = templates.get("default"), templates.get("tool_use")
-    control = tokenizer.special_tokens()
+    control, ends = tokenizer.special_tokens(), frozenset(info.eos_token_ids)
+    config = generation_config(manifest, read)
     return ModelText(
         name=info.name,
         tokenizer=tokenizer,
         chat_template=ChatTemplate(template, info.special_tokens, control),
         tool_template=ChatTemplate(tools, info.special_tokens, control) if tools else None,
-        eos_ids=frozenset(info.eos_token_ids),
-        sampling=recommended(generation_config(manifest, read)),
+        eos_ids=ends,
+        sampling={**recommended(config), **tokens_never_sampled(config, info.vocab_size, ends)},
         notes=() if template or manifest.encoder else (_NO_TEMPLATE,),
         info=model_about(manifest),
         encoder=manifest.encoder,

@@ -18,6 +18,7 @@ from mlcc.api.openai.requests import (
 )
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
 from mlcc.api.schema.schema import Either, Integer, Many, Number, Text, Use, header, unknown
+from mlcc.artifact.generation_config import FORBIDS
 from mlcc.engine.request import SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 
@@ -202,7 +203,7 @@ def test_request_over_model_over_plain_sampling() -> None:
 
 def test_a_row_of_the_table_is_all_that_sampling_needs() -> None:
     """Each field sets a parameter of the engine, so a new one is a row and an attribute; except
-    that `echo` changes `logprobs`."""
-    known = {field.name for field in fields(SamplingParams)} - {"prompt_logprobs"}
+    that `echo` changes `logprobs`, and those that a model's generation_config.json alone sets."""
+    known = {field.name for field in fields(SamplingParams)} - {"prompt_logprobs", *FORBIDS}
     for table in (CHAT, COMPLETION):
         assert {row.sets for row in table.fields if row.sets} == known

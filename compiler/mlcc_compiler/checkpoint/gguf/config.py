@@ -44,7 +44,16 @@ _REALS = {
     "rope.freq_base": "rope_theta",
 }  # or 0: there is none
 _MAY_BE_NONE = ("expert_count", "expert_used_count", "expert_feed_forward_length")
-_SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
+_SAMPLING = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+    "xtc_probability": "xtc_probability",
+    "mirostat": "mirostat",
+}
+"""Those that mlcc does not take from a file are named by the compile."""
 _THETA = 10000.0
 """llama.cpp's default."""
 

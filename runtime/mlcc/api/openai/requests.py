@@ -71,15 +71,16 @@ def recommended(config: Mapping[str, Any]) -> SamplingOptions:
 
     transformers' own default of top_k = 50 is not a recommendation and is not taken over.
     """
-    if config.get("do_sample") is False:
-        return {"temperature": 0.0}
-    found = {}
+    found: dict[str, Any] = {}
     for row in SAMPLING:
         if row.recommended and (value := config.get(row.name)) is not None:
             try:
                 found[row.sets] = row.made(row.type.check(value, row.name))
             except InvalidRequestError:
                 continue  # NaN, 400 digits, a text: ignored
+    if config.get("do_sample") is False:
+        penalty = {k: v for k, v in found.items() if k == "repetition_penalty"}
+        return {"temperature": 0.0, **penalty}  # nothing else changes a greedy answer
     return found
 
 

@@ -15,6 +15,7 @@ from mlcc.engine.batch.adjustments import AdjustmentWriter, Penalties
 from mlcc.engine.request import SamplingParams
 from mlcc.engine.sampling.dry import Dry
 from mlcc.engine.sampling.grammar import Grammar
+from mlcc.engine.sampling.no_repeat_ngram import NoRepeatNgram
 
 BANNED = -1e20
 """Added to the logit of a banned token: no probability remains in float32, and dividing by the
@@ -41,8 +42,12 @@ class LogitsProcessor:
         )
         self._has_penalties = self._penalties != Penalties()
         self._bias = dict(sampling.logit_bias)
-        self._bias.update((word[0], BANNED) for word in sampling.bad_words if len(word) == 1)
+        words = sampling.bad_words + sampling.bad_words_ids
+        self._bias.update((word[0], BANNED) for word in words if len(word) == 1)
+        self._bias.update(dict.fromkeys(sampling.suppress_tokens, BANNED))
+        self._first_bias = dict.fromkeys(sampling.begin_suppress_tokens, BANNED)
         self._phrases = [word for word in sampling.bad_words if len(word) > 1]
+        self._whole_phrases = [word for word in sampling.bad_words_ids if len(word) > 1]
         self._min_tokens = sampling.min_tokens
         self._suppress_end = grammar is not None and sampling.ignore_eos
         self._grammar = grammar
@@ -54,6 +59,8 @@ class LogitsProcessor:
         if sampling.repetition_penalty != 1:
             self._history = dict.fromkeys(tokens, 0)
         self._dry = Dry(sampling.dry, tokens, breaks) if sampling.dry.multiplier else None
+        size = sampling.no_repeat_ngram_size
+        self._ngrams = NoRepeatNgram(size, tokens) if size else None
         self._masks: Sequence[array[int] | None] = ()
         """Masks after each draft token of the last `lookahead`."""
 
@@ -61,17 +68,20 @@ class LogitsProcessor:
     def max_words(self) -> int:
         """Most words of its lists in the next step."""
         history = len(self._history if self._window < 0 else self._recent())
-        biases = len(self._bias) + len(self._end_bias) + len(self._phrases)
+        biases = len(self._bias) + len(self._end_bias) + len(self._first_bias)
+        biases += len(self._phrases) + len(self._whole_phrases)
         if self._dry is not None:
             biases += len(self._dry.penalties())
+        if self._ngrams is not None:
+            biases += len(self._ngrams.banned())
         return len(HISTORY) * history + len(BIASES) * biases + self._mask_words
 
     @property
     def max_in_flight(self) -> int:
         """Output tokens that may be unknown when logits are adjusted: the device itself adds one to
         the history; everything else needs all tokens."""
-        whole = self._grammar or self._dry or self._phrases or self._window >= 0
-        return 0 if whole else 1
+        whole = self._grammar or self._dry or self._ngrams or self._window >= 0
+        return 0 if whole or self._phrases or self._whole_phrases else 1
 
     def push(self, token: int) -> None:
         """Append a token."""
@@ -79,16 +89,20 @@ class LogitsProcessor:
             self._history[token] = self._history.get(token, 0) + 1
         if self._dry is not None:
             self._dry.push(token)
+        if self._ngrams is not None:
+            self._ngrams.push(token)
 
     def applies_to(self, output_index: int) -> bool:
         """Whether the logits of output token number `output_index` are adjusted."""
         always = self._has_penalties or bool(self._bias) or self.max_in_flight == 0
-        return always or output_index < self._min_tokens
+        first = output_index == 0 and bool(self._first_bias)
+        return always or first or output_index < self._min_tokens
 
     @property
     def supports_drafts(self) -> bool:
-        """Whether logits after draft tokens can be adjusted; DRY's cannot."""
-        return self._dry is None
+        """Whether logits after draft tokens can be adjusted; by DRY and for repeated n-grams they
+        cannot."""
+        return self._dry is None and self._ngrams is None
 
     def lookahead(self, draft: Sequence[int]) -> int:
         """Number of these draft tokens that the grammar allows."""
@@ -151,12 +165,15 @@ class LogitsProcessor:
             bias = dict(bias)
             for token, lost in self._dry.penalties().items():
                 bias[token] = bias.get(token, 0.0) - lost
-        if self._phrases:
-            output = [*self._tokens[max(self._prompt, len(self._tokens) - _LONGEST) :], *draft]
-            bias = {
-                **bias,
-                **{word[-1]: BANNED for word in self._phrases if _completes(word, output)},
-            }
+        if self._ngrams is not None:
+            bias = {**bias, **dict.fromkeys(self._ngrams.banned(), BANNED)}
+        for words, first in ((self._phrases, self._prompt), (self._whole_phrases, 0)):
+            if words:
+                last = [*self._tokens[max(first, len(self._tokens) - _LONGEST) :], *draft]
+                done = (word[-1] for word in words if _completes(word, last))
+                bias = {**bias, **dict.fromkeys(done, BANNED)}
+        if output_index == 0 and self._first_bias:
+            bias = {**bias, **self._first_bias}
         if self._suppress_end or output_index < self._min_tokens:
             bias = {**bias, **self._end_bias}
         return bias
