@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from mlcc.api.schema.json_grammar import SETTINGS
 from mlcc.embedded.bridge import to_bytes, typed_array
 from mlcc.engine.batch.adjust_tables import MASK_BITS
 from mlcc.engine.batch.tables import WORD
@@ -22,7 +23,6 @@ from mlcc.model.model import ModelText
 from mlcc.model.structured_output.grammars import (
     GRAMMAR_SYMBOLS,
     LEXER_STATES,
-    SETTINGS,
     LlGrammars,
     Matcher,
     Tag,

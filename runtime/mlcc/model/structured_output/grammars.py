@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Literal, Protocol
 
+from mlcc.api.schema.json_grammar import prepared
 from mlcc.engine.batch.adjust_tables import MASK_BITS
 from mlcc.engine.batch.tables import WORD
 from mlcc.engine.sampling.grammar import Kind, Structure
@@ -30,22 +31,12 @@ KEPT = 24
 LEXER_STATES = 20_000
 """Most lexer states of one answer, at 1 to 2 kB each."""
 GRAMMAR_SYMBOLS = 200_000
-WHITESPACE = r" |\n[ \t]{0,32}"
-"""White space between the parts of JSON: a space, or a new line with its indent. A model that may
-write any number of spaces sometimes writes nothing else."""
 _WHAT: dict[Kind, str] = {
     "json_schema": "JSON Schema",
     "regex": "regular expression",
     "choice": "list of choices",
     "grammar": "grammar",
 }
-SETTINGS = {
-    "whitespace_pattern": WHITESPACE,
-    "lenient": False,
-    "coerce_one_of": False,
-    "json_allow_general_unicode_escapes": True,
-}
-"""llguidance's options for schemas. Not lenient: an unsupported keyword is an error."""
 Tag = Literal["json_schema", "regex", "lark"]
 """llguidance's names of grammar kinds."""
 
@@ -192,8 +183,11 @@ def _source(structure: Structure) -> tuple[Tag, str]:
         schema = _parsed(structure)
         check_schema(schema, structure.field)
         if isinstance(schema, bool):
-            text = "{}" if schema else '{"not": {}}'  # refused later: no value satisfies it
-        return "json_schema", text
+            return (
+                "json_schema",
+                "{}" if schema else '{"not": {}}',
+            )  # refused: no value satisfies it
+        return "json_schema", json.dumps(prepared(schema))
     if structure.kind == "regex":
         return "regex", text
     if structure.kind == "choice":

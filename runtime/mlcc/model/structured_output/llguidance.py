@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlcc.api.schema.json_grammar import SETTINGS
 from mlcc.engine.sampling.grammar import Grammars, Structure
 from mlcc.errors import UnsupportedError
 from mlcc.model.structured_output.grammars import (
     GRAMMAR_SYMBOLS,
     LEXER_STATES,
-    SETTINGS,
     LlGrammar,
     LlGrammars,
     Matcher,

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from mlcc.api.schema.json_grammar import NAMED, ONE, SEVERAL
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 DEEPEST = 64
@@ -24,12 +25,6 @@ REMARKS = frozenset(
     | {"example", "deprecated", "readOnly", "writeOnly", "discriminator"}
 )
 """Annotations, by the standard (discriminator: by OpenAPI), which constrain nothing."""
-ONE = frozenset({"items", "additionalItems", "additionalProperties"})
-"""Keywords with a schema as value."""
-SEVERAL = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-"""Keywords with an array of schemas as value."""
-NAMED = frozenset({"$defs", "definitions", "properties", "patternProperties"})
-"""Keywords with an object of schemas as value."""
 PLAIN = frozenset(
     {"$ref", "const", "enum", "type", "required", "minProperties", "maxProperties"}
     | {"minItems", "maxItems", "minLength", "maxLength", "pattern", "format", "multipleOf"}
@@ -70,6 +65,73 @@ def check_schema(schema: object, field: str) -> None:
         if len(targets) > MOST_TARGETS:
             raise _invalid(f"refers to more than {MOST_TARGETS} schemas; simplify it", field)
         left += [(inner, f"{where}/{name}", depth + 1) for name, inner in _inner(this)]
+    if not _Ends(schema).ends(schema):
+        raise _invalid("has no value that ends: what it requires requires itself again", field)
+
+
+class _Ends:
+    """Finds schemas whose values never end, as each requires another of its kind."""
+
+    def __init__(self, root: object) -> None:
+        self._root = root
+        self._open: set[str] = set()
+        """Targets of `$ref` that are being looked at."""
+        self._known: set[str] = set()
+        """Targets that end."""
+        self._left = MOST
+        """Schemas that are still looked at; then the others count as good."""
+
+    def ends(self, schema: object) -> bool:
+        """Whether a value of this schema may end."""
+        self._left -= 1
+        if self._left < 0 or not isinstance(schema, dict) or {"const", "enum"} & schema.keys():
+            return True
+        for word, judge in (("allOf", all), ("anyOf", any), ("oneOf", any)):
+            choices = schema.get(word)
+            if isinstance(choices, list) and not judge(map(self.ends, choices)):
+                return False
+        return self._target_ends(schema.get("$ref")) and all(map(self.ends, _needed(schema)))
+
+    def _target_ends(self, ref: object) -> bool:
+        if not isinstance(ref, str) or not ref.startswith("#") or ref in self._known:
+            return True
+        if ref in self._open:
+            return False
+        self._open.add(ref)
+        good = self.ends(_at(self._root, ref))
+        self._open.remove(ref)
+        if good:
+            self._known.add(ref)
+        return good
+
+
+def _needed(schema: dict[str, Any]) -> Iterator[object]:
+    """The schemas of the parts that every value of a schema has."""
+    if schema.get("type") == "object" and isinstance(schema.get("properties"), dict):
+        names = schema.get("required")
+        for name in names if isinstance(names, list) else ():
+            yield schema["properties"].get(name) if isinstance(name, str) else None
+    least = schema.get("minItems", 0)
+    if schema.get("type") == "array" and isinstance(least, int) and least > 0:
+        first = schema.get("prefixItems", [])
+        first = first[:least] if isinstance(first, list) else []
+        yield from first
+        if len(first) < least:
+            yield schema.get("items")
+
+
+def _at(root: object, ref: str) -> object:
+    """The target of a `$ref` in this schema; None = it is not found."""
+    this = root
+    for step in ref[1:].split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(this, dict):
+            this = this.get(step)
+        elif isinstance(this, list) and step.isdecimal() and int(step) < len(this):
+            this = this[int(step)]
+        else:
+            return None
+    return this
 
 
 def _inner(schema: dict[str, Any]) -> Iterator[tuple[str, object]]:

@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-WHITESPACE = r" |\n[ \t]{0,32}"
-"""White space between the parts of JSON, as in `mlcc.model.structured_output.grammars`."""
+from mlcc.api.schema.json_grammar import SETTINGS, prepared
 
 
 class Lark:
@@ -44,8 +43,7 @@ class Lark:
 
     def json(self, schema: Mapping[str, Any]) -> str:
         """An expression that matches JSON of a schema."""
-        options = {"whitespace_pattern": WHITESPACE, "lenient": False, "coerce_one_of": False}
-        return self.rule("%json " + json.dumps({**schema, "x-guidance": options}))
+        return self.rule("%json " + json.dumps({**prepared(schema), "x-guidance": SETTINGS}))
 
     def until(self, end: str) -> str:
         """An expression that matches any text up to and including the first `end`."""
