@@ -13,14 +13,14 @@ from mlcc.engine.batch.batch import Result
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.lora import AdapterSlots
 from mlcc.engine.request import FinishReason
-from mlcc.engine.sampling.grammar import Grammar
+from mlcc.engine.sampling.grammar import Grammar, Structure
 from mlcc.engine.sampling_group import SamplingGroups
 from mlcc.engine.scheduler.packing import Row
 from mlcc.engine.scheduler.scheduler import Scheduler
 from mlcc.engine.scheduler.verifier import Sampled, sampled_rows, verify
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.text.logprobs import TokenLogprob
-from mlcc.errors import DeviceError, MlccError, public_error
+from mlcc.errors import DeviceError, InvalidRequestError, MlccError, public_error
 
 _NO_LOGPROBS: Sequence[TokenLogprob] = ()
 
@@ -126,7 +126,10 @@ class OutputProcessor:
             return self._end(seq, "length", events)
         grammar, output = seq.grammar, seq.output
         if grammar is not None and grammar.failed:  # its last mask allowed every token
-            return self._end(seq, "length", events)
+            if not grammar.dead_end:
+                return self._end(seq, "length", events)
+            events += self.finish(seq, "error", _dead_end(seq.request.structure))
+            return None
         seq.tokens.append(token)
         self.sampled += 1
         if seq.logits_processor is not None:
@@ -195,6 +198,18 @@ class OutputProcessor:
             self._scheduler.remove(seq)
         except Exception as error:
             self.damage = error
+
+
+def _dead_end(structure: Structure | None) -> InvalidRequestError:
+    """The error for a grammar that lets an answer begin in a way that has no end."""
+    field = structure.field if structure else ""
+    return InvalidRequestError(
+        f"the answer ran into a dead end of the grammar in '{field}': no token may follow, and it "
+        "is not complete; change what may come there (in a JSON Schema mostly the names that "
+        "'patternProperties' leaves over), or leave it out",
+        param=field or None,
+        code="grammar_dead_end",
+    )
 
 
 def check_result(result: Result, rows: int, vocab: int) -> None:

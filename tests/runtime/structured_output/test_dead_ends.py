@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,7 +15,11 @@ import pytest
 from mlcc.api.schema.json_grammar import matched_names, prepared
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError
-from tests.runtime.structured_output.test_schemas import GRAMMARS, random_answer
+from mlcc.model.structured_output.grammars import LlGrammars, Matcher, Tag
+from mlcc.model.structured_output.llguidance import NativeReader
+from tests.helpers.dictated_model import PLAIN_TEMPLATE, scripted
+from tests.helpers.service_calls import CHAT, calls_to, chat_body
+from tests.runtime.structured_output.test_schemas import END, GRAMMARS, random_answer
 
 INT = {"type": "integer"}
 CLOSED: dict[str, Any] = {"type": "object", "additionalProperties": False}
@@ -108,3 +114,24 @@ def test_a_prepared_schema_allows_the_same(schema: dict[str, Any]) -> None:
             value: Any = {first: 3, second: 10}
             value = [value] if schema["type"] == "array" else value
             assert kinds[0].is_valid(value) == kinds[1].is_valid(value), value
+
+
+class Unprepared(NativeReader):
+    """Reads a schema in which llguidance runs into a dead end."""
+
+    def read(self, tag: Tag, text: str) -> Matcher:
+        return super().read(tag, json.dumps(SOUND[0]))
+
+
+def test_a_dead_end_ends_the_answer_with_the_reason(tmp_path: Path) -> None:
+    model = scripted(tmp_path, '{"score": 2, "score": 3}', PLAIN_TEMPLATE)
+    size = model.capacity.vocab_size
+    text = (tmp_path / "tokenizer.json").read_text()
+    grammars = LlGrammars(lambda: Unprepared(text, size, [END]), size)
+    model = replace(model, text=replace(model.text, grammars=grammars))
+    body = chat_body(CHAT, "hi") | {"guided_json": SOUND[0]}
+    with calls_to(model) as calls:
+        response = calls.post(CHAT, body)
+        events = calls.post(CHAT, {**body, "stream": True}).body
+    assert response.status == 400 and response.body["error"]["param"] == "guided_json"
+    assert response.body["error"]["code"] == events[-1]["error"]["code"] == "grammar_dead_end"

@@ -15,7 +15,7 @@ from mlcc.worker.worker import GrammarThread
 class Anything:
     """A grammar that allows all tokens."""
 
-    ended = failed = False
+    ended = failed = dead_end = False
 
     def allowed(self) -> array[int]:
         return array("i", [-1])

@@ -37,7 +37,12 @@ class Grammar(Protocol):
 
     @property
     def failed(self) -> bool:
-        """Whether the allowed tokens cannot be computed within the limits."""
+        """Whether the allowed tokens cannot be computed within the limits, or there are none."""
+        ...
+
+    @property
+    def dead_end(self) -> bool:
+        """Whether it failed as no token may follow."""
         ...
 
     def allowed(self) -> array[int] | None:

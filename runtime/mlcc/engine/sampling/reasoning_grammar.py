@@ -62,6 +62,11 @@ class ReasoningGrammar:
         """Whether the grammar after the reasoning exceeded a limit."""
         return self._then is not None and self._then.failed
 
+    @property
+    def dead_end(self) -> bool:
+        """Whether it failed as no token may follow."""
+        return self._then is not None and self._then.dead_end
+
     def allowed(self) -> array[int] | None:
         """Mask of the next token; None = all."""
         if self._then is None:

@@ -31,6 +31,8 @@ KEPT = 24
 LEXER_STATES = 20_000
 """Most lexer states of one answer, at 1 to 2 kB each."""
 GRAMMAR_SYMBOLS = 200_000
+_DEAD_END = "NoExtension"
+"""In llguidance's error for a text that nothing may follow."""
 _WHAT: dict[Kind, str] = {
     "json_schema": "JSON Schema",
     "regex": "regular expression",
@@ -143,8 +145,13 @@ class LlGrammar:
 
     @property
     def failed(self) -> bool:
-        """Whether a limit was exceeded."""
+        """Whether a limit was exceeded, or no token may follow."""
         return self._matcher.is_error()
+
+    @property
+    def dead_end(self) -> bool:
+        """Whether it failed as no token may follow."""
+        return self.failed and _DEAD_END in self._matcher.get_error()
 
     def allowed(self) -> array[int]:
         """The mask of the next token; only end tokens after a failure."""

@@ -93,7 +93,8 @@ class _Ends:
         return self._target_ends(schema.get("$ref")) and all(map(self.ends, _needed(schema)))
 
     def _target_ends(self, ref: object) -> bool:
-        if not isinstance(ref, str) or not ref.startswith("#") or ref in self._known:
+        local = isinstance(ref, str) and (ref == "#" or ref.startswith("#/"))
+        if not isinstance(ref, str) or not local or ref in self._known:
             return True
         if ref in self._open:
             return False

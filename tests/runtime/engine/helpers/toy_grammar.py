@@ -33,6 +33,8 @@ class ToyGrammar:
     def ended(self) -> bool:
         return self.following() == {END}
 
+    dead_end = False
+
     @property
     def failed(self) -> bool:
         return self._fails_after is not None and len(self.output) >= self._fails_after
