@@ -206,3 +206,8 @@ def test_a_template_that_leaves_the_last_message_out_cannot_go_on() -> None:
     template = ChatTemplate("{{ messages[0]['content'] }}")
     with pytest.raises(InvalidRequestError, match="leave 'prefix' out"):
         template.render([*TALK, {"role": "assistant", "content": "Once", "prefix": True}])
+
+
+def test_tools_that_are_none_are_filtered_as_in_jinja() -> None:
+    source = "{% set x = tools | selectattr('a') %}{{ tools | map('upper') | list }}"
+    assert ChatTemplate(source).render(TALK).text == "[]"

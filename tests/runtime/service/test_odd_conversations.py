@@ -157,7 +157,7 @@ def test_a_picture_of_the_users_is_refused(path: str, calls: Calls) -> None:
     assert response.status == 400 and "image" in json.dumps(response.body)
 
 
-@pytest.mark.parametrize("kind", ["input_audio", "file", "video_url", "document", "search_result"])
+@pytest.mark.parametrize("kind", ["input_audio", "file", "video_url", "document", "server_thing"])
 def test_other_parts_of_a_tools_result_are_named(kind: str, calls: Calls, model: Model) -> None:
     talk = picture(CHAT)
     talk[2]["content"][1] = {"type": kind, "data": PICTURE}
@@ -267,3 +267,20 @@ def test_arguments_that_are_no_object(path: str, given: Any, calls: Calls, model
     made = prompt(path, calls, model, talk)
     wanted = {"arguments": text} if text else {}
     assert f'{{"name": "shoot", "arguments": {json.dumps(wanted)}}}' in made
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_found_texts_are_read(inside: bool, calls: Calls, model: Model) -> None:
+    """Anthropic's search results and documents of blocks, of a tool or of the user."""
+    texts = [{"type": "text", "text": "A wharf."}, {"type": "text", "text": "Of stone."}]
+    found = {"type": "search_result", "source": "s", "title": "Quay", "content": texts}
+    paper = {"type": "document", "source": {"type": "content", "content": texts}, "title": "Q"}
+    talk = picture(MESSAGES)
+    if inside:
+        talk[2]["content"][0]["content"] = [found, paper]
+    else:
+        talk[2]["content"] += [found, paper]
+    made = prompt(MESSAGES, calls, model, talk)
+    text = "A wharf.\nOf stone."
+    assert f"<search_result>\nsource: s\ntitle: Quay\n{text}\n</search_result>" in made
+    assert f"<document>\ntitle: Q\n{text}\n</document>" in made

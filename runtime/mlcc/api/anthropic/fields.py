@@ -51,17 +51,39 @@ TEXT_SOURCE = Object(
     "AnthropicTextSource",
     (honoured("data", Text(), required=True), metadata("media_type")),
 )
+BLOCKS_SOURCE = Object(
+    "AnthropicBlocksSource",
+    (
+        honoured(
+            "content",
+            Either(Text(), Many(Tagged("a text block", {"text": TEXT_BLOCK}, open=True))),
+            "Its text; other blocks are left out with a note.",
+            required=True,
+        ),
+    ),
+)
+SOURCES = {"text": TEXT_SOURCE, "content": BLOCKS_SOURCE}
 SOURCE = Tagged(
     "a source of the type 'text'",
-    {"text": TEXT_SOURCE},
-    refused=dict.fromkeys(("base64", "url", "content", "file"), AS_TEXT),
+    SOURCES,
+    refused=dict.fromkeys(("base64", "url", "file"), AS_TEXT),
+)
+ABOUT_DOCUMENT = (
+    honoured("title", Text()),
+    honoured("context", Text(), "Context for the document."),
+    CACHED,
+    metadata("citations"),
 )
 DOCUMENT = Object(
     "AnthropicDocument",
+    (honoured("source", SOURCE, "Its text.", required=True), *ABOUT_DOCUMENT),
+)
+SEARCH_RESULT = Object(
+    "AnthropicSearchResult",
     (
-        honoured("source", SOURCE, "Its text.", required=True),
+        honoured("source", Text(), "Where it was found."),
         honoured("title", Text()),
-        honoured("context", Text(), "Context for the document."),
+        honoured("content", BLOCKS_SOURCE.fields[0].type, "Its text.", required=True),
         CACHED,
         metadata("citations"),
     ),
@@ -85,13 +107,13 @@ TOOL_USE = Object(
         metadata("caller"),
     ),
 )
-TEXTS = {"text": TEXT_BLOCK, "document": DOCUMENT}
-RESULT_SOURCE = Tagged("a source of the type 'text'", {"text": TEXT_SOURCE}, open=True)
+TEXTS = {"text": TEXT_BLOCK, "document": DOCUMENT, "search_result": SEARCH_RESULT}
+RESULT_SOURCE = Tagged("a source of the type 'text'", SOURCES, open=True)
 RESULT_DOCUMENT = Object(
     "AnthropicResultDocument",
-    (honoured("source", RESULT_SOURCE, "Its text.", required=True), *DOCUMENT.fields[1:]),
+    (honoured("source", RESULT_SOURCE, "Its text.", required=True), *ABOUT_DOCUMENT),
 )
-RESULT_BLOCK = Tagged("a text block", {"text": TEXT_BLOCK, "document": RESULT_DOCUMENT}, open=True)
+RESULT_BLOCK = Tagged("a text block", {**TEXTS, "document": RESULT_DOCUMENT}, open=True)
 """What is not text, such as a screenshot, is left out with a note."""
 TOOL_RESULT = Object(
     "AnthropicToolResult",

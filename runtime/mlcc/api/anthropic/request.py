@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES
+from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES, TEXTS
 from mlcc.api.openai.message_merging import MessageMerger, as_text, joined_parts
 from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import SAMPLING, left_out
@@ -103,7 +103,7 @@ def _say(merger: MessageMerger, message: Mapping[str, Any], where: str) -> None:
     say = {"user": merger.user, "assistant": merger.assistant, "system": merger.system}[role]
     for number, block in enumerate(blocks):
         kind = block["type"]
-        if kind in ("text", "document"):
+        if kind in TEXTS:
             texts.append(_text(block))
             continue
         if role != ("user" if kind == "tool_result" else "assistant"):
@@ -131,12 +131,18 @@ def _whole(role: str, texts: list[str]) -> str:
 
 
 def _text(block: Mapping[str, Any]) -> str:
-    if block["type"] == "text":
+    """The text of a block; of one that a tool's result alone may have, a note."""
+    kind = block["type"]
+    if kind == "text":
         return str(block["text"])
-    if "data" not in block.get("source", ()):  # of a tool's result
-        return left_out(block["type"])
-    about = [f"{name}: {block[name]}" for name in ("title", "context") if block.get(name)]
-    return joined_parts(["<document>", *about, block["source"]["data"], "</document>"])
+    source = block if kind == "search_result" else block.get("source", {})
+    given = source.get("data", source.get("content"))
+    if given is None:
+        return left_out(kind)
+    text = given if isinstance(given, str) else joined_parts([_text(part) for part in given])
+    names = ("title", "context") if kind == "document" else ("source", "title")
+    about = [f"{name}: {block[name]}" for name in names if block.get(name)]
+    return joined_parts([f"<{kind}>", *about, text, f"</{kind}>"])
 
 
 def _result(block: Mapping[str, Any]) -> str:

@@ -185,7 +185,8 @@ def _one_by_one(name: str, attribute_at: int | None = None) -> Filter:
     def bounded(context: Any, value: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         given = kwargs.get("attribute") if attribute_at is None else args[attribute_at:1]
         path = given[0] if isinstance(given, tuple) and given else given
-        values = BUDGET.get().listed(value, STEP * (2 + _path_steps(path)))
+        # As jinja's own: of nothing, such as tools that are none, there is nothing.
+        values = BUDGET.get().listed(value or (), STEP * (2 + _path_steps(path)))
         return iter(list(function(context, values, *args, **kwargs)))
 
     return bounded

@@ -52,7 +52,9 @@ class TurnRules:
         """The messages in an order that the template renders in full, as far as that is known."""
         if not all(message.get("role") in _ROLES for message in messages):
             return [*map(dict, messages)]
-        given = [part for at in range(len(messages)) for part in self._parts(messages, at)]
+        answers = [at for at, message in enumerate(messages) if _kind(message) == ANSWER]
+        last = answers[-1] if answers else -1
+        given = [part for at, one in enumerate(messages) for part in self._parts(one, at < last)]
         if any(_kind(message) == SYSTEM for message in given[1:]) and self._hoists:
             given.sort(key=lambda message: _kind(message) != SYSTEM)  # stable
         front = next((i for i, one in enumerate(given) if _kind(one) != SYSTEM), len(given))
@@ -68,18 +70,17 @@ class TurnRules:
             made.append(_empty(USER))
         return made
 
-    def _parts(self, messages: Messages, at: int) -> list[Message]:
-        """A message, or two if the template would drop the text beside its calls."""
-        message = dict(messages[at])
+    def _parts(self, given: Mapping[str, Any], past: bool) -> list[Message]:
+        """A message, or two if the template would drop the text beside its calls. past: whether an
+        answer follows, before which some templates drop it."""
+        message = dict(given)
         if _kind(message) == ANSWER and not any(map(message.get, ("content", *_MORE))):
             return [self._between(USER)]
         if _kind(message) != CALL or not message["content"]:
             return [message]
-        past = any(_kind(later) == ANSWER for later in messages[at + 1 :])
         if self._can("UBRAU" if past else "UBR"):
             return [message]
-        calls = {"role": "assistant", "content": "", "tool_calls": message.pop("tool_calls")}
-        return [message, calls]
+        return [{"role": "assistant", "content": message["content"]}, {**message, "content": ""}]
 
     def _add(self, made: list[Message], message: Message) -> None:
         """Append a message, or its text to the last one."""
