@@ -52,9 +52,10 @@ class TurnRules:
         """The messages in an order that the template renders in full, as far as that is known."""
         if not all(message.get("role") in _ROLES for message in messages):
             return [*map(dict, messages)]
-        answers = [at for at, message in enumerate(messages) if _kind(message) == ANSWER]
-        last = answers[-1] if answers else -1
-        given = [part for at, one in enumerate(messages) for part in self._parts(one, at < last)]
+        answered = max((at for at, one in enumerate(messages) if _kind(one) == ANSWER), default=0)
+        given = [
+            part for at, one in enumerate(messages) for part in self._parts(one, at < answered)
+        ]
         if any(_kind(message) == SYSTEM for message in given[1:]) and self._hoists:
             given.sort(key=lambda message: _kind(message) != SYSTEM)  # stable
         front = next((i for i, one in enumerate(given) if _kind(one) != SYSTEM), len(given))
