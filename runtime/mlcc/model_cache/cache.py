@@ -24,7 +24,7 @@ from mlcc.artifact.manifest import abi_hash
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError, CapacityError, CheckpointError, MlccError, UnsupportedError
 from mlcc.util.extras import require
-from mlcc.util.files import real
+from mlcc.util.files import begins_with, real
 from mlcc.util.sizes import apart
 from mlcc.version import TVM, TVM_FFI, __version__
 
@@ -146,7 +146,7 @@ def fingerprint(model: str) -> list[tuple[str, int, int]]:
 def gguf_files(path: Path) -> list[Path]:
     """The GGUF files of a model: a file with its other parts, or all files of a folder that has no
     config.json; [] if it is neither. Does not read them."""
-    if path.suffix == ".gguf" and path.is_file():
+    if path.is_file() and (path.suffix == ".gguf" or begins_with(path, b"GGUF")):
         stem, split, count = path.stem.rpartition("-of-")
         first = re.fullmatch(r"(.*-)\d{5}", stem, re.DOTALL) if split else None
         if first is None:

@@ -37,4 +37,13 @@ def read_regular(path: Path, limit: int) -> bytes:
     return data
 
 
+def begins_with(path: Path, magic: bytes) -> bool:
+    """Whether a file begins with these bytes; False if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(magic)) == magic
+    except OSError:
+        return False
+
+
 _BINARY = getattr(os, "O_BINARY", 0)

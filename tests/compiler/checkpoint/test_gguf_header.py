@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 from mlcc.errors import CheckpointError, MlccError
+from mlcc.model_cache.cache import gguf_files
 from mlcc_compiler.checkpoint.gguf.config import generation_config_of
+from mlcc_compiler.checkpoint.gguf.files import is_gguf
 from mlcc_compiler.checkpoint.gguf.header import read_header
 from mlcc_compiler.checkpoint.gguf.names import locations
 from mlcc_compiler.checkpoint.open import open_checkpoint
@@ -175,3 +177,12 @@ def test_hostile_headers(case: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=words):
         read_header(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
+
+
+def test_a_file_is_known_by_its_first_bytes(tmp_path: Path) -> None:
+    """Blobs of Ollama (`blobs/sha256-...`) have no suffix; llama.cpp goes by the magic too."""
+    blob, other = tmp_path / "sha256-6a07", tmp_path / "sha256-6a08"
+    blob.write_bytes(b"GGUF\x03\0\0\0")
+    other.write_bytes(b"GGU")
+    assert is_gguf(blob) and gguf_files(blob) == [blob]
+    assert not is_gguf(other) and not is_gguf(tmp_path / "none") and not gguf_files(other)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.gguf.tokenizer.build import tokenizer_of
@@ -136,7 +136,81 @@ def test_ends_of_answers() -> None:
         KEY + "token_type": np.array([1, 3, 3, 3, 1]),
         KEY + "eos_token_id": 2,
     }
-    assert Vocabulary.of(keys).end_ids == (2, 3)
+    found = Vocabulary.of(keys)
+    assert found.end_ids == (2, 3, 4)
+    assert found.notes == ["tokenizer: '<end_of_turn>' of another type: read as control"]
+
+
+ENDINGS = [
+    "<|im_end|>",
+    "<end_of_turn>",
+    "<|eot_id|>",
+    "[EOT]",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+]
+"""Texts that llama.cpp's vocabulary reads as control tokens that end an answer, of any type."""
+
+
+@pytest.mark.parametrize("kind", [1, 4])
+@pytest.mark.parametrize("end", ENDINGS)
+def test_an_end_of_another_type_is_one_token_that_ends(end: str, kind: int) -> None:
+    letters = sorted(set("ab<" + "".join(ENDINGS)))
+    count = len(letters)
+    keys = {
+        KEY + "model": "llama", KEY + "tokens": [*letters, end, "<s>"],
+        KEY + "scores": np.zeros(count + 2), KEY + "add_bos_token": False,
+        KEY + "token_type": np.array([1] * count + [kind, 3]), KEY + "add_space_prefix": False,
+    }  # fmt: skip
+    a, b = letters.index("a"), letters.index("b")
+    assert rebuilt(keys).encode(f"a{end}b").ids == [a, count, b]
+    assert json.loads(rebuilt(keys).to_str())["added_tokens"][0]["special"]
+    assert Vocabulary.of(keys).end_ids == (count,)
+
+
+def test_odd_vocabularies_are_read_with_a_note() -> None:
+    """As in llama.cpp ("bad special token: ... using default id"), except doubled tokens, which it
+    refuses too: the first has the text."""
+    keys = {
+        KEY + "model": "gpt2", KEY + "tokens": ["a", "b", "a"], KEY + "merges": [],
+        KEY + "padding_token_id": 3, KEY + "eos_token_id": 1, KEY + "bos_token_id": 99,
+        KEY + "token_type": np.array([1, 1, 1, 1]),
+    }  # fmt: skip
+    found = Vocabulary.of(keys)
+    assert found.special_tokens == {"eos_token": "b"} and found.end_ids == (1,)
+    assert found.notes == [
+        "tokenizer: 'a' twice in the vocabulary: the first is used",
+        "tokenizer: 'tokenizer.ggml.bos_token_id', 'tokenizer.ggml.padding_token_id' beyond the "
+        "vocabulary: not used",
+        "tokenizer: the file has no tokenizer.ggml.pre: texts are cut by llama.cpp's default "
+        "rules, which may not be the model's; a file of a newer conversion answers better",
+    ]
+    assert Tokenizer.from_str(tokenizer_of(found).decode()).encode("aba").ids == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("pre", "words"),
+    [
+        ("default", "It|'|s| |$|123|45|,| a|~|b| | c"),
+        ("deepseek-llm", "Hi|,| |2|0| \u0445|!|\n|\u4f60\u597d"),
+        ("kimi-k2", "can't| |\u4f60\u597d|x| |123|4"),
+        ("superbpe", "a |1|234|567"),
+        ("seed-coder", "a| |1|2|!|\n"),
+        ("tiny_aya", "a| |1|234| b"),
+    ],
+)
+def test_how_llama_cpps_rules_cut(pre: str, words: str) -> None:
+    """By the patterns of llama.cpp's `llm_tokenizer_bpe` and the models' tokenizer.json."""
+    cuts = [pre_tokenizers.Split(Regex(rule), "isolated") for rule in PRE_TOKENIZERS[pre].rules]
+    found = pre_tokenizers.Sequence(cuts).pre_tokenize_str(words.replace("|", ""))
+    assert [word for word, _ in found] == words.split("|")
+
+
+def test_every_rule_is_read_by_the_library() -> None:
+    for name, rules in PRE_TOKENIZERS.items():
+        cuts = [pre_tokenizers.Split(Regex(rule), "isolated") for rule in rules.rules]
+        for text in SCRIPTS:
+            words = pre_tokenizers.Sequence(cuts).pre_tokenize_str(text)
+            assert "".join(word for word, _ in words) == text, name
 
 
 def test_gpt_oss_ends_messages_and_goes_on() -> None:
@@ -154,10 +228,9 @@ def test_gpt_oss_ends_messages_and_goes_on() -> None:
     ("change", "words"),
     [
         ({"model": "rwkv"}, "'rwkv'"),
-        ({"pre": "default"}, "'default'"),
-        ({"tokens": ["a", "a"]}, "'a' twice"),
+        ({"pre": "afmoe"}, "'afmoe'"),
         ({"merges": ["a c"]}, "'a c'"),
-        ({"bos_token_id": 7}, "no token"),
+        ({"bos_token_id": "a"}, "no token"),
         ({"token_type": np.array([1])}, "token_type"),
         ({"scores": np.array([1.0, np.nan])}, "no numbers"),
     ],

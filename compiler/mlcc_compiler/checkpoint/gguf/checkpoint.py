@@ -86,7 +86,7 @@ class GgufCheckpoint(Checkpoint):
 
     @property
     def tokenizer_notes(self) -> list[str]:
-        return []
+        return self.vocabulary.notes
 
     @cached_property
     def special_tokens(self) -> dict[str, str]:

@@ -140,13 +140,18 @@ def _check_heads(keys: Keys, config: dict[str, Any]) -> None:
 
 
 def generation_config_of(metadata: Mapping[str, Value]) -> dict[str, Any]:
-    """A file's recommended sampling parameters, under Hugging Face's names."""
+    """A file's recommended sampling parameters and suppressed tokens, under Hugging Face's
+    names."""
     found = {
         name: metadata[f"general.sampling.{key}"]
         for key, name in _SAMPLING.items()
         if f"general.sampling.{key}" in metadata
     }
-    return {n: v for n, v in found.items() if isinstance(v, (int, float)) and np.isfinite(v)}
+    sound = {n: v for n, v in found.items() if isinstance(v, (int, float)) and np.isfinite(v)}
+    suppressed = metadata.get("tokenizer.ggml.suppress_tokens")
+    if isinstance(suppressed, np.ndarray) and suppressed.dtype.kind in "iu":
+        return {**sound, "suppress_tokens": suppressed.tolist()}
+    return sound
 
 
 def _rope(keys: Keys, config: dict[str, Any], factors: Factors) -> dict[str, Any] | None:

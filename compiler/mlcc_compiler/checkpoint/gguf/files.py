@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.checkpoint.gguf.header import GgufHeader, GgufTensor, Value, read_header
+from mlcc.util.files import begins_with
+from mlcc_compiler.checkpoint.gguf.header import MAGIC, GgufHeader, GgufTensor, Value, read_header
 
 SUFFIX = ".gguf"
 _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
@@ -57,10 +58,11 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether it is a GGUF file by its name, or a folder of them without another checkpoint."""
+    """Whether it is a GGUF file, by its name or its first bytes (Ollama's blobs have no suffix), or
+    a folder of them without another checkpoint."""
     if path.is_dir():
         return not (path / "config.json").exists() and bool(models_in(path))
-    return path.suffix.lower() == SUFFIX and path.is_file()
+    return path.is_file() and (path.suffix.lower() == SUFFIX or begins_with(path, MAGIC))
 
 
 def models_in(folder: Path, below: bool = False) -> dict[str, Path]:

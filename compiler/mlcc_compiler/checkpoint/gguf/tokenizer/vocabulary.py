@@ -5,7 +5,7 @@ Keys are llama.cpp's `tokenizer.ggml.*`. Knows no kind of tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -33,11 +33,17 @@ _ROLES = {
 _ENDS = ("eos", "eot", "eom")
 _ENDINGS = {
     *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"),
-    *("<EOT>", "<|end_of_text|>", "<end_of_utterance>", "<|return|>", "<|call|>"),
+    *("<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<eos>", "<|end_of_text|>", "<end_of_utterance>"),
+    *("<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<turn|>", "<|tool_response>"),
+    *("<\uff5cend\u2581of\u2581sentence\uff5c>", "[e~["),
 }
-"""Control tokens that end an answer in any model: few files name all of theirs by key."""
-_HARMONY, _OF_MESSAGE = {"<|return|>", "<|call|>"}, "<|end|>"
-"""If both exist (gpt-oss), the second ends a message but not the answer."""
+"""Tokens that end an answer in any model, as in llama.cpp: few files name all of theirs by key, and
+some converters give them another type than control."""
+_STARTS = {"<|im_start|>", "<start_of_turn>", "<|start_header_id|>", "<|end_header_id|>"}
+"""Their counterparts, which are control tokens too."""
+_OF_MESSAGE = "<|end|>"
+_PAIRS = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
+"""If both of a pair exist (gpt-oss, Solar Open), `<|end|>` ends a message but not the answer."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,8 @@ class Vocabulary:
     tokens: list[str]
     types: Sequence[int]
     scores: Sequence[float]
+    found: tuple[str, ...] = ()
+    """Messages about tokens that are doubled or of a wrong type."""
 
     @classmethod
     def of(cls, metadata: Mapping[str, Value]) -> Vocabulary:
@@ -56,13 +64,27 @@ class Vocabulary:
         if not isinstance(tokens, list) or not tokens:
             raise refuse("has no vocabulary (tokenizer.ggml.tokens)")
         tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
-        if len(set(tokens)) != len(tokens):
-            seen: set[str] = set()
-            twice = next(t for t in tokens if t in seen or seen.add(t))  # type: ignore[func-returns-value]
-            raise refuse(f"has token {twice!r:.60} twice")
+        notes = list(_rename_doubled(tokens))
         count = len(tokens)
-        types = _numbers(metadata, "token_type", count, NORMAL)
-        return cls(metadata, tokens, types, _numbers(metadata, "scores", count, 0.0))
+        types = list(_numbers(metadata, "token_type", count, NORMAL))
+        if wrong := [i for i, text in enumerate(tokens) if _is_mistyped(text, types[i])]:
+            for i in wrong:
+                types[i] = CONTROL
+            notes.append(f"{_some(tokens[i] for i in wrong)} of another type: read as control")
+        scores = _numbers(metadata, "scores", count, 0.0)
+        return cls(metadata, tokens, types, scores, tuple(notes))
+
+    @property
+    def notes(self) -> list[str]:
+        """Messages for the user about what is odd in the file."""
+        beyond = [f"{PREFIX}{role}_token_id" for role in (*_ROLES, *_ENDS) if self._beyond(role)]
+        more = [f"{_some(beyond)} beyond the vocabulary: not used"] if beyond else []
+        if self.text("model") == "gpt2" and not self.text("pre"):
+            more.append(
+                f"the file has no {PREFIX}pre: texts are cut by llama.cpp's default rules, which "
+                "may not be the model's; a file of a newer conversion answers better"
+            )
+        return [f"tokenizer: {note}" for note in (*self.found, *more)]
 
     def text(self, key: str, default: str = "") -> str:
         value = self.metadata.get(PREFIX + key, default)
@@ -77,11 +99,16 @@ class Vocabulary:
     def id_of(self, role: str) -> int | None:
         """The id of "bos", "eos", ...; None if absent. Raises CheckpointError."""
         value = self.metadata.get(f"{PREFIX}{role}_token_id")
-        if value is None or (isinstance(value, int) and value in (0xFFFFFFFF, -1)):
-            return None
-        if type(value) is not int or not 0 <= value < len(self.tokens):
+        if value is not None and type(value) is not int:
             raise refuse(f"has {PREFIX}{role}_token_id {str(value)[:40]}, which is no token")
-        return value
+        return None if value in (None, -1) or self._beyond(role) else value
+
+    def _beyond(self, role: str) -> bool:
+        """Whether the file names a token that does not exist: no sound text has it, so it is
+        reported and not used, as in llama.cpp."""
+        value = self.metadata.get(f"{PREFIX}{role}_token_id")
+        none = (0xFFFFFFFF, -1)  # how converters write that there is none
+        return type(value) is int and value not in none and not 0 <= value < len(self.tokens)
 
     @cached_property
     def special_tokens(self) -> dict[str, str]:
@@ -96,7 +123,8 @@ class Vocabulary:
         known = [
             i for i, text in enumerate(self.tokens) if text in _ENDINGS and self.types[i] == CONTROL
         ]
-        if {self.tokens[i] for i in known} >= _HARMONY:
+        texts = {self.tokens[i] for i in known}
+        if any(texts >= pair for pair in _PAIRS):
             known = [i for i in known if self.tokens[i] != _OF_MESSAGE]
         return tuple(dict.fromkeys(i for i in [*named, *known] if i is not None))
 
@@ -153,6 +181,26 @@ def around(words: Vocabulary, first: int | None, last: int | None) -> dict[str, 
     }
 
 
+def _rename_doubled(tokens: list[str]) -> Iterator[str]:
+    """Give tokens that occur before other names: a text becomes the first. Yields notes."""
+    first: dict[str, int] = {}
+    doubled = [i for i, text in enumerate(tokens) if first.setdefault(text, i) != i]
+    if doubled:
+        yield f"{_some(tokens[i] for i in doubled)} twice in the vocabulary: the first is used"
+    for i in doubled:
+        tokens[i] = f"[DOUBLED_{i}]"
+
+
+def _is_mistyped(text: str, kind: int) -> bool:
+    return kind in (NORMAL, USER_DEFINED) and (text in _ENDINGS or text in _STARTS)
+
+
+def _some(texts: Iterable[str]) -> str:
+    listed = list(dict.fromkeys(texts))
+    more = f" and {len(listed) - 4} more" if len(listed) > 4 else ""
+    return ", ".join(f"{text!r:.60}" for text in listed[:4]) + more
+
+
 def refuse(what: str) -> CheckpointError:
     """The error for an invalid vocabulary."""
     return CheckpointError(f"the GGUF file {what}; fetch it again")
@@ -162,8 +210,9 @@ def _numbers(metadata: Mapping[str, Value], key: str, count: int, default: float
     found = metadata.get(PREFIX + key)
     if found is None:
         return [default] * count
-    if not isinstance(found, np.ndarray) or len(found) != count:
+    if not isinstance(found, np.ndarray) or len(found) < count:
         raise refuse(f"has {count} tokens and not as many {PREFIX}{key}")
+    found = found[:count]
     if not np.isfinite(found).all():
         raise refuse(f"has {PREFIX}{key} that are no numbers")
     numbers: list[Any] = found.tolist()
