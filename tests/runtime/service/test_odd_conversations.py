@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mlcc.api.openai_responses.request import parse_responses
 from mlcc.model.model import Model
 from tests.helpers.dictated_model import HERMES_TEMPLATE, PLAIN_TEMPLATE, Scripted, scripted
 from tests.helpers.service_calls import (
@@ -284,3 +285,16 @@ def test_found_texts_are_read(inside: bool, calls: Calls, model: Model) -> None:
     text = "A wharf.\nOf stone."
     assert f"<search_result>\nsource: s\ntitle: Quay\n{text}\n</search_result>" in made
     assert f"<document>\ntitle: Q\n{text}\n</document>" in made
+
+
+def test_a_stored_picture_is_its_note(calls: Calls, model: Model) -> None:
+    """So that a screenshot of a megabyte does not fill the store of responses."""
+    body = body_of(RESPONSES, picture(RESPONSES))
+    body["input"][2]["output"][1]["image_url"] = "data:image/png;base64," + "A" * 50_000
+    first = calls.post(RESPONSES, body)
+    assert first.status == 200, first.body
+    more = {"input": "And?", "previous_response_id": first.body["id"], "model": "scripted"}
+    assert calls.post(RESPONSES, more).status == 200
+    assert "Page 1.\n[image left out: this model reads text only]\n" in last_prompt(model)
+    stored = json.dumps(parse_responses(body).items())
+    assert "Page 1." in stored and '{"type": "input_image"}' in stored and "AAA" not in stored

@@ -103,13 +103,14 @@ ITEM = Tagged(
 
 
 def known(kind: Any, value: Any) -> Any:
-    """A value without unknown fields, and without metadata that is an array or an object: what is
-    stored of it. What has another type than `kind` stays, for the check to refuse."""
+    """A value without unknown fields, without metadata that is an array or an object, and without
+    what is left out of an open union (an image): what is stored of it. What has another type than
+    `kind` stays, for the check to refuse."""
     if isinstance(kind, Tagged) and isinstance(value, Mapping):
         tag = kind.kind(value)
         if isinstance(tag, str) and tag in kind.kinds:
             return {kind.key: tag, **known(kind.kinds[tag], value)}
-        return value
+        return {kind.key: tag} if kind.open and isinstance(tag, str) else value
     if isinstance(kind, Object) and isinstance(value, Mapping):
         return {
             row.name: given if row.use is Use.METADATA else known(row.type, given)
