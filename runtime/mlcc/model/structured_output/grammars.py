@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Literal, Protocol
 
+from mlcc.api.parsers.tools.syntax.lark import Lark
 from mlcc.api.schema.json_grammar import prepared
 from mlcc.engine.batch.adjust_tables import MASK_BITS
 from mlcc.engine.batch.tables import WORD
@@ -114,7 +115,17 @@ class LlGrammars:
             if "coerce_one_of" in why:
                 why = "of 'oneOf' more than one may hold; use 'anyOf'"
             raise _refusal(structure, f"cannot be held to: {why}")
-        return matcher
+        return self._by_rules(structure) or matcher
+
+    def _by_rules(self, structure: Structure) -> Matcher | None:
+        """The matcher of a schema that llguidance accepted, by rules that allow all of JSON."""
+        if structure.kind != "json_schema" or not isinstance(_parsed(structure), dict):
+            return None
+        lark = Lark()
+        text = lark.written(lark.json(_parsed(structure)))
+        matcher = self._opened(structure).read("lark", text)
+        matcher.compute_bitmask()
+        return None if matcher.is_error() else matcher
 
     def _opened(self, structure: Structure) -> Reader:
         if self._reader is None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mlcc.api.parsers.tools.syntax.json_rules import TERMINALS, Inexpressible, JsonRules
 from mlcc.api.schema.json_grammar import SETTINGS, prepared
 
 
@@ -19,6 +20,10 @@ class Lark:
     def __init__(self, control: Mapping[str, int] | None = None) -> None:
         self._control = control or {}
         self._rules: list[str] = []
+        self._names: dict[str, str] = {}
+        """Names of rules, by their attributes and expressions."""
+        self._has_json = False
+        """Whether a rule uses those of JSON."""
         marks = sorted(self._control, key=len, reverse=True)
         self._marks = re.compile(f"({'|'.join(map(re.escape, marks))})") if marks else None
 
@@ -36,14 +41,38 @@ class Lark:
         )
 
     def rule(self, expression: str, attributes: str = "") -> str:
-        """Add a rule; returns its name."""
-        name = f"r{len(self._rules)}"
-        self._rules.append(f"{name}{attributes}: {expression}")
+        """Add a rule, unless there is one of this expression; returns its name."""
+        known = f"{attributes}: {expression}"
+        if known not in self._names:
+            self._names[known] = name = f"r{len(self._rules)}"
+            self._rules.append(name + known)
+        return self._names[known]
+
+    def terminal(self, expression: str) -> str:
+        """Add a terminal; returns its name."""
+        name = f"T{len(self._rules)}"
+        self._rules.append(f"{name}: {expression}")
         return name
+
+    def later(self) -> str:
+        """The name of a rule that is added by `define`."""
+        self._rules.append("")
+        return f"r{len(self._rules) - 1}"
+
+    def define(self, name: str, expression: str) -> None:
+        """Add the rule of a name from `later`."""
+        self._rules[int(name[1:])] = f"{name}: {expression}"
 
     def json(self, schema: Mapping[str, Any]) -> str:
         """An expression that matches JSON of a schema."""
-        return self.rule("%json " + json.dumps({**prepared(schema), "x-guidance": SETTINGS}))
+        ready, rules, names = prepared(schema), [*self._rules], {**self._names}
+        try:
+            found = JsonRules(ready, self).value(ready)
+        except Inexpressible:
+            self._rules, self._names = rules, names
+            return self.rule("%json " + json.dumps({**ready, "x-guidance": SETTINGS}))
+        self._has_json = True
+        return found
 
     def until(self, end: str) -> str:
         """An expression that matches any text up to and including the first `end`."""
@@ -69,7 +98,7 @@ class Lark:
     def written(self, start: str) -> str:
         """The whole grammar."""
         head = ["%llguidance {}", f"start: {start}", r"TEXT: /(.|\n)*/"]
-        return "\n".join([*head, *self._rules]) + "\n"
+        return "\n".join([*head, *self._rules, TERMINALS if self._has_json else ""]) + "\n"
 
 
 def literal(text: str) -> str:

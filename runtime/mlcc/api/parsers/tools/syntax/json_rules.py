@@ -1,0 +1,261 @@
+"""JSON Schemas as rules of a Lark grammar, for the schemas that most requests have.
+
+llguidance's own grammar of a schema allows fewer strings than JSON has: no `\\/`, and in strings
+with an expression it lets a `\\u` begin that only a control character can end. Here a string may
+hold what RFC 8259 allows, except half of a pair of surrogates, which is no character. What these
+rules do not express (expressions, bounds of numbers, `oneOf`, ...) is a part that llguidance reads
+as a schema.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from mlcc.api.schema.json_grammar import SETTINGS, WHITESPACE
+
+
+class Rules(Protocol):
+    """The grammar to which rules are added."""
+
+    def rule(self, expression: str) -> str:
+        """Add a rule; returns its name."""
+        ...
+
+    def terminal(self, expression: str) -> str:
+        """Add a terminal; returns its name."""
+        ...
+
+    def later(self) -> str:
+        """The name of a rule that is added by `define`."""
+        ...
+
+    def define(self, name: str, expression: str) -> None:
+        """Add the rule of a name from `later`."""
+        ...
+
+
+_HEX = "[0-9a-fA-F]"
+_ESCAPE = (
+    rf"[0-9a-cefA-CEF]{_HEX}{{3}}|[dD][0-7]{_HEX}{{2}}"
+    rf"|[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}"
+)
+_CHARACTER = rf'([^"\\\x00-\x1F]|\\["\\\/bfnrt]|\\u({_ESCAPE}))'
+_INTEGER = "-?(0|[1-9][0-9]*)"
+_NUMBER = rf"{_INTEGER}(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+TERMINALS = f"""JWS: /{WHITESPACE}/
+JSTRING: /"{_CHARACTER}*"/
+JINT: /{_INTEGER}/
+JNUM: /{_NUMBER}/
+jsep: JWS? "," JWS?
+jcolon: JWS? ":" JWS?
+jpair: JSTRING jcolon jany
+jobject: "{{" JWS? (jpair (jsep jpair)*)? JWS? "}}"
+jarray: "[" JWS? (jany (jsep jany)*)? JWS? "]"
+jany: jobject | jarray | JSTRING | JNUM | "true" | "false" | "null"
+"""
+"""Terminals and rules that the others use."""
+NO_UNICODE = {**SETTINGS, "json_allowed_escapes": 'nrbtf\\"'}
+NO_UNICODE.pop("json_allow_general_unicode_escapes")
+"""Settings of strings with an expression, in which llguidance would cut escapes short."""
+_SILENT = frozenset(
+    {"title", "description", "default", "examples", "example", "deprecated", "readOnly"}
+    | {"writeOnly", "discriminator", "$comment", "$schema", "$defs", "definitions"}
+)
+_OF_TYPE: Mapping[str, frozenset[str]] = {
+    "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
+    "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+    | {"multipleOf"},
+    "array": frozenset({"items", "prefixItems", "minItems", "maxItems", "additionalItems"}),
+    "object": frozenset({"properties", "required", "additionalProperties", "patternProperties"})
+    | {"minProperties", "maxProperties"},
+}
+"""Keywords that constrain one type."""
+_PLAIN = {"boolean": '("true" | "false")', "null": '"null"', "integer": "JINT", "number": "JNUM"}
+LONGEST_STRING = 1000
+MOST_PROPERTIES = 256
+MOST_ITEMS = 64
+
+
+class Inexpressible(Exception):
+    """The whole schema must be read by llguidance."""
+
+
+class JsonRules:
+    """The rules of one schema, in a grammar that has TERMINALS too."""
+
+    def __init__(self, root: Any, rules: Rules) -> None:
+        self._rules, self._add = rules, rules.rule
+        self._defs = {
+            word: root[word]
+            for word in ("$defs", "definitions")
+            if isinstance(root, dict) and word in root
+        }
+        self._targets: dict[str, str] = {}
+        """Names of the rules of `$ref`s."""
+
+    def value(self, schema: Any) -> str:
+        """An expression that matches the values of a schema. Raises Inexpressible."""
+        if schema is True:
+            return "jany"
+        if not isinstance(schema, dict):
+            raise Inexpressible
+        words = {word: value for word, value in schema.items() if word not in _SILENT}
+        if not words:
+            return "jany"
+        if words.keys() == {"$ref"}:
+            return self._target(words["$ref"])
+        if words.keys() == {"anyOf"} and isinstance(words["anyOf"], list):
+            return self._add(" | ".join(map(self.value, words["anyOf"])) or '""')
+        if "enum" in words or "const" in words:
+            return self._choice(words)
+        kind = words.pop("type", None)
+        if isinstance(kind, list) and kind and all(isinstance(one, str) for one in kind):
+            return self._add(" | ".join(self._typed(one, _for(one, words)) for one in kind))
+        return self._typed(kind, words)
+
+    def _typed(self, kind: Any, words: dict[str, Any]) -> str:
+        """Values of one type."""
+        if not words and kind in _PLAIN:
+            return _PLAIN[kind]
+        if kind == "string" and words.keys() <= {"minLength", "maxLength"}:
+            return self._string(words)
+        if kind == "array" and words.keys() <= {"items", "prefixItems", "minItems", "maxItems"}:
+            return self._array(words)
+        if kind == "object" and words.keys() <= {"properties", "required", "additionalProperties"}:
+            return self._object(words)
+        return self._part({**words, **({"type": kind} if kind is not None else {})})
+
+    def _part(self, schema: dict[str, Any]) -> str:
+        """A part that llguidance reads."""
+        text = json.dumps(schema)
+        refs = re.findall(r'"\$ref": "([^"]*)"', text)
+        if not all(ref.startswith(("#/$defs/", "#/definitions/")) for ref in refs):
+            raise Inexpressible
+        text_only = schema.get("type") == "string" and not refs
+        options = NO_UNICODE if text_only else SETTINGS
+        defs = self._defs if refs else {}
+        return self._add("%json " + json.dumps({**schema, **defs, "x-guidance": options}))
+
+    def _target(self, ref: Any) -> str:
+        if not isinstance(ref, str):
+            raise Inexpressible
+        if ref not in self._targets:
+            if len(steps := ref.split("/")) != 3 or steps[0] != "#" or "~" in ref or "%" in ref:
+                raise Inexpressible
+            target = self._defs.get(steps[1], {}).get(steps[2])
+            if target is None:
+                raise Inexpressible
+            self._targets[ref] = name = self._rules.later()
+            self._rules.define(name, self.value(target))
+        return self._targets[ref]
+
+    def _choice(self, words: dict[str, Any]) -> str:
+        values = words["enum"] if "enum" in words else [words["const"]]
+        plain = isinstance(values, list) and all(isinstance(value, str) for value in values)
+        known = words.keys() <= {"enum", "type"} or words.keys() <= {"const", "type"}
+        if not (plain and known and values and words.get("type", "string") == "string"):
+            return self._part(words)
+        return self._add(" | ".join(_literal(_written(value)) for value in dict.fromkeys(values)))
+
+    def _string(self, words: dict[str, Any]) -> str:
+        least, most = words.get("minLength", 0), words.get("maxLength")
+        if not words:
+            return "JSTRING"
+        good = all(_is_count(n) and n <= LONGEST_STRING for n in (least, most or 0))
+        if not good or (most is not None and most < least):
+            return self._part({"type": "string", **words})
+        count = f"{{{least},{'' if most is None else most}}}"
+        return self._add(f'/"{_CHARACTER}{count}"/')
+
+    def _array(self, words: dict[str, Any]) -> str:
+        first, rest = words.get("prefixItems", []), words.get("items", True)
+        least, most = words.get("minItems", 0), words.get("maxItems")
+        good = isinstance(first, list) and len(first) <= MOST_ITEMS
+        good = good and all(_is_count(n) and n <= MOST_ITEMS for n in (least, most or 0))
+        if not good or isinstance(rest, list):
+            return self._part({"type": "array", **words})
+        if rest is False:
+            most = len(first) if most is None else min(most, len(first))
+        if most is not None and most < least:
+            return self._part({"type": "array", **words})
+        fixed = [*map(self.value, first if most is None else first[:most])]
+        tail, more = "", len(fixed)
+        if most is None or most > more:
+            item = self.value(rest)
+            if not fixed:
+                return self._add(f'"[" JWS? {_several(item, least, most)} JWS? "]"')
+            low, high = max(least - more, 0), "" if most is None else most - more
+            tail = f"(jsep {item}){{{low},{high}}}"
+        for number in reversed(range(1, more)):
+            tail = f"jsep {fixed[number]} {tail}"
+            tail = tail if number < least else f"({tail})?"
+        inside = f"{fixed[0]} {tail}" if fixed else ""
+        inside = inside if least or not inside else f"({inside})?"
+        return self._add(f'"[" JWS? {inside} JWS? "]"')
+
+    def _object(self, words: dict[str, Any]) -> str:
+        properties, required = words.get("properties", {}), words.get("required", [])
+        other = words.get("additionalProperties", True)
+        good = isinstance(properties, dict) and isinstance(required, list)
+        if not good or len(properties) > MOST_PROPERTIES or False in properties.values():
+            return self._part({"type": "object", **words})
+        if not set(required) <= properties.keys():
+            return self._part({"type": "object", **words})
+        if not properties and other is True:
+            return "jobject"
+        pairs = [
+            (f"{_literal(_written(name))} jcolon {self.value(inner)}", name in required)
+            for name, inner in properties.items()
+        ]
+        loop = self._others(properties, other) if other is not False else ""
+        return self._add(f'"{{" JWS? {self._pairs(pairs, loop)} JWS? "}}"')
+
+    def _others(self, properties: Mapping[str, Any], other: Any) -> str:
+        """A pair of another name."""
+        names = "|".join(re.escape(_written(name)[1:-1]).replace("/", r"\/") for name in properties)
+        other_name = f'/"{_CHARACTER}*"/ & ~/"({names})"/'
+        key = self._rules.terminal(other_name) if properties else "JSTRING"
+        return self._add(f"{key} jcolon {self.value(other)}")
+
+    def _pairs(self, pairs: Sequence[tuple[str, bool]], loop: str) -> str:
+        """Pairs in order, required (true) or optional, then any number of `loop`."""
+        rest = f"(jsep {loop})*" if loop else ""
+        begin = f"({loop} {rest})?" if loop else '""'
+        for pair, needed in reversed(pairs):
+            begin = f"{pair} {rest}" if needed else self._add(f"{pair} {rest} | {begin}")
+            rest = f"jsep {pair} {rest}" if needed else f"(jsep {pair})? {rest}"
+            if not needed:
+                rest = self._add(rest)
+        return begin
+
+
+def _several(item: str, least: int, most: int | None) -> str:
+    """Items with separators between them."""
+    if most == 0:
+        return ""
+    low, high = max(least - 1, 0), "" if most is None else most - 1
+    several = f"{item} (jsep {item}){{{low},{high}}}"
+    return several if least else f"({several})?"
+
+
+def _for(kind: str, words: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords that matter to one of several types."""
+    own = _OF_TYPE.get("number" if kind == "integer" else kind, frozenset())
+    typed = frozenset().union(*_OF_TYPE.values())
+    return {word: value for word, value in words.items() if word in own or word not in typed}
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _written(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _literal(text: str) -> str:
+    """A text as a Lark literal."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,127 @@
+"""Held JSON may be spelled in every way that RFC 8259 allows: any escape, in answers and in the
+arguments of calls. What the masks allow is JSON for Python's json module, with the value that was
+meant."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from mlcc.engine.sampling.grammar import Structure
+from tests.helpers.dictated_model import HERMES_TEMPLATE, scripted
+from tests.helpers.service_calls import CHAT, Calls, calls_to, chat_body, said
+from tests.runtime.structured_output.test_schemas import GRAMMARS, TEXT
+
+SPELLED = [
+    r'"caf\u00e9"', r'"caf\u00E9"', r'"\u0063af\u00e9"', r'"http:\/\/a"', r'"\ud83d\ude00"',
+    r'"\uD83D\uDE00!"', r'"\"\\\/\b\f\n\r\t"', '"\x7f"', '"é😀"', r'"\u0000\u001f\u2028"',
+    r'"a\\"', r'"\\u00e9"', '""',
+]  # fmt: skip
+WRONG = [r'"\ud83d"', r'"\ud83dx"', r'"\ude00"', r'"\u00g0"', r'"\x41"', r'"\'"', '"\n"', '"a']
+SHORT: dict[str, Any] = {"type": "string", "maxLength": 9}
+TREE: dict[str, Any] = {
+    "$defs": {"t": {"type": "object", "properties": {"s": {"type": "string"}, "t": {
+        "anyOf": [{"$ref": "#/$defs/t"}, {"type": "null"}]}}, "required": ["s"]}},
+    "$ref": "#/$defs/t",
+}  # fmt: skip
+
+
+def closed(inner: Any) -> dict[str, Any]:
+    one = {"required": ["k"], "additionalProperties": False}
+    return {"type": "object", "properties": {"k": inner}, **one}
+
+
+FORMS: list[tuple[Any, str]] = [
+    ({"type": "object"}, '{"k": %s}'),
+    ({"type": "object"}, "{%s: 1}"),
+    ({}, "[%s, true]"),
+    ({"type": "string"}, "%s"),
+    (closed(SHORT), '{"k": %s}'),
+    (closed({"type": ["string", "null"]}), '{\n  "k":%s}'),
+    (closed({"anyOf": [{"type": "integer"}, {"type": "string"}]}), '{"k": %s}'),
+    (closed({"type": "array", "items": {"type": "string"}, "minItems": 2}), '{"k": [%s,"b"]}'),
+    ({"type": "object", "additionalProperties": {"type": "string"}}, '{"a": "", %s: %s}'),
+    ({"type": "object", "properties": {"o": {"type": "integer"}}}, '{"o": 1, "p": %s}'),
+    (TREE, '{"s": %s, "t": {"s": %s, "t": null}}'),
+]
+
+
+def allowed(schema: Any, text: str) -> bool:
+    """Whether the masks allow this text, token by token, and then the end."""
+    grammar = GRAMMARS.open(Structure("json_schema", json.dumps(schema), "s"))
+    for token in TEXT.encode(text, add_special_tokens=False):
+        if grammar.ended or not grammar.allowed()[token // 32] >> token % 32 & 1:
+            return False
+        grammar.accept(token)
+    return grammar.ended or bool(grammar.allowed()[0] >> 3 & 1)
+
+
+@pytest.mark.parametrize(("schema", "form"), FORMS, ids=lambda v: json.dumps(v)[:50])
+def test_every_spelling_of_a_string_is_allowed(schema: Any, form: str) -> None:
+    for spelled in SPELLED:
+        text = form.replace("%s", spelled)
+        valid = jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
+        assert allowed(schema, text) is valid, text
+    for spelled in WRONG:
+        assert not allowed(schema, form.replace("%s", spelled)), spelled
+
+
+@pytest.mark.parametrize("schema", [{"const": "a/é"}, {"enum": ["a/é", "b\n"]}, SHORT,
+                                    {"type": "string", "pattern": "^a.é$"}], ids=str)  # fmt: skip
+def test_what_the_masks_let_begin_has_an_end(schema: dict[str, Any]) -> None:
+    """No escape may begin that only another character can end."""
+    draw = random.Random(7)
+    for _ in range(30):
+        grammar = GRAMMARS.open(Structure("json_schema", json.dumps(schema), "s"))
+        ids: list[int] = []
+        while not grammar.ended and len(ids) < 200:
+            words = grammar.allowed()
+            able = [t for t in range(1280) if words[t // 32] >> t % 32 & 1 and t != 3]
+            assert able
+            escapes = [t for t in able if TEXT.decode([t]).startswith(("\\", "u", "0", "/"))]
+            ids.append(draw.choice(escapes if escapes and draw.random() < 0.7 else able))
+            grammar.accept(ids[-1])
+            if TEXT.decode(ids).endswith("\\u"):  # then any of them may follow
+                words = grammar.allowed()
+                digits = [TEXT.encode(digit)[0] for digit in "0123456789abcdefABCDEF"]
+                assert all(words[t // 32] >> t % 32 & 1 for t in digits)
+        if grammar.ended:
+            jsonschema.validate(json.loads(TEXT.decode(ids)), schema)
+
+
+PARAMETERS = closed({"type": "string"})
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": PARAMETERS}}]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
+    def answer(prompt: str) -> str:
+        said_so = prompt.rpartition("say ")[2].partition("<|im_end|>")[0].partition("\n")[0]
+        call = f'<tool_call>\n{{"name": "f", "arguments": {said_so}}}\n</tool_call>'
+        return call if "call" in prompt.rpartition("user")[2] else said_so
+
+    folder: Path = tmp_path_factory.mktemp("scripted")
+    marks = ("<tool_call>", "</tool_call>")
+    with calls_to(scripted(folder, answer, HERMES_TEMPLATE, marks=marks)) as calls:
+        yield calls
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_answers_and_arguments_are_as_the_model_spelled_them(service: Calls, stream: bool) -> None:
+    for spelled in (r'"caf\u00e9"', r'"http:\/\/a\ud83d\ude00"'):
+        text = f'{{"k": {spelled}}}'
+        body = chat_body(CHAT, f"say {text}", stream=stream)
+        schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": PARAMETERS}}
+        for form in ({"type": "json_object"}, schema):
+            made = said(CHAT, service.post(CHAT, {**body, "response_format": form}))
+            assert made.content == text
+        body = chat_body(CHAT, f"call, say {text}", stream=stream, tools=TOOLS)
+        for choice in ("auto", "required"):
+            made = said(CHAT, service.post(CHAT, {**body, "tool_choice": choice}))
+            assert [json.loads(call) for call in made.calls] == [json.loads(text)]
