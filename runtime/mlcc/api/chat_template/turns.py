@@ -10,6 +10,8 @@ What a template cannot render is changed as little as possible:
   user message in the tags that Claude Code uses for it. Text never gets more trust than it had.
 - Where a template wants another role in between, an empty message of that role is added.
 - Text beside tool calls that the template drops becomes a message of its own.
+- A tool's result whose call is not there, as in a shortened conversation, gets a call without
+  arguments.
 
 A growing conversation keeps its beginning, and with it its entries in the prefix cache. Not the
 shape of one message: that is `history.py`.
@@ -33,7 +35,7 @@ _ROLES = {"system": SYSTEM, "user": USER, "assistant": ANSWER, "tool": RESULT}
 _ALWAYS = frozenset({"^U", "SU", "UA", "AU", "UC", "CR", "RR", "RC", "RA", "U$", "R$", "A$"})
 """Every template renders these."""
 _BEFORE = {START: "", SYSTEM: "S", USER: "U", ANSWER: "UA", CALL: "UC", RESULT: "UCR"}
-_BEHIND = {SYSTEM: "SU", USER: "U", ANSWER: "AU", CALL: "CRAU", RESULT: "R", END: ""}
+_BEHIND = {SYSTEM: "SU", USER: "U", ANSWER: "AU", CALL: "CRAU", RESULT: "RAU", END: ""}
 """The conversations in which a pair is tried."""
 _MORE = ("reasoning_content", "prefix")
 """What an assistant's message without content may have."""
@@ -88,6 +90,8 @@ class TurnRules:
         before, kind = _kind(made[-1]) if made else START, _kind(message)
         beside = kind == CALL and message["content"]
         if not self._follows(before, kind) or (beside and not self._follows(before, ANSWER)):
+            if kind == RESULT:
+                self._add(made, _call_of(message))
             if kind == SYSTEM and before != SYSTEM:
                 return self._add(made, _reminder(message))
             if made and self._mergeable(before, kind):
@@ -112,7 +116,7 @@ class TurnRules:
     def _follows(self, before: str, kind: str) -> bool:
         """Whether a message of one kind may follow one of another."""
         pair = before + kind
-        if pair in _ALWAYS or kind == RESULT:
+        if pair in _ALWAYS:
             return True
         first = SYSTEM if kind == SYSTEM and before not in (START, SYSTEM) else ""
         return self._can(first + _BEFORE[before] + _BEHIND[kind])
@@ -212,6 +216,13 @@ def _kind(message: Mapping[str, Any]) -> str:
 
 def _empty(kind: str, content: str = "") -> Message:
     return {"role": "user" if kind == USER else "assistant", "content": content}
+
+
+def _call_of(result: Message) -> Message:
+    """The call that a result needs in front."""
+    function = {"name": result.get("name", "unknown"), "arguments": dict[str, Any]()}
+    call = {"id": result.get("tool_call_id", ""), "type": "function", "function": function}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
 def _reminder(message: Message) -> Message:
