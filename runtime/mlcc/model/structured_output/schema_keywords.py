@@ -88,7 +88,7 @@ class _Ends:
             return True
         for word, judge in (("allOf", all), ("anyOf", any), ("oneOf", any)):
             choices = schema.get(word)
-            if isinstance(choices, list) and not judge(map(self.ends, choices)):
+            if isinstance(choices, list) and choices and not judge(map(self.ends, choices)):
                 return False
         return self._target_ends(schema.get("$ref")) and all(map(self.ends, _needed(schema)))
 
@@ -163,9 +163,9 @@ def relaxed(schema: Any, level: int = 0) -> tuple[Any, list[str]]:
     return _relaxed(schema, "", level, left_out), left_out
 
 
-LEVELS = 4
+LEVELS = 5
 """1: of `oneOf` several may hold. 2: expressions with look-around or references to groups. 3:
-numbers of properties."""
+numbers of properties. 4: all expressions."""
 _LOOKS = re.compile(r"\(\?<?[=!]|\\[1-9bB]|\\k<")
 
 
@@ -173,7 +173,8 @@ def _relaxed(schema: Any, where: str, level: int, left_out: list[str]) -> Any:
     if not isinstance(schema, dict):
         return schema if isinstance(schema, bool) else {}
     found: dict[str, Any] = {}
-    for word, value in _with_names(schema).items():
+    schema = _with_names(schema)
+    for word, value in schema.items():
         place = f"{where}.{word}"
         if word in REMARKS:
             if word.startswith("$"):  # names that `$ref` may have
@@ -182,6 +183,9 @@ def _relaxed(schema: Any, where: str, level: int, left_out: list[str]) -> Any:
             found[word] = _inside(word, value, place, level, left_out)
         else:
             left_out.append(place)
+    if "patternProperties" in schema.keys() - found.keys() and "additionalProperties" in found:
+        del found["additionalProperties"]  # would be about other names now
+        left_out.append(f"{where}.additionalProperties")
     if level >= 1 and "oneOf" in found:
         left_out.append(f"{where}.oneOf")
         _add_any_of(found, found.pop("oneOf"))
@@ -204,8 +208,19 @@ def _is_enforced(word: str, value: Any, level: int) -> bool:
         return value in FORMATS
     if level >= 2 and word in ("pattern", "patternProperties"):
         texts = value if isinstance(value, dict) else [str(value)]
-        return not any(map(_LOOKS.search, texts))
+        if any(map(_LOOKS.search, texts)):
+            return False
+        return level < 4 or not all(map(_is_expression, texts))
     return level < 3 or word not in ("minProperties", "maxProperties")
+
+
+def _is_expression(text: str) -> bool:
+    """Whether it is a regular expression; if not, the schema is refused for it."""
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True
 
 
 def _inside(word: str, value: Any, where: str, level: int, left_out: list[str]) -> Any:
