@@ -103,7 +103,7 @@ def _placed(adapter: LoraFolder, shapes: Mapping[str, tuple[int, ...]]) -> dict[
                 f"this checkpoint's is {list(wanted)}"
             )
     targets = adapter.config.targets
-    if targets.modules != ALL_LINEAR:
+    if targets.modules != ALL_LINEAR and targets.are_named:
         matrices = [m for m, name in names.items() if len(shapes[name]) == 2 and targets.match(m)]
         if missing := [module for module in matrices if module not in adapter.pairs]:
             raise CheckpointError(

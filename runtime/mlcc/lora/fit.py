@@ -66,7 +66,8 @@ def check(folder: LoraFolder, room: AdaptersInfo) -> None:
         raise ArtifactError(
             f"{folder.path}: has matrices of {_named(beside)}, which its target_modules do not name"
         )
-    wanted = [module for module in sizes if config.targets.match(module)]
+    named = config.targets.are_named
+    wanted = [module for module in sizes if named and config.targets.match(module)]
     if missing := [module for module in wanted if module not in pairs]:
         raise ArtifactError(
             f"{folder.path}: has no matrices of {_named(missing)}, which its target_modules name"

@@ -114,8 +114,8 @@ def _config(plain: dict[str, Any]) -> LoraConfig:
         alpha=_number("lora_alpha", plain.get("lora_alpha")),
         rslora=plain.get("use_rslora") is True,
         targets=Targets(
-            pattern_of("target_modules", plain.get("target_modules")),
-            pattern_of("exclude_modules", plain.get("exclude_modules") or []),
+            pattern_of("target_modules", plain.get("target_modules"), may_be_stored=True),
+            pattern_of("exclude_modules", plain.get("exclude_modules") or [], may_be_stored=True),
             None if numbers is None else tuple(numbers),
             tuple(map(str, names if isinstance(names, list) else [names])),
         ),

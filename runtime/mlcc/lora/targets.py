@@ -1,5 +1,8 @@
 """Selects the modules that an adapter applies to, by PEFT's rules: a list of name suffixes, a
 regular expression, or "all-linear"; without `exclude_modules`, and only in `layers_to_transform`.
+
+An expression that could take too long to match (unsloth writes such a one) is not matched: the
+tensors' names say which modules were adapted.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from mlcc.errors import ArtifactError
 from mlcc.util.fast_dataclass import fast_dataclass
 
 ALL_LINEAR = "all-linear"
+AS_STORED = "as-stored"
+"""In place of an expression that is not matched."""
 MOST_REPEATS, LONGEST_PATTERN = 4, 2000
 """Patterns are untrusted: few repeats, and none of a group, bound the time of a match."""
 _REPEATED_GROUP = re.compile(r"(?<!\\)\)(?:[*+]|\{)")
@@ -33,11 +38,16 @@ class Targets:
 
     def match(self, module: str) -> bool:
         """Whether the adapter applies to a linear layer of the model; never to its head."""
-        if self.excluded and _fits(self.excluded, module):
+        if self.excluded not in ((), AS_STORED) and _fits(self.excluded, module):
             return False
-        if self.modules == ALL_LINEAR:
+        if self.modules in (ALL_LINEAR, AS_STORED):
             return True
         return _fits(self.modules, module) and (self.layers is None or self._of_layers(module))
+
+    @property
+    def are_named(self) -> bool:
+        """Whether `match` finds the modules that an adapter must have."""
+        return AS_STORED not in (self.modules, self.excluded)
 
     def _of_layers(self, module: str) -> bool:
         if self.layer_names:
@@ -48,8 +58,9 @@ class Targets:
         return bool(found) and int(found[0].group(1)) in (self.layers or ())
 
 
-def pattern_of(field: str, value: object) -> Pattern:
-    """The checked value of a field. Raises ArtifactError for other forms than PEFT's."""
+def pattern_of(field: str, value: object, *, may_be_stored: bool = False) -> Pattern:
+    """The checked value of a field; AS_STORED, if it may be, for an expression that could take too
+    long. Raises ArtifactError for other forms than PEFT's."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(value)
     if not isinstance(value, str):
@@ -58,6 +69,8 @@ def pattern_of(field: str, value: object) -> Pattern:
         return value
     repeats = len(_REPEAT.findall(value))
     if len(value) > LONGEST_PATTERN or repeats > MOST_REPEATS or _REPEATED_GROUP.search(value):
+        if may_be_stored:
+            return AS_STORED
         raise ArtifactError(
             f"{field} is a pattern that could take for ever to match ({value[:60]!r}): at most "
             f"{MOST_REPEATS} repeats, none of a group; write it as a list of names"

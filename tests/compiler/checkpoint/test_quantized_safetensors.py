@@ -89,6 +89,54 @@ def gptq(bits: int = 4, order: bool = False, v2: bool = False) -> Built:
     return named(tensors), config, floats, "" if order else f"int{bits}a_g{G}"
 
 
+def gptq_symmetric(stored: int, sym: bool | None = True, v2: bool = False) -> Built:
+    """`sym` with one stored zero point everywhere: by the label, the zero is the middle, 8."""
+    tensors, config, _, scheme = gptq(v2=v2)
+    q = unpacked(tensors[f"{NAME}.qweight"].T.copy())
+    zeros = np.full((K // G, N), stored, np.uint8)
+    tensors[f"{NAME}.qzeros"] = packed(zeros, 4)
+    zero = 8 if sym is not False else (stored + (not v2)) & 15
+    s = spread(tensors[f"{NAME}.scales"].T.copy())
+    config |= {} if sym is None else {"sym": sym}
+    return tensors, config, (q.astype(np.float32) - np.float32(zero)) * s, scheme
+
+
+def unpacked(words: np.ndarray) -> np.ndarray:
+    """Codes of four bits."""
+    data = words.view(np.uint8)
+    return np.stack([data & 15, data >> 4], axis=2).reshape(len(words), -1)
+
+
+def gptq_mixed(key: str) -> Built:
+    """A matrix of 8 bits and rows as groups in a checkpoint of 4: GPTQModel's `dynamic`."""
+    tensors, config, floats, scheme = gptq(8)
+    return (
+        tensors,
+        config | {"bits": 4, "group_size": 128, key: {"+:.*up": {"bits": 8}}},
+        floats,
+        scheme,
+    )
+
+
+def w4a16_ordered(unset: bool = False) -> Built:
+    """Groups by `weight_g_idx` (llm-compressor's actorder); -1 = not set."""
+    tensors, config, floats, scheme = w4a16()
+    index = np.full(K, -1) if unset else random.permutation(np.arange(K) // G)
+    tensors[f"{NAME}.weight_g_idx"] = index.astype(np.int32)
+    if unset:
+        return tensors, config, floats, scheme
+    q = unpacked(tensors[f"{NAME}.weight_packed"]).astype(np.float32) - 8
+    s = tensors[f"{NAME}.weight_scale"].astype(np.float32)
+    return tensors, config, q * s[:, index], ""
+
+
+def w2a16() -> Built:
+    q, s = codes(2), scales().astype(np.float32).astype(ml_dtypes.bfloat16)
+    tensors = {"weight_packed": packed(q, 2), "weight_scale": s, "weight_shape": np.array([N, K])}
+    config = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+    return named(tensors), config, (q.astype(np.float32) - 2) * spread(s), f"int2_g{G}"
+
+
 def w4a16(asymmetric: bool = False, tiny: bool = False) -> Built:
     q, s = codes(4), scales().astype(np.float32).astype(ml_dtypes.bfloat16)
     s = tiny_scales().astype(ml_dtypes.bfloat16) if tiny else s
@@ -199,6 +247,17 @@ CASES: dict[str, Callable[[], Built]] = {
     "gptq-3-bits": lambda: gptq(3),
     "gptq-8-bits": lambda: gptq(8),
     "gptq-desc-act": lambda: gptq(order=True),
+    "gptq-sym-7": lambda: gptq_symmetric(7),
+    "gptq-sym-8": lambda: gptq_symmetric(8),
+    "gptq-sym-by-default": lambda: gptq_symmetric(8, None),
+    "gptq-sym-v2": lambda: gptq_symmetric(8, v2=True),
+    "gptq-sym-v2-7": lambda: gptq_symmetric(7, v2=True),
+    "gptq-asymmetric-8": lambda: gptq_symmetric(8, False),
+    "gptq-dynamic": lambda: gptq_mixed("dynamic"),
+    "gptq-extra-config": lambda: gptq_mixed("extra_config"),
+    "w4a16-actorder": w4a16_ordered,
+    "w4a16-unset-order": lambda: w4a16_ordered(True),
+    "w2a16": w2a16,
     "w4a16": w4a16,
     "w4a16-asymmetric": lambda: w4a16(True),
     "w4a16-tiny": lambda: w4a16(tiny=True),

@@ -83,6 +83,26 @@ def test_a_pattern_that_may_not_end_is_refused(pattern: str) -> None:
         pattern_of("target_modules", pattern)
 
 
+UNSLOTH = (
+    r"(?:.*?(?:language|text).*?(?:self_attn|attention|attn|mlp|feed_forward|ffn|dense).*?(?:q_proj"
+    r"|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj).*?)|(?:\bmodel\.layers\.[\d]{1,}\."
+    r"(?:self_attn|attention|attn|mlp|feed_forward|ffn|dense)\.(?:(?:q_proj|v_proj)))"
+)
+"""What unsloth's FastModel writes."""
+
+
+@pytest.mark.parametrize("pattern", [UNSLOTH, r"(.*)+x", "a?" * 5000 + "a" * 5000])
+def test_an_expression_that_is_not_matched(tmp_path: Path, pattern: str) -> None:
+    """PEFT and vLLM take the modules from the tensors' names; so the matrices decide here too."""
+    folder = save_small(tmp_path / "a", rank=2)
+    plain = fitted(read_folder(folder), ROOM)
+    path = folder / "adapter_config.json"
+    for field in ("target_modules", "exclude_modules"):
+        config = json.loads(path.read_text()) | {field: pattern}
+        path.write_text(json.dumps(config))
+        assert fitted(read_folder(folder), ROOM) == plain
+
+
 @pytest.mark.parametrize(
     ("config", "why"),
     [

@@ -51,14 +51,13 @@ def _integers(parts: Parts, stem: str, name: str) -> PackedMatrix:
         raise parts.refuse(declared, "is no shape")
     rows, k = (int(each) for each in parts.load(declared))
     rows_of_scales, groups = parts.shape(scales, _FLOATS)
-    bits = next((b for b in (4, 8) if -(-k * b // 32) == words), None)
+    bits = next((b for b in (2, 4, 8) if -(-k * b // 32) == words), None)
+    odd = next((b for b in (3, 5, 6, 7) if -(-k // (32 // b)) == words), None)
+    if bits is None and odd is not None:
+        raise parts.unsupported(f"a width of {odd} bits")
     if rows != n or rows_of_scales != n or bits is None or k < 1 or k % groups:
         raise parts.refuse(name, f"does not fit its shape, {rows} x {k}, and scales")
-    if parts.has(order):
-        said_of = parts.shape(order, ("int32", "int64"), 1)
-        index = parts.load(order).astype(np.int64)
-        if said_of != (k,) or (index != np.arange(k) // (k // groups)).any():
-            raise parts.unsupported(f"tensor {order!r}, groups that are not neighbours,")
+    index = _groups(parts, order, k, groups)
     has_zeros = parts.has(zeros)
     if has_zeros and bits_of(parts.shape(zeros, ("int32",))[0], n) != bits:
         raise parts.refuse(zeros, "does not fit its weight")
@@ -76,16 +75,34 @@ def _integers(parts: Parts, stem: str, name: str) -> PackedMatrix:
         codes = unpack(parts.load(name), bits, k).astype(np.float32)
         less = _zeros().astype(np.float32) if has_zeros else np.full((1, 1), how.middle, np.float32)
         less, by = np.broadcast_to(less, (n, groups)), parts.load(scales).astype(np.float32)
-        return (codes - np.repeat(less, k // groups, 1)) * np.repeat(by, k // groups, 1)
+        return (codes - less[:, index]) * by[:, index]
 
     def _zeros() -> npt.NDArray[np.uint8]:
         """Packed along rows: i32 [N bits / 32, G]."""
         return np.ascontiguousarray(unpack(parts.load(zeros).T, bits, n).T)
 
     used = tuple(p for p in (name, scales, zeros, order, declared) if parts.has(p))
+    if (index != np.arange(k) // (k // groups)).any():
+        why = "compressed-tensors whose groups are not neighbours (actorder)"
+        return PackedMatrix((n, k), used, floats, why=why)
     whole = how.fits(k) and parts.is_exact_f16(scales)
     why = "" if whole else f"{how.name} with {parts.dtype(scales)} scales"
     return PackedMatrix((n, k), used, load if whole else floats, how.name if whole else "", why=why)
+
+
+def _groups(parts: Parts, name: str, k: int, groups: int) -> npt.NDArray[np.int64]:
+    """The scale of each input: by its `weight_g_idx`, where that is set, or in order."""
+    ordered = np.arange(k) // (k // groups)
+    if not parts.has(name):
+        return ordered
+    if parts.shape(name, ("int32", "int64"), 1) != (k,):
+        raise parts.refuse(name, f"is not of {k} inputs")
+    index = parts.load(name).astype(np.int64)
+    if (index == -1).any():  # not set, as in the format's library
+        return ordered
+    if index.min() < 0 or index.max() >= groups:
+        raise parts.refuse(name, f"names a group beyond {groups}")
+    return index
 
 
 def _mxfp4(parts: Parts, stem: str, name: str) -> PackedMatrix:

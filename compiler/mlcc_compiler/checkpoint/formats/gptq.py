@@ -2,7 +2,10 @@
 
 `qweight` i32 [K bits / 32, N], `qzeros` i32 [G, N bits / 32], `scales` [G, N], and `g_idx` i32 [K],
 the group of each input. With `desc_act` groups are not contiguous: no scheme supports that, and
-such matrices are requantized. Stored zero points are one less, except in the format "gptq_v2".
+such matrices are requantized. Stored zero points are one less, except in the format "gptq_v2". With
+`sym` all are the middle; some files store it as it is, whatever their format (vLLM's Marlin kernels
+do not read them either). With `dynamic` (GPTQModel) or `extra_config` (AutoRound) matrices have
+widths and groups of their own, which follow from their shapes.
 """
 
 from __future__ import annotations
@@ -31,15 +34,29 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
     if type(bits) is not int or not 2 <= bits <= 8:
         raise parts.unsupported(f"a width of {str(bits)[:20]} bits")
     less = 0 if config.get("checkpoint_format") == "gptq_v2" else 1
-    group = config.get("group_size")
+    mixed = any(config.get(key) for key in _MIXED)
+    group, symmetric = config.get("group_size"), config.get("sym", True) is not False
     for stem, entry in parts.named(".qweight"):
-        matrix = _matrix(parts, stem, entry.name, bits, less)
+        width = _width(parts, stem, bits) if mixed else bits
+        matrix = _matrix(parts, stem, entry.name, width, less, symmetric or mixed)
         k = matrix.shape[1]
-        check_group(parts, entry.name, k // parts.folder.shapes[f"{stem}.scales"][0], group, k)
+        if not mixed:
+            check_group(parts, entry.name, k // parts.folder.shapes[f"{stem}.scales"][0], group, k)
         yield f"{stem}.weight", matrix
 
 
-def _matrix(parts: Parts, stem: str, name: str, bits: int, less: int) -> PackedMatrix:
+_MIXED = ("dynamic", "extra_config")
+
+
+def _width(parts: Parts, stem: str, bits: int) -> int:
+    """The width of a matrix's codes by the shape of its zero points."""
+    words = parts.shape(f"{stem}.qzeros", ("int32",))[1]
+    return bits_of(words, parts.folder.shapes[f"{stem}.qweight"][1]) or bits
+
+
+def _matrix(
+    parts: Parts, stem: str, name: str, bits: int, less: int, symmetric: bool
+) -> PackedMatrix:
     words, n = parts.shape(name, ("int32",))
     zeros, scales, order = f"{stem}.qzeros", f"{stem}.scales", f"{stem}.g_idx"
     groups, columns = parts.shape(scales, ("float16", "bfloat16", "float32"))
@@ -70,7 +87,10 @@ def _matrix(parts: Parts, stem: str, name: str, bits: int, less: int) -> PackedM
 
     def _zeros() -> npt.NDArray[np.uint8]:
         """A stored zero minus one wraps around to the largest value."""
-        return (unpack(parts.load(zeros), bits, n) + np.uint8(less)) & np.uint8((1 << bits) - 1)
+        stored, middle = unpack(parts.load(zeros), bits, n), np.uint8(1 << (bits - 1))
+        if symmetric and ((stored == middle).all() or (stored == middle - 1).all()):
+            return np.full_like(stored, middle)
+        return (stored + np.uint8(less)) & np.uint8((1 << bits) - 1)
 
     used = (name, zeros, scales) + ((order,) if parts.has(order) else ())
     if index is not None and (index != np.arange(k) // group).any():
