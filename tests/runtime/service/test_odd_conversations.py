@@ -298,3 +298,12 @@ def test_a_stored_picture_is_its_note(calls: Calls, model: Model) -> None:
     assert "Page 1.\n[image left out: this model reads text only]\n" in last_prompt(model)
     stored = json.dumps(parse_responses(body).items())
     assert "Page 1." in stored and '{"type": "input_image"}' in stored and "AAA" not in stored
+
+
+def test_a_call_without_words_and_a_result_without_parts(calls: Calls, model: Model) -> None:
+    """As MCP clients send them."""
+    talk = picture(CHAT)
+    talk[1]["content"] = talk[2]["content"] = []
+    assert "<tool_call>" in prompt(CHAT, calls, model, talk)
+    response = calls.post(CHAT, body_of(CHAT, [{"role": "user", "content": []}]))
+    assert response.status == 400 and "at least 1" in response.body["error"]["message"]

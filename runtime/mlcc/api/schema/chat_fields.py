@@ -93,7 +93,7 @@ def _message_part(value: Json, where: str) -> str:
     return _content_part(value, where)
 
 
-MESSAGE_CONTENT = Either(Text(), Many(Custom("a text part", _message_part, (TEXT_PART,)), 1))
+MESSAGE_CONTENT = Either(Text(), Many(Custom("a text part", _message_part, (TEXT_PART,))))
 MESSAGE = Object(
     "Message",
     (
@@ -145,6 +145,8 @@ def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
             param=f"{where}.content",
             code="missing_required_parameter",
         )
+    if content == [] and role != "tool" and not calls:
+        raise refuse(TEXT_CONTENT, content, f"{where}.content")
     text = content if isinstance(content, str) else _joined(content or (), role, where)
     made: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": text}
     if fields.get("prefix"):
