@@ -159,6 +159,16 @@ class Plan:
         rounded = any(not one.is_float or one.dtype == "bfloat16" for one in schemes)
         return rounded and self.options.activations != 16
 
+    @property
+    def parameters(self) -> int:
+        """Number of the model's weights, those of all ranks; tied ones count once."""
+        split = self.split or Split(1)
+        return sum(
+            prod(shape) * (split.ranks if name in split.parts else 1)
+            for name, shape in zip(self.traced.names, self.traced.shapes, strict=True)
+            if name not in split.head_aliases
+        )
+
     def bits(self, tables: bool) -> float | None:
         """Bits per weight, including scales, over the matrices: linears, or embedding and head.
         None if there are none."""

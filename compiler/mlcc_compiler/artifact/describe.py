@@ -59,6 +59,7 @@ def manifest_of(
             eos_token_ids=checkpoint.eos_token_ids,
             special_tokens=checkpoint.special_tokens,
             licence=licence,
+            parameters=plan.parameters,
         ),
         quantization=_quantization(plan),
         target=_target_info(target, plan.static_row),

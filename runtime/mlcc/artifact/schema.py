@@ -48,6 +48,8 @@ class ModelInfo:
     """`bos_token`, `eos_token`, ... as the chat template spells them."""
     licence: str | None = None
     """Path of the model's licence file in the folder."""
+    parameters: int = 0
+    """Number of weights, tied ones once; 0 = unknown, compiled by an earlier mlcc."""
 
     @property
     def bos_token(self) -> str | None:

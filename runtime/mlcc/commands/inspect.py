@@ -56,6 +56,7 @@ def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
         "model",
         f"{model.name} ({model.architecture}), {model.vocab_size} tokens, ends with {ends}",
     )
+    yield "parameters", f"{model.parameters:,}" if model.parameters else "unknown"
     yield "licence", model.licence or "no file"
     yield "quantization", f"{manifest.quantization.name}{_options(manifest.quantization.options)}"
     place = ", ".join(filter(None, (target.device, target.triple or target.arch, target.cpu)))

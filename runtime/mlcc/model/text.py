@@ -94,6 +94,7 @@ def model_about(manifest: Manifest) -> ModelInfo:
         device=manifest.target.device,
         config=info.config,
         vocab_size=info.vocab_size,
+        parameters=info.parameters,
         weights_bytes=memory.weights_bytes,
         device_bytes=memory.weights_bytes
         + memory.cache_bytes

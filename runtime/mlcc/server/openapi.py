@@ -34,7 +34,7 @@ from mlcc.api.schema.schema import (
     Use,
 )
 from mlcc.errors import MlccError
-from mlcc.service.http.routes import Route
+from mlcc.service.http.routes import PLAIN_TEXT, Route
 from mlcc.service.http.types import (
     LINES_TYPE,
     ApiResponse,
@@ -95,7 +95,7 @@ def components(routes: tuple[Route, ...]) -> dict[str, Schema]:
 def _responses(route: Route) -> Schema:
     good: Schema = {"schema": _ref(route.response) if route.response else {}}
     content: Schema = {"application/json": good}
-    if route.method == "HEAD":  # no body; used by Ollama's API
+    if route.response == PLAIN_TEXT:
         content = {"text/plain": {"schema": {"type": "string"}}}
     if route.event:
         about = _LINES if route.stream_type == LINES_TYPE else _EVENTS

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from mlcc.api.ollama.models import RUNNING
 from mlcc.artifact.checks.integrity import resolve_inside
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
@@ -114,11 +115,12 @@ def web_routes(page: Path, model: Path, api: str | None = None) -> list[BaseRout
 
 
 def no_page_routes(why: str) -> list[BaseRoute]:
-    """Return routes that explain why there is no page at /."""
+    """Return routes that explain why there is no page at /. Its status is 200, as clients of Ollama
+    look for a server there."""
 
     async def answer(request: Request) -> Response:
-        words = f"mlcc answers at /v1 and is described at /docs. {why[:1].upper()}{why[1:]}.\n"
-        return PlainTextResponse(words, 404, SECURITY)
+        words = f"{RUNNING}, described at /docs. {why[:1].upper()}{why[1:]}.\n"
+        return PlainTextResponse(words, 200, SECURITY)
 
     return [Route("/", answer), *no_web_routes()]
 

@@ -32,7 +32,10 @@ class Service:
         try:
             route, parameters = self._routes.find(request.method, request.path)
             errors = route.errors
-            return await self._ask(route, replace(request, parameters=parameters))
+            request = replace(
+                request, parameters=parameters, any_content_type=route.any_content_type
+            )
+            return await self._ask(route, request)
         except MlccError as error:
             return errors(error)
         except Exception:

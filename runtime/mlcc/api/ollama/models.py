@@ -10,6 +10,8 @@ from mlcc.api.openai.responses import ModelInfo
 VERSION = "0.12.11"
 """The version of Ollama's API that is implemented. Clients check it before they use tools, thinking
 or log-probabilities."""
+RUNNING = "Ollama is running: mlcc answers for it, and as OpenAI's API at /v1"
+"""The text of /. Clients look for its first three words."""
 FOREVER = "9999-12-31T23:59:59Z"
 """`expires_at` of a model that stays loaded."""
 
@@ -50,15 +52,23 @@ def loaded(name: str, since: str, about: ModelInfo, context: int) -> dict[str, A
 
 
 def details(about: ModelInfo) -> dict[str, Any]:
-    """Family, format and quantization. The number of parameters before packing is not known."""
+    """Family, format, number of weights and quantization."""
     return {
         "parent_model": "",
         "format": "mlcc",
         "family": about.architecture,
         "families": [about.architecture],
-        "parameter_size": "",
+        "parameter_size": parameter_size(about.parameters),
         "quantization_level": about.quantization,
     }
+
+
+def parameter_size(count: int) -> str:
+    """A number of weights as Ollama writes it: 4.5M, 1.2B; "" = unknown."""
+    for unit, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if count >= unit:
+            return f"{count / unit:.1f}{letter}"
+    return str(count) if count else ""
 
 
 def show(
@@ -87,6 +97,7 @@ def show(
         "model_info": {
             "general.architecture": family,
             "general.name": name,
+            **({"general.parameter_count": about.parameters} if about.parameters else {}),
             f"{family}.context_length": context,
             f"{family}.vocab_size": about.vocab_size,
             **numbers,

@@ -49,6 +49,8 @@ class ModelInfo:
     config: Mapping[str, Any] = field(default_factory=dict)
     """The numbers of the architecture, from the manifest."""
     vocab_size: int = 0
+    parameters: int = 0
+    """Number of weights; 0 = unknown."""
     weights_bytes: int = 0
     """Bytes of the weights in the artifact."""
     device_bytes: int = 0

@@ -94,6 +94,7 @@ def _out_of_range(manifest: ManifestRecord) -> Iterator[str]:
     rows = [
         ("model.vocab_size", model.vocab_size, 1, _INT32),
         *(("model.eos_token_ids", token, 0, model.vocab_size - 1) for token in model.eos_token_ids),
+        ("model.parameters", model.parameters, 0, _INT53),
         ("caches", len(manifest.caches), 1, 64),
         *(("caches[].page_size", cache.page_size, 1, 1 << 16) for cache in manifest.caches),
         *(("caches[].window", cache.window or 1, 1, _INT32) for cache in manifest.caches),

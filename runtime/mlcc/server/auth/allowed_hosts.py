@@ -15,6 +15,9 @@ from mlcc.server.asgi import headers_of
 from mlcc.server.http.errors import error_response_for
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+FROM_CONTAINERS = ("host.docker.internal", "gateway.docker.internal", "host.containers.internal")
+"""Names of this machine inside containers of Docker Desktop and Podman. No foreign page can have
+one: `.internal` is reserved for private use (ICANN, 2024)."""
 
 
 def is_local(host: str) -> bool:
@@ -25,12 +28,13 @@ def is_local(host: str) -> bool:
 def allowed_hosts(host: str, has_keys: bool, more: Sequence[str] = ()) -> frozenset[str] | None:
     """Return the accepted host names; None = all.
 
-    A server that only this machine reaches, without keys, accepts this machine's own names. In
-    other cases only the operator knows the names (`more`).
+    A server that only this machine reaches, without keys, accepts this machine's own names, those
+    inside containers too. In other cases only the operator knows the names (`more`).
     """
     if not more and (has_keys or not is_local(host)):
         return None
-    return frozenset(name.lower().strip("[]") for name in (*LOOPBACK, host, *more))
+    local = (*LOOPBACK, *FROM_CONTAINERS) if is_local(host) else LOOPBACK
+    return frozenset(name.lower().strip("[]") for name in (*local, host, *more))
 
 
 def check_origin(origin: str) -> str:

@@ -103,7 +103,7 @@ MODULES: dict[str, tuple[Route, ...]] = {
     "mlcc.service.protocols.messages": (at.ANTHROPIC_MESSAGES, at.ANTHROPIC_COUNT),
     "mlcc.service.protocols.ollama": (at.OLLAMA_CHAT, at.OLLAMA_GENERATE),
     "mlcc.service.protocols.ollama_models": (
-        at.OLLAMA_HEAD, at.OLLAMA_VERSION, at.OLLAMA_TAGS, at.OLLAMA_PS, at.OLLAMA_SHOW,
+        at.OLLAMA_ROOT, at.OLLAMA_VERSION, at.OLLAMA_TAGS, at.OLLAMA_PS, at.OLLAMA_SHOW,
         at.OLLAMA_PULL, at.OLLAMA_EMBED, at.OLLAMA_EMBEDDINGS, *at.OLLAMA_REFUSED,
     ),
     "mlcc.service.protocols.llamacpp": (

@@ -28,6 +28,8 @@ from mlcc.service.http.types import (
     ollama_error_response,
 )
 
+PLAIN_TEXT = "plain text"
+"""The response of a route that answers text."""
 INFERENCE, ADMIN, ANY_KEY = "inference", "admin", ""
 SCOPES = (INFERENCE, ADMIN)
 """What an API key may be for: answers, and changes of what the server serves to all."""
@@ -41,7 +43,8 @@ class Route:
     path: str
     summary: str
     response: str
-    """Name of a class in `mlcc.api.openai.shapes`; "" for a response without a fixed shape."""
+    """Name of a class in `mlcc.api.openai.shapes`, or PLAIN_TEXT; "" for a response without a fixed
+    shape."""
     body: Object | None = None
     event: str = ""
     """Name of the class of each event, for routes that can stream."""
@@ -51,6 +54,9 @@ class Route:
     """Content type of streams."""
     scope: str = INFERENCE
     """The scope that an API key needs, where there are keys."""
+    any_content_type: bool = False
+    """Whether a body without the content type of JSON is taken from clients that are no web page:
+    examples of Ollama's API use curl without a header."""
 
 
 HEALTH = Route("GET", "/health", "Whether the engine is alive, and its counters.", "")
@@ -70,7 +76,7 @@ LORA_LOAD = Route(
     "POST",
     "/v1/load_lora_adapter",
     "Load an adapter (LoRA), as vLLM does.",
-    "",
+    PLAIN_TEXT,
     LOAD_LORA_BODY,
     scope=ADMIN,
 )
@@ -78,7 +84,7 @@ LORA_UNLOAD = Route(
     "POST",
     "/v1/unload_lora_adapter",
     "Unload an adapter; running requests finish with it.",
-    "",
+    PLAIN_TEXT,
     UNLOAD_LORA_BODY,
     scope=ADMIN,
 )
@@ -160,11 +166,20 @@ def _ollama(
     scope: str = INFERENCE,
 ) -> Route:
     return Route(
-        method, path, summary, response, body, event, ollama_error_response, LINES_TYPE, scope
+        method,
+        path,
+        summary,
+        response,
+        body,
+        event,
+        ollama_error_response,
+        LINES_TYPE,
+        scope,
+        any_content_type=True,
     )
 
 
-OLLAMA_HEAD = _ollama("HEAD", "/", "Whether a server is running.", "", scope=ANY_KEY)
+OLLAMA_ROOT = _ollama("GET", "/", "Whether a server is running.", PLAIN_TEXT, scope=ANY_KEY)
 OLLAMA_CHAT = _ollama(
     "POST",
     "/api/chat",
@@ -207,7 +222,7 @@ OLLAMA_REFUSED = (
     _ollama("DELETE", "/api/delete", "Refused: this server keeps no models.", "", scope=ADMIN),
 )
 OLLAMA = (
-    OLLAMA_HEAD,
+    OLLAMA_ROOT,
     OLLAMA_CHAT,
     OLLAMA_GENERATE,
     OLLAMA_TAGS,

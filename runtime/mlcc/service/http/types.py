@@ -20,6 +20,8 @@ from mlcc.util.fast_dataclass import fast_dataclass
 JSON_TYPE = "application/json"
 EVENTS_TYPE = "text/event-stream; charset=utf-8"
 LINES_TYPE = "application/x-ndjson"
+TEXT_TYPE = "text/plain; charset=utf-8"
+FORM_TYPE = "application/x-www-form-urlencoded"
 """JSON lines, Ollama's streams."""
 
 to_json = JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -57,6 +59,8 @@ class ApiRequest:
     """The query string, undecoded."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Values of the path parameters; the service fills it."""
+    any_content_type: bool = False
+    """Whether the route takes bodies without the content type of JSON; the service fills it."""
     parsed: ParsedBody | None = None
     """The body, once it was read; the service fills it."""
     offload: Offload = Inline()
@@ -146,7 +150,7 @@ async def read_json(request: ApiRequest, limit: int) -> Any:
     if request.parsed is not None:
         return request.parsed.value
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON_TYPE:
+    if kind != JSON_TYPE and not _is_from_curl(request, kind):
         raise MediaTypeError(
             f"the body is declared as '{kind or 'nothing'}'; send the header "
             f"'Content-Type: {JSON_TYPE}'",
@@ -155,6 +159,13 @@ async def read_json(request: ApiRequest, limit: int) -> Any:
     body = await request.read()
     check_size(len(body), limit)
     return await request.offload.parse(body)
+
+
+def _is_from_curl(request: ApiRequest, kind: str) -> bool:
+    """Whether the route takes a body without a content type, or with that of `curl -d`, and no web
+    page sent it: browsers add Origin to what a page posts, and Sec-Fetch-Site (W3C, 2021)."""
+    is_page = "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none"
+    return request.any_content_type and kind in ("", FORM_TYPE) and not is_page
 
 
 def check_size(size: int, limit: int) -> None:

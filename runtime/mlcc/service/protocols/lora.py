@@ -9,7 +9,7 @@ from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.service.adapters import AdapterEntry, check_name
 from mlcc.service.http.router import ServiceHandlers
 from mlcc.service.http.routes import LORA_LOAD, LORA_UNLOAD
-from mlcc.service.http.types import ApiRequest, ApiResponse, read_json
+from mlcc.service.http.types import TEXT_TYPE, ApiRequest, ApiResponse, read_json
 from mlcc.service.served_model import Models, ServedModel
 
 _MOST = 64 << 10
@@ -51,7 +51,7 @@ def _core(models: Models) -> ServedModel:
 
 
 def _text_response(text: str) -> ApiResponse:
-    return ApiResponse(200, {"content-type": "text/plain; charset=utf-8"}, text)
+    return ApiResponse(200, {"content-type": TEXT_TYPE}, text)
 
 
 SERVICE_HANDLERS: ServiceHandlers = {LORA_LOAD: load, LORA_UNLOAD: unload}

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from mlcc.api.ollama.fields import EMBED, NAMED
-from mlcc.api.ollama.models import VERSION, capabilities, entry, loaded, show
+from mlcc.api.ollama.models import RUNNING, VERSION, capabilities, entry, loaded, show
 from mlcc.api.ollama.request import model_name
 from mlcc.api.openai.embeddings import MOST_TEXTS
 from mlcc.errors import InvalidRequestError, UnsupportedError
@@ -20,15 +20,22 @@ from mlcc.service.http.router import Handlers, ServiceHandlers
 from mlcc.service.http.routes import (
     OLLAMA_EMBED,
     OLLAMA_EMBEDDINGS,
-    OLLAMA_HEAD,
     OLLAMA_PS,
     OLLAMA_PULL,
     OLLAMA_REFUSED,
+    OLLAMA_ROOT,
     OLLAMA_SHOW,
     OLLAMA_TAGS,
     OLLAMA_VERSION,
 )
-from mlcc.service.http.types import ApiRequest, ApiResponse, json_response, lines_response, to_json
+from mlcc.service.http.types import (
+    TEXT_TYPE,
+    ApiRequest,
+    ApiResponse,
+    json_response,
+    lines_response,
+    to_json,
+)
 from mlcc.service.served_model import Models, ServedModel
 from mlcc.version import __version__
 
@@ -42,9 +49,9 @@ def abilities(text: ModelText) -> list[str]:
     )
 
 
-async def head(models: Models, request: ApiRequest) -> ApiResponse:
-    """HEAD /, by which clients detect a server."""
-    return ApiResponse(200, {"content-type": "text/plain"}, "")
+async def root(models: Models, request: ApiRequest) -> ApiResponse:
+    """GET and HEAD /, by which clients detect a server."""
+    return ApiResponse(200, {"content-type": TEXT_TYPE}, f"{RUNNING}\n")
 
 
 async def version(models: Models, request: ApiRequest) -> ApiResponse:
@@ -190,7 +197,7 @@ HANDLERS: Handlers = {
     OLLAMA_EMBEDDINGS: embed_one,
 }
 SERVICE_HANDLERS: ServiceHandlers = {
-    OLLAMA_HEAD: head,
+    OLLAMA_ROOT: root,
     OLLAMA_VERSION: version,
     OLLAMA_TAGS: tags,
     OLLAMA_PS: running,

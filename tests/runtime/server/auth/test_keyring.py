@@ -15,7 +15,14 @@ from starlette.requests import Request
 
 from mlcc.api.errors import AuthenticationError, ForbiddenError, RateLimitError
 from mlcc.errors import InvalidRequestError
-from mlcc.server.auth.allowed_hosts import AllowedHosts, allowed_hosts, check_origin, is_local
+from mlcc.server.auth.allowed_hosts import (
+    FROM_CONTAINERS,
+    LOOPBACK,
+    AllowedHosts,
+    allowed_hosts,
+    check_origin,
+    is_local,
+)
 from mlcc.server.auth.key_file import (
     MAX_BYTES,
     MOST_A_MINUTE,
@@ -421,11 +428,11 @@ def test_all_origins_are_not_all_hosts() -> None:
 
 
 def test_which_names_are_allowed() -> None:
-    assert {"127.0.0.1", "localhost", "::1"} == LOCAL
+    assert {*LOOPBACK, *FROM_CONTAINERS} == LOCAL
     assert allowed_hosts("127.0.0.1", True) is None and allowed_hosts("0.0.0.0", False) is None
     assert allowed_hosts("127.9.9.9", False) == {*LOCAL, "127.9.9.9"}
     assert allowed_hosts("0.0.0.0", True, ["A.example", "[fe80::1]"]) == {
-        *LOCAL, "0.0.0.0", "a.example", "fe80::1"
+        *LOOPBACK, "0.0.0.0", "a.example", "fe80::1"
     }  # fmt: skip
     assert is_local("localhost") and is_local("::1") and not is_local("128.0.0.1")
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from mlcc.commands.serve.command import note_access, serve_command
 from mlcc.errors import InvalidRequestError
 from mlcc.server.asgi import Settings
-from mlcc.server.auth.allowed_hosts import allowed_hosts
+from mlcc.server.auth.allowed_hosts import FROM_CONTAINERS, allowed_hosts
 from mlcc.server.auth.key_file import check_new_key
 from tests.runtime.server.helpers.server_process import RunningServer, running
 
@@ -40,6 +40,8 @@ def closed() -> Iterator[RunningServer]:
         {"Host": "evil.example"},
         {"Host": "evil.example:8000"},
         {"Host": "127.0.0.1.evil.example"},
+        {"Host": "evil.docker.internal"},
+        {"Host": "host.docker.internal.evil.example"},
         {"Host": ""},
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
@@ -63,6 +65,9 @@ def test_a_foreign_name_is_refused(
         {"Host": "[::1]:8000"},
         {"Host": "LOCALHOST"},
         {"Host": "known.example"},
+        {"Host": "host.docker.internal:8000"},
+        {"Host": "gateway.docker.internal"},
+        {"Host": "host.containers.internal:8000"},
         {"Origin": "http://localhost:3000"},
         {"Origin": "http://127.0.0.1:8000"},
         {"Origin": "https://known.example"},
@@ -73,12 +78,13 @@ def test_a_name_of_this_machine_is_not(local: RunningServer, headers: dict[str, 
 
 
 def test_where_names_are_looked_at() -> None:
-    local = {"127.0.0.1", "localhost", "::1"}
+    loopback = {"127.0.0.1", "localhost", "::1"}
+    local = {*loopback, *FROM_CONTAINERS}
     assert allowed_hosts("127.0.0.1", False) == local
     assert allowed_hosts("localhost", False, ["A.example"]) == local | {"a.example"}
     assert allowed_hosts("127.0.0.1", True) is None
     assert allowed_hosts("0.0.0.0", False) is None
-    assert allowed_hosts("0.0.0.0", True, ["a.example"]) == local | {"0.0.0.0", "a.example"}
+    assert allowed_hosts("0.0.0.0", True, ["a.example"]) == loopback | {"0.0.0.0", "a.example"}
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])

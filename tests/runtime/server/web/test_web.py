@@ -224,8 +224,9 @@ def test_the_page_at_the_root_gets_the_api_and_its_model(page: Path, model: Path
 def test_a_server_whose_page_is_not_installed_says_what_to_install(tmp_path: Path) -> None:
     site = Starlette(routes=web.no_page_routes("the chat page is not here; install the wheel X"))
     with TestClient(site) as client:
-        answer = client.get("/")
-    assert answer.status_code == 404
+        answer, head = client.get("/"), client.head("/")
+    assert answer.status_code == head.status_code == 200  # where clients of Ollama look first
+    assert answer.text.startswith("Ollama is running") and not head.text
     assert answer.headers["content-type"].startswith("text/plain")
     assert answer.text.count("\n") == 1
     assert (
@@ -239,7 +240,9 @@ def test_a_server_without_a_page_says_how_to_have_one(server: RunningServer) -> 
             answer = client.get(path)
             assert answer.status_code == 404
             assert "mlcc serve MODEL --web FOLDER" in answer.json()["error"]["message"]
-        assert client.get("/").status_code == 405  # HEAD, Ollama's clients ask
+        answer, head = client.get("/"), client.head("/")
+        assert answer.status_code == head.status_code == 200
+        assert answer.text.startswith("Ollama is running") and not head.text
 
 
 def test_a_page_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
