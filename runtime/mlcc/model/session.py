@@ -106,7 +106,8 @@ class Session:
         parser = output_format.parser(NO_TOOLS, opened, str)
         for piece in self.answer(prompt, fields, stopped, structure, True):
             yield from parser.push(piece) if parser else [ContentDelta(piece)]
-        yield from parser.flush() if parser else ()
+        cut = self.last is not None and self.last.reason == "length"
+        yield from parser.flush(cut) if parser else ()
 
     def chat(
         self,

@@ -397,8 +397,14 @@ async def _enforceable(
             return candidate, left_out
         except (InvalidRequestError, UnsupportedError) as error:
             refused = refused or error
+            if error.code not in _MAY_BE_LESS:
+                break
     assert refused is not None
     raise refused
+
+
+_MAY_BE_LESS = ("invalid_structure", "unsupported_keyword")
+"""Codes of refusals after which less of a schema is tried: none that costs much."""
 
 
 def _candidates(structure: Structure) -> Iterator[tuple[Structure, list[str]]]:

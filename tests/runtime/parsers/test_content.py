@@ -13,9 +13,10 @@ import pytest
 from mlcc.api.parsers.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
 from mlcc.api.parsers.output_format import OutputFormat, new_content_parser, output_format_of
 from mlcc.api.schema.tool_fields import Tool, ToolUse
-from mlcc.engine.text.stop_checker import ContentStopChecker
+from mlcc.engine.text.stop_checker import ContentStopChecker, ParserSpec
+from mlcc.errors import InvalidRequestError
 from tests.runtime.parsers.model_families import FAMILIES, Family
-from tests.runtime.parsers.tools_formats import TOOLS
+from tests.runtime.parsers.tools_formats import SAMPLES, TOOLS, Sample
 
 USE = ToolUse(tuple(Tool(name, schema) for name, schema in TOOLS.items()))
 by_name = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -112,3 +113,28 @@ def test_json_that_is_no_call_is_kept_when_it_is_cut(text: str) -> None:
     parser = OutputFormat().named("json").parser(USE, False, str)
     assert parser is not None
     assert joined([*parser.push(text), *parser.flush(cut=True)]).content == text
+
+
+@pytest.mark.parametrize(
+    "sample", SAMPLES, ids=lambda sample: f"{sample.format}-{sample.text[:20]}"
+)
+def test_a_call_of_any_format_cut_by_the_limit(sample: Sample) -> None:
+    tags = "harmony" if sample.format == "harmony" else None
+    for end in range(1, len(sample.text), 3):
+        parser = OutputFormat().named(sample.format, tags).parser(USE, False, lambda: "id")
+        assert parser is not None
+        made = joined([*parser.push(sample.text[:end]), *parser.flush(cut=True)])
+        assert sample.content.strip().startswith(made.content.strip()), sample.text[:end]
+        assert made.calls == sample.calls[: len(made.calls)]
+
+
+def test_a_parser_from_elsewhere_is_checked() -> None:
+    for spec in (
+        ParserSpec("nothing"),
+        ParserSpec("hermes"),
+        ParserSpec("hermes", "nothing"),
+        ParserSpec("hermes", "think", schemas="[1]"),
+        ParserSpec("hermes", "think", schemas="{"),
+    ):
+        with pytest.raises(InvalidRequestError):
+            new_content_parser(spec)

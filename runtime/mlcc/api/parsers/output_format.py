@@ -25,6 +25,7 @@ from mlcc.api.parsers.tools.registry import FORMATS, pick
 from mlcc.api.parsers.tools.scanner import ToolCallParser
 from mlcc.api.schema.tool_fields import ToolUse
 from mlcc.engine.text.stop_checker import ContentSpan, ParserSpec
+from mlcc.errors import InvalidRequestError
 from mlcc.util.fast_dataclass import fast_dataclass
 
 NONE = "none"
@@ -141,11 +142,25 @@ class ContentFinder:
 
 
 def new_content_parser(spec: ParserSpec) -> ContentFinder:
-    """The parser that an engine asks for an answer's content."""
-    format = OutputFormat().named(spec.tools, spec.reasoning or None)
-    parser = format._parser(json.loads(spec.schemas), spec.opened, str)
-    assert parser is not None
+    """The parser that an engine asks for an answer's content. Raises InvalidRequestError for one
+    that does not exist: it may come from another server."""
+    parser = None
+    if spec.tools in FORMATS and spec.reasoning in ("", *REASONING_PARSERS):
+        format = OutputFormat().named(spec.tools, spec.reasoning or None)
+        parser = format._parser(_schemas(spec), spec.opened, str)
+    if parser is None:
+        raise InvalidRequestError(f"there are no parsers {spec.tools!a} and {spec.reasoning!a}")
     return ContentFinder(parser)
+
+
+def _schemas(spec: ParserSpec) -> Tools:
+    try:
+        found = json.loads(spec.schemas)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+        raise InvalidRequestError("the schemas of a parser must be a JSON object of objects")
+    return found
 
 
 def output_format_of(template: str | None, tools: str | None = None) -> OutputFormat:

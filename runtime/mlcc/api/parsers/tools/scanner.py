@@ -15,6 +15,8 @@ _DECIDING = frozenset("}])>\"'`;|")
 _LONG = 256
 _FENCE = "```json"
 """A mark that answers begin with, too."""
+_HEADS = ('{"name":"', '{"type":"function"', '{"function":{"name":"')
+"""Beginnings of calls as JSON, without white space."""
 _BETWEEN = " \t\r\n;,"
 """White space and separators between calls at the start of an answer."""
 
@@ -104,9 +106,10 @@ class ToolCallParser:
             return True
         if any(name in text for name in (*self._tools, '"function"')):
             return True
-        begun, trigger = _squeezed(text.removeprefix(_FENCE)), _squeezed(self._format.trigger)
-        fronts = [front + trigger + quote for front in ("", "[") for quote in ("", '"')]
-        return any((front + name).startswith(begun) for front in fronts for name in self._tools)
+        begun = _squeezed(text.removeprefix(_FENCE)).removeprefix("[")
+        trigger = _squeezed(self._format.trigger).removeprefix("[")
+        heads = (trigger, f'{trigger}"', *_HEADS)
+        return any((head + name).startswith(begun) for head in heads for name in self._tools)
 
     def _id(self, own: str) -> str:
         """The model's own id, unless two calls have the same one."""
