@@ -195,6 +195,7 @@ def two_calls(ids: list[str], answered: list[str]) -> list[Body]:
         (["a", "b"], ["a"]),
         (["call_0123456789abcdef0123456789abcdef", "toolu/1:ü x"],) * 2,
         ([""], ["other"]),
+        ([""], [""]),
     ],
 )
 def test_calls_and_results_whatever_their_ids(

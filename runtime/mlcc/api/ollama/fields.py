@@ -89,7 +89,7 @@ TOOL_CALL = Object(
     "OllamaToolCall",
     (
         honoured("function", FUNCTION_CALL, "The function and its arguments.", required=True),
-        honoured("id", NOT_EMPTY, "The id that the result's message names."),
+        honoured("id", Text(), "The id that the result's message names."),
         metadata("type"),
     ),
 )
@@ -105,8 +105,8 @@ MESSAGE = Object(
         honoured("content", Text(), "The message's text."),
         honoured("thinking", Text(), "Reasoning that came before the text."),
         honoured("tool_calls", Many(TOOL_CALL), "An assistant's tool calls."),
-        honoured("tool_name", NOT_EMPTY, "The function that a tool's message answers."),
-        honoured("tool_call_id", NOT_EMPTY, "The call that a tool's message answers."),
+        honoured("tool_name", Text(), "The function that a tool's message answers."),
+        honoured("tool_call_id", Text(), "The call that a tool's message answers."),
         honoured("images", Many(ANYTHING), "Left out of a tool's message, and refused in others."),
     ),
 )

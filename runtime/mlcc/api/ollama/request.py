@@ -115,7 +115,7 @@ def _content(message: Mapping[str, Any], images: str) -> str:
 def _call(call: Mapping[str, Any], name: str) -> dict[str, Any]:
     function = call["function"]
     return {
-        "id": call.get("id", name),
+        "id": call.get("id") or name,
         "type": "function",
         "function": {"name": function["name"], "arguments": as_text(function.get("arguments"))},
     }
@@ -123,7 +123,7 @@ def _call(call: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _answered(message: Mapping[str, Any], waiting: list[tuple[str, str]]) -> str:
     """The id of the call that this result answers; the call is removed from `waiting`."""
-    wanted, name = message.get("tool_call_id"), message.get("tool_name")
+    wanted, name = message.get("tool_call_id") or None, message.get("tool_name") or None
     for call in waiting:
         if wanted == call[0] or (wanted is None and name in (None, call[1])):
             waiting.remove(call)

@@ -131,7 +131,7 @@ def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
     role, calls = fields["role"], fields.get("tool_calls")
     if calls and role != "assistant":
         raise _wrong(f"{where}.tool_calls", "belongs to messages of the role 'assistant'")
-    if role == "tool" and not fields.get("tool_call_id"):
+    if role == "tool" and "tool_call_id" not in fields:
         raise InvalidRequestError(
             f"'{where}.tool_call_id' is missing; it must name the call that is answered",
             param=f"{where}.tool_call_id",
