@@ -187,17 +187,17 @@ class Plan:
     def scheme_summary(self) -> str:
         """The schemes of linears, most used first, and of head and embedding if they differ:
         "k4_g32, k5_g64, k6_g32 (head int8_g32)"."""
-        schemes = self.schemes
-        found: dict[bool, dict[str, int]] = {True: {}, False: {}}
-        for name, shape in zip(self.traced.names, self.traced.shapes, strict=True):
-            if len(shape) > 1:
-                counts = found[name in _TABLES]
-                counts[schemes[name]] = counts.get(schemes[name], 0) + prod(shape)
-        linears, tables = (
-            ", ".join(sorted(found[which], key=found[which].__getitem__, reverse=True))
-            for which in (False, True)
-        )
+        linears, tables = self.used_schemes(tables=False), self.used_schemes(tables=True)
         return f"{linears} (head {tables})" if tables != linears else linears
+
+    def used_schemes(self, tables: bool) -> str:
+        """The schemes of linears, or of embedding and head, most used first."""
+        schemes = self.schemes
+        counts: dict[str, int] = {}
+        for name, shape in zip(self.traced.names, self.traced.shapes, strict=True):
+            if len(shape) > 1 and (name in _TABLES) == tables:
+                counts[schemes[name]] = counts.get(schemes[name], 0) + prod(shape)
+        return ", ".join(sorted(counts, key=counts.__getitem__, reverse=True))
 
     def for_target(self, target: Target) -> Plan:
         """The plan for an alternative of the target, with its own folder for dumped phases."""

@@ -61,7 +61,7 @@ def manifest_of(
             licence=licence,
             parameters=plan.parameters,
         ),
-        quantization=_quantization(plan),
+        quantization=quantization_info(plan),
         target=_target_info(target, plan.static_row),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
         functions=built.functions,
@@ -87,13 +87,16 @@ def manifest_of(
     )
 
 
-def _quantization(plan: Plan) -> QuantizationInfo:
+def quantization_info(plan: Plan) -> QuantizationInfo:
     """The recipe, the bits it comes to for this model, and the calibration."""
     options = {
         **asdict(plan.options.recipe),
         "linear_bits": plan.bits(tables=False),
         "table_bits": plan.bits(tables=True),
     }
+    if plan.options.recipe.keeps:  # the checkpoint's schemes, not those of the recipe for the rest
+        head = plan.used_schemes(tables=True)
+        options |= {"linear": plan.used_schemes(tables=False), "embedding": head, "head": head}
     if (bits := plan.activation_bits) is not None:
         options["activation_bits"] = bits
     if plan.options.bits is not None:

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import CheckpointError
-from mlcc.util.files import FileError, is_within, read_regular, real
+from mlcc.util.files import (
+    FETCH_LFS,
+    FileError,
+    is_lfs_pointer,
+    is_within,
+    read_regular,
+    real,
+)
 
 MAX_JSON_BYTES = 32 << 20
 """The index of a model of 100,000 tensors takes 9 MB."""
@@ -67,5 +74,7 @@ def _roots(folder: Path) -> list[Path]:
 
 
 def _unreadable(path: Path, error: Exception) -> CheckpointError:
+    if is_lfs_pointer(path):
+        return CheckpointError(f"{path}: {FETCH_LFS}")
     reason = getattr(error, "strerror", None) or error
     return CheckpointError(f"{path}: cannot be read ({reason}); fetch it again")

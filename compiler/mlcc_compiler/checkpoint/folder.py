@@ -50,7 +50,7 @@ class Checkpoint:
         """Read the small files. Raises CheckpointError or UnsupportedError; opens no tensor."""
         path = Path(folder)
         _check_folder(path)
-        outer = read_object(path, "config.json") or {}
+        outer, notes = _with_quantization(path, read_object(path, "config.json") or {})
         check_method(path, outer)
         tokenizer_config = read_object(path, "tokenizer_config.json") or {}
         processor = read_object(path, "chat_template.json") or {}
@@ -61,6 +61,7 @@ class Checkpoint:
             generation_config=read_object(path, "generation_config.json") or {},
             tokenizer_config=tokenizer_config,
             chat_templates=read_chat_templates(path, tokenizer_config, processor),
+            notes=notes,
         )
 
     @property
@@ -145,6 +146,22 @@ class Checkpoint:
             if (data := read(self.folder, name, MAX_LICENCE_BYTES)) is not None:
                 return name, data
         return None
+
+
+_QUANTIZERS = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""Files in which AutoGPTQ and AutoAWQ left their settings; vLLM reads them too."""
+
+
+def _with_quantization(path: Path, outer: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The config with its quantization settings, from an older file if it has none; and a note."""
+    if isinstance(outer.get("quantization_config"), dict):
+        return outer, ()
+    for name, method in _QUANTIZERS.items():
+        if (found := read_object(path, name)) is not None:
+            settings = {"quant_method": method, **found}
+            note = f"config.json has no quantization_config; that of {name} is used"
+            return {**outer, "quantization_config": settings}, (note,)
+    return outer, ()
 
 
 def flatten_config(outer: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,8 @@ expected names and shapes are checked in `weights/check.py`.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -151,12 +153,20 @@ class TensorFolder:
         """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
         for name in names:
             shard, entry = self.entries[name]
-            if entry.dtype not in READABLE:
+            if entry.dtype in READABLE:
+                continue
+            found = f"tensor {name!r} in {shard} is {entry.dtype}"
+            if entry.dtype.startswith("float8"):
                 raise UnsupportedError(
-                    f"tensor {name!r} in {shard} is {entry.dtype}; mlcc reads "
-                    f"{', '.join(READABLE)}: use the checkpoint before it was quantized "
-                    "(fp8 and integer ones are not read yet)"
+                    f"{found} (fp8), and there is no scale for it that config.json's "
+                    f"quantization_config describes (such as '{name}_scale_inv'); fetch the whole "
+                    "checkpoint again, or use the one in bfloat16"
                 )
+            raise UnsupportedError(
+                f"{found}; mlcc reads {', '.join(READABLE)}, and integers and fp8 where "
+                "config.json's quantization_config describes them: use the checkpoint before it "
+                "was quantized"
+            )
 
     def read(self, name: str) -> npt.NDArray[np.float32]:
         """A fresh float32 copy of one tensor. UnsupportedError for other dtypes."""
@@ -199,6 +209,9 @@ class TensorFolder:
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{self.folder}: {shard}: {error}; {_FETCH}") from error
         return array.astype(np.float32, copy=False)
+
+
+_SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
 
 
 def has_safetensors(folder: Path) -> bool:
@@ -259,8 +272,22 @@ def _no_weights(folder: Path) -> str:
         )
     if "adapter_model.safetensors" in names:
         return f"{folder}: is a LoRA adapter; merge it into its base model and compile that"
-    if any(name.endswith(".safetensors") for name in names):
-        return f"{folder}: has shards but no {INDEX}; {_FETCH}"
+    found = sorted(name for name in names if name.endswith(".safetensors"))
+    if any(name.startswith("consolidated") for name in found):
+        return (
+            f"{folder}: has {_some(found)} in Mistral's own layout and no {SINGLE}; fetch the "
+            "model*.safetensors files of the same repository"
+        )
+    if len(found) == 1 and not _SHARD.search(found[0]):
+        return (
+            f"{folder}: has its weights in {found[0]!r} and no {SINGLE}; give it that name: "
+            f"`mv {shlex.quote(str(folder / found[0]))} {shlex.quote(str(folder / SINGLE))}`"
+        )
+    if found:
+        return (
+            f"{folder}: has shards but no {INDEX}, which lists what is in them "
+            f"({_some(found, 4)}); fetch that file too"
+        )
     return f"{folder}: has no {SINGLE} and no {INDEX}; mlcc reads safetensors only"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mlcc.errors import ArtifactError, CheckpointError, UnsupportedError
 from mlcc.model.tokenizer.tokenizer import MAX_TOKENIZER_BYTES, FileTokenizer
+from mlcc.util.files import FETCH_LFS, is_lfs_pointer
 from mlcc.util.panics import muted
 from mlcc_compiler.checkpoint.added_tokens import AddedTokens, add_tokens
 from mlcc_compiler.checkpoint.files import read
@@ -75,6 +76,8 @@ def token_ids(data: bytes) -> dict[str, int]:
 
 
 def _unsound(folder: Path, error: BaseException) -> CheckpointError:
+    if is_lfs_pointer(folder / NAME):
+        return CheckpointError(f"{folder / NAME}: {FETCH_LFS}")
     reason = f"{type(error).__name__}: {error}"
     return CheckpointError(f"{folder / NAME}: is no tokenizer.json ({reason}); fetch it again")
 

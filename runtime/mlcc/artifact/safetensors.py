@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.util.fast_dataclass import fast_dataclass
+from mlcc.util.files import FETCH_LFS, is_lfs_pointer
 
 MAX_HEADER_BYTES = 16 << 20
 """About 100,000 tensors; the largest shards in use hold a few thousand."""
@@ -54,6 +55,8 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
+        if is_lfs_pointer(path):
+            raise SafetensorsError(f"{path.name} {FETCH_LFS}")
         if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
             raise SafetensorsError(
                 f"{path.name} is truncated or no safetensors file: it has {size} bytes "

@@ -46,4 +46,14 @@ def begins_with(path: Path, magic: bytes) -> bool:
         return False
 
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
+"""First bytes of the text that Git leaves in place of a large file until it is fetched."""
+FETCH_LFS = "is a Git LFS pointer, not the file itself; type `git lfs pull` in its folder"
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Whether a large file was not fetched by Git LFS."""
+    return begins_with(path, LFS_POINTER)
+
+
 _BINARY = getattr(os, "O_BINARY", 0)

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from mlcc.cli import cli
 from mlcc.device.device import DeviceHandle
 from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.artifact.describe import quantization_info
 from mlcc_compiler.checkpoint.gguf.files import quantization_of, select_model
 from mlcc_compiler.checkpoint.open import open_checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -130,6 +131,19 @@ def test_formats_without_a_scheme_are_named(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises((UnsupportedError, CheckpointError), match=r"token_embd\.weight"):
         checkpoint = open_checkpoint(path)
         checkpoint.tensors.check_dtypes(checkpoint.tensors.shapes)
+
+
+def test_what_is_shown_of_a_kept_file(tiny: Path, tmp_path: Path) -> None:
+    """`mlcc show` prints the file's own schemes, not those of the recipe for the rest."""
+    path = write_gguf(tiny, tmp_path / "t.gguf", formats, metadata_of(tiny))
+    options = Options(quant="keep", context=128)
+    plan = make_plan(open_checkpoint(path), get_target("reference"), options)
+    shown = quantization_info(plan).options
+    stored = open_checkpoint(path).tensors
+    schemes = {**stored.nearest, **stored.schemes}
+    linears = {s for n, s in schemes.items() if n.startswith("model.layers.") and "proj" in n}
+    assert set(str(shown["linear"]).split(", ")) == linears
+    assert shown["head"] == shown["embedding"] == schemes["model.embed_tokens.weight"]
 
 
 def test_other_files_are_refused(tiny: Path, tmp_path: Path) -> None:

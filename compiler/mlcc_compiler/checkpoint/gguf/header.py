@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.errors import CheckpointError
+from mlcc.util.files import FETCH_LFS, is_lfs_pointer
 from mlcc_compiler.checkpoint.gguf.formats import FORMATS, BlockFormat
 
 MAGIC = b"GGUF"
@@ -90,6 +91,8 @@ class _Reader:
     def header(self) -> GgufHeader:
         magic, version = self.take(4), self.number(_UINT32)
         if magic != MAGIC:
+            if is_lfs_pointer(self.path):
+                raise CheckpointError(f"{self.path}: {FETCH_LFS}")
             raise self.refuse(f"does not begin with {MAGIC.decode()}, so it is no GGUF file")
         if version not in VERSIONS:
             if version & 0xFFFF == 0:
