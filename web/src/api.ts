@@ -152,7 +152,7 @@ export interface ResponseFormat {
   type: 'text' | 'json_object' | 'json_schema';
   /** Only with the type `json_schema`. */
   json_schema?: JsonSchemaFormat | null;
-  /** llama.cpp's place of a schema, with the type `json_object`. */
+  /** llama.cpp's place of a schema, with either JSON type. */
   schema?: unknown;
 }
 

@@ -109,6 +109,8 @@ RAW = f"{SAY}\n<|im_start|>assistant\n"
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("/v1/chat/completions", "response_format.schema",
      {"messages": HI, "response_format": {"type": "json_object", "schema": BAD}}),
+    ("/v1/chat/completions", "response_format.schema",
+     {"messages": HI, "response_format": {"type": "json_schema", "schema": BAD}}),
     ("/v1/chat/completions", "guided_json", {"messages": HI, "guided_json": BAD}),
     ("/v1/chat/completions", "structured_outputs.json",
      {"messages": HI, "structured_outputs": {"json": BAD}}),

@@ -71,7 +71,7 @@ RESPONSE_FORMAT = Object(
             required=True,
         ),
         honoured("json_schema", JSON_SCHEMA_FORMAT, "Only with the type `json_schema`."),
-        honoured("schema", SCHEMA, "llama.cpp's place of a schema, with the type `json_object`."),
+        honoured("schema", SCHEMA, "llama.cpp's place of a schema, with either JSON type."),
     ),
     closed=True,
 )
@@ -146,7 +146,9 @@ def _structure(kind: Kind, value: Any, name: str) -> Structure:
 def _of_format(given: Mapping[str, Any] | None) -> list[Structure]:
     if given is None:
         return []
-    kind, schema = given["type"], given.get("json_schema")
+    kind, schema, plain = given["type"], given.get("json_schema"), given.get("schema")
+    if plain is not None:
+        return [_plain_schema(kind, plain, schema is not None)]
     if (kind == "json_schema") != (schema is not None):
         raise InvalidRequestError(
             "'response_format.json_schema' belongs to the type 'json_schema', and must be there",
@@ -156,20 +158,18 @@ def _of_format(given: Mapping[str, Any] | None) -> list[Structure]:
     if schema is not None:
         field, strict = "response_format.json_schema.schema", schema.get("strict", False)
         return [Structure("json_schema", schema["schema"], field, strict)]
-    if (plain := given.get("schema")) is not None:
-        return [_plain_schema(kind, plain)]
     if kind == "json_object":
         return [Structure("json_schema", json.dumps({"type": "object"}), "response_format")]
     return []
 
 
-def _plain_schema(kind: str, schema: str) -> Structure:
-    """llama.cpp's form of a schema. Its clients also send it with the type `json_schema`'s."""
+def _plain_schema(kind: str, schema: str, twice: bool) -> Structure:
+    """llama.cpp's form of a schema, with either type. twice: OpenAI's form is there, too."""
     field = "response_format.schema"
-    if kind != "json_object":
+    if kind == "text" or twice:
         raise InvalidRequestError(
-            f"'{field}' belongs to the type 'json_object'; send it, or 'json_schema' with the type "
-            "'json_schema'",
+            f"'{field}' belongs to the types 'json_object' and 'json_schema', and goes without "
+            "'json_schema'; send one of them",
             param=field,
             code="invalid_value",
         )

@@ -315,7 +315,7 @@ public data class ResponseFormat(
     /** Only with the type `json_schema`. */
     @SerialName("json_schema")
     val jsonSchema: JsonSchemaFormat? = null,
-    /** llama.cpp's place of a schema, with the type `json_object`. */
+    /** llama.cpp's place of a schema, with either JSON type. */
     val schema: JsonElement? = null,
 )
 
