@@ -13,7 +13,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from mlcc.engine.sampling.grammar import Structure
+from mlcc.api.parsers.tools.syntax.lark import Lark
+from mlcc.api.parsers.tools.syntax.python_text import python_body, python_calls
+from mlcc.engine.sampling.grammar import Kind, Structure
 from tests.helpers.dictated_model import HERMES_TEMPLATE, scripted
 from tests.helpers.service_calls import CHAT, Calls, calls_to, chat_body, said
 from tests.runtime.structured_output.test_schemas import GRAMMARS, TEXT
@@ -52,9 +54,10 @@ FORMS: list[tuple[Any, str]] = [
 ]
 
 
-def allowed(schema: Any, text: str) -> bool:
+def allowed(schema: Any, text: str, kind: Kind = "json_schema") -> bool:
     """Whether the masks allow this text, token by token, and then the end."""
-    grammar = GRAMMARS.open(Structure("json_schema", json.dumps(schema), "s"))
+    source = schema if isinstance(schema, str) else json.dumps(schema)
+    grammar = GRAMMARS.open(Structure(kind, source, "s"))
     for token in TEXT.encode(text, add_special_tokens=False):
         if grammar.ended or not grammar.allowed()[token // 32] >> token % 32 & 1:
             return False
@@ -110,6 +113,19 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
     marks = ("<tool_call>", "</tool_call>")
     with calls_to(scripted(folder, answer, HERMES_TEMPLATE, marks=marks)) as calls:
         yield calls
+
+
+def test_arguments_in_pythons_syntax_hold_what_python_reads_as_json_does() -> None:
+    schema = {"type": "object", "properties": {"k": {"type": "string"}}, "required": ["k"]}
+    lark = Lark()
+    grammar = lark.written(python_body("f", schema, lark))
+    for spelled in [*SPELLED, *WRONG]:
+        text = f"f(k={spelled})"
+        held = allowed(grammar, text, "grammar")
+        assert held == ("\\/" not in spelled and spelled in SPELLED and "\x7f" not in spelled)
+        if held:
+            (call,) = python_calls(text, {"f": schema})
+            assert json.loads(call.arguments) == {"k": json.loads(spelled)}
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -65,14 +65,19 @@ class Lark:
 
     def json(self, schema: Mapping[str, Any]) -> str:
         """An expression that matches JSON of a schema."""
-        ready, rules, names = prepared(schema), [*self._rules], {**self._names}
+        rules, names, ready = [*self._rules], {**self._names}, prepared(schema)
         try:
             found = JsonRules(ready, self).value(ready)
         except Inexpressible:
             self._rules, self._names = rules, names
-            return self.rule("%json " + json.dumps({**ready, "x-guidance": SETTINGS}))
+            return self.python_json(schema)
         self._has_json = True
         return found
+
+    def python_json(self, schema: Mapping[str, Any]) -> str:
+        """An expression that matches JSON that Python reads as the same: without `\\/`."""
+        options = {"x-guidance": SETTINGS}
+        return self.rule("%json " + json.dumps({**prepared(schema), **options}))
 
     def until(self, end: str) -> str:
         """An expression that matches any text up to and including the first `end`."""

@@ -85,7 +85,7 @@ def python_body(name: str, parameters: Mapping[str, Any], lark: Lark) -> str:
     """A Lark expression for one call: arguments by name, as JSON."""
     needed = parameters.get("required", ())
     items = [
-        (f"{literal(f'{key}=')} {lark.json(schema_of(parameters, key))}", key in needed)
+        (f"{literal(f'{key}=')} {lark.python_json(schema_of(parameters, key))}", key in needed)
         for key in parameters.get("properties", {})
     ]
     return f"{literal(f'{name}(')} {lark.chain(items, ', ')} {literal(')')}"
