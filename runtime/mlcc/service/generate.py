@@ -18,6 +18,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
+from mlcc.api.chat_template.history import results_in_order
 from mlcc.api.openai.infill import no_infill
 from mlcc.api.openai.requests import (
     COMPLETION_MAX_TOKENS,
@@ -90,7 +91,8 @@ class ChatPlan:
         self.messages: Sequence[Mapping[str, Any]] = parsed.messages
         """Messages for the template; one without tools gets them as text."""
         if not self._output_format.native:
-            self.messages = with_prompted_tools(parsed.messages, parsed.use.shown)
+            ordered = results_in_order(parsed.messages)
+            self.messages = with_prompted_tools(ordered, parsed.use.shown)
         elif parsed.use.shown:
             self.variables["tools"] = [*parsed.use.shown]
 

@@ -209,6 +209,22 @@ def test_calls_and_results_whatever_their_ids(
         assert prompt.count(f"zqt{n}x") == 1
 
 
+@by_name
+def test_results_are_paired_with_their_calls(family: Family) -> None:
+    """Where no id is written, the place of a result says which call it answers."""
+    ids = ["call_one", "call_two"]
+    swapped, straight = (
+        prompt_of(family, two_calls(ids, order), True) for order in (ids[::-1], ids)
+    )
+    exchange = {"zqt0x": "zqt1x", "zqt1x": "zqt0x"}
+    same = re.sub("zqt[01]x", lambda match: exchange[match[0]], straight)
+    if "tool_call_id" not in family.source or family.name == "gpt_oss":
+        assert swapped == same  # as if the results had come in order
+    else:
+        assert swapped != same
+        assert sorted(WORD.findall(swapped)) == sorted(WORD.findall(straight))
+
+
 def test_kimis_results_name_their_calls() -> None:
     """Moonshot's guide to tool calls: an id is `functions.NAME:N`, N counted from 0."""
     family = next(one for one in FAMILIES if one.name == "kimi_k2")

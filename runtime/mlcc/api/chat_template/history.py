@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product, zip_longest
 from typing import Any
 
 from mlcc.errors import MlccError
@@ -55,39 +55,55 @@ def adapt_history(messages: Messages, template: str) -> list[dict[str, Any]]:
     return [dict(message) for message in messages]
 
 
-def one_call_a_turn(messages: Messages) -> list[dict[str, Any]]:
-    """A message with several calls as messages with one, each followed by its result. Results of
-    no call, which a shortened conversation may have, come last."""
+def results_in_order(messages: Messages) -> list[dict[str, Any]]:
+    """The results of a message's calls in the order of the calls. Many templates write no ids, so
+    that the place of a result says whose it is, and agents send the first one that is ready."""
     made: list[dict[str, Any]] = []
-    rest = [dict(message) for message in messages]
-    while rest:
-        message = rest.pop(0)
-        calls = message.get("tool_calls") or ()
-        if len(calls) < 2:
-            made.append(message)
-            continue
-        results = _results(rest)
-        del rest[: len(results)]
-        for call in calls:
-            made.append({**message, "tool_calls": [call]})
-            message = {**message, "content": ""}
-            message.pop(_USUAL, None)
-            answers = [one for one in results if one.get("tool_call_id") == call.get("id")]
-            if answers:  # the first: ids may be used twice
-                made.append(answers[0])
-                results = [one for one in results if one is not answers[0]]
-        made += results
+    for message, results, others in _turns(messages):
+        made += [message, *filter(None, results), *others]
     return made
 
 
-def _results(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The tool messages that the list begins with."""
-    found: list[dict[str, Any]] = []
-    for message in messages:
-        if message["role"] != "tool":
-            break
-        found.append(message)
-    return found
+def one_call_a_turn(messages: Messages) -> list[dict[str, Any]]:
+    """A message with several calls as messages with one, each followed by its result."""
+    made: list[dict[str, Any]] = []
+    for message, results, others in _turns(messages):
+        calls = message.get("tool_calls") or ()
+        turns = [{**message, "tool_calls": [call]} for call in calls] or [message]
+        for later in turns[1:]:
+            later["content"] = ""
+            later.pop(_USUAL, None)
+        for turn, result in zip_longest(turns, results):
+            made += filter(None, (turn, result))
+        made += others
+    return made
+
+
+def _turns(
+    messages: Messages,
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any] | None], list[dict[str, Any]]]]:
+    """Each message; the result of each of its calls, None if there is none; and the results after
+    it that are of no call. A result counts once: ids may be used twice."""
+    at = 0
+    while at < len(messages):
+        message, at = dict(messages[at]), at + 1
+        calls = message.get("tool_calls") or ()
+        others = _results(messages, at) if calls else []
+        at += len(others)
+        results = []
+        for call in calls:
+            ids = [one.get("tool_call_id") for one in others]
+            found = call.get("id") in ids
+            results.append(others.pop(ids.index(call.get("id"))) if found else None)
+        yield message, results, others
+
+
+def _results(messages: Messages, first: int = 0) -> list[dict[str, Any]]:
+    """The tool messages from one on."""
+    end = first
+    while end < len(messages) and messages[end]["role"] == "tool":
+        end += 1
+    return [dict(message) for message in messages[first:end]]
 
 
 def with_short_ids(messages: Messages) -> list[dict[str, Any]]:
@@ -192,6 +208,8 @@ def _has_field(name: str) -> Callable[[str], bool]:
 
 
 QUIRKS = (
+    # Qwen, GLM, MiniMax, Granite, Gemma and others write no ids.
+    Quirk("results in order", lambda template: "tool_call_id" not in template, results_in_order),
     # GLM-4-0414: a call is an assistant message whose `metadata` names the tool, and results have
     # the role `observation`. Its template never mentions `tool_calls`.
     Quirk(
