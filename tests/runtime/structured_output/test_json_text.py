@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,27 @@ def test_every_spelling_of_a_string_is_allowed(schema: Any, form: str) -> None:
         assert not allowed(schema, form.replace("%s", spelled)), spelled
 
 
+PATTERNS = [
+    "^caf.$", "^ca", "a", "^[A-Z]{3}$", r"^https?:\/\/[^\s]+$", r"^\d{4}-\d\d$", r"^[\w.-]+@\w+$",
+    '^(é|"x)$', "^[^/]*$", r"\S", ".*", r"^[\u00e0-\u00ff]+$", "^(?:a|b){1,2}$", "[^a-z]",
+]  # fmt: skip
+VALUES = ["café", "cafe", "ABC", "https://a/é", "2020-11", "a.b@c", "a", "ab", "é", '"x', "a/b",
+          "", "\n", "😀", "x y", "\\"]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_spelling_of_a_string_with_a_pattern(pattern: str) -> None:
+    """The judge of the value is Python's re, which agrees with ECMA 262 on these."""
+    schema = {"type": "string", "pattern": pattern, "maxLength": 12}
+    for value in VALUES:
+        units = value.encode("utf-16-be").hex().upper()
+        coded = "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+        plain = json.dumps(value, ensure_ascii=False)
+        for spelled in (plain, json.dumps(value), plain.replace("/", "\\/"), f'"{coded}"'):
+            matches = re.search(pattern, json.loads(spelled)) is not None
+            assert allowed(schema, spelled) is matches, spelled
+
+
 @pytest.mark.parametrize("schema", [{"const": "a/é"}, {"enum": ["a/é", "b\n"]}, SHORT,
                                     {"type": "string", "pattern": "^a.é$"}], ids=str)  # fmt: skip
 def test_what_the_masks_let_begin_has_an_end(schema: dict[str, Any]) -> None:
@@ -90,10 +112,6 @@ def test_what_the_masks_let_begin_has_an_end(schema: dict[str, Any]) -> None:
             escapes = [t for t in able if TEXT.decode([t]).startswith(("\\", "u", "0", "/"))]
             ids.append(draw.choice(escapes if escapes and draw.random() < 0.7 else able))
             grammar.accept(ids[-1])
-            if TEXT.decode(ids).endswith("\\u"):  # then any of them may follow
-                words = grammar.allowed()
-                digits = [TEXT.encode(digit)[0] for digit in "0123456789abcdefABCDEF"]
-                assert all(words[t // 32] >> t % 32 & 1 for t in digits)
         if grammar.ended:
             jsonschema.validate(json.loads(TEXT.decode(ids)), schema)
 

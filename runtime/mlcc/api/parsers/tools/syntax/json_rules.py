@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from mlcc.api.parsers.tools.syntax.json_patterns import json_pattern
 from mlcc.api.schema.json_grammar import SETTINGS, WHITESPACE
 
 
@@ -120,7 +121,7 @@ class JsonRules:
         """Values of one type."""
         if not words and kind in _PLAIN:
             return _PLAIN[kind]
-        if kind == "string" and words.keys() <= {"minLength", "maxLength"}:
+        if kind == "string" and words.keys() <= {"minLength", "maxLength", "pattern"}:
             return self._string(words)
         if kind == "array" and words.keys() <= {"items", "prefixItems", "minItems", "maxItems"}:
             return self._array(words)
@@ -168,7 +169,13 @@ class JsonRules:
         if not good or (most is not None and most < least):
             return self._part({"type": "string", **words})
         count = f"{{{least},{'' if most is None else most}}}"
-        return self._add(f'/"{_CHARACTER}{count}"/')
+        counted = f'/"{_CHARACTER}{count}"/'
+        if "pattern" not in words:
+            return self._add(counted)
+        if (found := json_pattern(str(words["pattern"]))) is None:
+            return self._part({"type": "string", **words})
+        both = f" & {counted}" if len(words) > 1 else ""
+        return self._rules.terminal(f'/"{found}"/{both}')
 
     def _array(self, words: dict[str, Any]) -> str:
         first, rest = words.get("prefixItems", []), words.get("items", True)
