@@ -76,7 +76,9 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
 """Keywords that constrain one type."""
 _PLAIN = {"boolean": '("true" | "false")', "null": '"null"', "integer": "JINT", "number": "JNUM"}
 LONGEST_STRING = 1000
+"""Largest bound of a string's length that is a rule; llguidance reads the others."""
 MOST_PROPERTIES = 256
+"""Most properties of an object that are rules, and most items that are counted."""
 MOST_ITEMS = 64
 
 
