@@ -50,8 +50,19 @@ def ps_command(url: str | None, as_json: bool) -> None:
 @click.command("stop")
 @click.argument("model", required=False)
 @URL_OPTION
-def stop_command(model: str | None, url: str | None) -> None:
-    """Unload MODEL from the servers that have it, or end them all."""
+@click.option("--all", "all_", is_flag=True, help="End all servers of yours here.")
+def stop_command(model: str | None, url: str | None, all_: bool) -> None:
+    """Unload MODEL from the servers that have it.
+
+    Without MODEL: end the server at --url, or with --all every server of yours here.
+    """
+    if all_ == bool(model or url):
+        raise click.UsageError(
+            "--all ends every server, so it goes with neither MODEL nor --url"
+            if all_
+            else "no MODEL is given: type one (`mlcc ps` lists them), --url URL to end one "
+            "server, or --all to end every server of yours here"
+        )
     found = servers(url)
     if not found:
         raise InvalidRequestError("no server runs here")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -36,15 +37,7 @@ def test_one_is_found_while_it_runs(state: Path) -> None:
 
 
 def test_a_killed_ones_file_is_put_away(state: Path) -> None:
-    code = f"{ANNOUNCE}with announced({URL!r}): print('here', flush=True); sys.stdin.read()"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-    ) as process:
-        assert process.stdout and process.stdout.readline() == b"here\n"
+    with announcing() as process:
         assert [each.pid for each in servers()] == [process.pid]
         process.kill()
     assert servers() == [] and not list(state.iterdir())
@@ -54,11 +47,41 @@ def test_stop_ends_no_process_that_got_a_dead_ones_number(state: Path) -> None:
     state.mkdir(parents=True)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         (state / f"{other.pid}.json").write_text(json.dumps({"url": URL}))
-        result = CliRunner().invoke(cli, ["stop"])
+        result = CliRunner().invoke(cli, ["stop", "--all"])
         assert "no server runs here" in str(result.exception)
         assert other.poll() is None and not list(state.iterdir())
         other.communicate(b"\n")
         assert other.returncode == 0
+
+
+@contextmanager
+def announcing() -> Iterator[subprocess.Popen[bytes]]:
+    """A process in the registry that ends by SIGTERM."""
+    code = f"{ANNOUNCE}with announced({URL!r}): print('here', flush=True); sys.stdin.read()"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=pipe, stdout=pipe, env=environment
+    ) as process:
+        assert process.stdout and process.stdout.readline() == b"here\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("words", [[], ["--all", "model"], ["--all", "--url", URL]], ids=" ".join)
+def test_stop_ends_nothing_that_was_not_named(words: list[str]) -> None:
+    with announcing() as server:
+        result = CliRunner().invoke(cli, ["stop", *words])
+        assert result.exit_code == 2 and isinstance(result.exception, SystemExit)
+        assert "--all" in result.output and "--url" in result.output
+        assert server.poll() is None
+
+
+def test_stop_all_ends_every_server() -> None:
+    with announcing() as one, announcing() as other:
+        result = CliRunner().invoke(cli, ["stop", "--all"])
+        assert result.exit_code == 0, result.output
+        assert one.wait(30) == other.wait(30) == -signal.SIGTERM
 
 
 @contextmanager
