@@ -211,7 +211,7 @@ PLACES = {
     "output: filters": fails(FilterState, "push", lambda self, _: self._sampling.top_k == MARK),
     "output: end": fails(OutputProcessor, "_end", bad_sequence),
     "detokenizer": fails(OutputText, "push", lambda self, _: self.owner == "bad"),
-    "detokenizer: end": fails(OutputText, "flush", lambda self: self.owner == "bad"),
+    "detokenizer: end": fails(OutputText, "flush", lambda self, _: self.owner == "bad"),
 }  # fmt: skip
 
 
