@@ -153,9 +153,13 @@ _QUANTIZERS = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
 
 
 def _with_quantization(path: Path, outer: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The config with its quantization settings, from an older file if it has none; and a note."""
-    if isinstance(outer.get("quantization_config"), dict):
-        return outer, ()
+    """The config with its quantization settings, from `text_config`, the older key of
+    compressed-tensors or an older file if it has none; and a note."""
+    inner = outer.get("text_config")
+    own = inner.get("quantization_config") if isinstance(inner, dict) else None
+    for given in (outer.get("quantization_config"), own, outer.get("compression_config")):
+        if isinstance(given, dict):
+            return {**outer, "quantization_config": given}, ()
     for name, method in _QUANTIZERS.items():
         if (found := read_object(path, name)) is not None:
             settings = {"quant_method": method, **found}

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 from mlcc.errors import MlccError
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.formats.open import quantization_of
 from mlcc_compiler.checkpoint.open import open_checkpoint
 from tests.compiler.weights.hf_folder import CONFIG, hf_folder
 
@@ -95,5 +96,11 @@ def test_settings_of_older_quantizers(
         f"config.json has no quantization_config; that of {name}.json is used",
     )
     own = {"quant_method": "gptq", "bits": 8}
+    for keys in ({"text_config": {"quantization_config": own}}, {"compression_config": own}):
+        hf_folder(tmp_path, config__json={**CONFIG, **keys})
+        assert Checkpoint.open(tmp_path).outer_config["quantization_config"] == own
+    assert quantization_of({"quantization_config": {"load_in_4bit": True}}) == (
+        "bitsandbytes", {"load_in_4bit": True}
+    )  # fmt: skip
     hf_folder(tmp_path, config__json={**CONFIG, "quantization_config": own})
     assert Checkpoint.open(tmp_path).outer_config["quantization_config"] == own

@@ -38,6 +38,8 @@ _UNSOUND = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
 def quantization_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     """Method and settings; None for a float checkpoint."""
     given, of_mlx = config.get("quantization_config"), config.get("quantization")
+    if isinstance(given, dict) and (given.get("load_in_4bit") or given.get("load_in_8bit")):
+        return "bitsandbytes", given  # older configs name no method
     if isinstance(given, dict) and "quant_method" in given:
         return str(given["quant_method"]), given
     if isinstance(of_mlx, dict) and "bits" in of_mlx:  # mlx-lm writes it under both names
