@@ -97,6 +97,36 @@ def test_every_spelling_of_a_string_with_a_pattern(pattern: str) -> None:
             assert allowed(schema, spelled) is matches, spelled
 
 
+INT = {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "right"),
+    [
+        ({"enum": ["é", "è", "e"]}, r'"\u00e9"', True),
+        ({"enum": ["é", "è", "e"]}, r'"\u00ea"', False),
+        ({"enum": ["a/b", "a"]}, r'"a\/b"', True),
+        ({"const": "😀"}, r'"\uD83D\ude00"', True),
+        ({"enum": ["😀", "b"]}, r'"\ud83d\ude01"', False),
+        (closed(INT) | {"properties": {"k": INT, "é": INT}}, r'{"k": 1, "\u00e9": 2}', True),
+        ({"type": "object", "properties": {"a/b": INT}}, r'{"a\/b": 1}', True),
+        ({"type": "object", "properties": {"a/b": INT}}, r'{"a\/b": "x"}', False),
+        ({"type": "object", "properties": {"é": INT}}, r'{"\u00e9": "x"}', False),
+        ({"type": "object", "properties": {"o": INT}}, r'{"\u006f": "x"}', False),
+        ({"type": "object", "properties": {"o": INT}}, r'{"o": 1, "\u006F": 2}', False),
+        ({"type": "object", "properties": {"\n": INT}}, r'{"\u000a": "x"}', False),
+        ({"type": "object", "properties": {"o": INT}}, r'{"\u00e9\/😀": "x"}', True),
+        ({"type": "object", "properties": {"k": {"anyOf": []}}}, '{"k":}', False),
+        ({"type": "object", "properties": {"k": {"anyOf": []}}}, "{}", True),
+    ],
+)
+def test_names_and_constants_in_every_spelling(schema: Any, text: str, right: bool) -> None:
+    """No spelling of a name leads around its schema, or to the name a second time."""
+    assert allowed(schema, text) is right
+    if right:
+        assert jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
+
+
 @pytest.mark.parametrize("schema", [{"const": "a/é"}, {"enum": ["a/é", "b\n"]}, SHORT,
                                     {"type": "string", "pattern": "^a.é$"}], ids=str)  # fmt: skip
 def test_what_the_masks_let_begin_has_an_end(schema: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@ spelled as itself or by any of its escapes."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
@@ -48,6 +49,22 @@ def json_pattern(pattern: str) -> str | None:
     except (_Unknown, re.error, RecursionError, OverflowError):
         return None
     return found if len(found) <= LONGEST else None
+
+
+def has_one_spelling(text: str) -> bool:
+    """Whether a text is of characters that models spell in one way: ASCII's, without `/`."""
+    return all(" " <= character <= "~" and character != "/" for character in text)
+
+
+def spelled(text: str) -> str:
+    """An expression for the text between the quotes of a JSON string with this value. Characters of
+    one spelling have only that one."""
+    return "".join(
+        re.escape(json.dumps(character)[1:-1])
+        if has_one_spelling(character)
+        else _one([(ord(character), ord(character))])
+        for character in text
+    )
 
 
 def _whole(parts: list[Any]) -> str:
@@ -142,13 +159,21 @@ def _one(characters: Ranges) -> str:
     if short:
         ways.append(rf"\\[{''.join(short)}]")
     coded = [_hex(f"{a:04x}", f"{b:04x}") for a, b in _both(characters, _BASIC)]
-    if _both(characters, _PAIRS) == _PAIRS:
+    if (pairs := _both(characters, _PAIRS)) == _PAIRS:
         coded.append(_PAIR)
+    coded += [_coded_pair(a) for a, b in pairs if a == b]
     if coded:
         ways.append(rf"\\u({'|'.join(coded)})")
     if not ways:
         raise _Unknown
     return f"({'|'.join(ways)})"
+
+
+def _coded_pair(code: int) -> str:
+    """A character beyond the basic plane by its two numbers."""
+    units = chr(code).encode("utf-16-be").hex()
+    high, low = units[:4], units[4:]
+    return rf"{_hex(high, high)}\\u{_hex(low, low)}"
 
 
 def _hex(low: str, high: str) -> str:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from mlcc.api.parsers.tools.syntax.json_patterns import json_pattern
+from mlcc.api.parsers.tools.syntax.json_patterns import has_one_spelling, json_pattern, spelled
 from mlcc.api.schema.json_grammar import SETTINGS, WHITESPACE
 
 
@@ -39,11 +39,16 @@ class Rules(Protocol):
 
 
 _HEX = "[0-9a-fA-F]"
-_ESCAPE = (
-    rf"[0-9a-cefA-CEF]{_HEX}{{3}}|[dD][0-7]{_HEX}{{2}}"
+_BEYOND_ASCII = (
+    rf"00[0189a-fA-F]{_HEX}|007[fF]|0[1-9a-fA-F]{_HEX}{{2}}"
+    rf"|[1-9a-cefA-CEF]{_HEX}{{3}}|[dD][0-7]{_HEX}{{2}}"
     rf"|[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}"
 )
-_CHARACTER = rf'([^"\\\x00-\x1F]|\\["\\\/bfnrt]|\\u({_ESCAPE}))'
+"""Numbers of characters but those of printable ASCII."""
+_ASCII = rf"00[2-6]{_HEX}|007[0-9a-eA-E]"
+_CHARACTER = rf'([^"\\\x00-\x1F]|\\["\\\/bfnrt]|\\u({_ASCII}|{_BEYOND_ASCII}))'
+_OF_NAMES = rf'([^"\\\x00-\x1F]|\\["\\\/bfnrt]|\\u({_BEYOND_ASCII}))'
+"""Characters of strings, and of names beside those of a schema."""
 _INTEGER = "-?(0|[1-9][0-9]*)"
 _NUMBER = rf"{_INTEGER}(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 TERMINALS = f"""JWS: /{WHITESPACE}/
@@ -110,8 +115,8 @@ class JsonRules:
             return "jany"
         if words.keys() == {"$ref"}:
             return self._target(words["$ref"])
-        if words.keys() == {"anyOf"} and isinstance(words["anyOf"], list):
-            return self._add(" | ".join(map(self.value, words["anyOf"])) or '""')
+        if words.keys() == {"anyOf"} and isinstance(words["anyOf"], list) and words["anyOf"]:
+            return self._add(" | ".join(map(self.value, words["anyOf"])))
         if "enum" in words or "const" in words:
             return self._choice(words)
         kind = words.pop("type", None)
@@ -161,7 +166,18 @@ class JsonRules:
         known = words.keys() <= {"enum", "type"} or words.keys() <= {"const", "type"}
         if not (plain and known and values and words.get("type", "string") == "string"):
             return self._part(words)
-        return self._add(" | ".join(_literal(_written(value)) for value in dict.fromkeys(values)))
+        texts = dict.fromkeys(values)
+        several = [value for value in texts if not has_one_spelling(value)]
+        ways = [_literal(_written(value)) for value in texts if value not in several]
+        return self._add(" | ".join([*ways, *([self._spelled(several)] if several else [])]))
+
+    def _spelled(self, texts: Iterable[str]) -> str:
+        """These strings in all their spellings."""
+        return self._rules.terminal(f'/"({"|".join(map(spelled, texts))})"/')
+
+    def _name(self, name: str) -> str:
+        """The name of a property. Of one spelling it is a literal, whose tokens are forced."""
+        return _literal(_written(name)) if has_one_spelling(name) else self._spelled([name])
 
     def _string(self, words: dict[str, Any]) -> str:
         least, most = words.get("minLength", 0), words.get("maxLength")
@@ -216,16 +232,17 @@ class JsonRules:
         if not properties and other is True:
             return "jobject"
         pairs = [
-            (f"{_literal(_written(name))} jcolon {self.value(inner)}", name in required)
+            (f"{self._name(name)} jcolon {self.value(inner)}", name in required)
             for name, inner in properties.items()
         ]
         loop = self._others(properties, other) if other is not False else ""
         return self._add(f'"{{" JWS? {self._pairs(pairs, loop)} JWS? "}}"')
 
     def _others(self, properties: Mapping[str, Any], other: Any) -> str:
-        """A pair of another name."""
-        names = "|".join(re.escape(_written(name)[1:-1]).replace("/", r"\/") for name in properties)
-        other_name = f'/"{_CHARACTER}*"/ & ~/"({names})"/'
+        """A pair of another name. ASCII is not spelled by numbers there, so that each of these
+        properties has the spellings of `spelled`."""
+        names = "|".join(map(spelled, properties))
+        other_name = f'/"{_OF_NAMES}*"/ & ~/"({names})"/'
         key = self._rules.terminal(other_name) if properties else "JSTRING"
         return self._add(f"{key} jcolon {self.value(other)}")
 
