@@ -92,6 +92,32 @@ def test_a_schema_is_held_to_as_far_as_can_be(
         assert strict.body["error"]["param"] == field
 
 
+def test_keywords_that_are_null_are_absent(service: Calls) -> None:
+    """As libraries send fields of theirs that have no value."""
+    inner = {"type": "array", "items": {**INT, "minimum": None, "enum": None}, "required": None}
+    response = ask(service, schema_of({**inner, "properties": None, "$ref": None}), {"a": [5]})
+    assert response.status == 200, response.body
+    assert response.body["choices"][0]["message"]["content"] == '{"a": [5]}'
+
+
+@pytest.mark.parametrize("pattern", ["^[^]+$", r"^\cJ$"])
+def test_expressions_that_only_ecma_262_has_are_left_out(service: Calls, pattern: str) -> None:
+    response = ask(service, schema_of({"type": "string", "pattern": pattern}), {"a": "b"})
+    assert response.status == 200, response.body
+    assert response.headers[HEADER].endswith(".pattern")
+
+
+@pytest.mark.parametrize("name", ["Box[int]", "Größe", "a b", "Map<a, b>"])
+def test_names_of_any_characters_in_references(service: Calls, name: str) -> None:
+    """Pydantic names a generic model with brackets; `$ref` is a URI reference of RFC 3986."""
+    schema = {"$defs": {name: INT}, **schema_of({"$ref": f"#/$defs/{name}"})}
+    for value in (5, "x"):
+        response = ask(service, schema, {"a": value})
+        assert response.status == 200, response.body
+        found = response.body["choices"][0]["message"]["content"] == json.dumps({"a": value})
+        assert found == (value == 5)
+
+
 @pytest.mark.parametrize("level", range(LEVELS))
 def test_a_relaxed_schema_allows_what_the_schema_allows(level: int) -> None:
     for inner, value, _ in LOOSE:

@@ -307,3 +307,11 @@ def test_a_call_without_words_and_a_result_without_parts(calls: Calls, model: Mo
     assert "<tool_call>" in prompt(CHAT, calls, model, talk)
     response = calls.post(CHAT, body_of(CHAT, [{"role": "user", "content": []}]))
     assert response.status == 400 and "at least 1" in response.body["error"]["message"]
+
+
+@pytest.mark.parametrize("path", [MESSAGES, f"{MESSAGES}/count_tokens"])
+@pytest.mark.parametrize("kind", ["user", "assistant"])
+def test_messages_without_any_block(path: str, kind: str, calls: Calls) -> None:
+    blocks = [] if kind == "user" else [{"type": "redacted_thinking", "data": "x"}]
+    response = calls.post(path, body_of(MESSAGES, [{"role": kind, "content": blocks}]))
+    assert response.status == 400 and "'messages'" in response.body["error"]["message"]

@@ -87,6 +87,12 @@ def _prompt(fields: Mapping[str, Any]) -> dict[str, Any]:
     merger.system(_system(fields.get("system") or ""))
     for number, message in enumerate(fields["messages"]):
         _say(merger, message, f"messages[{number}]")
+    if not merger.messages:
+        raise InvalidRequestError(
+            "'messages' has no text; send a message of the user with content",
+            param="messages",
+            code="invalid_value",
+        )
     chat = {"model": fields["model"], "messages": merger.messages}
     return {**chat, **_tools(fields), **_thinking(fields), **_format(fields)}
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import Any
+from urllib.parse import quote
 
 try:
     from re import _parser  # type: ignore[attr-defined]
@@ -38,6 +39,9 @@ MOST_NAMES = 64
 """Most names of one expression that become properties."""
 MOST_SETS = 128
 """Most sets of properties among which an object chooses."""
+_OF_REFERENCES = "!#$%&'()*+,/:;=?@~"
+"""Characters that `$ref` may have, beside letters, digits and `-._`. Pydantic writes brackets, as
+of `Box[int]`, and names may have any letters."""
 _COUNTS = ("minProperties", "maxProperties")
 _BEGIN, _END = "\ue000", "\ue001"
 """The anchors `^` and `$` in the texts of `_texts`."""
@@ -48,6 +52,8 @@ def prepared(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     made = {word: _inside(word, value) for word, value in schema.items()}
+    if isinstance(ref := made.get("$ref"), str):
+        made["$ref"] = quote(ref, safe=_OF_REFERENCES)
     return _with_sets(_with_names(made))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mlcc.api.schema.json_grammar import NAMED, ONE, SEVERAL
+from mlcc.api.schema.tool_fields import without_nulls
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 DEEPEST = 64
@@ -154,19 +155,21 @@ def _invalid(why: str, field: str) -> InvalidRequestError:
 
 def relaxed(schema: Any, level: int = 0) -> tuple[Any, list[str]]:
     """A copy with the keywords that can be enforced, and the paths of those that are left out, for
-    callers that accept partial checks.
+    callers that accept partial checks. Keywords that are null count as absent, as in tools.
 
     level 0 leaves out what is never enforced. The others also leave out what llguidance refuses for
     some schemas: `LEVELS` of them, for a caller to try in order.
     """
     left_out: list[str] = []
+    if isinstance(schema, dict):
+        schema = without_nulls(schema)
     return _relaxed(schema, "", level, left_out), left_out
 
 
 LEVELS = 5
-"""1: of `oneOf` several may hold. 2: expressions with look-around or references to groups. 3:
-numbers of properties. 4: all expressions."""
-_LOOKS = re.compile(r"\(\?<?[=!]|\\[1-9bB]|\\k<")
+"""1: of `oneOf` several may hold. 2: expressions with look-around, references to groups, or what
+only ECMA 262 has (`[^]`, `\\cJ`). 3: numbers of properties. 4: all expressions."""
+_LOOKS = re.compile(r"\(\?<?[=!]|\\[1-9bBc]|\\k<|\[\^?\]")
 
 
 def _relaxed(schema: Any, where: str, level: int, left_out: list[str]) -> Any:
