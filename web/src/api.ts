@@ -92,8 +92,8 @@ export interface Message {
   /** Author; developer is another name of system. */
   role: 'system' | 'developer' | 'user' | 'assistant' | 'tool';
   /**
-   * A text, or text parts that are joined. May be null beside `tool_calls`. Images are left
-   * out of a tool's message, and refused in others.
+   * A text, or text parts that are joined. May be null in an assistant's or a tool's message.
+   * Images are left out of a tool's message, and refused in others.
    */
   content?: string | readonly TextPart[] | null;
   /** Name of the author, for templates that support names. */

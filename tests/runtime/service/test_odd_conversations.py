@@ -315,3 +315,18 @@ def test_messages_without_any_block(path: str, kind: str, calls: Calls) -> None:
     blocks = [] if kind == "user" else [{"type": "redacted_thinking", "data": "x"}]
     response = calls.post(path, body_of(MESSAGES, [{"role": kind, "content": blocks}]))
     assert response.status == 400 and "'messages'" in response.body["error"]["message"]
+
+
+def test_messages_of_null(calls: Calls, model: Model) -> None:
+    """An answer without words, as servers send it, and the result of a tool that returns nothing:
+    clients send both again with every later turn."""
+    talk = picture(CHAT)
+    talk[2]["content"] = None
+    for more in ({}, {"tool_calls": []}, {"tool_calls": None}):
+        empty = {"role": "assistant", "content": None, **more}
+        assert "And?" in prompt(
+            CHAT, calls, model, [*talk, empty, {"role": "user", "content": "And?"}]
+        )
+    for role in ("user", "system"):
+        response = calls.post(CHAT, body_of(CHAT, [{"role": role, "content": None}]))
+        assert response.status == 400

@@ -106,8 +106,8 @@ MESSAGE = Object(
         honoured(
             "content",
             MESSAGE_CONTENT,
-            "A text, or text parts that are joined. May be null beside `tool_calls`. Images are "
-            "left out of a tool's message, and refused in others.",
+            "A text, or text parts that are joined. May be null in an assistant's or a tool's "
+            "message. Images are left out of a tool's message, and refused in others.",
         ),
         honoured("name", NOT_EMPTY, "Name of the author, for templates that support names."),
         *MESSAGE_TOOLS,
@@ -139,7 +139,7 @@ def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
         )
     content = fields.get("content")
     thought = fields.get("reasoning_content") or fields.get("reasoning")
-    if content is None and not (role == "assistant" and (calls or thought)):
+    if content is None and role not in ("assistant", "tool"):
         raise InvalidRequestError(
             f"'{where}.content' is missing; it must be {_CONTENT_WANTS}",
             param=f"{where}.content",

@@ -248,8 +248,8 @@ public data class Message(
     /** Author; developer is another name of system. */
     val role: Role,
     /**
-     * A text, or text parts that are joined. May be null beside `tool_calls`. Images are left
-     * out of a tool's message, and refused in others.
+     * A text, or text parts that are joined. May be null in an assistant's or a tool's
+     * message. Images are left out of a tool's message, and refused in others.
      */
     val content: Content? = null,
     /** Name of the author, for templates that support names. */
