@@ -261,10 +261,8 @@ def test_arguments_that_are_no_object(path: str, given: Any, calls: Calls, model
         talk[1]["content"][0]["input"] = given
     elif path == RESPONSES:
         talk[1]["arguments"] = text
-    elif path == OLLAMA_CHAT:
-        talk[1]["tool_calls"][0]["function"]["arguments"] = given
     else:
-        talk[1]["tool_calls"][0]["function"]["arguments"] = text
+        talk[1]["tool_calls"][0]["function"]["arguments"] = given
     made = prompt(path, calls, model, talk)
     wanted = {"arguments": text} if text else {}
     assert f'{{"name": "shoot", "arguments": {json.dumps(wanted)}}}' in made

@@ -46,10 +46,10 @@ def _name(value: Json, where: str) -> str:
 
 
 def _arguments(value: Json, where: str) -> dict[str, Any]:
-    """Arguments of an earlier call, as an object: JSON's text, or the object itself. A model may
+    """Arguments of an earlier call, as an object: JSON's text, or the value itself. A model may
     have written anything, and a client may have cut it off. Templates need an object, so what is
     none, or cannot be written, is passed on as text, the argument `arguments`."""
-    text = json.dumps(value) if isinstance(value, Mapping) else Text().check(value, where)
+    text = Text().check(value, where) if isinstance(value, str) else json.dumps(value)
     try:
         found = json.loads(text or "{}")
         if isinstance(found, dict) and _is_writable(found):
