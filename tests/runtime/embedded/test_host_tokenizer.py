@@ -27,6 +27,12 @@ class Host:
     def decode(self, engine: int, ids: bytes) -> bytes:
         return self._tokenizer.decode(array("i", ids)).encode()
 
+    def encode(self, engine: int, text: str, special: bool) -> list[int]:
+        return [*self._tokenizer.encode(text, add_special_tokens=special)]
+
+    def special_tokens(self, engine: int) -> str:
+        return json.dumps(self._tokenizer.special_tokens())
+
 
 def test_parts_of_characters_have_the_same_bytes() -> None:
     own = FileTokenizer(FILE)
@@ -38,6 +44,9 @@ def test_parts_of_characters_have_the_same_bytes() -> None:
     unknown = {t for t in range(VOCAB) if blind.of(t).bytes is None}
     assert unknown == parts_of_characters(FILE).keys() and len(unknown) > 100
     assert [t for t in range(VOCAB) if not here.of(t).text] == [0, 1, 2, 3]  # control tokens
+    for texts in (there, blind):
+        assert [texts.written(t) for t in range(4)] == [here.written(t) for t in range(4)]
+    assert here.written(3) == "<|im_end|>"
 
 
 def test_a_vocabulary_in_order_of_scores_is_read_too(tmp_path: Path) -> None:

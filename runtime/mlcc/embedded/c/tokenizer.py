@@ -49,12 +49,18 @@ class HostTokenizer:
         return made.decode("utf-8", "replace")
 
     def piece(self, token: int) -> str | None:
-        """Return a token that is a part of a character, as it is written in the vocabulary."""
-        return self._parts.get(token)
+        """Return a token whose text alone does not tell it, a control token or a part of a
+        character, as it is written in the vocabulary."""
+        return self._pieces.get(token)
 
     @cached_property
-    def _parts(self) -> dict[int, str]:
-        return parts_of_characters(self._file) if self._file else {}
+    def _pieces(self) -> dict[int, str]:
+        parts = parts_of_characters(self._file) if self._file else {}
+        for text in self.special_tokens():
+            ids = self.encode(text, add_special_tokens=False)
+            if len(ids) == 1:
+                parts[ids[0]] = text
+        return parts
 
     def special_tokens(self) -> tuple[str, ...]:
         """Return the control tokens, which are not text."""
