@@ -127,6 +127,6 @@ def test_what_cannot_be_served_together(demo: Path, tmp_path: Path) -> None:
 
 
 def test_stop_ends_the_server(many: Many) -> None:
-    assert "ends" in many.output("stop")
+    assert "ends" in many.output("stop", "--all")
     assert many.process.wait(60) in (0, -15, 143)
     assert many.output("ps") == ""
