@@ -150,11 +150,10 @@ def _convert_weights(
 def report_plan(plan: Plan, progress: Progress) -> None:
     """Report all decisions, including defaults."""
     config, limits = plan.config, plan.limits
-    parameters = sum(int(np.prod(shape)) for shape in plan.traced.shapes)
     caches = plan.caches.infos(plan.pools)
     pool = sum(cache.pool * cache.bytes_per_page for cache in caches)
     progress.decided(
-        "model", f"{plan.checkpoint.name} ({config.architecture}), {parameters:,} weights"
+        "model", f"{plan.checkpoint.name} ({config.architecture}), {plan.parameters:,} weights"
     )
     for note in (*plan.checkpoint.notes, *plan.checkpoint.tokenizer_notes):
         progress.decided("note", note)

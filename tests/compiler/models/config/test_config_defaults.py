@@ -10,6 +10,8 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, report_plan
@@ -154,6 +156,7 @@ def test_longrope_tells_which_factors_it_takes(
     tmp_path: Path, context: int, reported: bool
 ) -> None:
     make_checkpoint("phi3-longrope-long", tmp_path)
+    Tokenizer(WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
     plan = make_plan(
         Checkpoint.open(tmp_path), get_target("reference"), Options(quant="f32", context=context)
     )
