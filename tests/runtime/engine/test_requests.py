@@ -41,7 +41,7 @@ from tests.runtime.engine.helpers.tokenizers import ByteTokenizer
         ("min_p", -0.5),
         ("min_p", 2),
         ("seed", 1.0),
-        ("max_tokens", 0),
+        ("max_tokens", -1),
         ("max_tokens", True),
         ("stop", "text"),
         ("stop", ("",)),
