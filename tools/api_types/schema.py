@@ -19,12 +19,11 @@ from mlcc.api.openai.embeddings import EMBEDDING, RERANK, RERANK_DOCUMENT, SCORE
 from mlcc.api.schema.chat_fields import (
     CHAT,
     COMPLETION,
-    MESSAGE,
     PREDICTION_CONTENT,
     STREAM_OPTIONS,
-    TEXT_PART,
     THINKING_SWITCH,
 )
+from mlcc.api.schema.message_fields import MESSAGE, TEXT_PART
 from mlcc.api.schema.schema import Field, Integer, Number, Use
 from mlcc.api.schema.structured_output import (
     JSON_SCHEMA_FORMAT,

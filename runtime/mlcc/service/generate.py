@@ -13,7 +13,7 @@ import json
 import os
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
@@ -278,8 +278,13 @@ async def generate_chat(
 ) -> Generation:
     """Starts the answers to a body of /v1/chat/completions. names: of the fields that were sent, if
     they were translated. Raises MlccError."""
+    return await _with_names(names, _generate_chat(served, request, body, names))
+
+
+async def _with_names(names: FieldNames, starting: Awaitable[Generation]) -> Generation:
+    """The generation; its errors, also later ones, name the fields that were sent."""
     try:
-        generation = await _generate_chat(served, request, body, names)
+        generation = await starting
     except MlccError as error:
         raise names.renamed(error) from None
     generation.job.names = names
@@ -333,12 +338,7 @@ async def generate_completion(
 ) -> Generation:
     """Starts the answers to a body of /v1/completions. names: as in `generate_chat`. Raises
     MlccError."""
-    try:
-        generation = await _generate_completion(served, request, body, names)
-    except MlccError as error:
-        raise names.renamed(error) from None
-    generation.job.names = names
-    return generation
+    return await _with_names(names, _generate_completion(served, request, body, names))
 
 
 async def _generate_completion(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.api.schema import chat_fields, structured_output
+from mlcc.api.schema import chat_fields, message_fields, structured_output
 from mlcc.api.schema.schema import Field, Object, Use
 from tests.e2e.conformance.helpers.answers import KINDS
 from tests.e2e.conformance.helpers.matching import Json, rule_of
@@ -18,8 +18,8 @@ FILES = sorted(FOLDER.glob("*.json"))
 OBJECTS = {
     "ChatCompletionRequest": (chat_fields.CHAT, r"^{}(\[|$)"),
     "CompletionRequest": (chat_fields.COMPLETION, r"^{}(\[|$)"),
-    "Message": (chat_fields.MESSAGE, r"^messages\[\d+\]\.{}(\[|$)"),
-    "TextPart": (chat_fields.TEXT_PART, r"^messages\[\d+\]\.content\[\d+\]\.{}$"),
+    "Message": (message_fields.MESSAGE, r"^messages\[\d+\]\.{}(\[|$)"),
+    "TextPart": (message_fields.TEXT_PART, r"^messages\[\d+\]\.content\[\d+\]\.{}$"),
     "StreamOptions": (chat_fields.STREAM_OPTIONS, r"^stream_options\.{}$"),
     "Prediction": (chat_fields.PREDICTION_CONTENT, r"^prediction\.{}(\[|$)"),
     "ThinkingSwitch": (chat_fields.THINKING_SWITCH, r"^thinking\.{}(\[|$)"),
@@ -96,7 +96,7 @@ ACCEPTED = accepted()
 
 
 def test_the_objects_here_are_all_there_are() -> None:
-    modules = (chat_fields, structured_output)
+    modules = (chat_fields, message_fields, structured_output)
     values = [value for module in modules for value in vars(module).values()]
     tables = {value.name for value in values if isinstance(value, Object)}
     assert tables == OBJECTS.keys()

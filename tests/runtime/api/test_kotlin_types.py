@@ -8,7 +8,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from mlcc.api.openai import shapes
-from mlcc.api.schema.chat_fields import CHAT, COMPLETION, MESSAGE
+from mlcc.api.schema.chat_fields import (
+    CHAT,
+    COMPLETION,
+)
+from mlcc.api.schema.message_fields import MESSAGE
 from mlcc.api.schema.schema import Either, Flag, Integer, Many, Number, Text, Use, honoured
 from tools.api_types import kotlin
 

@@ -10,6 +10,7 @@ from typing import Any
 from mlcc.api.schema.chat_fields import MAX_STOP, SAMPLING
 from mlcc.api.schema.schema import (
     ANYTHING,
+    NOT_EMPTY,
     Custom,
     Either,
     Flag,
@@ -26,7 +27,6 @@ from mlcc.api.schema.schema import (
 )
 from mlcc.api.schema.structured_output import SCHEMA
 
-NOT_EMPTY = Text(allow_empty=False)
 COUNT = Integer(1, 2**31 - 1)
 MOST_TOOLS = 512
 NO_IMAGES = "this model reads text only: leave images out, or say in words what they show"

@@ -8,8 +8,11 @@ from typing import Any
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES, TEXTS
 from mlcc.api.openai.message_merging import MessageMerger, as_text, joined_parts
 from mlcc.api.parsers.opaque_reasoning import unpacked
-from mlcc.api.schema.chat_fields import SAMPLING, left_out
+from mlcc.api.schema.chat_fields import (
+    SAMPLING,
+)
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
+from mlcc.api.schema.message_fields import left_out
 from mlcc.api.schema.schema import Json
 from mlcc.errors import InvalidRequestError
 from mlcc.util.fast_dataclass import fast_dataclass

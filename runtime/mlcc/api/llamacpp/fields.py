@@ -9,9 +9,11 @@ from typing import Any
 
 from mlcc.api.openai.embeddings import INPUT
 from mlcc.api.schema.chat_fields import COMMON as OPENAI_COMMON
-from mlcc.api.schema.chat_fields import MESSAGE, PROMPT, PROMPT_END, SAMPLING, TOKEN
+from mlcc.api.schema.chat_fields import PROMPT, PROMPT_END, SAMPLING, TOKEN
+from mlcc.api.schema.message_fields import MESSAGE
 from mlcc.api.schema.schema import (
     ANYTHING,
+    NOT_EMPTY,
     Custom,
     Flag,
     Integer,
@@ -30,7 +32,6 @@ from mlcc.api.schema.tool_fields import TOOL
 from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
 from mlcc.engine.request import MOST_TOKENS
 
-NOT_EMPTY = Text(allow_empty=False)
 OTHER_NAMES = {
     "typ_p": "typical_p",
     "penalty_last_n": "repeat_last_n",

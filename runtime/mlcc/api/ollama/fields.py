@@ -12,6 +12,7 @@ from mlcc.api.openai.embeddings import MOST_TEXTS
 from mlcc.api.schema.chat_fields import SAMPLING
 from mlcc.api.schema.schema import (
     ANYTHING,
+    NOT_EMPTY,
     Custom,
     Either,
     Flag,
@@ -27,7 +28,6 @@ from mlcc.api.schema.schema import (
     refuse,
 )
 
-NOT_EMPTY = Text(allow_empty=False)
 EFFORTS = ("low", "medium", "high", "max")
 
 

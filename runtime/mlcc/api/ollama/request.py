@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlcc.api.openai.message_merging import as_text
-from mlcc.api.schema.chat_fields import SAMPLING, left_out
+from mlcc.api.schema.chat_fields import (
+    SAMPLING,
+)
 from mlcc.api.schema.field_names import FieldNames
+from mlcc.api.schema.message_fields import left_out
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}

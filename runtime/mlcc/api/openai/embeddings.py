@@ -8,8 +8,11 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcc.api.schema.chat_fields import NOT_EMPTY, TOKEN
+from mlcc.api.schema.chat_fields import (
+    TOKEN,
+)
 from mlcc.api.schema.schema import (
+    NOT_EMPTY,
     Custom,
     Either,
     Flag,

@@ -17,10 +17,10 @@ from mlcc.api.schema.chat_fields import (
     DEFAULT_REASONING,
     SAMPLING,
     ReasoningOptions,
-    message_of,
     prediction_of,
     reasoning_options,
 )
+from mlcc.api.schema.message_fields import message_of
 from mlcc.api.schema.schema import Json, Object
 from mlcc.api.schema.structured_output import structure_of
 from mlcc.api.schema.tool_fields import NO_TOOLS, ToolUse, tool_use

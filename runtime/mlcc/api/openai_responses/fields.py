@@ -14,6 +14,7 @@ from mlcc.api.openai_responses.tools import CHOICE, MOST_TOOLS, TOOL
 from mlcc.api.schema.chat_fields import COUNT, LIKELIEST, SAMPLING
 from mlcc.api.schema.schema import (
     ANYTHING,
+    NOT_EMPTY,
     Custom,
     Either,
     Flag,
@@ -29,7 +30,6 @@ from mlcc.api.schema.schema import (
 )
 from mlcc.api.schema.structured_output import SCHEMA
 
-NOT_EMPTY = Text(allow_empty=False)
 MOST_PAIRS, MOST_KEY, MOST_VALUE = 16, 64, 512
 """OpenAI's limits of metadata."""
 INCLUDABLE = (

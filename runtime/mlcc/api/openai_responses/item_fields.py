@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlcc.api.schema.schema import Either, Many, Object, Tagged, Text, Use, honoured, metadata
+from mlcc.api.schema.schema import (
+    NOT_EMPTY,
+    Either,
+    Many,
+    Object,
+    Tagged,
+    Text,
+    Use,
+    honoured,
+    metadata,
+)
 
-NOT_EMPTY = Text(allow_empty=False)
 IMAGES = "this model reads text only: leave images out, or say in words what they show"
 FILES = "send the file's text as a part of the type 'input_text'"
 MARKS = (metadata("id"), metadata("status"))

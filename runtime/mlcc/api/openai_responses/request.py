@@ -17,8 +17,11 @@ from mlcc.api.openai_responses.tools import (
     tool_names,
 )
 from mlcc.api.parsers.opaque_reasoning import unpacked
-from mlcc.api.schema.chat_fields import SAMPLING, left_out
+from mlcc.api.schema.chat_fields import (
+    SAMPLING,
+)
 from mlcc.api.schema.field_names import FieldNames
+from mlcc.api.schema.message_fields import left_out
 from mlcc.api.schema.schema import Json, Text
 from mlcc.errors import InvalidRequestError, printable
 from mlcc.util.fast_dataclass import fast_dataclass

@@ -14,6 +14,7 @@ from typing import Any
 
 from mlcc.api.schema.schema import (
     ANYTHING,
+    NOT_EMPTY,
     Custom,
     Flag,
     Json,
@@ -31,7 +32,6 @@ from mlcc.util.fast_dataclass import fast_dataclass
 MOST_TOOLS = 512
 BETWEEN = "__"
 """Separates a namespace from a name."""
-NOT_EMPTY = Text(allow_empty=False)
 LATER = (metadata("defer_loading"), metadata("allowed_callers"), metadata("async"))
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from mlcc.api.schema.chat_fields import NOT_EMPTY
-from mlcc.api.schema.schema import Flag, Object, honoured
+from mlcc.api.schema.schema import (
+    NOT_EMPTY,
+    Flag,
+    Object,
+    honoured,
+)
 
 LOAD_LORA = Object(
     "LoadLora",

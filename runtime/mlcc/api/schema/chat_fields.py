@@ -1,6 +1,7 @@
 """The fields of /v1/chat/completions and /v1/completions as tables, and which are supported:
-messages, reasoning, prediction, sampling. Tools are in `tool_fields.py`, constraints on the answer
-in `structured_output.py`, samplers beyond OpenAI's in `sampling_fields.py`.
+reasoning, prediction, sampling. Messages are in `message_fields.py`, tools in `tool_fields.py`,
+constraints on the answer in `structured_output.py`, samplers beyond OpenAI's in
+`sampling_fields.py`.
 
 To add a field, add a row here; if it is a sampling parameter, `SamplingParams` has an attribute of
 the name that the row `sets`. Rules between fields are in `mlcc.api.openai.requests`.
@@ -12,13 +13,15 @@ the answer faster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from mlcc.api.schema.message_fields import MESSAGE, TEXT_CONTENT
 from mlcc.api.schema.sampling_fields import FILTERS, LAST_TOKENS
 from mlcc.api.schema.schema import (
     ANYTHING,
+    NOT_EMPTY,
     ByToken,
     Custom,
     Either,
@@ -36,147 +39,11 @@ from mlcc.api.schema.schema import (
     sampling,
 )
 from mlcc.api.schema.structured_output import STRUCTURE
-from mlcc.api.schema.tool_fields import MESSAGE_TOOLS, TOOLS
+from mlcc.api.schema.tool_fields import TOOLS
 from mlcc.engine.batch.tables import MOST_TOP_LOGPROBS
 from mlcc.engine.request import MOST_TOKENS
-from mlcc.errors import InvalidRequestError, UnsupportedError, printable
+from mlcc.errors import InvalidRequestError
 from mlcc.util.fast_dataclass import fast_dataclass
-
-NOT_EMPTY = Text(allow_empty=False)
-ROLES = ("system", "developer", "user", "assistant", "tool")
-
-
-def _not_text(kind: str, where: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"'{where}' is of type {kind[:40]!a}, and only 'text' is built; send text parts only",
-        param=f"{where}.type",
-        code="unsupported_content_part",
-    )
-
-
-def _content_part(value: Json, where: str) -> str:
-    """The text of one content part; a part that is not text is refused by name."""
-    kind = value.get("type") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind not in ("text", ""):
-        raise _not_text(kind, where)
-    return str(TEXT_PART.check(value, where)["text"])
-
-
-TEXT_PART = Object(
-    "TextPart",
-    (honoured("type", Text(("text",)), required=True), honoured("text", Text(), required=True)),
-)
-TEXT_CONTENT = Either(Text(), Many(Custom("a text part", _content_part, (TEXT_PART,)), 1))
-
-
-class LeftOut(str):
-    """The note in place of a part of a tool's result that is not text. Agents send screenshots and
-    go on sending them with the conversation, which must not end it."""
-
-    kind: str
-    """The part's type."""
-
-
-def left_out(kind: str) -> LeftOut:
-    """The note for a part of this type."""
-    name = printable(kind[:40]).removeprefix("input_").removesuffix("_url")
-    note = LeftOut(f"[{name} left out: this model reads text only]")
-    note.kind = kind
-    return note
-
-
-def _message_part(value: Json, where: str) -> str:
-    """The text of one part of a message; the note for another, which only a tool may send."""
-    kind = value.get("type") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind not in ("text", ""):
-        return left_out(kind)
-    return _content_part(value, where)
-
-
-MESSAGE_CONTENT = Either(Text(), Many(Custom("a text part", _message_part, (TEXT_PART,))))
-MESSAGE = Object(
-    "Message",
-    (
-        honoured(
-            "role",
-            Text(ROLES),
-            "Author; developer is another name of system.",
-            required=True,
-        ),
-        honoured(
-            "content",
-            MESSAGE_CONTENT,
-            "A text, or text parts that are joined. May be null in an assistant's or a tool's "
-            "message. Images are left out of a tool's message, and refused in others.",
-        ),
-        honoured("name", NOT_EMPTY, "Name of the author, for templates that support names."),
-        *MESSAGE_TOOLS,
-        honoured("reasoning_content", Text(), "The assistant's reasoning before this text."),
-        honoured("reasoning", Text(), "Another name of `reasoning_content`."),
-        honoured(
-            "prefix",
-            Flag(),
-            "Of an assistant's last message: the answer continues this text and begins with it.",
-        ),
-        not_built("audio"),
-        not_built("refusal", ""),
-        metadata("annotations"),
-    ),
-)
-
-
-def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
-    """A message for templates, from checked fields: text content; 'developer' is the newer name of
-    'system'. Raises InvalidRequestError for fields that its role does not have."""
-    role, calls = fields["role"], fields.get("tool_calls")
-    if calls and role != "assistant":
-        raise _wrong(f"{where}.tool_calls", "belongs to messages of the role 'assistant'")
-    if role == "tool" and "tool_call_id" not in fields:
-        raise InvalidRequestError(
-            f"'{where}.tool_call_id' is missing; it must name the call that is answered",
-            param=f"{where}.tool_call_id",
-            code="missing_required_parameter",
-        )
-    content = fields.get("content")
-    thought = fields.get("reasoning_content") or fields.get("reasoning")
-    if content is None and role not in ("assistant", "tool"):
-        raise InvalidRequestError(
-            f"'{where}.content' is missing; it must be {_CONTENT_WANTS}",
-            param=f"{where}.content",
-            code="missing_required_parameter",
-        )
-    if content == [] and role != "tool" and not calls:
-        raise refuse(TEXT_CONTENT, content, f"{where}.content")
-    text = content if isinstance(content, str) else _joined(content or (), role, where)
-    made: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": text}
-    if fields.get("prefix"):
-        if role != "assistant" or calls:
-            raise _wrong(f"{where}.prefix", "belongs to text of the role 'assistant'")
-        made["prefix"] = True
-    made |= {name: fields[name] for name in ("name", "tool_call_id") if name in fields}
-    if thought and role == "assistant":
-        made["reasoning_content"] = thought
-    if calls:
-        made["tool_calls"] = [{"type": "function", **call} for call in calls]
-    return made
-
-
-def _joined(parts: Sequence[str], role: str, where: str) -> str:
-    text = ""
-    for number, part in enumerate(parts):
-        if isinstance(part, LeftOut):
-            if role != "tool":
-                raise _not_text(part.kind, f"{where}.content[{number}]")
-            part = ("\n" if text else "") + part
-        text += part
-    return text
-
-
-def _wrong(where: str, what: str) -> InvalidRequestError:
-    return InvalidRequestError(f"'{where}' {what}", param=where, code="invalid_value")
-
-
-_CONTENT_WANTS = next(field.type.wants for field in MESSAGE.fields if field.name == "content")
 
 MOST_BUDGET = 2**31 - 1
 OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "self"})

@@ -146,6 +146,9 @@ class Text:
         return value
 
 
+NOT_EMPTY = Text(allow_empty=False)
+
+
 @fast_dataclass(frozen=True)
 class Many:
     """An array of one type with bounds on its length."""

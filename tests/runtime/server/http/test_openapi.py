@@ -12,12 +12,13 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from mlcc.api.openai import shapes
-from mlcc.api.schema import chat_fields
+from mlcc.api.schema import chat_fields, message_fields
 from mlcc.api.schema.schema import Object, Use
 from mlcc.service.http.routes import ROUTES
 from tests.runtime.server.helpers.server_process import RunningServer, running
 
-TABLES = [table for table in vars(chat_fields).values() if isinstance(table, Object)]
+VALUES = (*vars(chat_fields).values(), *vars(message_fields).values())
+TABLES = [*{table.name: table for table in VALUES if isinstance(table, Object)}.values()]
 TABLES += [one.body for one in ROUTES if one.body and one.body not in TABLES]
 
 
