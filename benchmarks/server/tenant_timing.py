@@ -2,12 +2,12 @@
 
     python -m benchmarks.server.tenant_timing ARTIFACT [--rounds 300] [--tokens 512]
 
-In each round the key `victim` sends a random prompt, then `attacker` sends the same prompt and one
-that nobody sent, in random order; each answer has one token. As a control, which shows how much a
-hit in the prefix cache would show, `victim` then sends both kinds too. Prints for each key the
-median difference of the times (unknown prompt minus known prompt) with a 95 % interval of the
-median by bootstrap, how often the known prompt was the faster of a pair, and the largest number of
-cached tokens that the answers reported. 50 % is what guessing gives.
+In each round the key `victim` sends a random prompt. Then `attacker` sends the same prompt and a
+new one, in random order; each request asks for one token. As a control, `victim` then sends both
+kinds too: that is how much a hit in the prefix cache would show. Prints for each key the median
+difference of the times (new prompt minus known prompt) with a 95 % interval of the median by
+bootstrap, how often the known prompt was the faster of a pair, and the largest number of cached
+tokens that the answers reported. 50 % is what guessing gives.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def calls_to(model: Model) -> Iterator[Calls]:
         yield Calls(engine._caller)
 
 
-class Said(NamedTuple):
+class AnswerParts(NamedTuple):
     """An answer, whatever the protocol."""
 
     content: str
@@ -90,7 +90,7 @@ def chat_body(
     return body
 
 
-def said(path: str, response: Response) -> Said:
+def answer_in(path: str, response: Response) -> AnswerParts:
     """The answer in a response, whole or streamed."""
     assert response.status == 200, response.body
     events = response.body if isinstance(response.body, list) else None
@@ -98,7 +98,7 @@ def said(path: str, response: Response) -> Said:
     return readers[path](response.body, events)
 
 
-def _chat(body: Any, events: list[Any] | None) -> Said:
+def _chat(body: Any, events: list[Any] | None) -> AnswerParts:
     content, thought, reason = "", "", ""
     arguments: list[str] = []
     for event in events or [body]:
@@ -109,10 +109,10 @@ def _chat(body: Any, events: list[Any] | None) -> Said:
             arguments += [call["function"]["arguments"] for call in delta.get("tool_calls") or ()]
             reason = choice["finish_reason"] or reason
     usage = (events[-1] if events else body)["usage"].get("completion_tokens_details", {})
-    return Said(content, thought, (*arguments,), reason, usage.get("reasoning_tokens", 0))
+    return AnswerParts(content, thought, (*arguments,), reason, usage.get("reasoning_tokens", 0))
 
 
-def _responses(body: Any, events: list[Any] | None) -> Said:
+def _responses(body: Any, events: list[Any] | None) -> AnswerParts:
     final = events[-1]["response"] if events else body
     parts: dict[str, str] = {"message": "", "reasoning": ""}
     for item in final["output"]:
@@ -123,10 +123,10 @@ def _responses(body: Any, events: list[Any] | None) -> Said:
         assert "".join(streamed) == parts["message"]
     made = tuple(i["arguments"] for i in final["output"] if i["type"] == "function_call")
     counted = final["usage"]["output_tokens_details"]["reasoning_tokens"]
-    return Said(parts["message"], parts["reasoning"], made, final["status"], counted)
+    return AnswerParts(parts["message"], parts["reasoning"], made, final["status"], counted)
 
 
-def _messages(body: Any, events: list[Any] | None) -> Said:
+def _messages(body: Any, events: list[Any] | None) -> AnswerParts:
     if events is None:
         kinds = {"text": "", "thinking": ""}
         for block in body["content"]:
@@ -147,10 +147,10 @@ def _messages(body: Any, events: list[Any] | None) -> Said:
         last = next(event for event in events if event["type"] == "message_delta")
         reason, usage = last["delta"]["stop_reason"], last["usage"]
     counted = usage.get("output_tokens_details", {}).get("thinking_tokens", 0)
-    return Said(kinds["text"], kinds["thinking"], (*inputs,), reason, counted)
+    return AnswerParts(kinds["text"], kinds["thinking"], (*inputs,), reason, counted)
 
 
-def _ollama(body: Any, events: list[Any] | None) -> Said:
+def _ollama(body: Any, events: list[Any] | None) -> AnswerParts:
     content, thought = "", ""
     arguments: list[str] = []
     for event in events or [body]:
@@ -158,4 +158,6 @@ def _ollama(body: Any, events: list[Any] | None) -> Said:
         thought += event["message"].get("thinking") or ""
         for call in event["message"].get("tool_calls") or ():
             arguments.append(json.dumps(call["function"]["arguments"]))
-    return Said(content, thought, (*arguments,), (events[-1] if events else body)["done_reason"])
+    return AnswerParts(
+        content, thought, (*arguments,), (events[-1] if events else body)["done_reason"]
+    )

@@ -111,8 +111,8 @@ def test_the_ids_of_transformers(case: dict[str, Any], tmp_path: Path) -> None:
 def test_what_the_compile_reports(tmp_path: Path) -> None:
     decoder = entry(98, START) | entry(99, END) | entry(101, TOOL)
     files = {"tokenizer_config__json": {"added_tokens_decoder": decoder}}
-    told = Checkpoint.open(folder_of(tmp_path, [], [], rows=100, **files)).tokenizer_notes
-    assert told == [
+    notes = Checkpoint.open(folder_of(tmp_path, [], [], rows=100, **files)).tokenizer_notes
+    assert notes == [
         "tokenizer: <|im_start|> (98), <|im_end|> (99) added from the files beside tokenizer.json",
         "tokenizer: <tool> (100) left out: beyond the embedding's 100 rows, so the model cannot "
         "use them",

@@ -17,11 +17,11 @@ from tests.helpers.service_calls import (
     CHAT,
     MESSAGES,
     PROTOCOLS,
+    AnswerParts,
     Calls,
-    Said,
+    answer_in,
     calls_to,
     chat_body,
-    said,
 )
 
 CALL = '<tool_call>\n{"name": "lookup", "arguments": {"q": "quay"}}\n</tool_call>'
@@ -50,10 +50,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
         yield calls
 
 
-def ask(service: Calls, path: str, word: str, **fields: Any) -> Said:
+def ask(service: Calls, path: str, word: str, **fields: Any) -> AnswerParts:
     """The answer, which is the same streamed."""
     whole, streamed = (
-        said(path, service.post(path, chat_body(path, f"please {word}", stream=stream, **fields)))
+        answer_in(
+            path, service.post(path, chat_body(path, f"please {word}", stream=stream, **fields))
+        )
         for stream in (False, True)
     )
     assert [json.loads(c or "{}") for c in whole.calls] == [json.loads(c) for c in streamed.calls]
@@ -98,7 +100,7 @@ def test_a_stop_string_can_be_in_the_output(service: Calls) -> None:
     for path, field in ((CHAT, "stop"), (MESSAGES, "stop_sequences")):
         body = chat_body(path, "please reason")
         body |= {field: ["Question"], "include_stop_str_in_output": True}
-        assert said(path, service.post(path, body)).content == "Hello.\n\nQuestion"
+        assert answer_in(path, service.post(path, body)).content == "Hello.\n\nQuestion"
     body = {"prompt": "please reason<|im_start|>assistant\n", "max_tokens": 90, "stop": ["First"]}
     for path in ("/v1/completions", "/completion"):
         for include in (False, True):

@@ -18,7 +18,7 @@ from mlcc.api.parsers.tools.syntax.lark import Lark
 from mlcc.api.parsers.tools.syntax.python_text import python_body, python_calls
 from mlcc.engine.sampling.grammar import Kind, Structure
 from tests.helpers.dictated_model import HERMES_TEMPLATE, scripted
-from tests.helpers.service_calls import CHAT, Calls, calls_to, chat_body, said
+from tests.helpers.service_calls import CHAT, Calls, answer_in, calls_to, chat_body
 from tests.runtime.structured_output.test_schemas import GRAMMARS, TEXT
 
 SPELLED = [
@@ -183,9 +183,9 @@ def test_answers_and_arguments_are_as_the_model_spelled_them(service: Calls, str
         body = chat_body(CHAT, f"say {text}", stream=stream)
         schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": PARAMETERS}}
         for form in ({"type": "json_object"}, schema):
-            made = said(CHAT, service.post(CHAT, {**body, "response_format": form}))
+            made = answer_in(CHAT, service.post(CHAT, {**body, "response_format": form}))
             assert made.content == text
         body = chat_body(CHAT, f"call, say {text}", stream=stream, tools=TOOLS)
         for choice in ("auto", "required"):
-            made = said(CHAT, service.post(CHAT, {**body, "tool_choice": choice}))
+            made = answer_in(CHAT, service.post(CHAT, {**body, "tool_choice": choice}))
             assert [json.loads(call) for call in made.calls] == [json.loads(text)]
