@@ -32,6 +32,7 @@ from mlcc.server.http.connection import (
     note_accept_errors,
 )
 from mlcc.server.http.drain import DrainState
+from mlcc.server.http.pauses import shorten_pauses
 from mlcc.server.http.tls import Tls, TlsHandshake
 from mlcc.server.models.backends import (
     EngineHandle,
@@ -195,6 +196,7 @@ class _Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         note_accept_errors(self._loop, self._log_throttle)
         await super().startup(sockets)
+        shorten_pauses()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The last signal that counts ends the server within seconds and is raised again

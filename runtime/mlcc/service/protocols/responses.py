@@ -41,7 +41,8 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     conversations, tenant = served.conversations, request.tenant
     async with conversations.loading() as loading:
         history = await conversations.before(tenant, parsed.previous, loading)
-        given = await conversations.resolved(tenant, parsed.items(), loading)
+        items = await request.offload.check(parsed.items)
+        given = await conversations.resolved(tenant, items, loading)
         chat = await request.offload.check(partial(parsed.chat, [*history, *given]))
         del history
         generation = await generate_chat(served, request, chat, parsed.chat_names)
@@ -82,7 +83,8 @@ async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
     conversations = served.conversations
     async with conversations.loading() as loading:
         history = await conversations.before(request.tenant, parsed.previous, loading)
-        given = await conversations.resolved(request.tenant, parsed.items(), loading)
+        items = await request.offload.check(parsed.items)
+        given = await conversations.resolved(request.tenant, items, loading)
         chat = await request.offload.check(partial(parsed.chat, [*history, *given]))
         tokens = await count_prompt_tokens(served, request, chat)
     return json_response(

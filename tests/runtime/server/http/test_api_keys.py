@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,49 @@ def write(path: Path, *keys: Any) -> Path:
 def ask(server: RunningServer, **headers: str) -> httpx.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx.post(f"{server.url}/v1/chat/completions", json=HELLO, headers=named, timeout=60)
+
+
+class Streams:
+    """Streaming chats of one key that have begun."""
+
+    def __init__(self, server: RunningServer, key: str, count: int) -> None:
+        self._client = httpx.Client(headers={"x-api-key": key}, timeout=60)
+        body = {**HELLO, "stream": True, "max_tokens": 40}
+        build = partial(self._client.build_request, "POST", f"{server.url}/v1/chat/completions")
+        self._open = [self._client.send(build(json=body), stream=True) for _ in range(count)]
+        self._lines = [each.iter_lines() for each in self._open]
+        self.begun = [next(lines) for lines in self._lines]
+
+    def ends(self) -> list[str]:
+        """The last line of each."""
+        found = [[line for line in lines if line][-1] for lines in self._lines]
+        self._client.close()
+        return found
+
+
+def test_keys_change_under_load(tmp_path: Path) -> None:
+    """Answers in flight go on, the old key stops at once, and a broken file changes nothing."""
+    file = write(tmp_path / "keys.json", {"name": "a", "key": "old", "scopes": ["inference"]})
+    with running("--api-keys", str(file), "--delay", "0.02", "--log-level", "info") as server:
+        old = Streams(server, "old", 4)
+        write(file, {"name": "a", "key": "new", "scopes": ["inference"]})
+        assert ask(server, x_api_key="old").status_code == 401
+        assert old.ends() == ["data: [DONE]"] * 4
+        new = Streams(server, "new", 4)
+        file.write_text('{"keys": [{"name": "a", "key": ')
+        assert ask(server, x_api_key="new").status_code == 200
+        assert ask(server, x_api_key="old").status_code == 401
+        assert new.ends() == ["data: [DONE]"] * 4
+        file.unlink()
+        assert ask(server, x_api_key="new").status_code == 200
+        write(file, {"name": "b", "key": "third"})
+        assert ask(server, x_api_key="new").status_code == 401
+        assert ask(server, x_api_key="third").status_code == 200
+        server.process.terminate()
+        log = server.process.communicate(timeout=60)[1]
+    assert "is not JSON" in log and "No such file" in log
+    assert log.count("the keys that were read before still hold") == 2
+    assert "'key'" not in log and "third" not in log, "a key is never logged"
 
 
 def test_keys_their_limits_and_a_change(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from mlcc.api.openai_responses import request as responses_request
+from mlcc.api.openai_responses.item_fields import known
 from mlcc.errors import CapacityError, InvalidRequestError
 from mlcc.server.prompts import body_reader
 from mlcc.server.prompts.body_reader import SMALL, BodyOffload, BodyReader
@@ -53,6 +55,8 @@ class Watch:
         self.parsed: list[int] = []
         self.checked = 0
         self.in_threads = 0
+        self.known = 0
+        """Values of a /v1/responses body that the loop's thread prepared to be stored."""
         check = served_model._checked
 
         def parse(body: bytes) -> Any:
@@ -65,7 +69,12 @@ class Watch:
             self.in_threads += not here
             return check(*arguments)
 
+        def storable(kind: Any, value: Any) -> Any:
+            self.known += threading.current_thread() is threading.main_thread()
+            return known(kind, value)
+
         monkeypatch.setattr(body_reader, "parse_json", parse)
+        monkeypatch.setattr(responses_request, "known", storable)
         monkeypatch.setattr(served_model, "_checked", checked)
 
 
@@ -110,7 +119,7 @@ def test_the_loop_parses_and_checks_no_large_body(
     for (path, _), response in zip(LARGE, answers(reader, LARGE), strict=True):
         assert response.status in (200, 400, 404), (path, response.body)
         assert "internal" not in str(response.body), (path, response.body)
-    assert watch.parsed == [] and watch.checked == 0
+    assert watch.parsed == [] and watch.checked == 0 and watch.known == 0
     assert watch.in_threads >= len(LARGE) - 2  # an encoder's addresses are refused before
 
 
