@@ -47,7 +47,7 @@ class Sizes:
     short: int = 512
     """Context of the decode steps."""
     long: int = 32768
-    batches: tuple[int, ...] = (1, 64)
+    batches: tuple[int, ...] = (1, 8, 64)
 
 
 QUICK = Sizes(copy_bytes=1 << 22, steps=2, prompt=64, short=32, long=256, batches=(1, 2))

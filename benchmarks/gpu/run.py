@@ -3,8 +3,8 @@
     python -m benchmarks.gpu.run FOLDER [--device N] [--json FILE]
 
 Needs a GPU and no compiler (`pip install "mlcc[cuda-runtime]"`). Compares the demo model's answers
-with the reference's, measures the copy bandwidth, then for each shape decode at batch 1 and 64,
-prefill, and decode at a context of 32k; beside `transformers` in the same run where torch has a
+with the reference's, measures the copy bandwidth, then for each shape decode at batch 1, 8 and
+64, prefill, and decode at a context of 32k; beside `transformers` in the same run where torch has a
 GPU. Prints a table and one JSON line.
 
 `--quick` on a folder prepared with `--target vulkan` or `cpu` and `--shapes tiny` runs on any
@@ -94,6 +94,7 @@ def transformers_speeds(description: Path, quick: bool) -> dict[str, Any]:
 COLUMNS = {
     "decode 1": "decode_1",
     "of copy": "decode_1_bytes_s",
+    "decode 8": "decode_8",
     "decode 64": "decode_64",
     "prefill": "prefill_tok_s",
     "at 32k": "long_context_tok_s",
