@@ -14,7 +14,8 @@ the operator's last attribute; the type of the value is passed as `out`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from mlcc.errors import UnsupportedError
@@ -42,18 +43,14 @@ class KernelSet:
     """What `passes/merge_projections.py` may merge: 'qkv', 'gate_up'."""
     shares_product: Callable[[Sequence[str], int], bool]
     """(schemes, K) -> whether one product reads weights [N, K] of these schemes."""
-    _made: dict[tuple[Any, ...], PrimFunc] = field(default_factory=dict)
 
     def kernel(self, operator: str, *arguments: Any) -> PrimFunc:
         """The kernel of an operator. Raises UnsupportedError if the set has none."""
         return self.cached_kernel(self._row(self.factories, operator), *arguments)
 
     def cached_kernel(self, factory: Factory, *arguments: Any) -> PrimFunc:
-        """A kernel, built once for all layers that use it."""
-        key = (factory, *arguments)
-        if key not in self._made:
-            self._made[key] = factory(self.device, *arguments)
-        return self._made[key]
+        """A kernel, built once for all layers and variants that use it."""
+        return _built(factory, self.device, *arguments)
 
     def emit(self, operator: str, graph: Graph, *arguments: Any, **out: Any) -> Any:
         """Emit the calls of an operator; returns its value. Raises like `kernel`."""
@@ -72,3 +69,9 @@ class KernelSet:
                 "use another target (`mlcc targets` lists them)"
             )
         return table[operator]
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _built(factory: Factory, device: Any, *arguments: Any) -> PrimFunc:
+    """A kernel, also for another set of an equal device: building one takes up to 0.3 s."""
+    return factory(device, *arguments)

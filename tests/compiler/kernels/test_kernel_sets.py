@@ -122,3 +122,19 @@ def test_a_new_operator_needs_a_row_and_no_pass() -> None:
     x, w = normal(0, 5, 24), normal(1, 24)
     out = machine["forward"](tvm.runtime.tensor(x), (tvm.runtime.tensor(w),)).numpy()
     np.testing.assert_allclose(out, 2.5 * x * w, rtol=1e-6)
+
+
+def test_sets_of_an_equal_device_share_kernels() -> None:
+    """Vulkan and WebGPU have sets of their own, and so does each model."""
+    built: list[Gpu] = []
+
+    def factory(gpu: Gpu, width: int) -> PrimFunc:
+        built.append(gpu)
+        return tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(width))
+
+    one, equal, other = (gpu_kernels(gpu) for gpu in (Gpu(), Gpu(), Gpu(f16=False)))
+    shared = one.cached_kernel(factory, 3)
+    assert equal.cached_kernel(factory, 3) is shared
+    assert other.cached_kernel(factory, 3) is not shared
+    assert one.cached_kernel(factory, 4) is not shared
+    assert built == [one.device, other.device, one.device]
