@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +19,9 @@ from mlcc.util.extras import advice, lacking
 from mlcc.version import __version__
 
 INTERRUPTED = 130
+ERROR_FILE = "MLCC_ERROR_FILE"
+"""A variable that names the file for the message of a deliberate error, instead of the standard
+error: a process that runs a command as a part of its own has one error to report, not two."""
 _COMMANDS = {
     "bench": "mlcc.commands.bench:bench_command",
     "cache": "mlcc.commands.cache:cache_command",
@@ -26,9 +30,11 @@ _COMMANDS = {
     "doctor": "mlcc.commands.doctor:doctor_command",
     "embed": "mlcc.commands.embed:embed_command",
     "eval": "mlcc.commands.evaluate:eval_command",
+    "help": "mlcc.commands.help:help_command",
     "inspect": "mlcc.commands.inspect:inspect_command",
     "launch": "mlcc.commands.launch:launch_command",
     "list": "mlcc.commands.store:list_command",
+    "names": "mlcc.commands.names:names_command",
     "package": "mlcc.commands.package:package_command",
     "profile": "mlcc.commands.profile:profile_command",
     "ps": "mlcc.commands.servers:ps_command",
@@ -36,8 +42,9 @@ _COMMANDS = {
     "rm": "mlcc.commands.store:rm_command",
     "run": "mlcc.commands.run:run_command",
     "serve": "mlcc.commands.serve.command:serve_command",
-    "show": "mlcc.commands.store:show_command",
+    "show": "mlcc.commands.show:show_command",
     "stop": "mlcc.commands.servers:stop_command",
+    "version": "mlcc.commands.help:version_command",
 }
 """Our own: reading the entry points of all that is installed takes longer than to answer."""
 
@@ -50,7 +57,7 @@ _ELSEWHERE = {
     "generate": "run",
     "benchmark": "bench",
     "info": "show",
-    "help": "--help",
+    "search": "names",
 }
 """Names of commands in other tools."""
 
@@ -140,7 +147,10 @@ def _report(error: Exception) -> int:
 
         traceback.print_exception(error)
     if isinstance(error, MlccError):
-        click.echo(f"error: {error.message}", err=True)
+        if path := os.environ.get(ERROR_FILE):
+            Path(path).write_text(error.message, encoding="utf-8")
+        else:
+            click.echo(f"error: {error.message}", err=True)
         return error.exit_code
     if missing := _missing_extra(error):
         click.echo(f"error: {missing}", err=True)
@@ -180,7 +190,6 @@ def _first_line(place: str) -> str:
     """The first sentence of a command's docstring, read from its source and not imported."""
     import ast
     from importlib.util import find_spec
-    from pathlib import Path
 
     module, _, name = place.partition(":")
     try:

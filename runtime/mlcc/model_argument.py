@@ -1,6 +1,7 @@
-"""Checks whether MODEL on a command line can be a path or the name of a model.
+"""Resolves MODEL of a command line or of `Engine`: a path, a repository of the hub, a stored model
+or a short name.
 
-The callers resolve the name. Standard library only.
+The callers open or fetch it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlcc.errors import CheckpointError
+from mlcc.short_names import find, near
 
 if TYPE_CHECKING:
     import click
@@ -20,12 +22,25 @@ HUB = "hf://"
 MOST_HUB_CHARACTERS = 255
 """Of hf://org/name@revision: the hub's own bound for org/name is 96."""
 _SHOWN = 60
+_MOST_HINTS = 6
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(:[A-Za-z0-9][\w.-]*)?")
+"""A name that is neither a path nor a repository: `demo`, `qwen3:0.6b`."""
+
+
 def model_argument(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
-    """The callback of MODEL: the text itself, or hf://org/name of a hub's name. Raises
-    CheckpointError for what no system opens: too long a name, NUL; and for what may be either."""
+    """The callback of MODEL: `full_name`."""
+    return full_name(text)
+
+
+def full_name(text: str) -> str:
+    """A path as it is, hf://org/name of a repository or a short name, the name of a stored model.
+
+    Raises CheckpointError for what no system opens (too long a name, NUL), for what may be a folder
+    or a repository, and for a name that neither the store nor the table of short names has.
+    """
     text = _hub_name(text)
     if reason := _impossible(text):
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
@@ -33,7 +48,23 @@ def model_argument(_context: click.Context, _parameter: click.Parameter, text: s
             f"{shown!r} can be no model: {reason}; give a folder made by `mlcc compile`, a "
             "Hugging Face folder or hf://org/name"
         )
-    return text
+    return _known_name(text) if _NAME.fullmatch(text) and not Path(text).exists() else text
+
+
+def _known_name(text: str) -> str:
+    """A stored model's name, or the repository of a short name. Raises CheckpointError."""
+    from mlcc.model_cache.store import names_like, stored_name
+
+    if name := stored_name(text):
+        return name
+    if repository := find(text):
+        return HUB + repository
+    close = [*names_like(text), *near(text)]
+    hint = f"; did you mean {' or '.join(close[:_MOST_HINTS])}?" if close else ""
+    raise CheckpointError(
+        f"{text}: does not exist: it is no file or folder, no name of `mlcc list` and no short "
+        f"name of `mlcc names`{hint or '; give one, or org/name of the Hugging Face Hub'}"
+    )
 
 
 def _hub_name(text: str) -> str:

@@ -98,10 +98,12 @@ class RemoteBackend:
     def __init__(self, url: str, name: str | None = None) -> None:
         """Raises MlccError if no server answers at `url`, or it has no such model."""
         self._url = checked_url(url)
-        known = [str(each["id"]) for each in Server(self._url).models()]
-        if not known:
+        models = Server(self._url).models()
+        if not models:
             raise InvalidRequestError(f"the server at {self._url} has no model")
-        self._name = name or known[0]
+        self._name = name or str(models[0]["id"])
+        contexts = (m.get("context_length") for m in models if str(m["id"]) == self._name)
+        self._context: int | None = next(contexts, None)
         self._last: Timing | None = None
 
     @property
@@ -114,7 +116,7 @@ class RemoteBackend:
 
     @property
     def context(self) -> int | None:
-        return None
+        return self._context
 
     def answer(
         self,

@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from mlcc.commands.options import answering_options
+from mlcc.commands.options import encoder_options
 from mlcc.commands.terminal import read_stdin
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError
 
 
 @click.command("embed")
-@answering_options
+@encoder_options
 @click.argument("texts", nargs=-1)
 @click.option("--dimensions", type=click.IntRange(1), metavar="N",
               help="Keep the first N numbers of each embedding, normalized again.")  # fmt: skip

@@ -136,8 +136,14 @@ def _runs_here(manifests: Sequence[Manifest]) -> str:
 
 
 def _options(options: dict[str, object]) -> str:
-    text = ", ".join(f"{name} {value}" for name, value in options.items())
-    return f" ({text})" if text else ""
+    """A recipe's options beside its name; rules as `pattern scheme`."""
+    words = []
+    for name, value in options.items():
+        if name == "rules" and isinstance(value, list):
+            words += [" ".join(map(str, rule)) for rule in value]
+        elif name != "name" and value is not False:
+            words.append(f"{name} {value}")
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _count(number: int, noun: str) -> str:

@@ -87,8 +87,7 @@ _DEVICES: Callable[[Command], Command] = click.option(
     show_default="the best",
     help="GPU by number, see `mlcc targets`; of several, as 0,1, each gets the whole model.",
 )  # fmt: skip
-MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
-    click.argument("model", callback=model_argument),
+_CHECKPOINT_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--target", help="Target to compile for if MODEL is a checkpoint.", show_default="cpu"
     ),
@@ -97,21 +96,36 @@ MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="Quantization to compile with if MODEL is a checkpoint.",
         show_default="its own if it is quantized, else q4",
     ),
-    click.option(
-        "--kv",
-        type=click.Choice(list(KV_DTYPES)),
-        help="Data type of keys and values: compiled with if MODEL is a checkpoint, else required.",
-    ),
-    *map(bound_option, ("threads", "context", "max_batch", "max_step_tokens", "max_rows")),
+)
+_KV = click.option(
+    "--kv",
+    type=click.Choice(list(KV_DTYPES)),
+    help="Data type of keys and values: compiled with if MODEL is a checkpoint, else required.",
+)
+_PREFIX_CACHE = click.option(
+    "--prefix-cache/--no-prefix-cache",
+    default=True,
+    help="Reuse the KV pages of a prompt for others with the same beginning.",
+    show_default=True,
+)
+_SIZES = ("threads", "context", "max_batch", "max_step_tokens")
+MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    click.argument("model", callback=model_argument),
+    *_CHECKPOINT_OPTIONS,
+    _KV,
+    *map(bound_option, (*_SIZES, "max_rows")),
     _DEVICE,
     *map(bound_option, ("memory", "kv_pages")),
-    click.option(
-        "--prefix-cache/--no-prefix-cache",
-        default=True,
-        help="Reuse the KV pages of a prompt for others with the same beginning.",
-        show_default=True,
-    ),
+    _PREFIX_CACHE,
 )
+ENCODER_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    MODEL_OPTIONS[0],
+    *_CHECKPOINT_OPTIONS,
+    *map(bound_option, _SIZES),
+    _DEVICE,
+    bound_option("memory"),
+)
+"""Options of a model without a KV cache, logits and answers."""
 SPECULATION_OPTIONS = (
     click.option(
         "--speculate",
@@ -185,6 +199,11 @@ def model_options(function: Command) -> Command:
     return _decorated(_with_options(function), MODEL_OPTIONS)
 
 
+def encoder_options(function: Command) -> Command:
+    """MODEL and the options that an encoder has, given to the function as `args: EngineArgs`."""
+    return _decorated(_with_options(function), ENCODER_OPTIONS)
+
+
 def answering_options(function: Command) -> Command:
     """`model_options` of a command that generates: with --speculate and --draft."""
     return _decorated(_with_options(function), (*MODEL_OPTIONS, *SPECULATION_OPTIONS))
@@ -197,10 +216,9 @@ def several_models_options(function: Command) -> Command:
 
 
 def several_answering_options(function: Command) -> Command:
-    """`several_models_options` with --speculate and --draft."""
-    options: tuple[Callable[[Command], Command], ...]
-    options = (_MODELS, *MODEL_OPTIONS[1:], *SPECULATION_OPTIONS)
-    return _decorated(_with_options(function), options)
+    """`several_models_options` with --speculate and --draft, without the prefix cache's."""
+    own = [option for option in MODEL_OPTIONS[1:] if option is not _PREFIX_CACHE]
+    return _decorated(_with_options(function), (_MODELS, *own, *SPECULATION_OPTIONS))
 
 
 def serving_options(function: Command) -> Command:

@@ -1,4 +1,4 @@
-"""`mlcc pull`, `list`, `show`, `rm`: the models stored ready to run."""
+"""`mlcc pull`, `list`, `rm`: the models stored ready to run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from mlcc.commands.options import note
 from mlcc.engine_args import EngineArgs
-from mlcc.errors import InvalidRequestError, printable
+from mlcc.errors import CheckpointError, InvalidRequestError, printable
 from mlcc.model_argument import model_argument
 from mlcc.util.sizes import size
 
@@ -33,9 +33,10 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def pull_command(model: str, target: str | None, quant: str | None, device: int | None) -> None:
     """Download a model and make it ready to run.
 
-    MODEL is org/name of the Hugging Face Hub (or hf://org/name@revision), or a folder. It is
-    downloaded, compiled for this machine and stored, so that `mlcc chat MODEL` starts at once. An
-    interrupted download is resumed. `mlcc list` shows the stored models.
+    MODEL is org/name of the Hugging Face Hub (or hf://org/name@revision), a short name of `mlcc
+    names` such as qwen3:0.6b, or a folder. It is downloaded, compiled for this machine and stored,
+    so that `mlcc chat MODEL` starts at once. An interrupted download is resumed. `mlcc list` shows
+    the stored models.
     """
     from mlcc.model_cache.resolve import resolve
 
@@ -65,42 +66,14 @@ def list_command(as_json: bool) -> None:
         click.echo(printable(f"{words} {size(row['bytes']):>9}  {made}"))
 
 
-@click.command("show")
-@click.argument("model")
-@JSON_OPTION
-def show_command(model: str, as_json: bool) -> None:
-    """Show what a model is, what it needs and what it contains.
-
-    MODEL is a name of `mlcc list`, or a folder made by `mlcc compile`.
-    """
-    from mlcc.artifact.folder import Artifact
-    from mlcc.artifact.schema import MANIFEST_NAME
-    from mlcc.commands.inspect import describe
-
-    folder = Path(model) if (Path(model) / MANIFEST_NAME).is_file() else _one(model).model
-    artifact = Artifact.open(folder, verify=False, host=False)
-    if as_json:
-        click.echo((folder / MANIFEST_NAME).read_text(encoding="utf-8"), nl=False)
-        return
-    rows = [
-        *describe(artifact.manifest),
-        ("sampling", json.dumps(artifact.generation_config) if artifact.generation_config else "-"),
-        ("template", "yes" if artifact.chat_template else "none: prompts are continued as text"),
-        ("folder", str(folder)),
-    ]
-    for title, text in rows:
-        click.echo(printable(f"{title:<13} {text}"))
-
-
 @click.command("rm")
 @click.argument("names", nargs=-1, required=True, metavar="MODEL...")
 @click.option("--all", "everything", is_flag=True, help="Delete every compiled variant of a model.")
 def rm_command(names: tuple[str, ...], everything: bool) -> None:
     """Delete stored models; downloaded files stay in the hub's cache."""
     from mlcc.model_cache.cache import remove
-    from mlcc.model_cache.store import named
 
-    chosen = [each for name in names for each in (named(name) if everything else [_one(name)])]
+    chosen = [each for name in names for each in (_all(name) if everything else [one_model(name)])]
     freed = 0
     for model in {each.entry.folder: each for each in chosen}.values():
         bytes_ = model.entry.size
@@ -112,11 +85,23 @@ def rm_command(names: tuple[str, ...], everything: bool) -> None:
     click.echo(f"{size(freed)} freed", err=True)
 
 
-def _one(name: str) -> Stored:
-    """Raises InvalidRequestError if several models have the name."""
+def _all(name: str) -> list[Stored]:
+    """The stored models of a name, which may be a short one. Raises CheckpointError."""
     from mlcc.model_cache.store import named
+    from mlcc.short_names import find
 
-    found = named(name)
+    repository = None if "/" in name else find(name)
+    try:
+        return named(name)
+    except CheckpointError:
+        if repository is None:
+            raise
+        return named(repository)
+
+
+def one_model(name: str) -> Stored:
+    """The stored model of a name. Raises InvalidRequestError if several have it."""
+    found = _all(name)
     if len(found) > 1:
         kinds = ", ".join(each.entry.folder.name for each in found)
         raise InvalidRequestError(f"there are several '{name}': {kinds}; type one of these names")

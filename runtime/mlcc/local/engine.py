@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from mlcc.engine_args import EngineArgs
 from mlcc.limits import check_all
 from mlcc.local.caller import Caller, Chunks, View
+from mlcc.model_argument import full_name
 from mlcc.worker.worker import OpenModel
 
 T = TypeVar("T")
@@ -60,8 +61,8 @@ class _Base:
             }
         )  # fmt: skip
         args = EngineArgs(
-            str(model), target, quant, threads=threads, context=context, max_batch=max_batch,
-            max_step_tokens=max_step_tokens, max_rows=max_rows, device=device,
+            full_name(str(model)), target, quant, threads=threads, context=context,
+            max_batch=max_batch, max_step_tokens=max_step_tokens, max_rows=max_rows, device=device,
             memory=memory, kv_pages=kv_pages, kv=kv, prefix_cache=prefix_cache,
             speculate=speculate, draft=None if draft is None else Path(draft),
         )  # fmt: skip

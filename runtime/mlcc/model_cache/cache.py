@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -234,12 +235,14 @@ def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
         command += ["--cpu", "host"]
     # The runtime's mode of TVM has no compiler. It writes to our stderr; stdout is for the answer.
     environment = {key: os.environ[key] for key in os.environ if key != "TVM_USE_RUNTIME_LIB"}
-    code = call(command, environment)
+    with tempfile.TemporaryDirectory() as folder:
+        reason = Path(folder) / "error"
+        code = call(command, {**environment, "MLCC_ERROR_FILE": str(reason)})
+        if code == MlccError.exit_code and reason.exists():
+            raise ArtifactError(reason.read_text(encoding="utf-8"))
     if code != 0 or not entry.complete:
         raise ArtifactError(
-            f"compiling {model} failed (exit code {code}), for the reason above; do as it says"
-            if code == 2  # an MlccError, whose message has the remedy
-            else f"compiling {model} ended with exit code {code} before it was done; try "
+            f"compiling {model} ended with exit code {code} before it was done; try "
             f"`mlcc compile {model} --verbose`, which shows how far it comes"
         )
 

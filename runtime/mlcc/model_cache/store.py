@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
@@ -15,6 +16,7 @@ from mlcc.errors import ArtifactError, CheckpointError
 from mlcc.model_cache.cache import Entry, entries
 
 HUB = "hf://"
+_LATEST = "latest"
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,67 @@ def stored() -> Iterator[Stored]:
 
 
 def named(name: str) -> list[Stored]:
-    """Cached models with a name: org/name, hf://org/name, a folder, or the entry's own name.
+    """Cached models with a name, as `stored_name` reads it: org/name, hf://org/name, a folder, or
+    the entry's own name.
 
     Raises CheckpointError if there is none.
     """
-    found = [each for each in stored() if name in _names(each)]
-    if found:
+    models = list(stored())
+    if found := _matching(name, models):
         return found
-    known = sorted({each.name for each in stored()})
+    known = sorted({each.name for each in models})
     there = f"there are {', '.join(known[:8])}" if known else "there are none"
-    raise CheckpointError(f"no model is kept as '{name}'; {there} (`mlcc list`)")
+    close = names_like(name)
+    hint = f"; did you mean {close[0]}?" if close else f"; {there}"
+    raise CheckpointError(f"no model is kept as '{name}'{hint} (`mlcc list`)")
+
+
+def stored_name(text: str) -> str | None:
+    """The name of a stored model that is given in any case or by a unique beginning; of NAME:QUANT
+    and NAME:latest, the newest entry's own name. None if no model has it.
+    """
+    models = list(stored())
+    if any(text in _names(each) for each in models):
+        return text
+    found = _matching(text, models)
+    if not found:
+        return None
+    newest = max(found, key=lambda each: each.made)
+    return newest.entry.folder.name if ":" in text else newest.name
+
+
+def names_like(text: str) -> list[str]:
+    """Names of stored models that may be meant by one that none has, the likeliest first."""
+    names = {name.lower(): name for each in stored() for name in (each.name, _last(each.name))}
+    beginning = sorted(name for folded, name in names.items() if folded.startswith(text.lower()))
+    close = get_close_matches(text.lower(), names, n=3, cutoff=0.7)
+    return list(dict.fromkeys([*beginning, *(names[folded] for folded in close)]))
+
+
+def _matching(text: str, models: list[Stored]) -> list[Stored]:
+    """Models with a name, by the first rule that finds some; [] if a beginning is not unique."""
+    if exact := [each for each in models if text in _names(each)]:
+        return exact
+    text = text.lower()
+    if folded := [each for each in models if text in _folded(each)]:
+        return folded
+    name, colon, tag = text.rpartition(":")
+    if colon:
+        of_name = [each for each in models if name in _folded(each)]
+        if tag == _LATEST:
+            return sorted(of_name, key=lambda each: each.made)[-1:]
+        return [each for each in of_name if each.manifest.quantization.name.lower() == tag]
+    begin = [each for each in models if any(n.startswith(text) for n in _folded(each))]
+    return begin if len({each.name for each in begin}) == 1 else []
+
+
+def _folded(model: Stored) -> set[str]:
+    """A model's names in lower case, also without the organization."""
+    return {name.lower() for name in (*_names(model), _last(model.name))}
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def kept(name: str, target: str | None, quant: str | None) -> Path | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 
@@ -57,3 +58,15 @@ def is_lfs_pointer(path: Path) -> bool:
 
 
 _BINARY = getattr(os, "O_BINARY", 0)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file in one step: readers see the old content or the new. Raises OSError."""
+    handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -172,6 +172,9 @@ def test_the_line_that_a_server_says_to_try(artifact: Path) -> None:
         assert curl.startswith(f"curl http://127.0.0.1:{port}/") and "Hello!" in curl
         shell = subprocess.run(curl, shell=True, capture_output=True, text=True)
         assert json.loads(shell.stdout)["object"] == "chat.completion"
+        options = ("--tokens", "3", "--prompt-tokens", "4", "--runs", "2", "--concurrency", "2")
+        found = mlcc("bench", "--url", f"http://127.0.0.1:{port}", *options, "--json")
+        assert [run["tokens"] for run in json.loads(found.stdout)["runs"]] == [3, 3]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -42,10 +42,18 @@ def test_list_and_show(store: Path) -> None:
     assert [row["id"] for row in rows] == ["pip-1", "pip-2"]
     assert {row["name"] for row in rows} == {"tiny/pip"} and rows[0]["bytes"] > 1_000_000
     assert mlcc_output("list").count("tiny/pip") == 2
-    shown = mlcc_output("show", "pip-1")
-    assert "demo (llama)" in shown and "template      yes" in shown
+    shown = dict(line.split("  ", 1) for line in mlcc_output("show", "pip-1").splitlines()[:4])
+    assert shown["model"].strip() == "demo (llama), 4,459,776 parameters"
+    text = mlcc_output("show", "PIP-1")
+    assert "\n  linears      t4_g32, 4.8" in text and "chat template  yes" in text
+    assert "sampling       greedy unless" in text and not set("[{'") & set(text)
     assert json.loads(mlcc_output("show", "pip-1", "--json"))["model"]["name"] == "demo"
-    assert "demo (llama)" in mlcc_output("show", str(store / "pip-2" / "model"))
+    for name in (str(store / "pip-2" / "model"), "pip-2", "tiny/pip:latest", "Pip:Q4"):
+        if name != "Pip:Q4":
+            assert "demo (llama)" in mlcc_output("show", name)
+        else:
+            with pytest.raises(InvalidRequestError, match="several 'Pip:Q4': pip-1, pip-2"):
+                mlcc_output("show", name)
 
 
 def test_rm_takes_one_of_several_by_its_own_name(store: Path) -> None:
