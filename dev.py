@@ -19,8 +19,9 @@
 
 The standard library only. Everything is installed into .venv beside this file, in the versions and
 by the hashes of requirements/; a second run finds it there and starts at once. What is built of
-sources that changed since is built again: the CPU's executor and the WebGPU plugin of C++, and
-web/dist of TypeScript. What only Debian carries (tools/packages.py) a run of all tests installs
+sources that changed since is built again: the executor and, for tests, the WebGPU plugin of C++,
+and web/dist of TypeScript. The demo compiles no C++: until another command has, it runs on TVM's
+package. What only Debian carries (tools/packages.py) a run of all tests installs
 where it may, as root or by sudo without a password; elsewhere tests that lack it are skipped and
 name it. macOS and Windows are untried.
 """
@@ -33,13 +34,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
-from tools import debian, locked, packages
-
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "runtime"))
+
+from mlcc.util.progress import Progress  # noqa: E402
+from tools import debian, locked, packages  # noqa: E402
+
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / "python"
@@ -112,34 +117,56 @@ USE, DEVELOP = "use", "develop"
 """What is installed, as requirements/ names it: for `demo` and `run`, and for everything else."""
 
 
-def setup(lock: str) -> None:
-    """Create .venv, install this checkout and what `lock` names, and build what is C++."""
-    install(lock)
-    for folder, builder in (
-        (PLUGIN, PLUGIN / "build.py"),
-        (EXECUTOR, EXECUTOR / "build_executor.py"),
-        (EXECUTOR, EXECUTOR / "build_nccl.py"),
-    ):
+BUILDERS = {
+    USE: (EXECUTOR / "build_executor.py", EXECUTOR / "build_nccl.py"),
+    DEVELOP: (
+        PLUGIN / "build.py",
+        EXECUTOR / "build_executor.py",
+        EXECUTOR / "build_nccl.py",
+    ),
+}
+"""Programs that compile C++; tests alone need the plugin apart from the executor."""
+
+
+def build(lock: str) -> None:
+    """Compile the C++ that is not there, or whose sources have changed."""
+    for builder in BUILDERS[lock]:
+        folder = builder.parent
         wanted = hashed(path for path in folder.rglob("*") if path.suffix in (".py", ".cc", ".h"))
         stamp = VENV / f".built-{builder.stem}"
         if not stamp.exists() or stamp.read_text() != wanted:
-            run(str(builder))  # what installing has just built it leaves alone
+            compile_native(builder)
             stamp.write_text(wanted)  # a failure was explained, and is repeated where it matters
 
 
+def compile_native(builder: Path) -> None:
+    """Run one of BUILDERS, which prints the files compiled and all, and explains a failure."""
+    what = f"compiling {builder.stem.removeprefix('build_')} (C++, once)"
+    command = (str(PYTHON), str(builder), "--counts")
+    with (
+        Progress(patience=1.0) as progress,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as child,
+    ):
+        progress.step(what)
+        for line in child.stdout or ():
+            done, total = map(int, line.split())
+            progress.step(what, done, total, "files")
+
+
 def install(lock: str) -> None:
-    """Everything but the plugin's rebuilds; nothing if the files of requirements are as they
-    were."""
+    """Create .venv, and install this checkout and what `lock` names; nothing if the files of
+    requirements are as they were."""
     wanted = {n: hashed([ROOT / "pyproject.toml", locked.path(n)]) for n in (USE, DEVELOP)}
     stamps = {name: VENV / f".installed-{name}" for name in wanted}
     for name in {lock, DEVELOP}:  # what development needs contains what use needs
         if stamps[name].exists() and stamps[name].read_text() == wanted[name]:
             return
     if not works(str(PYTHON), "-m", "pip", "--version"):
-        say("creating .venv")
-        create_venv()
-    say(f"installing requirements/{lock}.lock and compiling C++ (once; some hundred MB, minutes)")
-    if locked.install(PYTHON, lock) or locked.install_project(PYTHON):
+        with waiting("creating .venv"):
+            create_venv()
+    with waiting(f"installing the {locked.count(lock)} packages of requirements/{lock}.lock"):
+        failed = locked.install(PYTHON, lock)
+    if failed or locked.install_project(PYTHON):
         sys.exit("installing failed (see above); check the network and run the command again")
     stamps[lock].write_text(wanted[lock])
 
@@ -179,6 +206,14 @@ def create_venv() -> None:
 
 def say(text: str) -> None:
     print(f"dev.py: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """A line with a clock while something takes long that is silent itself."""
+    with Progress(patience=1.0) as progress:
+        progress.step(what)
+        yield
 
 
 def environment() -> dict[str, str]:
@@ -297,6 +332,13 @@ def clients() -> int:
     return run("-m", "pytest", "tests/e2e/clients", LONG)
 
 
+def demo(rest: Sequence[str]) -> int:
+    """A chat with the bundled model; without C++ until another command has compiled it."""
+    if not any((ROOT / "runtime" / "mlcc" / "device" / "lib").glob("libmlcc_executor.*")):
+        say("running on TVM's package; `python3 dev.py run` compiles mlcc's executor first, once")
+    return run("-m", "mlcc", "chat", str(DEMO), *rest)
+
+
 def main() -> int:
     command, *rest = sys.argv[1:] or ["help"]
     if command not in COMMANDS:
@@ -308,9 +350,11 @@ def main() -> int:
         return locked.write()
     if command == "test" and FAST_FLAG in rest:
         return fast([word for word in rest if word != FAST_FLAG])
-    setup(USE if command in ("demo", "run") else DEVELOP)
+    lock = USE if command in ("demo", "run") else DEVELOP
+    install(lock)
     if command == "demo":
-        return run("-m", "mlcc", "chat", str(DEMO), *rest)
+        return demo(rest)
+    build(lock)
     if command == "web":
         return web()
     if command == "test":

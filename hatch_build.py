@@ -37,6 +37,8 @@ class PluginHook(BuildHookInterface[Any]):
         """Called by hatch before it packs; `version` is "standard" or "editable"."""
         if self.target_name != "wheel":
             return
+        if os.environ.get("MLCC_NO_NATIVE"):  # `dev.py` builds later what a command needs of it
+            return
         reason = build_executor.build_or_explain(MACHINE)
         build_nccl.build_or_explain(
             MACHINE

@@ -311,6 +311,7 @@ def test_the_compiler_takes_formats_and_errors_from_the_runtime() -> None:
         "mlcc.cli",
         "mlcc.util.files",
         "mlcc.util.panics",
+        "mlcc.util.progress",
         "mlcc.util.sizes",
     )
     shared += (

@@ -35,6 +35,11 @@ def path(name: str) -> Path:
     return FOLDER / f"{name}.lock"
 
 
+def count(name: str) -> int:
+    """The packages that a lock names; some are for other systems."""
+    return sum("==" in line for line in path(name).read_text(encoding="utf-8").splitlines())
+
+
 def install(python: Path, name: str) -> int:
     """Install a lock's packages into the environment of `python`. Returns the exit code."""
     command = [*_installer(python), "--require-hashes", "-r", str(path(name))]
@@ -44,9 +49,10 @@ def install(python: Path, name: str) -> int:
 
 
 def install_project(python: Path) -> int:
-    """Install the project, editable; what builds it is in the lock. Returns the exit code."""
+    """Install the project, editable and without its C++; what builds it is in the lock. Returns the
+    exit code."""
     options = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    return _run([*_pip(python), *options])
+    return _run([*_pip(python), *options], MLCC_NO_NATIVE="1")
 
 
 def write() -> int:
@@ -86,8 +92,9 @@ def _pip(python: Path) -> list[str]:
     return [str(python), *pip]
 
 
-def _run(command: list[str]) -> int:
-    return subprocess.run(command, cwd=ROOT, env=_environment(), check=False).returncode
+def _run(command: list[str], **variables: str) -> int:
+    environment = _environment() | variables
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
 def _environment() -> dict[str, str]:

@@ -12,6 +12,7 @@ from mlcc.artifact.schema import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, MOST_RAN
 from mlcc.errors import UnsupportedError
 from mlcc.model_argument import model_argument
 from mlcc.util.extras import advice, is_here
+from mlcc.util.progress import MODES, VARIABLE
 from mlcc_compiler.driver.display import Display
 from mlcc_compiler.driver.toolchain import missing
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
@@ -158,6 +159,13 @@ if TYPE_CHECKING:
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.option("-v", "--verbose", is_flag=True, help="List the passes.")
+@click.option(
+    "--progress",
+    type=click.Choice(MODES),
+    envvar=VARIABLE,
+    help="How progress is shown on the standard error: plain lines, json lines, or none.",
+    show_default="a line that moves on a terminal, else plain",
+)
 def compile_command(
     model: str,
     target_name: str,
@@ -187,6 +195,7 @@ def compile_command(
     static_library: bool,
     quiet: bool,
     verbose: bool,
+    progress: str | None,
 ) -> None:
     """Compile MODEL for one kind of device.
 
@@ -204,47 +213,62 @@ def compile_command(
     from mlcc_compiler.quantization.recipes import DEFAULT, KEEP
     from mlcc_compiler.weights.merge_lora import with_lora
 
-    checkpoint = open_checkpoint(resolve(model))
-    quant = quant or (KEEP if checkpoint.quantized else DEFAULT)
-    if merge_lora is not None:
-        checkpoint = with_lora(checkpoint, merge_lora)
+    with Display("none" if quiet else progress, verbose) as display:
+        checkpoint = open_checkpoint(resolve(model, display.download))
+        quant = quant or (KEEP if checkpoint.quantized else DEFAULT)
+        if merge_lora is not None:
+            checkpoint = with_lora(checkpoint, merge_lora)
+        calibrate = calibrate or ("default" if bits is not None else None)
+        label = _label(quant, head, bits, calibrate, merge_lora, kv, activations, ranks)
+        kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
+        out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"
+        options = Options(
+            quant=quant,
+            head=head,
+            kv=kv,
+            activations=int(activations) if activations else None,
+            calibrate=calibrate,
+            bits=bits,
+            context=context,
+            max_batch=max_batch,
+            max_step_tokens=max_step_tokens,
+            max_rows=max_rows,
+            adapters=_lora_config(adapter_rank, lora_slots),
+            dump_ir=dump_ir,
+            reuse_weights=reuse_weights,
+            reranker=reranker,
+            static_library=static_library,
+            ranks=ranks,
+        )
+        try:
+            compile_model(checkpoint, target, out, options, display.progress())
+        except TargetError as error:
+            raise UnsupportedError(str(error)) from error
+        next_command = _next_command(out) if output is None and not target.run_missing else ""
+        display.finish(out, hint=target.opened_by or next_command)
+
+
+def _label(
+    quant: str,
+    head: str | None,
+    bits: float | None,
+    calibrate: str | None,
+    merge_lora: Path | None,
+    kv: str | None,
+    activations: str | None,
+    ranks: int,
+) -> str:
+    """The part of the default folder's name that says how a model is compiled."""
     label = f"{quant}-head-{head}" if head else quant
     if bits is not None:
         label += f"-bits{bits:g}"
-        calibrate = calibrate or "default"
     if calibrate not in (None, "random"):
         label += "-uncalibrated" if calibrate == "none" else "-calibrated"
     label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
     label = f"{label}-kv-{kv}" if kv else label
     label += "-a16" if activations == "16" else ""
     label += f"-tp{ranks}" if ranks > 1 else ""
-    kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
-    out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"
-    options = Options(
-        quant=quant,
-        head=head,
-        kv=kv,
-        activations=int(activations) if activations else None,
-        calibrate=calibrate,
-        bits=bits,
-        context=context,
-        max_batch=max_batch,
-        max_step_tokens=max_step_tokens,
-        max_rows=max_rows,
-        adapters=_lora_config(adapter_rank, lora_slots),
-        dump_ir=dump_ir,
-        reuse_weights=reuse_weights,
-        reranker=reranker,
-        static_library=static_library,
-        ranks=ranks,
-    )
-    display = Display(quiet, verbose)
-    try:
-        compile_model(checkpoint, target, out, options, display.progress())
-    except TargetError as error:
-        raise UnsupportedError(str(error)) from error
-    next_command = _next_command(out) if output is None and not target.run_missing else ""
-    display.finish(out, hint=target.opened_by or next_command)
+    return label
 
 
 def _next_command(out: Path) -> str:

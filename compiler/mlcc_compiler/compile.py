@@ -51,6 +51,8 @@ class Progress:
     """Graph nodes done, of the total, while measuring sensitivity."""
     calibration: Callable[[int, int], None] = lambda done, total: None
     """Graph nodes done, of the total, while calibrating."""
+    kernels: Callable[[int, int], None] = lambda done, total: None
+    """Kernels compiled, of the total, while nothing else is left to do."""
 
 
 def compile_model(
@@ -93,7 +95,7 @@ def _write_artifact(
         with build_libraries(_variants(plan), writer, progress.phase) as found:
             weights, ranks = _convert_weights(plan, found, rows, calibrated, writer, progress)
             licence = writer.add_checkpoint(plan.checkpoint)
-            found.wait(progress.phase)
+            found.wait(progress.phase, progress.kernels)
         first, *others = (manifest_of(built, weights, licence, ranks) for built in found.built)
         names = (f"mlcc.{other.variant}.json" for other in plan.target.alternatives)
         writer.finish(first, dict(zip(names, others, strict=True)))

@@ -9,6 +9,7 @@ same bytes with and without the cache. Kernels of GPUs are text in one module; t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,14 @@ def split_kernels(module: ir.IRModule) -> tuple[ir.IRModule, list[ir.IRModule]]:
     return ir.IRModule(rest, attrs=module.attrs), modules
 
 
-def compile_kernels(modules: list[ir.IRModule], target: Any, folder: Path) -> list[Path]:
-    """Object files of kernels, one a module, written into `folder`. target: TVM's, of the CPU."""
+def compile_kernels(
+    modules: list[ir.IRModule],
+    target: Any,
+    folder: Path,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Path]:
+    """Object files of kernels, one a module, written into `folder`. target: TVM's, of the CPU.
+    report: called with the kernels done, and all."""
 
     def compile_one(module: ir.IRModule) -> tuple[Path, bool]:
         (variable,) = module.functions
@@ -53,7 +60,10 @@ def compile_kernels(modules: list[ir.IRModule], target: Any, folder: Path) -> li
         return path, True
 
     with ThreadPoolExecutor(cores(), "mlcc-kernel") as pool:
-        found = list(pool.map(compile_one, modules))
+        found = []
+        for each in pool.map(compile_one, modules):
+            found.append(each)
+            report(len(found), len(modules))
     if any(new for _, new in found):
         kernel_cache.trim()
     return [path for path, _ in found]

@@ -176,8 +176,15 @@ def lower(
     return Lowered(module, lowering.plans, workspace, functions, sites)
 
 
-def build(lowered: Lowered, target: Target, library: Path, dump: Path | None = None) -> None:
-    """Generate code and link it into `library`; reports of device compilers are written to `dump`.
+def build(
+    lowered: Lowered,
+    target: Target,
+    library: Path,
+    dump: Path | None = None,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Generate code and link it into `library`; reports of device compilers are written to `dump`,
+    and `report` gets the kernels compiled, of the total, where they are compiled one by one.
 
     Raises mlcc_targets.TargetError.
     """
@@ -191,7 +198,7 @@ def build(lowered: Lowered, target: Target, library: Path, dump: Path | None = N
         module, objects = _with_prefix(lowered.module, target.symbol_prefix), list[Path]()
         if not target.generator and not target.symbol_prefix:
             module, kernels = split_kernels(module)
-            objects = compile_kernels(kernels, described, Path(folder))
+            objects = compile_kernels(kernels, described, Path(folder), report)
         with cuda_code_in(target, dump), tvm_target(target):
             executable = relax.build(module, described, relax_pipeline=None)
         executable.export_library(str(library), fcompile=link, addons=list(map(str, objects)))

@@ -1,7 +1,7 @@
 """Builds libmlcc_executor: our C++, the WebGPU plugin and TVM's runtime, of the sources in its
 wheels, in one library.
 
-    python runtime/native/build_executor.py                in place, for this machine
+    python runtime/native/build_executor.py [--counts]     in place, for this machine
     python runtime/native/build_executor.py ARCH OUTPUT    for another: x86_64 or aarch64, on Linux
 
 By zig where its package is installed (for any Linux since glibc 2.17, the C++ library inside), else
@@ -16,8 +16,9 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -97,8 +98,11 @@ def build(
     link: Sequence[str] = LINK,
     tools: tuple[list[str], list[str]] | None = None,
     ready: Mapping[str, Path] | None = None,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Path:
     """Compile all sources and link them into `output`. Raises BuildError.
+
+    report: called with the units compiled, and all; zig's C++ library counts as one.
 
     tools: a compiler's command and what it links with, if not those of `toolchain`. ready: objects
     of units that are compiled already.
@@ -118,9 +122,10 @@ def build(
             # What takes longest first: zig compiles its C++ library when it first links so.
             alike = [*command, *flags, *(word for word in link if not word.startswith("-Wl,"))]
             empty = [*alike, "-x", "c++", os.devnull, "-o", str(Path(folder) / "empty.so")]
-            ready_to_link = pool.submit(_run, empty)
-            list(pool.map(compile_one, units()))
-            ready_to_link.result()
+            work = [pool.submit(_run, empty), *(pool.submit(compile_one, n) for n in units())]
+            for done, future in enumerate(as_completed(work), 1):
+                future.result()
+                report(done, len(work))
         partial = output.with_suffix(".partial")  # the old library may be in use
         try:
             _run([*command, *link, *map(str, objects.values()), *libraries, "-o", str(partial)])
@@ -188,12 +193,25 @@ def is_current() -> bool:
     return once.is_current(LIBRARY, source_hash())
 
 
-def build_or_explain(arch: str = "") -> str:
+def build_or_explain(
+    arch: str = "", report: Callable[[int, int], None] = lambda done, total: None
+) -> str:
     """Build in place unless that was done. Returns "", or why it failed, which it also notes."""
-    return once.build_or_explain(LIBRARY, source_hash(), lambda library: build(library, arch))
+
+    def make(library: Path) -> Path:
+        return build(library, arch, report=report)
+
+    return once.build_or_explain(LIBRARY, source_hash(), make)
+
+
+def main() -> int | str | None:
+    """Build for this machine; with --counts print the files compiled, and all, as they grow."""
+    if len(sys.argv) == 3:
+        return None if build(Path(sys.argv[2]), sys.argv[1]) else 1
+    if "--counts" in sys.argv:
+        return build_or_explain(report=partial(print, flush=True)) or None
+    return build_or_explain() or None
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        sys.exit(None if build(Path(sys.argv[2]), sys.argv[1]) else 1)
-    sys.exit(build_or_explain() or None)
+    sys.exit(main())

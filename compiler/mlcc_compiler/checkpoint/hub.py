@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +32,14 @@ from mlcc_compiler.checkpoint.gguf.files import quantization_of, select_model
 GRACE_SECONDS = 2.0
 
 
+Report = Callable[[int, int], None]
+"""Called with the bytes downloaded, and all that are known of."""
+
+
 @contextmanager
-def cancellable() -> Iterator[type[Any]]:
-    """Yields the `tqdm_class` for snapshot_download, which is to be called inside.
+def cancellable(report: Report | None = None) -> Iterator[type[Any]]:
+    """Yields the `tqdm_class` for snapshot_download, which is to be called inside. With `report`,
+    the library's own bars are not shown.
 
     Ctrl-C raises KeyboardInterrupt there as usual. If the block has not ended GRACE_SECONDS later,
     the process exits with 130: so hold nothing that needs cleaning up.
@@ -53,23 +59,38 @@ def cancellable() -> Iterator[type[Any]]:
     if ours:
         signal.signal(signal.SIGINT, interrupt)
     try:
-        yield _bar(cancelled)
+        yield _bar(cancelled, report)
     finally:
         killer.cancel()
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _bar(cancelled: threading.Event) -> type[Any]:
+def _bar(cancelled: threading.Event, report: Report | None) -> type[Any]:
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined, unused-ignore]
 
+    of_files: list[Any] = []
+
     class Bar(tqdm):  # type: ignore[misc, unused-ignore]
-        """The library's progress bar, which stops the calling thread after Ctrl-C."""
+        """The library's progress bar, which stops the calling thread after Ctrl-C. Those that count
+        bytes are reported as one sum."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self._bytes = options.get("unit") == "B"
+            if report is not None:
+                options |= {"file": io.StringIO(), "disable": False}
+            super().__init__(*args, **options)  # type: ignore[no-untyped-call, unused-ignore]
+            if self._bytes:
+                of_files.append(self)
 
         def update(self, n: float | None = 1) -> Any:
             if cancelled.is_set():
                 raise InterruptedError("cancelled")
-            return super().update(n)
+            updated = super().update(n)
+            if report is not None and self._bytes:
+                sums = [(int(bar.n), int(bar.total or bar.n)) for bar in of_files]
+                report(sum(done for done, _ in sums), sum(total for _, total in sums))
+            return updated
 
     return Bar
 
@@ -127,17 +148,18 @@ def parse_source(text: str) -> HubSource:
     return HubSource(found.group(1), found.group(3), found.group(2))
 
 
-def resolve(model: str) -> Path:
-    """The local path of MODEL: a path unchanged, a hub source downloaded. Raises MlccError."""
+def resolve(model: str, report: Report | None = None) -> Path:
+    """The local path of MODEL: a path unchanged, a hub source downloaded. report: called with the
+    bytes downloaded, in place of the hub's own progress bars. Raises MlccError."""
     if not model.startswith(PREFIX):
         return Path(model)
     source = parse_source(model)
-    folder = download(source)
+    folder = download(source, report=report)
     if source.quantization is not None:
         return select_model(folder, source.quantization)
     has_config = (folder / "config.json").exists()
     if has_config and not any(folder.glob("*.safetensors")):
-        _fetch_onnx(source, folder)
+        _fetch_onnx(source, folder, report)
     if not has_config and (found := _files(source, ".gguf")):
         names = dict.fromkeys(quantization_of(name.rpartition("/")[2]) for name in found)
         raise CheckpointError(
@@ -147,14 +169,14 @@ def resolve(model: str) -> Path:
     return folder
 
 
-def _fetch_onnx(source: HubSource, folder: Path) -> None:
+def _fetch_onnx(source: HubSource, folder: Path, report: Report | None) -> None:
     """The float ONNX export of an encoder, if a repository has no other weights."""
     if any((folder / name).exists() for name in _ONNX):
         return
     found = _files(source, ".onnx")
     name = next((name for name in _ONNX if name in found), None)
     if name is not None:
-        download(source, [name, f"{name}_data*", f"{name}.data"], ())
+        download(source, [name, f"{name}_data*", f"{name}.data"], (), report)
 
 
 def _files(source: HubSource, suffix: str) -> list[str]:
@@ -171,9 +193,10 @@ def download(
     source: HubSource,
     patterns: Sequence[str] | None = None,
     excluded: Sequence[str] = UNWANTED,
+    report: Report | None = None,
 ) -> Path:
-    """The snapshot's folder; its name is the commit. wanted: patterns, the source's by default.
-    Raises MlccError."""
+    """The snapshot's folder; its name is the commit. patterns: the source's by default. Raises
+    MlccError."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
@@ -181,7 +204,7 @@ def download(
             'hf:// needs huggingface_hub; type `pip install "mlcc[compile]"`'
         ) from error
     try:
-        with cancellable() as bar:
+        with cancellable(report) as bar:
             folder = snapshot_download(
                 source.repo,
                 revision=source.revision,

@@ -1,16 +1,13 @@
-"""Console output of `mlcc compile`: decisions, current phase, progress."""
+"""Console output of `mlcc compile`: decisions, the present phase, progress."""
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
-import click
-
-from mlcc.errors import printable
-from mlcc.util.sizes import size
+from mlcc.util.progress import Progress as ProgressLine
 
 if TYPE_CHECKING:
     from mlcc_compiler.compile import Progress
@@ -21,87 +18,70 @@ _PASSES = "choosing kernels"
 
 
 class Display:
-    """Writes to stderr: on a terminal one line that is updated; elsewhere a line for each finished
-    phase and each quarter of the weights. Silent with `quiet`; lists the passes with `verbose`."""
+    """What a compile reports, for people or as JSON (`mlcc.util.progress`). Lists the passes with
+    `verbose`; silent in mode "none"."""
 
-    def __init__(self, quiet: bool, verbose: bool = False) -> None:
-        self.quiet, self.verbose = quiet, verbose
-        self.is_terminal = sys.stderr.isatty() and not quiet
+    def __init__(self, mode: str | None = None, verbose: bool = False) -> None:
+        self.verbose = verbose
+        self.line = ProgressLine(mode)
         self.start = time.perf_counter()
-        self._shown, self._doing = -1, ""
-        self._calibrated = "", -1
-        self._weights_since: float | None = None
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.line.__exit__(kind, error, trace)
 
     def progress(self) -> Progress:
         """The callbacks that the compiler takes."""
         from mlcc_compiler.compile import Progress
 
         return Progress(
-            decided=self.decided,
+            decided=self.line.note,
             phase=self.phase,
             weights=self.weights,
             sensitivity=self.sensitivity,
             calibration=self.calibration,
+            kernels=self.kernels,
         )
-
-    def decided(self, what: str, value: str) -> None:
-        """Report a decision, defaults included."""
-        if not self.quiet:
-            click.echo(f"{what + ':':<14}{printable(value)}", err=True)
 
     def phase(self, name: str) -> None:
         """A phase begins; several phases share one display name."""
-        doing = _WORDS.get(name, _PASSES)
         if self.verbose:
-            doing = f"lowering: {name.replace('_', ' ')}"
-        if doing != self._doing:
-            self._doing = doing
-            self._line(f"{self._elapsed()} {doing}")
+            self.line.line(f"lowering: {name.replace('_', ' ')}")
+        self.line.step(_WORDS.get(name, _PASSES))
+
+    def download(self, done: int, total: int) -> None:
+        """Report bytes of the checkpoint downloaded so far."""
+        self.line.step("downloading", done, total, "bytes")
 
     def weights(self, done: int, total: int) -> None:
         """Report weights packed so far."""
-        now = time.perf_counter()
-        if self._weights_since is None:
-            self._weights_since = now
-        percent = 100 * done // total if total else 100
-        percent = percent if self.is_terminal else percent // 25 * 25
-        if percent != self._shown:
-            self._shown = percent
-            seconds = now - self._weights_since
-            speed = f" ({size(int(done / seconds))}/s)" if done and seconds > 0 else ""
-            self._line(f"{self._elapsed()} packing weights {percent:3d} %{speed}")
+        self.line.step("packing weights", done, total, "weights")
 
     def sensitivity(self, done: int, total: int) -> None:
         """Report steps of the sensitivity measurement."""
-        self._steps("measuring what rounding costs", done, total)
+        self.line.step("measuring what rounding costs", done, total, "steps")
 
     def calibration(self, done: int, total: int) -> None:
         """Report steps of the calibration."""
-        self._steps("calibrating", done, total)
+        self.line.step("calibrating", done, total, "steps")
 
-    def _steps(self, what: str, done: int, total: int) -> None:
-        percent = 100 * done // total if self.is_terminal else 100 * done // total // 25 * 25
-        if (what, percent) != self._calibrated:
-            self._calibrated = what, percent
-            self._line(f"{self._elapsed()} {what} {percent:3d} %")
+    def kernels(self, done: int, total: int) -> None:
+        """Report kernels compiled, once nothing else is left to do."""
+        self.line.step(_WORDS["libraries"], done, total, "kernels")
 
     def finish(self, out: Path, hint: str) -> None:
         """Report the finished artifact."""
-        if self.quiet:
-            return
         bytes_ = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-        if self.is_terminal:
-            click.echo("\r\x1b[K", err=True, nl=False)
         seconds = time.perf_counter() - self.start
-        click.echo(f"compiled in {seconds:.1f} s: {out} ({bytes_ / 1e6:.1f} MB)", err=True)
+        self.line.event("done", folder=str(out), bytes=bytes_)
+        self.line.close()
+        self.line.line(f"compiled in {seconds:.1f} s: {out} ({bytes_ / 1e6:.1f} MB)")
         if hint:
-            click.echo(f"{hint} {out}", err=True)
-
-    def _line(self, text: str) -> None:
-        if self.is_terminal:
-            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
-        elif not self.quiet:
-            click.echo(text, err=True)
-
-    def _elapsed(self) -> str:
-        return f"{time.perf_counter() - self.start:5.1f} s"
+            self.line.line(f"{hint} {out}")

@@ -11,9 +11,10 @@ The phases of one library are `pipeline.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +37,11 @@ from mlcc_targets.linking.static import HEADER
 
 Item = TypeVar("Item")
 Report = Callable[[str], None]
+_REPORT_S = 0.2
+
+
+def _count(counts: dict[int, tuple[int, int]], library: int, done: int, total: int) -> None:
+    counts[library] = done, total
 
 
 @dataclass
@@ -44,6 +50,8 @@ class Libraries:
 
     built: list[BuiltLibrary] = field(default_factory=list)
     _futures: list[Future[None]] = field(default_factory=list)
+    _kernels: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Kernels compiled and to be compiled, by library."""
 
     def watched(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yields the items as long as no build has failed. Raises the error of a failed build."""
@@ -53,12 +61,23 @@ class Libraries:
                     future.result()
             yield item
 
-    def wait(self, report: Report) -> None:
-        """Wait until all are written. Raises mlcc_targets.TargetError."""
-        if not all(future.done() for future in self._futures):
+    def wait(self, report: Report, kernels: Callable[[int, int], None]) -> None:
+        """Wait until all are written, and report the kernels compiled meanwhile. Raises
+        mlcc_targets.TargetError."""
+        waiting = {future for future in self._futures if not future.done()}
+        if waiting:
             report("libraries")
+        while waiting:
+            waiting = wait(waiting, _REPORT_S, FIRST_EXCEPTION).not_done
+            counts = list(self._kernels.values())
+            if counts and waiting:
+                kernels(sum(done for done, _ in counts), sum(total for _, total in counts))
         for future in self._futures:
             future.result()
+
+    def counter(self) -> Callable[[int, int], None]:
+        """Called with the kernels compiled, and all, of the library that is added next."""
+        return partial(_count, self._kernels, len(self.built))
 
 
 @contextmanager
@@ -73,7 +92,7 @@ def build_libraries(
         found = Libraries()
         try:
             for plan in plans:
-                built, work = _lower_plan(plan, writer, report)
+                built, work = _lower_plan(plan, writer, report, found.counter())
                 found.built.append(built)
                 _check_shared(found.built[0], built)
                 if work is not None:
@@ -85,7 +104,7 @@ def build_libraries(
 
 
 def _lower_plan(
-    plan: Plan, writer: ArtifactWriter, report: Report
+    plan: Plan, writer: ArtifactWriter, report: Report, kernels: Callable[[int, int], None]
 ) -> tuple[BuiltLibrary, Callable[[], None] | None]:
     """The record of a library, and the function that builds it, if anything is left to build."""
     library = writer.path(plan.target.library)
@@ -102,7 +121,7 @@ def _lower_plan(
     functions, workspace = lowered.functions, lowered.workspace_bytes
     built = BuiltLibrary(plan, lowered.plans, functions, workspace, lowered.sites)
     report("code")
-    return built, lambda: _write(lowered, outputs, plan.options.dump_ir)
+    return built, lambda: _write(lowered, outputs, plan.options.dump_ir, kernels)
 
 
 def _lower(plan: Plan, report: Report) -> Lowered:
@@ -122,10 +141,15 @@ def _lower(plan: Plan, report: Report) -> Lowered:
     return replace(lowered, module=add_interface(lowered.module, interface))
 
 
-def _write(lowered: Lowered, outputs: list[tuple[Target, Path]], dump: Path | None) -> None:
+def _write(
+    lowered: Lowered,
+    outputs: list[tuple[Target, Path]],
+    dump: Path | None,
+    kernels: Callable[[int, int], None],
+) -> None:
     """Write the target's library with its ABI mark, and the static library if requested."""
     for i, (target, path) in enumerate(outputs):
-        build(lowered, target, path, dump)
+        build(lowered, target, path, dump, kernels)
         if i == 0:
             target.mark(path, library_abi())
 

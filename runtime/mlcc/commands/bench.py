@@ -19,7 +19,7 @@ import click
 from mlcc.commands.bench_load import PERCENTILES, Answer, Load, Measurement, measure, percentile
 from mlcc.commands.options import note, several_answering_options
 from mlcc.commands.server_registry import Server, checked_url, events, opened
-from mlcc.commands.terminal import LoadingBar
+from mlcc.commands.terminal import loading
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError, MlccError, printable
 
@@ -182,8 +182,8 @@ def _local(
     manifest = Artifact.open(path, verify=False).manifest
     context = min(args.context or manifest.limits.context, manifest.limits.context)
     prompt_tokens = _within(context, prompt_tokens, tokens)
-    with LoadingBar() as bar:
-        engine = Engine.of(partial(opener(path, args), progress=bar.update))
+    with loading(manifest.model.name) as report:
+        engine = Engine.of(partial(opener(path, args), progress=report))
     for line in engine.notes:
         note(line)
     with engine:

@@ -15,6 +15,7 @@ import click
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import printable
 from mlcc_targets import kernel_cache
+from mlcc_targets.native.once import cache_folder as native_folder
 from mlcc_targets.wasm.build import kept as runtimes
 
 if TYPE_CHECKING:
@@ -40,15 +41,15 @@ def list_command() -> None:
     click.echo(f"{len(found)} kept in {cache_folder()}", err=True)
     if kernels := kernel_cache.size():
         click.echo(f"kernels: {kernels / 1e6:.1f} MB in {kernel_cache.folder()}", err=True)
-    for folder in runtimes():
-        click.echo(f"runtime for browsers: {_size(folder) / 1e6:.1f} MB in {folder}", err=True)
+    for title, folder in _built():
+        click.echo(f"{title}: {_size(folder) / 1e6:.1f} MB in {folder}", err=True)
 
 
 @cache_command.command("clean")
 @click.argument("names", nargs=-1)
 def clean_command(names: tuple[str, ...]) -> None:
-    """Delete the cached models called NAMES; or all of them, compiled kernels, the runtime for
-    browsers, and the cache of verified hashes."""
+    """Delete the cached models called NAMES; or all of them, compiled kernels, the executors
+    of clones, the runtime for browsers, and the cache of verified hashes."""
     from mlcc.artifact.checks import hash_cache
     from mlcc.errors import InvalidRequestError
     from mlcc.model_cache.cache import entries, remove
@@ -65,7 +66,7 @@ def clean_command(names: tuple[str, ...]) -> None:
             deleted, freed = deleted + 1, freed + size
         else:
             click.echo(f"{entry.folder.name} is just being compiled: kept", err=True)
-    for folder in [] if names else runtimes():
+    for _, folder in [] if names else _built():
         deleted, freed = deleted + 1, freed + _size(folder)
         shutil.rmtree(folder)
     if not names:
@@ -73,6 +74,14 @@ def clean_command(names: tuple[str, ...]) -> None:
         kernel_cache.clear()
         hash_cache.clear()
     click.echo(f"{deleted} deleted, {freed / 1e6:.1f} MB freed", err=True)
+
+
+def _built() -> list[tuple[str, Path]]:
+    """What and where: folders of libraries that were compiled from mlcc's own sources."""
+    found = [("runtime for browsers", folder) for folder in runtimes()]
+    if (folder := native_folder()).is_dir():
+        found.append(("executors of clones", folder))
+    return found
 
 
 def _how(entry: Entry) -> str:

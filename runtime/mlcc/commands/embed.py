@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mlcc.commands.options import encoder_options
-from mlcc.commands.terminal import read_stdin
+from mlcc.commands.terminal import loading, read_stdin
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError
 
@@ -47,7 +47,10 @@ def embed_command(
     fields: dict[str, Any] = {"dimensions": dimensions, "prompt_name": prompt_name}
     fields["truncate_prompt_tokens"] = -1 if truncate else None
     given = {name: value for name, value in fields.items() if value is not None}
-    with Engine.of(opener(resolve(args), args)) as engine:
+    path = resolve(args)
+    with loading(args.model):
+        engine = Engine.of(opener(path, args))
+    with engine:
         for first in range(0, len(texts), MOST_AT_ONCE):
             some = list(texts[first : first + MOST_AT_ONCE])
             made = engine.embeddings.create(input=some, **given)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlcc.artifact.kv_format import KV_DTYPES
-from mlcc.commands.terminal import LoadingBar
+from mlcc.commands.terminal import loading
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import printable
 from mlcc.limits import BOUNDS
@@ -32,8 +32,9 @@ def load_model(
     from mlcc.loader import opener
     from mlcc.model_cache.resolve import resolve
 
-    with LoadingBar() as bar:
-        model = opener(resolve(args), args)(progress=bar.update)
+    path = resolve(args)
+    with loading(args.model) as report:
+        model = opener(path, args)(progress=report)
     for line in model.text.notes:
         note(line)
     model = model.with_parsers(None, reasoning_parser)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from mlcc.commands.options import note
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import CheckpointError, InvalidRequestError, printable
 from mlcc.model_argument import model_argument
+from mlcc.util.progress import MODES, VARIABLE
 from mlcc.util.sizes import size
 
 if TYPE_CHECKING:
@@ -30,7 +32,16 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
     show_default="keep if it is quantized, else q4",
 )
 @click.option("--device", type=click.IntRange(0), help="GPU by number, see `mlcc targets`.")
-def pull_command(model: str, target: str | None, quant: str | None, device: int | None) -> None:
+@click.option(
+    "--progress",
+    type=click.Choice(MODES),
+    envvar=VARIABLE,
+    help="How progress is shown on the standard error: plain lines, json lines, or none.",
+    show_default="a line that moves on a terminal, else plain",
+)
+def pull_command(
+    model: str, target: str | None, quant: str | None, device: int | None, progress: str | None
+) -> None:
     """Download a model and make it ready to run.
 
     MODEL is org/name of the Hugging Face Hub (or hf://org/name@revision), a short name of `mlcc
@@ -40,6 +51,8 @@ def pull_command(model: str, target: str | None, quant: str | None, device: int 
     """
     from mlcc.model_cache.resolve import resolve
 
+    if progress is not None:
+        os.environ[VARIABLE] = progress  # of the compiler, which is a process of its own
     path = resolve(EngineArgs(model, target, quant, device=device))
     name = model.removeprefix("hf://")
     click.echo(f"{printable(name)} is ready ({size(_bytes(path))}): mlcc chat {printable(name)}")

@@ -1,5 +1,5 @@
 """Terminal input and output of `chat` and `run`: streamed answers without control characters,
-notes, line editing, Ctrl-C, and a progress bar while weights are loaded.
+notes, line editing, Ctrl-C, and the progress of loading.
 """
 
 from __future__ import annotations
@@ -8,47 +8,32 @@ import atexit
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from mlcc.api.parsers.deltas import CallDelta, Delta, ReasoningDelta
-from mlcc.errors import InvalidRequestError
-from mlcc.util.sizes import size
+from mlcc.errors import InvalidRequestError, printable
+from mlcc.util.progress import Progress
 
 if TYPE_CHECKING:
     from mlcc.model.session import Timing
 
 
-class LoadingBar:
-    """A progress bar while weights are loaded to a GPU, shown only if that takes long."""
+LOADING_S = 1.5
+"""Loading that takes less shows no line."""
 
-    PATIENCE_S = 1.0
 
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._began = time.monotonic()
-        self._shown = False
-
-    def update(self, done: int, total: int) -> None:
-        """Show that `done` of `total` bytes are loaded."""
-        if self._live and time.monotonic() - self._began > self.PATIENCE_S:
-            self._shown = True
-            bar = "#" * (25 * done // max(1, total))
-            text = f"loading: [{bar:<25}] {size(done)} of {size(total)}"
-            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
-
-    def __enter__(self) -> LoadingBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            click.echo("\r\x1b[K", err=True, nl=False)
+@contextmanager
+def loading(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows a line while a model is loaded, if that takes long. Yields what takes the bytes that
+    are loaded, and all."""
+    what = f"loading {printable(name)}"
+    with Progress(patience=LOADING_S) as progress:
+        progress.step(what)
+        yield lambda done, total: progress.step(what, done, total, "bytes")
 
 
 MOST_HISTORY = 1000

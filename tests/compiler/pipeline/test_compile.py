@@ -92,11 +92,25 @@ def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Pat
 
 
 def test_progress_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    display = Display(quiet=False)
-    for phase in (*PHASES, "code"):
-        display.phase(phase)
+    with Display("plain") as display:
+        for phase in (*PHASES, "code"):
+            display.phase(phase)
     doing = [line.split("s ", 1)[1] for line in capsys.readouterr().err.splitlines()]
     assert doing == ["reading the model", "choosing kernels", "writing code"]
+
+
+def test_progress_for_programs(checkpoint: Path, tmp_path: Path) -> None:
+    """Each line of the standard error is an event; an error is one too, before its message."""
+    command = ("compile", checkpoint, "--target", "reference", "--progress", "json", "-o")
+    done = run(*command, tmp_path / "out")
+    rows = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {row["event"] for row in rows} == {"note", "step", "done"}
+    counted = [row for row in rows if row["event"] == "step" and "done" in row]
+    assert counted[-1]["done"] == counted[-1]["total"] > 0
+    assert rows[-1]["folder"] == f"{tmp_path}/out"
+    failed = run(*command, tmp_path / "other", "--context", 10**6).stderr.splitlines()
+    message = json.loads(failed[-2])["message"]
+    assert failed[-1] == f"error: {message}"
 
 
 def test_the_reference_dumps_its_graph_into_an_empty_folder(

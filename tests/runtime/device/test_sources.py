@@ -65,6 +65,7 @@ def test_without_a_compiler_the_reason_is_noted(
 
     monkeypatch.setattr(build, "LIBRARY", tmp_path / "lib" / build.LIBRARY.name)
     monkeypatch.setattr(build, "zig", none)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     reason = build.build_or_explain()

@@ -17,6 +17,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(build, "OUTPUT", tmp_path)
     monkeypatch.setattr(native, "_FOLDER", tmp_path)
     monkeypatch.setattr(native, "_LIBRARY", build.LIBRARY)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
 
@@ -53,8 +54,12 @@ def test_a_build_is_done_once(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) 
     assert build.build_or_explain() == "" and build.build_or_explain() == ""
     assert build.is_current() and (elsewhere / "runs").read_text() == "run\n"
     assert native.library() == build.LIBRARY and not native.why_absent()
+    build.LIBRARY.unlink()  # as in a second clone
+    assert build.build_or_explain() == "" and build.LIBRARY.read_text() == "library\n"
+    assert (elsewhere / "runs").read_text() == "run\n"
     monkeypatch.setattr(build, "source_hash", lambda: "other")
-    assert not build.is_current()
+    assert not build.is_current() and build.build_or_explain() == ""
+    assert (elsewhere / "runs").read_text() == "run\nrun\n"
 
 
 def test_a_package_that_is_missing_is_named() -> None:

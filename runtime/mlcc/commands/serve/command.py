@@ -38,8 +38,10 @@ from mlcc.commands.serve.models import (
 from mlcc.commands.serve.options import GROUPS, server_options
 from mlcc.commands.serve.replicas import Replicated
 from mlcc.commands.server_registry import announced
+from mlcc.commands.terminal import LOADING_S
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import ArtifactError, UnsupportedError, printable
+from mlcc.util.progress import Progress
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -200,16 +202,23 @@ def _serve_one(plan: _Plan) -> None:
     names = names_of_one(text.name, args.model, plan.aliases)
     for entry in settings.adapters:
         check_name(entry.name, (text.name, *names), "--lora")
-    serve(
-        opener(path, args),
-        reader,
-        settings,
-        replace(http, routes=routes),
-        partial(_print_ready, text, plan.has_keys, has_page),
-        note,
-        names,
-        plan.replicated.begin(text, args.devices),
-    )
+    with Progress(patience=LOADING_S) as progress:
+        progress.step(f"loading {printable(text.name)}")
+
+        def ready(url: str, capacity: Capacity) -> None:
+            progress.close()
+            _print_ready(text, plan.has_keys, has_page, url, capacity)
+
+        serve(
+            opener(path, args),
+            reader,
+            settings,
+            replace(http, routes=routes),
+            ready,
+            lambda text: progress.line(f"note: {printable(text)}"),
+            names,
+            plan.replicated.begin(text, args.devices),
+        )
 
 
 def _print_ready(
