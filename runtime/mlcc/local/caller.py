@@ -8,69 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread, current_thread
-from typing import Any, TypeVar, is_typeddict
+from typing import Any, TypeVar
 
 from mlcc.api.errors import EngineDiedError
-from mlcc.api.openai import shapes
 from mlcc.errors import InvalidRequestError, MlccError
+from mlcc.local.view import View
 from mlcc.service.adapters import AdapterEntry, check_name
 from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
 from mlcc.service.served_model import OneModel, ServedModel, ServiceBounds
 from mlcc.service.service import Service
 from mlcc.worker.client import EngineThread, WorkerClient
 from mlcc.worker.worker import OpenModel
-
-_FIELDS = frozenset(
-    name for shape in vars(shapes).values() if is_typeddict(shape) for name in shape.__annotations__
-)
-"""Fields that answers can have. An absent one reads as None, as in OpenAI's client; any other name
-is an AttributeError."""
-
-
-class View(Mapping[str, Any]):
-    """A read-only JSON object: `answer.usage.total_tokens`, `answer["usage"]`."""
-
-    __slots__ = ("_data",)
-
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self._data = data
-
-    def to_dict(self) -> dict[str, Any]:
-        """The underlying JSON, not a copy: do not change it."""
-        return dict(self._data)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            if name in _FIELDS:
-                return None
-            fields = ", ".join(self._data)
-            raise AttributeError(f"there is no '{name}'; there are {fields}") from None
-
-    def __getitem__(self, name: str) -> Any:
-        return _seen(self._data[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._data)
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def __repr__(self) -> str:
-        return f"View({self._data!r})"
-
-
-def _seen(value: Any) -> Any:
-    if isinstance(value, dict):
-        return View(value)
-    return [_seen(item) for item in value] if isinstance(value, list) else value
-
 
 T = TypeVar("T")
 BOUNDS = ServiceBounds(max_body_bytes=1 << 40, timeout_s=None)

@@ -11,17 +11,28 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 from mlcc.engine_args import EngineArgs
 from mlcc.limits import check_all
-from mlcc.local.caller import Caller, Chunks, View
+from mlcc.local.caller import Caller
+from mlcc.local.resources import (
+    AsyncChatCompletions,
+    AsyncCompletions,
+    AsyncEmbeddings,
+    AsyncRerank,
+    Chat,
+    ChatCompletions,
+    Completions,
+    Embeddings,
+    Rerank,
+    wait,
+    wait_async,
+)
 from mlcc.model_argument import full_name
 from mlcc.worker.worker import OpenModel
 
-T = TypeVar("T")
 S = TypeVar("S", bound="_Base")
 EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 CHAT, COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/completions", "/v1/models"
@@ -92,21 +103,23 @@ class Engine(_Base):
 
     def _run(self, open_model: OpenModel) -> None:
         super()._run(open_model)
-        self.chat = _Chat(_Answers(self._caller, CHAT))
-        self.completions = _Answers(self._caller, COMPLETIONS)
-        self.embeddings = _Answers(self._caller, EMBEDDINGS)
+        self.chat = Chat(ChatCompletions(self._caller, CHAT))
+        """Chats: `chat.completions.create(messages=[...])`."""
+        self.completions = Completions(self._caller, COMPLETIONS)
+        """Text that is continued: `create(prompt=...)`."""
+        self.embeddings = Embeddings(self._caller, EMBEDDINGS)
         """For encoders: `create(input=...)`."""
-        self.rerank = _Answers(self._caller, RERANK)
+        self.rerank = Rerank(self._caller, RERANK)
         """For rerankers: `create(query=..., documents=[...])`."""
 
     def load_adapter(self, name: str, folder: str | Path, in_place: bool = False) -> None:
         """Load a LoRA adapter (a PEFT folder) as `model=name`. `in_place`: replace a loaded adapter
         of this name. Raises MlccError for a folder that does not fit."""
-        _wait(self._caller, self._caller.load_adapter(name, folder, in_place))
+        wait(self._caller, self._caller.load_adapter(name, folder, in_place))
 
     def unload_adapter(self, name: str) -> None:
         """Refuse the adapter to new requests; running ones finish with it. Raises NotFoundError."""
-        _wait(self._caller, self._caller.unload_adapter(name))
+        wait(self._caller, self._caller.unload_adapter(name))
 
     def close(self) -> None:
         """Free the model's memory. Waiting requests get an error. Idempotent."""
@@ -127,18 +140,18 @@ class AsyncEngine(_Base):
 
     def _run(self, open_model: OpenModel) -> None:
         super()._run(open_model)
-        self.chat = _Chat(_AsyncAnswers(self._caller, CHAT))
-        self.completions = _AsyncAnswers(self._caller, COMPLETIONS)
-        self.embeddings = _AsyncAnswers(self._caller, EMBEDDINGS)
-        self.rerank = _AsyncAnswers(self._caller, RERANK)
+        self.chat = Chat(AsyncChatCompletions(self._caller, CHAT))
+        self.completions = AsyncCompletions(self._caller, COMPLETIONS)
+        self.embeddings = AsyncEmbeddings(self._caller, EMBEDDINGS)
+        self.rerank = AsyncRerank(self._caller, RERANK)
 
     async def load_adapter(self, name: str, folder: str | Path, in_place: bool = False) -> None:
         """See `Engine.load_adapter`."""
-        await _soon(self._caller, self._caller.load_adapter(name, folder, in_place))
+        await wait_async(self._caller, self._caller.load_adapter(name, folder, in_place))
 
     async def unload_adapter(self, name: str) -> None:
         """See `Engine.unload_adapter`."""
-        await _soon(self._caller, self._caller.unload_adapter(name))
+        await wait_async(self._caller, self._caller.unload_adapter(name))
 
     async def close(self) -> None:
         """Free the model's memory. Waiting requests get an error. Idempotent."""
@@ -149,103 +162,3 @@ class AsyncEngine(_Base):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-class _Answers:
-    def __init__(self, caller: Caller, path: str) -> None:
-        self._caller, self._path = caller, path
-
-    def create(self, **fields: Any) -> Any:
-        """An answer, or with `stream=True` a `Stream`. Fields are those of OpenAI's API."""
-        if fields.get("stream"):
-            chunks = _wait(self._caller, self._caller.stream(self._path, fields))
-            return Stream(self._caller, chunks)
-        return _wait(self._caller, self._caller.ask("POST", self._path, fields))
-
-
-class _AsyncAnswers:
-    def __init__(self, caller: Caller, path: str) -> None:
-        self._caller, self._path = caller, path
-
-    async def create(self, **fields: Any) -> Any:
-        """An answer, or with `stream=True` an `AsyncStream`. Fields are those of OpenAI's API."""
-        if fields.get("stream"):
-            chunks = await _soon(self._caller, self._caller.stream(self._path, fields))
-            return AsyncStream(self._caller, chunks)
-        return await _soon(self._caller, self._caller.ask("POST", self._path, fields))
-
-
-class _Chat(Generic[T]):
-    def __init__(self, completions: T) -> None:
-        self.completions = completions
-
-
-class _Pieces:
-    """Pieces of one answer, which is cancelled when this is closed or garbage-collected."""
-
-    def __init__(self, caller: Caller, chunks: Chunks) -> None:
-        self._caller, self._chunks = caller, chunks
-
-    def __del__(self) -> None:
-        self._chunks.close()
-
-
-class Stream(_Pieces):
-    """An iterator over pieces, for one thread."""
-
-    def close(self) -> None:
-        """Cancel the answer. Idempotent."""
-        self._chunks.close()
-
-    def __iter__(self) -> Stream:
-        return self
-
-    def __next__(self) -> View:
-        chunk = _wait(self._caller, self._chunks.next())
-        if chunk is None:
-            raise StopIteration
-        return chunk
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class AsyncStream(_Pieces):
-    """An iterator over pieces, for one task."""
-
-    async def close(self) -> None:
-        """Cancel the answer. Idempotent."""
-        self._chunks.close()
-
-    def __aiter__(self) -> AsyncStream:
-        return self
-
-    async def __anext__(self) -> View:
-        chunk = await _soon(self._caller, self._chunks.next())
-        if chunk is None:
-            raise StopAsyncIteration
-        return chunk
-
-    async def __aenter__(self) -> AsyncStream:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
-def _wait(caller: Caller, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, waited for in this thread; Ctrl-C cancels it."""
-    future = caller.start(work)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
-
-
-async def _soon(caller: Caller, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, awaited in a task; cancelling the task cancels it."""
-    return await asyncio.wrap_future(caller.start(work))

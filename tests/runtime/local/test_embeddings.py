@@ -21,7 +21,7 @@ from openai import OpenAI
 
 from mlcc import Engine
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError, UnsupportedError
-from mlcc.local.engine import _wait
+from mlcc.local.resources import wait
 from mlcc.service.embeddings import _floats
 from mlcc_compiler.checkpoint.sentence_transformers import QWEN3_RERANKER
 from tests.compiler.models.helpers.encoder_checkpoints import (
@@ -63,7 +63,7 @@ def reranker(tmp_path_factory: Any) -> Iterator[tuple[Engine, Any]]:
 
 def post(engine: Engine, path: str, **fields: Any) -> Any:
     """Any address, as the local engine asks it."""
-    answer = _wait(engine._caller, engine._caller.ask("POST", path, fields))
+    answer = wait(engine._caller, engine._caller.ask("POST", path, fields))
     return answer.to_dict() if hasattr(answer, "to_dict") else answer
 
 

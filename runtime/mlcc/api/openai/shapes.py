@@ -1,6 +1,6 @@
 """Response types of OpenAI's API. `responses.py` fills them; there is no code here.
 
-`tools/api_types` prints these classes as TypeScript and Kotlin, their comments included.
+`tools/api_types` prints these classes as Python, TypeScript and Kotlin, their comments included.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each type checks a value and can say in words what it accepts. A small validator, not a schema
 language: it has the types that the OpenAI API needs, runs in Pyodide without pydantic, and is
-printed as TypeScript and Kotlin (`tools/api_types`).
+printed as Python, TypeScript and Kotlin (`tools/api_types`).
 
 - Honoured fields are checked and returned.
 - Fields that are known but not built are accepted only with a value that has no effect.

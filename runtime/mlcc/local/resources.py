@@ -1,0 +1,248 @@
+"""The methods `create` of `Engine` and `AsyncEngine`, typed by `mlcc.types`, and their streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+
+from mlcc.local.caller import Caller, Chunks
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from mlcc.types import (
+        ChatCompletion,
+        ChatCompletionChunk,
+        ChatCompletionRequest,
+        Completion,
+        CompletionChunk,
+        CompletionRequest,
+        EmbeddingList,
+        EmbeddingRequest,
+        Ranking,
+        RerankRequest,
+    )
+
+T = TypeVar("T")
+Piece = TypeVar("Piece")
+
+
+class _Pieces(Generic[Piece]):
+    """Pieces of one answer, which is cancelled when this is closed or garbage-collected."""
+
+    def __init__(self, caller: Caller, chunks: Chunks) -> None:
+        self._caller, self._chunks = caller, chunks
+
+    def __del__(self) -> None:
+        self._chunks.close()
+
+
+class Stream(_Pieces[Piece]):
+    """An iterator over pieces, for one thread."""
+
+    def close(self) -> None:
+        """Cancel the answer. Idempotent."""
+        self._chunks.close()
+
+    def __iter__(self) -> Stream[Piece]:
+        return self
+
+    def __next__(self) -> Piece:
+        chunk = wait(self._caller, self._chunks.next())
+        if chunk is None:
+            raise StopIteration
+        return cast("Piece", chunk)
+
+    def __enter__(self) -> Stream[Piece]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncStream(_Pieces[Piece]):
+    """An iterator over pieces, for one task."""
+
+    async def close(self) -> None:
+        """Cancel the answer. Idempotent."""
+        self._chunks.close()
+
+    def __aiter__(self) -> AsyncStream[Piece]:
+        return self
+
+    async def __anext__(self) -> Piece:
+        chunk = await wait_async(self._caller, self._chunks.next())
+        if chunk is None:
+            raise StopAsyncIteration
+        return cast("Piece", chunk)
+
+    async def __aenter__(self) -> AsyncStream[Piece]:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class _Answers:
+    def __init__(self, caller: Caller, path: str) -> None:
+        self._caller, self._path = caller, path
+
+    def _create(self, **fields: Any) -> Any:
+        """An answer, or with `stream=True` a `Stream`. Fields are those of OpenAI's API."""
+        if fields.get("stream"):
+            chunks = wait(self._caller, self._caller.stream(self._path, fields))
+            return Stream(self._caller, chunks)
+        return wait(self._caller, self._caller.ask("POST", self._path, fields))
+
+    if not TYPE_CHECKING:  # the classes below declare its types
+        create = _create
+
+
+class _AsyncAnswers:
+    def __init__(self, caller: Caller, path: str) -> None:
+        self._caller, self._path = caller, path
+
+    async def _create(self, **fields: Any) -> Any:
+        """An answer, or with `stream=True` an `AsyncStream`. Fields are those of OpenAI's API."""
+        if fields.get("stream"):
+            chunks = await wait_async(self._caller, self._caller.stream(self._path, fields))
+            return AsyncStream(self._caller, chunks)
+        return await wait_async(self._caller, self._caller.ask("POST", self._path, fields))
+
+    if not TYPE_CHECKING:  # as above
+        create = _create
+
+
+class ChatCompletions(_Answers):
+    """`create` of chats; its fields are those of `mlcc.types.ChatCompletionRequest`."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def create(
+            self, *, stream: Literal[False] | None = None, **fields: Unpack[ChatCompletionRequest]
+        ) -> ChatCompletion: ...
+        @overload
+        def create(
+            self, *, stream: Literal[True], **fields: Unpack[ChatCompletionRequest]
+        ) -> Stream[ChatCompletionChunk]: ...
+        @overload
+        def create(
+            self, *, stream: bool, **fields: Unpack[ChatCompletionRequest]
+        ) -> ChatCompletion | Stream[ChatCompletionChunk]: ...
+        def create(self, **fields: Any) -> Any: ...
+
+
+class Completions(_Answers):
+    """`create` of continued text; its fields are those of `mlcc.types.CompletionRequest`."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def create(
+            self, *, stream: Literal[False] | None = None, **fields: Unpack[CompletionRequest]
+        ) -> Completion: ...
+        @overload
+        def create(
+            self, *, stream: Literal[True], **fields: Unpack[CompletionRequest]
+        ) -> Stream[CompletionChunk]: ...
+        @overload
+        def create(
+            self, *, stream: bool, **fields: Unpack[CompletionRequest]
+        ) -> Completion | Stream[CompletionChunk]: ...
+        def create(self, **fields: Any) -> Any: ...
+
+
+class Embeddings(_Answers):
+    """`create` of embeddings; its fields are those of `mlcc.types.EmbeddingRequest`."""
+
+    if TYPE_CHECKING:
+
+        def create(self, **fields: Unpack[EmbeddingRequest]) -> EmbeddingList: ...
+
+
+class Rerank(_Answers):
+    """`create` of rankings; its fields are those of `mlcc.types.RerankRequest`."""
+
+    if TYPE_CHECKING:
+
+        def create(self, **fields: Unpack[RerankRequest]) -> Ranking: ...
+
+
+class AsyncChatCompletions(_AsyncAnswers):
+    """`create` of chats; its fields are those of `mlcc.types.ChatCompletionRequest`."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        async def create(
+            self, *, stream: Literal[False] | None = None, **fields: Unpack[ChatCompletionRequest]
+        ) -> ChatCompletion: ...
+        @overload
+        async def create(
+            self, *, stream: Literal[True], **fields: Unpack[ChatCompletionRequest]
+        ) -> AsyncStream[ChatCompletionChunk]: ...
+        @overload
+        async def create(
+            self, *, stream: bool, **fields: Unpack[ChatCompletionRequest]
+        ) -> ChatCompletion | AsyncStream[ChatCompletionChunk]: ...
+        async def create(self, **fields: Any) -> Any: ...
+
+
+class AsyncCompletions(_AsyncAnswers):
+    """`create` of continued text; its fields are those of `mlcc.types.CompletionRequest`."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        async def create(
+            self, *, stream: Literal[False] | None = None, **fields: Unpack[CompletionRequest]
+        ) -> Completion: ...
+        @overload
+        async def create(
+            self, *, stream: Literal[True], **fields: Unpack[CompletionRequest]
+        ) -> AsyncStream[CompletionChunk]: ...
+        @overload
+        async def create(
+            self, *, stream: bool, **fields: Unpack[CompletionRequest]
+        ) -> Completion | AsyncStream[CompletionChunk]: ...
+        async def create(self, **fields: Any) -> Any: ...
+
+
+class AsyncEmbeddings(_AsyncAnswers):
+    """`create` of embeddings; its fields are those of `mlcc.types.EmbeddingRequest`."""
+
+    if TYPE_CHECKING:
+
+        async def create(self, **fields: Unpack[EmbeddingRequest]) -> EmbeddingList: ...
+
+
+class AsyncRerank(_AsyncAnswers):
+    """`create` of rankings; its fields are those of `mlcc.types.RerankRequest`."""
+
+    if TYPE_CHECKING:
+
+        async def create(self, **fields: Unpack[RerankRequest]) -> Ranking: ...
+
+
+class Chat(Generic[T]):
+    """`chat.completions`, as in OpenAI's client."""
+
+    def __init__(self, completions: T) -> None:
+        self.completions = completions
+
+
+def wait(caller: Caller, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, waited for in this thread; Ctrl-C cancels it."""
+    future = caller.start(work)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+async def wait_async(caller: Caller, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, awaited in a task; cancelling the task cancels it."""
+    return await asyncio.wrap_future(caller.start(work))
