@@ -52,6 +52,8 @@ DEMO = ROOT / "examples" / "demo" / "model"
 PLUGIN = ROOT / "targets" / "mlcc_targets" / "native"
 EXECUTOR = ROOT / "runtime" / "native"
 MAKE_WEB = ROOT / "web" / "tools" / "make.py"
+SERVER_PAGE = ROOT / "web" / "tools" / "server_page.py"
+PAGE = ROOT / "runtime" / "mlcc" / "server" / "page"
 AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-loadscope-reorder")
 """For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them, and the
 files begin in the order of `tests/conftest.py`, not with those of most tests."""
@@ -137,6 +139,15 @@ def build(lock: str) -> None:
         if not stamp.exists() or stamp.read_text() != wanted:
             compile_native(builder)
             stamp.write_text(wanted)  # a failure was explained, and is repeated where it matters
+
+
+def build_page() -> None:
+    """The chat page of `mlcc serve`; `dev.py web` builds the one that also runs models in a tab."""
+    with waiting("bundling the chat page"):
+        command = (sys.executable, str(SERVER_PAGE), str(PAGE))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        say(f"there is no chat page: {done.stderr.strip()}")
 
 
 def compile_native(builder: Path) -> None:
@@ -355,6 +366,8 @@ def main() -> int:
     if command == "demo":
         return demo(rest)
     build(lock)
+    if command == "run":
+        build_page()
     if command == "web":
         return web()
     if command == "test":

@@ -1,8 +1,9 @@
-"""Hatch's build hook: `pip install` compiles the executor along with the Python packages.
+"""Hatch's build hook: `pip install` compiles the executor and bundles the chat page along with the
+Python packages.
 
 Without a C++ compiler everything else is installed all the same; the reason is noted beside where
-the library would be, and `mlcc targets` shows it. What browsers need is in a wheel of its own
-(web/wheel).
+the library would be, and `mlcc targets` shows it. So it is with the page, without npm's registry.
+What models in a browser's tab need is in a wheel of its own (web/wheel).
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "targets"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "runtime" / "native"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "web" / "tools"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "runtime"))  # mlcc.util.machine
 
 import build_executor
 import build_nccl
+import server_page
 
 from mlcc_targets.native import manylinux
 
 BUILT = "runtime/mlcc/device/lib/*"
+PAGE = "runtime/mlcc/server/page"
 MACHINE = os.environ.get("MLCC_WHEEL_MACHINE") or platform.machine()
 """Whose instruction set the wheel is for: `dev.py release` makes those of two."""
 
@@ -39,6 +43,9 @@ class PluginHook(BuildHookInterface[Any]):
             return
         if os.environ.get("MLCC_NO_NATIVE"):  # `dev.py` builds later what a command needs of it
             return
+        if reason := server_page.build_or_explain(Path(self.root) / PAGE):
+            self.app.display_warning(f"mlcc: there will be no chat page: {reason}")
+        build_data["artifacts"].append(f"{PAGE}/**")
         reason = build_executor.build_or_explain(MACHINE)
         build_nccl.build_or_explain(
             MACHINE

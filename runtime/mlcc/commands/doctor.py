@@ -101,9 +101,10 @@ def _extras() -> Iterator[Finding]:
         extra = lacking(command)
         text = f'{what}: type `pip install "mlcc[{extra}]"`' if extra else what
         yield Finding(command, None if extra else True, text)
-    page = Path(__file__).resolve().parents[3] / "web" / "dist" / "page"
-    here = find_spec("mlcc_web") is not None or page.is_dir()
-    yield Finding("chat page", here or None, "is here" if here else "install the wheel mlcc-web")
+    here = Path(__file__).resolve()
+    pages = (here.parents[3] / "web" / "dist" / "page", here.parents[1] / "server" / "page")
+    found = find_spec("mlcc_web") is not None or any(page.is_dir() for page in pages)
+    yield Finding("chat page", found or None, "is here" if found else "install the wheel mlcc-web")
 
 
 def _gpus() -> Iterator[Finding]:

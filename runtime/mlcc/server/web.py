@@ -36,6 +36,9 @@ PAGE_URL = "/web/"
 _WHEEL = "mlcc_web"
 """The package that contains the built page."""
 _IN_CLONE = Path(__file__).resolve().parents[3] / "web" / "dist" / "page"
+_FOR_SERVERS = Path(__file__).with_name("page")
+"""The page without the parts that run a model in the visitor's tab."""
+_WORKER = "worker.js"
 
 
 def is_for_browsers(model: str) -> bool:
@@ -44,13 +47,19 @@ def is_for_browsers(model: str) -> bool:
     return is_compiled(model) and _manifest(Path(model)).target.name == TARGET
 
 
-def page_folder() -> Path:
-    """Return the folder of the built page. Raises UnsupportedError if there is none."""
+def page_folder(*, in_tab: bool = False) -> Path:
+    """Return the folder of the built page; in_tab: one that runs models in the visitor's tab.
+    Raises UnsupportedError if there is none."""
     wheel = find_spec(_WHEEL)
     found = wheel.submodule_search_locations if wheel else None
-    for folder in (*(Path(place) / "page" for place in found or ()), _IN_CLONE):
-        if (folder / INDEX).is_file():
+    for folder in (*(Path(place) / "page" for place in found or ()), _IN_CLONE, _FOR_SERVERS):
+        if (folder / INDEX).is_file() and (not in_tab or (folder / _WORKER).is_file()):
             return folder
+    if in_tab and (_FOR_SERVERS / INDEX).is_file():
+        raise UnsupportedError(
+            "the chat page that is here has no engine for a tab; install the wheel mlcc-web, or in "
+            "a clone of mlcc type `python3 dev.py web`, then try again"
+        )
     raise UnsupportedError(
         "the chat page is not here; install the wheel mlcc-web, or in a clone of mlcc type "
         "`python3 dev.py web`, then try again"
@@ -158,7 +167,7 @@ def create_page_app(
         when_ready()
         yield
 
-    page = web_routes(page_folder(), model)
+    page = web_routes(page_folder(in_tab=True), model)
     routes = [Route("/", _to_page), *page, Route("/{name:path}", _no_api)]
     middleware = [Middleware(AllowedHosts, names=hosts)]
     return Starlette(routes=routes, lifespan=lifespan, middleware=middleware)

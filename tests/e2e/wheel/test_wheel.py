@@ -117,6 +117,7 @@ def test_what_was_built_is_inside_and_the_tag_is_its_libraries(dist: Path, wheel
     built = {executor.name, f"nccl/{nccl.LIBRARY.name}"}
     assert {f"mlcc/device/lib/{name}" for name in built} <= {*names}
     assert not any("libmlcc_webgpu" in name for name in names)  # it is inside that
+    assert {"mlcc/server/page/index.html", "mlcc/server/page/licences.txt"} <= {*names}
     needed = manylinux.needed_versions(executor)
     assert wheel.name.endswith(f"-py3-none-{manylinux.tag(needed, os.uname().machine)}.whl")
     (web,) = dist.glob("mlcc_web-*-py3-none-any.whl")

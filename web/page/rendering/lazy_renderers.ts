@@ -20,7 +20,7 @@ export type Typeset = (text: string, display: boolean, element: HTMLElement) => 
 const MAX_CODE = 50_000;
 
 export const loadHighlight = lazy(async (): Promise<Highlight> => {
-  const { common, createLowlight } = await import('lowlight');
+  const { common, createLowlight } = await import('./highlighter.js');
   const lowlight = createLowlight(common);
   return (text, language) => {
     if (text.length > MAX_CODE || !lowlight.registered(language)) return null;

@@ -171,7 +171,7 @@ def _serve_page(plan: _Plan) -> None:
 
     server, http = plan.server, plan.http
     check_no_engine(plan.args, server.web, server.no_page, server.parse_special)
-    page_folder()  # raises if there is no page: before the model is compiled
+    page_folder(in_tab=True)  # raises if there is no page: before the model is compiled
     note_open(server.host, plan.has_keys, http.tls is not None)
     serve_page(resolve(plan.args, runs_here=False), http, print_page, plan.settings.hosts)
 
@@ -274,7 +274,7 @@ def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
     if no_page:
         return no_web_routes(), False
     try:
-        folder = page_folder()
+        folder = page_folder(in_tab=web is not None)
     except UnsupportedError as error:
         if web:
             raise

@@ -247,5 +247,6 @@ def test_a_server_without_a_page_says_how_to_have_one(server: RunningServer) -> 
 
 def test_a_page_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "_IN_CLONE", tmp_path)
+    monkeypatch.setattr(web, "_FOR_SERVERS", tmp_path)
     with pytest.raises(UnsupportedError, match=r"python3 dev\.py web"):
         web.page_folder()
