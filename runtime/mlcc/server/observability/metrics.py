@@ -136,10 +136,11 @@ class Metrics:
     async def show(self, request: Request) -> Response:
         """The endpoint, in the format that the Accept header asks for."""
         await self._found.refresh(self._clients())
-        if "application/openmetrics-text" in request.headers.get("accept", ""):
-            stats: bytes = as_openmetrics(self.registry)  # type: ignore[no-untyped-call]
-            return Response(stats, media_type=OPENMETRICS_TYPE)
-        return Response(as_plain(self.registry), media_type=PLAIN_TYPE)
+        is_open = "application/openmetrics-text" in request.headers.get("accept", "")
+        text: bytes = await asyncio.to_thread(
+            as_openmetrics if is_open else as_plain, self.registry
+        )
+        return Response(text, media_type=OPENMETRICS_TYPE if is_open else PLAIN_TYPE)
 
 
 class ModelMetrics:

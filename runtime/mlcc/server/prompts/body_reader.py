@@ -16,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from mlcc.errors import CapacityError, MlccError
+from mlcc.server.prompts import chunked_pickle
 from mlcc.server.prompts.prompt_worker import bound_memory
 from mlcc.service.http.json_body import parse_json
 
@@ -38,10 +39,11 @@ class BodyReader:
         for _ in range(2):
             pool = self._opened()
             try:
-                reply = await asyncio.get_running_loop().run_in_executor(pool, _parse, body)
+                data = await asyncio.get_running_loop().run_in_executor(pool, _parse, body)
             except BrokenProcessPool:
                 self._discard(pool)
                 continue
+            reply = await asyncio.to_thread(chunked_pickle.loads, data)
             if isinstance(reply, MlccError):
                 raise reply
             return reply
@@ -87,14 +89,15 @@ def _prepare() -> None:
     bound_memory(MEMORY_BYTES)
 
 
-def _parse(body: bytes) -> Any:
-    """The value, or the error as a value: errors with fields cannot be unpickled by themselves."""
+def _parse(body: bytes) -> bytes:
+    """The value in pieces, or the error as a value: errors with fields cannot be unpickled by
+    themselves."""
     try:
-        return parse_json(body)
+        return chunked_pickle.dumps(parse_json(body))
     except MlccError as error:
-        return error
+        return chunked_pickle.dumps(error)
     except MemoryError:
-        return _too_large()
+        return chunked_pickle.dumps(_too_large())
 
 
 def _too_large() -> CapacityError:

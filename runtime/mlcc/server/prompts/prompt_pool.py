@@ -15,6 +15,7 @@ from typing import Any
 from mlcc.api.errors import BusyError, RequestTimeoutError
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import MlccError
+from mlcc.server.prompts import chunked_pickle
 from mlcc.server.prompts.prompt_worker import (
     OpenText,
     PromptJob,
@@ -117,7 +118,7 @@ class PromptWorker:
     def _try(self, job: PromptJob) -> Reply | None:
         """Return the reply; None = the process died."""
         try:
-            self._connection.send(job)
+            self._connection.send_bytes(chunked_pickle.dumps(job))
         except OSError:
             self._discard()
             return None

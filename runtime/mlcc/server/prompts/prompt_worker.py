@@ -18,6 +18,7 @@ from mlcc.api.errors import internal_error
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import ModelText
+from mlcc.server.prompts import chunked_pickle
 
 OpenText = Callable[[], ModelText]
 """Opens the text side of the model in the process; must be picklable."""
@@ -53,7 +54,8 @@ def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) 
         bound_memory(memory_bytes)
         connection.send(array("i"))
         while True:
-            connection.send(_ids(text, connection.recv(), memory_bytes))
+            job = chunked_pickle.loads(connection.recv_bytes())
+            connection.send(_ids(text, job, memory_bytes))
 
 
 def _ids(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:

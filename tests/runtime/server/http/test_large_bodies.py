@@ -16,7 +16,7 @@ import pytest
 from mlcc.api.openai_responses import request as responses_request
 from mlcc.api.openai_responses.item_fields import known
 from mlcc.errors import CapacityError, InvalidRequestError
-from mlcc.server.prompts import body_reader
+from mlcc.server.prompts import body_reader, chunked_pickle
 from mlcc.server.prompts.body_reader import SMALL, BodyOffload, BodyReader
 from mlcc.service import served_model
 from mlcc.service.http.json_body import MAX_NUMBERS, MAX_VALUES, parse_json
@@ -154,6 +154,29 @@ def test_too_many_values_are_refused_before_they_are_parsed(reader: BodyReader) 
     assert asyncio.run(BodyOffload(reader).parse(numbers)) == [1] * MAX_NUMBERS
     text = json.dumps(["," * MAX_VALUES]).encode()  # letters of a string are no values
     assert asyncio.run(BodyOffload(reader).parse(text)) == ["," * MAX_VALUES]
+
+
+def test_no_pickle_of_a_large_value_has_a_long_list(
+    reader: BodyReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one call of C unpickles is bounded, and none is unpickled by the loop's thread."""
+    value = {"prompt": IDS, "rows": [IDS, [[], {}, "a"]], "messages": MANY[:2] * 9000, "n": None}
+    lengths, in_loop = list[int](), list[int]()
+    load = chunked_pickle._Unpickler.load
+
+    def measured(self: Any) -> Any:
+        in_loop.append(threading.current_thread() is threading.main_thread())
+        found = load(self)
+        lengths.append(len(found) if isinstance(found, list) else 0)
+        return found
+
+    monkeypatch.setattr(chunked_pickle._Unpickler, "load", measured)
+    found = asyncio.run(BodyOffload(reader).parse(json.dumps(value).encode()))
+    assert found == value
+    whole = [len(IDS), len(IDS), 18_000]
+    pieces = sum(-(-length // chunked_pickle.CHUNK) for length in whole)
+    assert len(lengths) == pieces + 1 and max(lengths) <= chunked_pickle.CHUNK
+    assert not any(in_loop)
 
 
 def test_a_process_that_dies_is_replaced(reader: BodyReader) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
+from starlette.requests import Request
 
+from mlcc.server.observability.metrics import Metrics
 from tests.runtime.server.helpers.server_process import RunningServer, eventually, idle, running
 
 CHAT = {"messages": [{"role": "user", "content": "a secret"}], "max_tokens": 5, "ignore_eos": True}
@@ -33,6 +38,23 @@ def samples(server: RunningServer) -> dict[tuple[str, tuple[tuple[str, str], ...
 
 def key(name: str, **labels: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     return name, tuple(sorted(labels.items()))
+
+
+def test_it_is_written_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many keys and models it takes long, and the event loop goes on meanwhile."""
+    found = Metrics(lambda: {})
+    threads = list[threading.Thread]()
+
+    def collect() -> Iterator[Metric]:
+        threads.append(threading.current_thread())
+        yield from ()
+
+    monkeypatch.setattr(found._found, "collect", collect)
+    for accept in (b"text/plain", b"application/openmetrics-text"):
+        request = Request({"type": "http", "headers": [(b"accept", accept)]})
+        response = asyncio.run(found.show(request))
+        assert accept in response.headers["content-type"].encode()
+    assert len(threads) == 2 and threading.main_thread() not in threads
 
 
 def test_what_requests_took() -> None:
