@@ -24,6 +24,7 @@ import { Server } from './engines/server_engine.js';
 import { readSettings, type Settings, saveSettings } from './settings/settings.js';
 import { readSite, type Site } from './settings/site.js';
 import { storeText, type TextStore } from './settings/storage.js';
+import { applyTheme, readTheme, saveTheme } from './settings/theme.js';
 import { Announcer } from './ui/conversation/announcer.js';
 import { ChatView } from './ui/conversation/chat_view.js';
 import { h } from './ui/dom.js';
@@ -48,6 +49,13 @@ export interface AppEnvironment {
 }
 
 const LAST_MODEL = 'mlcc.model.2';
+const WATCH_MS = 1000;
+const MOST_WATCHING_MS = 600_000;
+const SERVER_STATES = {
+  loaded: 'on this server',
+  loading: 'loading on this server …',
+  unloaded: 'on this server, loaded by the first question',
+} as const;
 const NOT_KEPT = 'This browser keeps nothing for this page: conversations end with the tab.';
 
 export class App {
@@ -67,6 +75,7 @@ export class App {
   #loading: LoadingPanel | null = null;
   #start: StartPanel | null = null;
   #choices: Choices = { offer: undefined, stored: [] };
+  #watching = false;
 
   constructor(environment: AppEnvironment) {
     this.#environment = environment;
@@ -100,9 +109,12 @@ export class App {
     this.#dialog = new SettingsDialog(this.#settings, {
       onChange: (settings) => this.#saveSettings(settings),
       onRemove: (url) => this.#remove(url),
+      theme: readTheme(environment.browser),
+      onTheme: (theme) => saveTheme(environment.browser, theme),
     });
+    applyTheme(readTheme(environment.browser));
     const main = h('main', 'main', this.#chat.log, this.#stage.element, this.#chat.dock);
-    const columns = h('div', 'columns', this.#sidebar.element, main);
+    const columns = h('div', 'columns', this.#sidebar.element, this.#sidebar.scrim, main);
     this.element = h('div', 'app', this.#header.element, columns);
     this.element.append(this.#dialog.element, this.#announcer.element);
     this.#show(this.#session.phase);
@@ -175,7 +187,7 @@ export class App {
     if (phase.kind !== 'running') return;
     const key = refKey(phase.source);
     if (key) storeText(this.#environment.tab, LAST_MODEL, key);
-    this.#chat.greet(phase.engine.info);
+    this.#chat.greet(phase.engine.info, this.#unloaded() === null);
   }
 
   #panel(phase: Phase): HTMLElement | null {
@@ -252,6 +264,28 @@ export class App {
   #changed(): void {
     this.#updateLayout();
     this.#sidebar.current = this.#chat.id;
+    void this.#watch();
+  }
+
+  /** Follow the state of the server's running model until it is loaded. */
+  async #watch(): Promise<void> {
+    const name = this.#unloaded();
+    if (name === null || this.#watching) return;
+    this.#watching = true;
+    const before = performance.now();
+    while (this.#unloaded() === name && performance.now() - before < MOST_WATCHING_MS) {
+      await new Promise((next) => setTimeout(next, WATCH_MS));
+      await this.#engines.refreshModels().catch(() => []);
+      this.#header.show(...this.#heading(this.#session.phase));
+    }
+    this.#watching = false;
+  }
+
+  /** The name of the running model if the server has not loaded it yet. */
+  #unloaded(): string | null {
+    const info = this.#session.engine?.info;
+    if (info?.where !== 'server') return null;
+    return this.#engines.stateOf(info.model) === 'loaded' ? null : info.model;
   }
 
   /** Set the attributes that the style sheet uses. */
@@ -303,7 +337,10 @@ export class App {
   #heading(phase: Phase): [string, string] {
     if (phase.kind === 'running') {
       const { model, where } = phase.engine.info;
-      return [model, where === 'server' ? 'on this server' : 'on your GPU'];
+      return [
+        model,
+        where === 'server' ? SERVER_STATES[this.#engines.stateOf(model)] : 'on your GPU',
+      ];
     }
     if (phase.kind === 'starting') return [this.#nameOf(phase.source), 'starting'];
     if (phase.kind === 'connecting') return ['mlcc', 'connecting'];

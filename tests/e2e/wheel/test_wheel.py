@@ -137,7 +137,7 @@ def test_a_bare_install_is_small(bare: Installed) -> None:
             continue  # the environment's own
         ours += size * name.startswith("mlcc")
         all_in_all += size
-    assert ours < 8_000_000 and all_in_all < 60_000_000, (ours, all_in_all)
+    assert ours < 16_000_000 and all_in_all < 64_000_000, (ours, all_in_all)
 
 
 def test_a_bare_install_answers(bare: Installed, installed: Installed) -> None:

@@ -6,7 +6,7 @@
 import type { OnProgress } from '../../src/worker/startup.js';
 import type { Site } from '../settings/site.js';
 import type { ChatEngine, Engines, ModelRef } from './engine_port.js';
-import type { Server, ServerModel } from './server_engine.js';
+import type { LoadState, Server, ServerModel } from './server_engine.js';
 import type { TabModelRef } from './tab_engine.js';
 
 /** Engines of a tab. */
@@ -29,6 +29,11 @@ export class AllEngines implements Engines {
     return this.#models;
   }
 
+  /** Whether the server has loaded a model; servers that do not say have. */
+  stateOf(name: string): LoadState {
+    return this.#models.find((model) => model.name === name)?.state ?? 'loaded';
+  }
+
   /** Request the server's models again. Raises what `Server.models` raises. */
   async refreshModels(): Promise<readonly ServerModel[]> {
     this.#models = (await this.server?.models()) ?? [];
@@ -39,7 +44,7 @@ export class AllEngines implements Engines {
     if (place.kind !== 'server') return this.#tab.open(place, onProgress, signal);
     const known = this.#models.find(({ name }) => name === place.name);
     if (!this.server) throw new Error('this page has no server');
-    return this.server.engine(known ?? { name: place.name, context: null });
+    return this.server.engine(known ?? { name: place.name, context: null, state: 'loaded' });
   }
 
   stored: Engines['stored'] = () => this.#tab.stored();

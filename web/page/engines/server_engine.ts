@@ -21,13 +21,18 @@ export class UnreachableError extends MlccError {
 export interface ServerModel {
   readonly name: string;
   readonly context: number | null;
+  readonly state: LoadState;
 }
+
+/** Whether a model is in the server's memory. */
+export type LoadState = 'loaded' | 'loading' | 'unloaded';
 
 /** The fields that the page reads of a listed model; servers name the context differently. */
 interface ListedModel {
   readonly id: string;
   readonly context_length?: unknown;
   readonly max_model_len?: unknown;
+  readonly state?: unknown;
 }
 
 type Body = ChatRequest & { readonly stream?: boolean | null };
@@ -60,9 +65,10 @@ export class Server {
   async models(): Promise<ServerModel[]> {
     const answer = await this.#ask('v1/models', {});
     const { data } = await readWhole<{ data: readonly ListedModel[] }>(answer);
-    return data.map(({ id, context_length, max_model_len }) => ({
+    return data.map(({ id, context_length, max_model_len, state }) => ({
       name: id,
       context: [context_length, max_model_len].find((size) => typeof size === 'number') ?? null,
+      state: state === 'loading' || state === 'unloaded' ? state : 'loaded',
     }));
   }
 

@@ -25,6 +25,7 @@ export class Header {
     this.#picker.addEventListener('change', () => events.onPick(this.#picker.value));
     this.#picker.hidden = true;
     this.#newChat = button('New chat', 'quiet', () => events.onNewChat(), icon('plus'));
+    this.#newChat.classList.add('header-new'); // not beside the list, which has one
     const settings = button('Settings', 'quiet', () => events.onSettings(), icon('settings'));
     settings.setAttribute('aria-haspopup', 'dialog');
     const buttons = h('div', 'header-buttons', this.#newChat, settings);

@@ -23,6 +23,8 @@ const WIDE = '(min-width: 860px)';
 
 export class Sidebar {
   readonly element: HTMLElement;
+  /** Lies over the rest of a narrow page while the list is open: a press closes it. */
+  readonly scrim = h('div', { class: 'scrim', attributes: { 'aria-hidden': 'true' } });
   /** The button in the header that opens and closes it. */
   readonly toggle: HTMLButtonElement;
   readonly #events: SidebarEvents;
@@ -61,6 +63,7 @@ export class Sidebar {
     this.element.addEventListener('keydown', (event) => {
       if (event.key === 'Escape' && !this.#wide.matches) this.#show(false);
     });
+    this.scrim.addEventListener('click', () => this.#show(false));
     this.#wide.addEventListener('change', () => this.#show(this.#wide.matches, false));
     this.#show(this.#wide.matches, false);
   }

@@ -201,3 +201,60 @@ test('answers under a schema are JSON, and an invalid schema is reported', async
   });
   await page.evaluate('localStorage.clear()');
 });
+
+test('a model that is not loaded yet is not called ready, and its loading is followed', async () => {
+  const page = await connected('&unloaded');
+  expect(await state(page).textContent()).toBe('on this server, loaded by the first question');
+  await look(page);
+  const states = page.evaluate(`new Promise((done) => {
+    const seen = [];
+    const element = document.querySelector('.state');
+    new MutationObserver(() => {
+      seen.push(element.textContent);
+      if (element.textContent === 'on this server') done(seen);
+    }).observe(element, { childList: true, characterData: true, subtree: true });
+  })`);
+  await ask(page, 'say yes');
+  expect(await answered(page)).toBe('yes');
+  expect(await states).toEqual(['loading on this server …', 'on this server']);
+});
+
+test('an empty conversation names the model and its context, and has ideas to try', async () => {
+  const page = await connected();
+  await page.getByText('small on this server, context 2,048 tokens').waitFor();
+  const ideas = page.getByRole('list', { name: 'Ideas' }).getByRole('button');
+  expect(await ideas.count()).toBe(3);
+  const text = await ideas.first().textContent();
+  await ideas.first().click();
+  expect(await field(page).inputValue()).toBe(text);
+  await page.keyboard.press('Enter');
+  await answered(page);
+  expect(await ideas.first().isVisible()).toBe(false);
+});
+
+test('the colours are the system’s until the visitor chooses, and the choice is kept', async () => {
+  const page = await connected();
+  const ground = () => page.evaluate('getComputedStyle(document.body).backgroundColor');
+  await page.emulateMedia({ colorScheme: 'light' });
+  const light = await ground();
+  await page.emulateMedia({ colorScheme: 'dark' });
+  const dark = await ground();
+  expect(dark).not.toBe(light);
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('Colours').selectOption('Light');
+  expect(await ground()).toBe(light);
+  await look(page);
+  await page.reload();
+  await field(page).waitFor();
+  expect(await ground()).toBe(light);
+});
+
+test('on a phone the list of conversations has a scrim that closes it', async () => {
+  const page = await connected();
+  await page.setViewportSize({ width: 390, height: 844 });
+  const list = page.getByRole('navigation', { name: 'Conversations' });
+  await page.getByRole('button', { name: 'Conversations' }).click();
+  await list.waitFor();
+  await page.mouse.click(380, 400);
+  await list.waitFor({ state: 'hidden' });
+});

@@ -16,6 +16,7 @@ import type { Announcer } from './announcer.js';
 import { Composer } from './composer.js';
 import { Log } from './log.js';
 import { Notices } from './notices.js';
+import { Welcome } from './welcome.js';
 
 export interface ChatContext {
   /** The running model, if any. */
@@ -40,6 +41,10 @@ export class ChatView {
   readonly #notices = new Notices(() => this.#composer.focus());
   readonly #composer: Composer;
   readonly #room = h('p', 'room');
+  readonly #welcome = new Welcome((text) => {
+    this.#composer.offer(text);
+    this.#composer.focus();
+  });
   #conversation = new Conversation();
   #chat: Chat;
   #sentences = new Sentences();
@@ -73,8 +78,7 @@ export class ChatView {
       onStop: () => this.#chat.stop(),
       onError: (error) => this.showError(error),
     });
-    const welcome = h('p', 'welcome', 'What would you like to talk about?');
-    this.log = h('div', 'log-place', welcome, this.#log.element);
+    this.log = h('div', 'log-place', this.#welcome.element, this.#log.element);
     this.dock = h('div', 'dock', this.#notices.element, this.#composer.element, this.#room);
     this.#listen();
   }
@@ -146,11 +150,14 @@ export class ChatView {
     this.#log.listed();
   }
 
-  /** A model is running: show its notes and focus the message field. */
-  greet(info: EngineInfo): void {
+  /** A model answers, once it is loaded: show its notes and focus the message field. */
+  greet(info: EngineInfo, isLoaded: boolean): void {
     this.#notices.clear();
     for (const note of info.notes) this.#notices.add(note, 'note');
-    this.#announcer.say(`${info.model} is ready.`);
+    this.#welcome.show(info);
+    this.#announcer.say(
+      `${info.model} ${isLoaded ? 'is ready' : 'loads with the first question'}.`,
+    );
     this.#measure();
     this.#composer.focus();
   }

@@ -13,12 +13,16 @@ import {
   type TextKey,
   within,
 } from '../../settings/settings.js';
+import { THEMES, type Theme } from '../../settings/theme.js';
 import { button, h, setText } from '../dom.js';
 import { icon } from '../icons.js';
 
 export interface SettingsEvents {
   onChange(settings: Settings): void;
   onRemove(url: string): Promise<readonly StoredModel[]>;
+  /** The colour scheme at the start, and a choice of it. */
+  readonly theme: Theme;
+  onTheme(theme: Theme): void;
 }
 
 export class SettingsDialog {
@@ -67,9 +71,20 @@ export class SettingsDialog {
     });
     return [
       h('section', '', h('h3', '', 'Answers'), this.#answers, reset),
+      h('section', '', h('h3', '', 'Appearance'), this.#themeField()),
       this.#stored,
       h('section', '', h('h3', '', 'About'), this.#about, licences()),
     ];
+  }
+
+  #themeField(): HTMLElement {
+    const picker = h('select', { attributes: { id: 'theme' } });
+    const option = ([key, label]: [string, string]) =>
+      h('option', { attributes: { value: key } }, label);
+    picker.append(...Object.entries(THEMES).map(option));
+    picker.value = this.#events.theme;
+    picker.addEventListener('change', () => this.#events.onTheme(picker.value as Theme));
+    return h('div', 'setting', h('label', { attributes: { for: 'theme' } }, 'Colours'), picker);
   }
 
   #set(settings: Settings): void {

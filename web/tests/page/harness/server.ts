@@ -21,7 +21,8 @@ export function scriptServer(words: URLSearchParams): void {
         { error: { message: 'no', type: 'invalid_request_error' } },
         { status: 401 },
       );
-    if (url.pathname.endsWith('/v1/models')) return Response.json({ data: MODELS });
+    if (url.pathname.endsWith('/v1/models')) return Response.json({ data: models(words) });
+    asked += 1;
     return answer(JSON.parse(String(init?.body)), init?.signal ?? null);
   };
 }
@@ -35,6 +36,15 @@ const held = new Promise<void>((resolve) => {
 Object.assign(globalThis, { release: () => release() });
 
 const MODELS = [{ id: 'small', context_length: 2048 }, { id: 'large' }];
+let asked = 0;
+
+/** The list; with `?unloaded` the first question loads the models, which takes a look or two. */
+function models(words: URLSearchParams): readonly object[] {
+  if (!words.has('unloaded')) return MODELS;
+  const state = asked === 0 ? 'unloaded' : asked < 3 ? 'loading' : 'loaded';
+  if (asked > 0) asked += 1;
+  return MODELS.map((model) => ({ ...model, state }));
+}
 
 interface Body {
   readonly model: string;
