@@ -4,6 +4,7 @@ bounded."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Coroutine
 from typing import Any
 
@@ -11,8 +12,14 @@ import pytest
 
 from mlcc.api.openai_responses.request import parse_responses
 from mlcc.errors import InvalidRequestError
+from mlcc.service.http.json_pieces import MANY_CHARACTERS, parse_lists
 from mlcc.service.response_store import conversations as module
-from mlcc.service.response_store.conversations import MOST_AT_ONCE, MUCH_BYTES, Conversations
+from mlcc.service.response_store.conversations import (
+    MOST_AT_ONCE,
+    MUCH_BYTES,
+    Conversations,
+    turn_of,
+)
 from mlcc.service.response_store.store import MemoryResponseStore
 
 
@@ -30,10 +37,36 @@ async def talk(conversations: Conversations, *texts: str) -> str:
     for number, text in enumerate(texts):
         name = f"resp_{number}"
         answer = {"id": name, "output": [item(f"re {text}")], "status": "completed"}
-        await conversations.keep("t", answer, [item(text)], previous)
+        await conversations.keep("t", name, turn_of(answer, [item(text)], previous))
         previous = name
     assert previous is not None
     return previous
+
+
+def test_a_large_turn_is_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(text: str) -> dict[str, list[Any]]:
+        threads.append(threading.current_thread())
+        return parse_lists(text)
+
+    async def work(text: str) -> None:
+        conversations = Conversations()
+        last = await talk(conversations, text)
+        async with conversations.loading() as loading:
+            assert await conversations.before("t", last, loading) == [
+                item(text),
+                item(f"re {text}"),
+            ]
+            reference = [{"type": "item_reference", "id": "msg_0_0"}]
+            assert await conversations.resolved("t", reference, loading) == reference
+        assert (await conversations.get("t", last)).input == [item(text)]
+
+    monkeypatch.setattr(module, "parse_lists", noted)
+    run(work("a" * MANY_CHARACTERS))
+    assert len(threads) == 3 and threading.main_thread() not in threads
+    run(work("a"))
+    assert threads[3:] == [threading.main_thread()] * 3
 
 
 def test_a_turn_is_stored_once() -> None:
@@ -85,10 +118,9 @@ def test_what_one_request_loads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
                 await conversations.before("t", last, loading)
         assert error.value.code == "context_length_exceeded"
         assert error.value.param == "previous_response_id"
-        await conversations.keep("t", {"id": "resp_aa", "output": []}, [
-            {"id": "item_aa_0", **item("x" * 600)}], None)  # fmt: skip
-        await conversations.keep("t", {"id": "resp_bb", "output": []}, [
-            {"id": "item_bb_0", **item("y" * 600)}], None)  # fmt: skip
+        for name in ("aa", "bb"):
+            given = [{"id": f"item_{name}_0", **item("x" * 600)}]
+            await conversations.keep("t", f"resp_{name}", turn_of({"output": []}, given, None))
         wanted = [{"type": "item_reference", "id": f"item_{n}_0"} for n in ("aa", "bb")]
         async with conversations.loading() as loading:
             assert await conversations.resolved("t", wanted[:1], loading)

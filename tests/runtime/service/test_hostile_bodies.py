@@ -12,7 +12,7 @@ import pytest
 from mlcc.errors import InvalidRequestError
 from mlcc.service.http.types import JSON_TYPE, ApiRequest
 from mlcc.service.protocols.responses import input_items
-from mlcc.service.response_store.conversations import Conversations
+from mlcc.service.response_store.conversations import Conversations, turn_of
 from mlcc.service.response_store.store import MemoryResponseStore, Turn
 from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
@@ -98,7 +98,7 @@ def test_is_refused_by_name(path: str, body: Any, param: str | None) -> None:
 def test_how_many_items_are_listed(limit: str) -> None:
     async def work() -> int:
         conversations = Conversations()
-        await conversations.keep("", {"id": "resp_1", "output": []}, [], None)
+        await conversations.keep("", "resp_1", turn_of({"id": "resp_1", "output": []}, [], None))
         served = SimpleNamespace(conversations=conversations)
         request = ApiRequest("GET", "", query=f"limit={limit}", parameters={"name": "resp_1"})
         with pytest.raises(InvalidRequestError) as error:
@@ -120,7 +120,8 @@ def test_an_item_is_referred_to_once_and_its_answer_read_once() -> None:
         kept = Counted()
         conversations = Conversations(kept)
         given = [{"id": f"item_a1_{i}", "type": "message"} for i in range(50)]
-        await conversations.keep("t", {"id": "resp_a1", "output": []}, given, None)
+        turn = turn_of({"id": "resp_a1", "output": []}, given, None)
+        await conversations.keep("t", "resp_a1", turn)
         asked = [{"type": "item_reference", "id": item["id"]} for item in given]
         loading = conversations.loading()
         assert await conversations.resolved("t", asked, loading) == given

@@ -26,6 +26,7 @@ from mlcc.service.http.routes import (
 )
 from mlcc.service.http.sse import event_lines, run_through
 from mlcc.service.http.types import ApiRequest, ApiResponse, events_response, json_response
+from mlcc.service.response_store.conversations import turn_of
 from mlcc.service.served_model import Models, ServedModel
 
 _LIMIT = re.compile(r"[0-9]{1,9}")
@@ -56,7 +57,9 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     async def keep() -> None:
         conversations.end(tenant, events)
         if parsed.store:
-            await conversations.keep(tenant, events.answer, given, parsed.previous)
+            work = partial(turn_of, events.answer, given, parsed.previous)
+            turn = await request.offload.check(work)
+            await conversations.keep(tenant, events.answer["id"], turn)
 
     if not parsed.stream:
         await run_through(generation, events)

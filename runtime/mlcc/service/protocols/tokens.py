@@ -5,7 +5,7 @@ the same paths. The name of the text field tells which of the two protocols is u
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,12 @@ from mlcc.api.schema.chat_fields import CHAT, PROMPT_END
 from mlcc.engine.text.tokenizer import Tokenizer
 from mlcc.errors import InvalidRequestError
 from mlcc.service.generate import MOST_COUNTED, ChatPlan
+from mlcc.service.http.json_pieces import to_json_by_pieces
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import APPLY_TEMPLATE
 from mlcc.service.http.routes import DETOKENIZE as DETOKENIZE_AT
 from mlcc.service.http.routes import TOKENIZE as TOKENIZE_AT
-from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
+from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
 from mlcc.service.served_model import ServedModel
 
 WORDS = ("content", "prompt", "messages")
@@ -43,14 +44,8 @@ async def tokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
     pieces: list[str] = []
     if _wants(fields):
         pieces = await request.offload.check(partial(_pieces, served.text.tokenizer, ids))
-    if given[0] == "content":
-        tokens: list[Any] = [*ids]
-        if pieces:
-            tokens = [{"id": i, "piece": piece} for i, piece in zip(ids, pieces, strict=True)]
-        return json_response({"tokens": tokens}, headers=ignored)
-    counted = {"count": len(ids), "max_model_len": served.engine.capacity.context}
-    strings = {"token_strs": pieces} if pieces else {}
-    return json_response({**counted, "tokens": [*ids], **strings}, headers=ignored)
+    context = None if given[0] == "content" else served.engine.capacity.context
+    return await _written(request, partial(_tokens, ids, pieces, context), ignored)
 
 
 async def detokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
@@ -58,16 +53,14 @@ async def detokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
     body = await served.body(request)
     fields, ignored = await served.checked(request, body, DETOKENIZE.fields_of, DETOKENIZE)
     served.check_model(fields.get("model"))
-    tokens, vocabulary = fields["tokens"], served.engine.capacity.vocab_size
-    if max(tokens, default=0) >= vocabulary:
-        number = next(i for i, token in enumerate(tokens) if token >= vocabulary)
-        raise InvalidRequestError(
-            f"'tokens[{number}]' is {tokens[number]}, the vocabulary is 0 .. {vocabulary - 1}",
-            param=f"tokens[{number}]",
-            code="invalid_value",
-        )
-    text = await request.offload.check(partial(served.text.tokenizer.decode, tokens))
-    return json_response({"content": text, "prompt": text}, headers=ignored)
+    size, decode = served.engine.capacity.vocab_size, served.text.tokenizer.decode
+
+    def decoded() -> dict[str, str]:
+        _check_ids(fields["tokens"], size)
+        text = decode(fields["tokens"])
+        return {"content": text, "prompt": text}
+
+    return await _written(request, decoded, ignored)
 
 
 async def apply_template(served: ServedModel, request: ApiRequest) -> ApiResponse:
@@ -77,7 +70,7 @@ async def apply_template(served: ServedModel, request: ApiRequest) -> ApiRespons
     served.check_model(parsed.delivery.model)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
     text = await served.prompts.written(plan.messages, parsed.delivery.timeout, plan.variables)
-    return json_response({"prompt": text}, headers=ignored)
+    return await _written(request, lambda: {"prompt": text}, ignored)
 
 
 async def _ids(
@@ -91,6 +84,36 @@ async def _ids(
     name, default = ("add_special", False) if word == "content" else ("add_special_tokens", True)
     special = fields.get(name, default)
     return await served.prompts.text(fields[word], MOST_COUNTED, None, special)
+
+
+async def _written(
+    request: ApiRequest, make: Callable[[], Any], headers: Mapping[str, str]
+) -> ApiResponse:
+    """The response with a value, which is made and written where the body was checked."""
+    text = await request.offload.check(lambda: to_json_by_pieces(make()))
+    return ApiResponse(200, {"content-type": JSON_TYPE, **headers}, text)
+
+
+def _tokens(ids: Sequence[int], pieces: Sequence[str], context: int | None) -> dict[str, Any]:
+    """The answer of /tokenize: vLLM's with a context, llama.cpp's without."""
+    tokens: list[Any] = [*ids]
+    if context is None:
+        if pieces:
+            tokens = [{"id": i, "piece": piece} for i, piece in zip(ids, pieces, strict=True)]
+        return {"tokens": tokens}
+    strings = {"token_strs": pieces} if pieces else {}
+    return {"count": len(ids), "max_model_len": context, "tokens": tokens, **strings}
+
+
+def _check_ids(tokens: Sequence[int], vocabulary: int) -> None:
+    """Raise InvalidRequestError for a number that is no token's."""
+    if max(tokens, default=0) >= vocabulary:
+        number = next(i for i, token in enumerate(tokens) if token >= vocabulary)
+        raise InvalidRequestError(
+            f"'tokens[{number}]' is {tokens[number]}, the vocabulary is 0 .. {vocabulary - 1}",
+            param=f"tokens[{number}]",
+            code="invalid_value",
+        )
 
 
 def _pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:

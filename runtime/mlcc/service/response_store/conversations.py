@@ -16,6 +16,7 @@ from mlcc.api.errors import CancelledError, NotFoundError
 from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.errors import InvalidRequestError
 from mlcc.service.engine_client import Job
+from mlcc.service.http.json_pieces import MANY_CHARACTERS, parse_lists, to_json_by_pieces
 from mlcc.service.http.types import to_json
 from mlcc.service.response_store.store import MemoryResponseStore, ResponseStore, Turn
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -39,6 +40,8 @@ MOST_LOADED_BYTES = 8 << 20
 MUCH_BYTES = 256 << 10
 """Requests that load more than this take turns."""
 MOST_AT_ONCE = 2
+MOST_RESOLVED = 256
+"""Items whose references are resolved before other requests run."""
 
 
 class Loading:
@@ -113,7 +116,7 @@ class Conversations:
             text = await self._kept.items(tenant, each)
             if text is None:  # evicted meanwhile
                 return None
-            turn = json.loads(text)
+            turn = await _parsed(text)
             items += [*turn["input"], *turn["output"]]
             await asyncio.sleep(0)  # other requests run between the turns
         return items
@@ -124,7 +127,9 @@ class Conversations:
         made: list[Any] = []
         found: dict[str, dict[str, Item]] = {}
         seen: set[str] = set()
-        for item in items:
+        for number, item in enumerate(items):
+            if number % MOST_RESOLVED == MOST_RESOLVED - 1:
+                await asyncio.sleep(0)  # other requests run between
             name = item.get("id") if item.get("type") == "item_reference" else None
             if not isinstance(name, str) or not (ours := _OURS.fullmatch(name)):
                 made.append(item)
@@ -141,13 +146,9 @@ class Conversations:
             made.append(found[ours[1]].get(name, item))
         return made
 
-    async def keep(
-        self, tenant: str, response: Any, given: Sequence[Item], previous: str | None
-    ) -> None:
-        """Store an answer with its input. previous: the response that it continues."""
-        head = {name: value for name, value in response.items() if name != "output"}
-        items = {"input": given, "output": response["output"]}
-        await self._kept.put(tenant, response["id"], Turn(to_json(head), to_json(items), previous))
+    async def keep(self, tenant: str, name: str, turn: Turn) -> None:
+        """Store an answer with its input."""
+        await self._kept.put(tenant, name, turn)
 
     async def get(self, tenant: str, name: str) -> Entry:
         """Raises NotFoundError."""
@@ -191,7 +192,7 @@ class Conversations:
     async def _find(self, tenant: str, name: str) -> Entry | None:
         if (turn := await self._kept.get(tenant, name)) is None:
             return None
-        items = json.loads(turn.items)
+        items = await _parsed(turn.items)
         response = {**json.loads(turn.response), "output": items["output"]}
         return Entry(response, items["input"], turn.previous)
 
@@ -200,9 +201,23 @@ class Conversations:
         if (turn := await self._kept.get(tenant, name)) is None:
             return {}
         await loading.add(len(turn.items.encode()), "input")
-        stored = json.loads(turn.items)
+        stored = await _parsed(turn.items)
         items = [*stored["input"], *stored["output"]]
         return {item["id"]: item for item in reversed(items) if isinstance(item.get("id"), str)}
+
+
+def turn_of(response: Any, given: Sequence[Item], previous: str | None) -> Turn:
+    """What is stored of an answer and its input. previous: the response that it continues."""
+    head = {name: value for name, value in response.items() if name != "output"}
+    items = {"input": [*given], "output": response["output"]}
+    return Turn(to_json(head), to_json_by_pieces(items), previous)
+
+
+async def _parsed(items: str) -> dict[str, list[Item]]:
+    """The items of a turn, parsed in a thread if they are many."""
+    if len(items) <= MANY_CHARACTERS:
+        return parse_lists(items)
+    return await asyncio.to_thread(parse_lists, items)
 
 
 def _unknown(name: str) -> NotFoundError:

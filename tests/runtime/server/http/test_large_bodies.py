@@ -20,7 +20,9 @@ from mlcc.server.prompts import body_reader, chunked_pickle
 from mlcc.server.prompts.body_reader import SMALL, BodyOffload, BodyReader
 from mlcc.service import served_model
 from mlcc.service.http.json_body import MAX_NUMBERS, MAX_VALUES, parse_json
+from mlcc.service.http.json_pieces import to_json_by_pieces
 from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
+from mlcc.service.protocols import tokens
 from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
 from mlcc.worker.client import EngineThread, WorkerClient
@@ -177,6 +179,32 @@ def test_no_pickle_of_a_large_value_has_a_long_list(
     pieces = sum(-(-length // chunked_pickle.CHUNK) for length in whole)
     assert len(lengths) == pieces + 1 and max(lengths) <= chunked_pickle.CHUNK
     assert not any(in_loop)
+
+
+def test_no_answer_to_a_large_body_is_written_in_the_loop(
+    reader: BodyReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/tokenize answers 4 MB of text with a million ids, which took 1.5 s."""
+    in_loop, in_threads = list[int](), list[int]()
+
+    def measured(value: Any) -> str:
+        here = threading.current_thread() is threading.main_thread()
+        (in_loop if here else in_threads).append(1)
+        return to_json_by_pieces(value)
+
+    monkeypatch.setattr(tokens, "to_json_by_pieces", measured)
+    text = "ab" * SMALL
+    bodies = [
+        ("/tokenize", {"content": text}),
+        ("/tokenize", {"prompt": text, "return_token_strs": True}),
+        ("/detokenize", {"tokens": IDS}),
+    ]
+    found = answers(reader, bodies)
+    assert [response.status for response in found] == [200, 200, 200]
+    assert not in_loop and len(in_threads) == 3
+    ids = json.loads(str(found[0].body))["tokens"]
+    (again,) = answers(reader, [("/detokenize", {"tokens": ids})])
+    assert json.loads(str(again.body))["content"] == text
 
 
 def test_a_process_that_dies_is_replaced(reader: BodyReader) -> None:

@@ -1,0 +1,56 @@
+"""JSON by pieces is the same as at once, and no piece is long."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlcc.service.http import json_pieces
+from mlcc.service.http.json_pieces import FLAT, NESTED, parse_lists, to_json_by_pieces
+from mlcc.service.http.types import to_json
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, width=16),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=40,
+).filter(lambda value: "Infinity" not in json.dumps(value))
+
+
+@given(VALUES, st.integers(1, 3))
+def test_it_writes_what_one_call_writes(value: Any, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_pieces, "FLAT", size)
+        patch.setattr(json_pieces, "NESTED", size)
+        assert to_json_by_pieces(value) == to_json(value)
+
+
+@given(st.dictionaries(st.text(), st.lists(VALUES), max_size=3))
+def test_it_parses_what_was_written(value: dict[str, list[Any]]) -> None:
+    assert parse_lists(to_json(value)) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"a"', '{"a":', '{"a":[', '{"a":[1', '{"a":[1]', '{"a":[1]}x', "{}{}"]
+)
+def test_another_text_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_lists(text)
+
+
+def test_no_call_writes_or_parses_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
+    def measured(value: Any) -> str:
+        lengths.append(len(value) if isinstance(value, list) else 1)
+        return to_json(value)
+
+    monkeypatch.setattr(json_pieces, "to_json", measured)
+    to_json_by_pieces({"tokens": [7] * 100_000})
+    assert len(lengths) > 20 and max(lengths) == FLAT
+    lengths.clear()
+    to_json_by_pieces({"rows": [[0.5] * 1000] * 200})
+    assert len(lengths) > 10 and max(lengths) == NESTED
