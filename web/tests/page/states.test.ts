@@ -59,7 +59,7 @@ test('chat: an answer as Markdown with figures; it survives a reload', async () 
   expect(await answered(page)).toContain('the lens keeps some away');
   await ask(page, 'echo');
   expect(JSON.parse(await answered(page)).messages).toHaveLength(3);
-  await page.locator('.header').getByRole('button', { name: 'New chat' }).click();
+  await page.getByRole('button', { name: 'New chat' }).click();
   await page.getByText('What would you like to talk about?').waitFor();
 });
 
