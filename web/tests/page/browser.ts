@@ -3,7 +3,8 @@
  * test.
  */
 
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -15,7 +16,7 @@ import { type StaticServer, serveFolders } from '../../tools/static.js';
 import { PAGE } from '../../vite.config.js';
 import { complaints } from './checks.js';
 
-const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const PHONE = { width: 390, height: 780 };
 const DESKTOP = { width: 1200, height: 800 };
 
@@ -24,6 +25,8 @@ let server: StaticServer;
 let browser: Browser;
 let context: BrowserContext;
 let home: string;
+/** Stays open for the whole file: a browser without a page would end, and a new one takes long. */
+let blank: Page | undefined;
 
 /** To be called by each test file. */
 export function inChromium(): void {
@@ -42,13 +45,13 @@ export function inChromium(): void {
     home = `${server.url}/page/index.html`;
     browser = await launchChromium();
     context = browser.context;
-    await context.addInitScript(await readFile(AXE, 'utf8'));
+    blank = context.pages()[0];
     const manifest = { model: { name: 'demo-q4' }, files: [{ bytes: 13e6 }] };
     await context.route('**/model/mlcc.json', (route) => route.fulfill({ json: manifest }));
   });
   afterEach(async () => {
-    await Promise.all(context.pages().map((page) => page.close()));
-    await context.newPage(); // a browser without a page would end
+    const used = context.pages().filter((page) => page !== blank);
+    await Promise.all(used.map((page) => page.close()));
   });
   afterAll(async () => {
     await browser?.close();
@@ -110,6 +113,7 @@ export async function look(page: Page): Promise<void> {
   for (const [size, colorScheme] of looks()) {
     await page.setViewportSize(size);
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+    await page.evaluate(AXE);
     expect(await page.evaluate(complaints), `${size.width} ${colorScheme}`).toEqual([]);
     const width = await page.evaluate('document.documentElement.scrollWidth');
     expect(width).toBeLessThanOrEqual(size.width);

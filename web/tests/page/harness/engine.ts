@@ -35,6 +35,8 @@ const NOTE = 'The context was cut to 2048 tokens so that the model fits this GPU
 const words = new URLSearchParams(location.search);
 const script = words.get('script') ?? 'runs';
 const pace = Number(words.get('pace') ?? 4);
+/** Of a stage of the start. */
+const STEP_MS = 5;
 
 export const tabEngines: TabEngines = {
   async open(_source, onProgress, signal) {
@@ -70,7 +72,7 @@ let stored = [
 
 async function start(onProgress: OnProgress, signal: AbortSignal): Promise<void> {
   const say = async (event: Progress) => {
-    await pause(pace * 5, signal);
+    await pause(STEP_MS, signal);
     onProgress(event);
   };
   await say({ stage: 'python', text: 'Starting Python', done: 0, total: 1 });
