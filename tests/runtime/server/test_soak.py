@@ -1,10 +1,11 @@
 """A short soak over the toy model: all protocols, hostile bodies, slow readers and kills of the
-engine and of the processes that read prompts and bodies. Asserts counts, never times; the long form
-is `benchmarks/server/soak.py`."""
+engine and of the processes that read prompts and bodies, over HTTP/1.1 and over TLS. Asserts
+counts, never times; the long form is `benchmarks/server/soak.py`."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +14,19 @@ from benchmarks.server.soak import Soak
 from benchmarks.server.soak_requests import fixed_calls, hostile_calls
 from tests.runtime.server.helpers.server_process import running
 
-REQUESTS, CLIENTS, KILLS = 400, 8, 6
+REQUESTS, CLIENTS, KILLS = 260, 8, 3
 TOY_VOCABULARY = 90
 
 
-def test_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_nothing_is_lost(with_tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "SAMPLES", 8)
     monkeypatch.setattr(soak, "GROWTH", 2.0)  # so few requests still warm up
-    with running("--max-queue", "1000", "--max-body", str(4 << 20)) as server:
+    options, context = ["--max-queue", "1000", "--max-body", str(4 << 20)], None
+    if with_tls:
+        path, context = soak.certificate(tmp_path)
+        options += ["--cert", str(path), str(path)]
+    with running(*options) as server:
         work = Soak(
             server.url,
             server.process.pid,
@@ -29,12 +35,14 @@ def test_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
             vocab=TOY_VOCABULARY,
             kills=KILLS,
             grammars=False,
+            context=context,
         )
         asyncio.run(work.run())
     assert work.faults() == [], work.outcomes
     assert sum(work.outcomes.values()) == REQUESTS and work.killed == KILLS
     kinds = {name.rpartition(": ")[0] for name in work.outcomes}
     assert {call.kind for call in fixed_calls("")} <= kinds
+    assert "slow" in kinds and "hangs up" in kinds
     assert any(call.kind in kinds for call in hostile_calls() if len(call.body) > 64 << 10)
     broken = sum(count for name, count in work.outcomes.items() if name.endswith("broken"))
     assert broken <= CLIENTS * KILLS  # at most each client's one request, for each kill

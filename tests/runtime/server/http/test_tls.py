@@ -14,7 +14,7 @@ import trustme
 
 from mlcc.server.http.connection import REFUSED
 from tests.runtime.server.helpers.server_process import RunningServer, eventually, running
-from tests.runtime.server.http.test_connections import all_of, connected, gone
+from tests.runtime.server.http.test_connections import all_of, asking, connected, gone
 
 MOST = 6
 HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -128,6 +128,26 @@ def test_a_request_in_the_packet_that_ends_the_handshake(
             with suppress(ssl.SSLWantReadError):
                 answer += client.read()
     assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_client_that_stops_reading_holds_nothing_for_ever(certificate: Certificate) -> None:
+    """As over plain HTTP (`test_connections.py`): 8 answers of 400 events of 20 KB."""
+    asked = {"prompt": ["x"] * 8, "max_tokens": 400, "ignore_eos": True, "stream": True}
+    options = ("--write-s", "1", "--max-queue", "4", "--name", "n" * 20_000)
+    with (
+        running(*certificate.options, *options) as server,
+        shaken(server, certificate) as connection,
+        httpx.Client(base_url=server.url, verify=certificate.trusted, timeout=60) as client,
+    ):
+        connection.sendall(asking("/v1/completions", asked))
+        assert b"200" in connection.recv(20)
+        body = {"prompt": ["x"] * 8, "max_tokens": 1}
+        assert eventually(lambda: client.post("/v1/completions", json=body).status_code == 503)
+        assert eventually(lambda: client.post("/v1/completions", json=body).is_success)
+        stats = client.get("/health").json()["engine"]
+        assert stats["running"] == stats["waiting"] == 0
+        with suppress(ConnectionResetError, ssl.SSLError):
+            assert b"[DONE]" not in all_of(connection)
 
 
 def test_stopping_does_not_wait_for_handshakes(certificate: Certificate) -> None:
