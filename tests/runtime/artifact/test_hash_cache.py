@@ -153,3 +153,10 @@ def test_cleaning_the_cache_forgets(folder: Path, hashed: list[Path]) -> None:
         hash_cache.clear()
     Artifact.open(folder)
     assert hashed == [folder] * 2
+
+
+def test_records_are_named_by_a_whole_digest(folder: Path) -> None:
+    """By a part of it, other files could be taken for those that were hashed."""
+    Artifact.open(folder)
+    (record,) = hash_cache.records_folder().iterdir()
+    assert len(bytes.fromhex(record.name)) == 32
