@@ -10,7 +10,7 @@ import click
 from mlcc.artifact.kv_format import KV_DTYPES
 from mlcc.artifact.schema import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, MOST_RANKS
 from mlcc.errors import UnsupportedError
-from mlcc.model_argument import model_argument
+from mlcc.model_argument import full_name, model_argument
 from mlcc.util.extras import advice, is_here
 from mlcc.util.progress import MODES, VARIABLE
 from mlcc_compiler.driver.display import Display
@@ -214,7 +214,7 @@ def compile_command(
     from mlcc_compiler.weights.merge_lora import with_lora
 
     with Display("none" if quiet else progress, verbose) as display:
-        checkpoint = open_checkpoint(resolve(model, display.download))
+        checkpoint = open_checkpoint(resolve(full_name(model), display.download))
         quant = quant or (KEEP if checkpoint.quantized else DEFAULT)
         if merge_lora is not None:
             checkpoint = with_lora(checkpoint, merge_lora)

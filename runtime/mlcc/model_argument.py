@@ -31,16 +31,8 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(:[A-Za-z0-9][\w.-]*)?")
 
 
 def model_argument(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
-    """The callback of MODEL: `full_name`."""
-    return full_name(text)
-
-
-def full_name(text: str) -> str:
-    """A path as it is, hf://org/name of a repository or a short name, the name of a stored model.
-
-    Raises CheckpointError for what no system opens (too long a name, NUL), for what may be a folder
-    or a repository, and for a name that neither the store nor the table of short names has.
-    """
+    """The callback of MODEL: the text itself, or hf://org/name of a hub's name. Raises
+    CheckpointError for what no system opens: too long a name, NUL; and for what may be either."""
     text = _hub_name(text)
     if reason := _impossible(text):
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
@@ -48,13 +40,19 @@ def full_name(text: str) -> str:
             f"{shown!r} can be no model: {reason}; give a folder made by `mlcc compile`, a "
             "Hugging Face folder or hf://org/name"
         )
-    return _known_name(text) if _NAME.fullmatch(text) and not Path(text).exists() else text
+    return text
 
 
-def _known_name(text: str) -> str:
-    """A stored model's name, or the repository of a short name. Raises CheckpointError."""
+def full_name(text: str) -> str:
+    """A path or hf://... as it is, the name of a stored model, or hf://org/name of a short name.
+
+    Raises CheckpointError for a name that neither the store nor the table of short names has. Not
+    for a model of a server, which has names of its own.
+    """
     from mlcc.model_cache.store import names_like, stored_name
 
+    if not _NAME.fullmatch(text) or Path(text).exists():
+        return text
     if name := stored_name(text):
         return name
     if repository := find(text):

@@ -30,7 +30,6 @@ from mlcc.local.resources import (
     wait,
     wait_async,
 )
-from mlcc.model_argument import full_name
 from mlcc.worker.worker import OpenModel
 
 S = TypeVar("S", bound="_Base")
@@ -72,7 +71,7 @@ class _Base:
             }
         )  # fmt: skip
         args = EngineArgs(
-            full_name(str(model)), target, quant, threads=threads, context=context,
+            str(model), target, quant, threads=threads, context=context,
             max_batch=max_batch, max_step_tokens=max_step_tokens, max_rows=max_rows, device=device,
             memory=memory, kv_pages=kv_pages, kv=kv, prefix_cache=prefix_cache,
             speculate=speculate, draft=None if draft is None else Path(draft),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import printable
+from mlcc.model_argument import full_name
 from mlcc.model_cache.cache import TARGET, CompileOptions, check_exists, compiled, is_compiled
 from mlcc.model_cache.store import kept
 
@@ -24,6 +26,7 @@ def resolve(
     it `runs_here`; a name of `mlcc list` is a model that was compiled before. `note` gets lines for
     the user. Raises ArtifactError, CheckpointError, DeviceError.
     """
+    args = replace(args, model=full_name(args.model))
     if (found := kept(args.model, args.target, args.quant)) is not None:
         return found
     ready = is_compiled(args.model) or not runs_here
@@ -45,8 +48,9 @@ def resolve(
 
 def check_model(args: EngineArgs) -> None:
     """Raises CheckpointError if there is no such model, before time is spent on it."""
-    if kept(args.model, args.target, args.quant) is None:
-        check_exists(args.model)
+    model = full_name(args.model)
+    if kept(model, args.target, args.quant) is None:
+        check_exists(model)
 
 
 def _device_choices(args: EngineArgs) -> tuple[str, ...]:

@@ -29,7 +29,6 @@ Serve = Callable[..., Given]
 
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "speculate": ("lookup:4", "lookup:5", "lookup:6"),
-    "model": ("./a", "./b", "./c"),
     "draft": (Path("/a"), Path("/b"), Path("/c")),
     "root-path": ("/a", "/b", "/c"),
     "device": (1, "2", "3"),
@@ -174,12 +173,12 @@ def test_dashes_or_underscores(serve: Serve, tmp_path: Path, key: str) -> None:
 
 def test_lists(serve: Serve, tmp_path: Path) -> None:
     file = tmp_path / "serve.toml"
-    file.write_text('model = ["./a", "./b"]\nalias = ["x=./a", "y=./b"]\ndevice = [0, 1]\n')
+    file.write_text('model = ["a", "b"]\nalias = ["x=a", "y=b"]\ndevice = [0, 1]\n')
     args, server = serve("--config", str(file))
-    assert server.models == ("./a", "./b") and server.aliases == ("x=./a", "y=./b")
+    assert server.models == ("a", "b") and server.aliases == ("x=a", "y=b")
     assert args.devices == (0, 1) and args.device == 0
-    args, server = serve("--config", str(file), MLCC_ALIAS="z=./a,x=./b", MLCC_MODEL="./b,./a")
-    assert server.models == ("./b", "./a") and server.aliases == ("z=./a", "x=./b")
+    args, server = serve("--config", str(file), MLCC_ALIAS="z=a,x=b", MLCC_MODEL="b,a")
+    assert server.models == ("b", "a") and server.aliases == ("z=a", "x=b")
 
 
 @pytest.mark.parametrize(

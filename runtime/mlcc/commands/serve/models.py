@@ -64,6 +64,7 @@ def refuse_adapters(settings: Settings) -> None:
 def refuse_adapters_uncompiled(settings: Settings, args: EngineArgs) -> None:
     """Raises UnsupportedError for adapters of a checkpoint: compiled on demand, it has no adapter
     slots. Checked before it is compiled."""
+    from mlcc.model_argument import full_name
     from mlcc.model_cache.cache import is_compiled
     from mlcc.model_cache.resolve import check_model
     from mlcc.model_cache.store import kept
@@ -71,7 +72,7 @@ def refuse_adapters_uncompiled(settings: Settings, args: EngineArgs) -> None:
     if not (settings.adapters or settings.lora_dir) or is_compiled(args.model):
         return
     check_model(args)  # a model that is not there has another error
-    if kept(args.model, args.target, args.quant) is None:
+    if kept(full_name(args.model), args.target, args.quant) is None:
         raise UnsupportedError(
             f"{args.model} would be compiled without room for adapters; type `mlcc compile "
             f"{args.model} --adapter-rank 16 -o FOLDER`, then serve that folder with --lora"
