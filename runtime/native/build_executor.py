@@ -201,7 +201,7 @@ def build_or_explain(
     def make(library: Path) -> Path:
         return build(library, arch, report=report)
 
-    return once.build_or_explain(LIBRARY, source_hash(), make)
+    return once.build_or_explain(LIBRARY, source_hash(), make, arch)
 
 
 def main() -> int | str | None:

@@ -51,7 +51,9 @@ def is_current() -> bool:
 
 def build_or_explain(arch: str = "") -> str:
     """Build in place unless that was done. Returns "", or why it failed, which it also notes."""
-    return executor.once.build_or_explain(LIBRARY, source_hash(), lambda path: build(path, arch))
+    return executor.once.build_or_explain(
+        LIBRARY, source_hash(), lambda path: build(path, arch), arch
+    )
 
 
 if __name__ == "__main__":

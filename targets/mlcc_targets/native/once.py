@@ -53,10 +53,10 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "mlcc" / "native"
 
 
-def cached(library: Path, wanted: str) -> Path:
-    """Where the cache has a library of sources with this hash, for this machine and these versions
-    of the packages that it is made of."""
-    parts = [wanted, platform.machine(), platform.libc_ver()[1], os.environ.get("CXX", "")]
+def cached(library: Path, wanted: str, arch: str = "") -> Path:
+    """Where the cache has a library of sources with this hash, for an instruction set and these
+    versions of the packages that it is made of."""
+    parts = [wanted, arch or platform.machine(), platform.libc_ver()[1], os.environ.get("CXX", "")]
     for package in ("apache-tvm", "apache-tvm-ffi", "wgpu", "ziglang"):
         with suppress(PackageNotFoundError):
             parts.append(version(package))
@@ -64,14 +64,16 @@ def cached(library: Path, wanted: str) -> Path:
     return cache_folder() / f"{library.stem}-{key}{library.suffix}"
 
 
-def build_or_explain(library: Path, wanted: str, build: Callable[[Path], object]) -> str:
-    """Build in place unless it is current, or copy it from the cache. Returns "", or the error,
-    which it also records."""
+def build_or_explain(
+    library: Path, wanted: str, build: Callable[[Path], object], arch: str = ""
+) -> str:
+    """Build in place unless it is current, or copy it from the cache. arch: an instruction set, if
+    not this machine's. Returns "", or the error, which it also records."""
     if is_current(library, wanted):
         return ""
     library.parent.mkdir(parents=True, exist_ok=True)
     try:
-        kept = cached(library, wanted)
+        kept = cached(library, wanted, arch)
         if not _copy(kept, library):
             build(library)
             _copy(library, kept)

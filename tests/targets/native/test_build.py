@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlcc_targets import native
-from mlcc_targets.native import build
+from mlcc_targets.native import build, once
 
 
 @pytest.fixture
@@ -60,6 +60,11 @@ def test_a_build_is_done_once(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(build, "source_hash", lambda: "other")
     assert not build.is_current() and build.build_or_explain() == ""
     assert (elsewhere / "runs").read_text() == "run\nrun\n"
+
+
+def test_the_cache_tells_instruction_sets_apart() -> None:
+    kept = {once.cached(Path("lib.so"), "hash", arch) for arch in ("", "x86_64", "aarch64")}
+    assert len(kept) == 2  # one of them is this machine's
 
 
 def test_a_package_that_is_missing_is_named() -> None:
