@@ -44,8 +44,9 @@ class _Step:
     unit: str
     began: float
 
-    def text(self) -> str:
-        """`loading  50 % of 2.87 MB (3.40 MB/s)`, `finishing the code 12 of 40 kernels`."""
+    def text(self, *, quarters: bool = False) -> str:
+        """`loading  50 % of 2.87 MB (3.40 MB/s)`, `finishing the code 12 of 40 kernels`; with
+        `quarters` a share is rounded down to one."""
         if self.done is None:
             return self.name
         if not self.total:
@@ -56,9 +57,8 @@ class _Step:
         speed = ""
         if self.done and seconds > 0:
             speed = f" ({self._amount(int(self.done / seconds))}/s)"
-        return (
-            f"{self.name} {100 * self.done // self.total:3d} % of {self._amount(self.total)}{speed}"
-        )
+        share = 25 * self.quarter() if quarters else 100 * self.done // self.total
+        return f"{self.name} {share:3d} % of {self._amount(self.total)}{speed}"
 
     def quarter(self) -> int:
         return 4 * self.done // self.total if self.done is not None and self.total else -1
@@ -170,7 +170,7 @@ class Progress:
         elif self.mode != "none" and (
             new or beat or (shown is not None and step.quarter() != shown.quarter())
         ):
-            self._write(f"{self._elapsed()} {step.text()}\n")
+            self._write(f"{self._elapsed()} {step.text(quarters=not beat)}\n")
             self._shown = step
 
     def _draw(self) -> None:
