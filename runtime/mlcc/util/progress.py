@@ -17,7 +17,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from mlcc.errors import printable
 from mlcc.util.sizes import size
@@ -67,6 +67,9 @@ class _Step:
         return size(count) if self.unit == "bytes" else f"{count:,} {self.unit}".rstrip()
 
 
+P = TypeVar("P", bound="Progress")
+
+
 class Progress:
     """Reports steps until it is closed. Thread-safe."""
 
@@ -85,7 +88,7 @@ class Progress:
         self._closed = threading.Event()
         self._clock: threading.Thread | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self: P) -> P:
         return self
 
     def __exit__(

@@ -13,7 +13,7 @@ from typing import Any
 from mlcc.service.http.types import to_json
 
 MANY_CHARACTERS = 64 << 10
-"""A text of at most so many is parsed at once, in the caller's thread."""
+"""A text of this length or less is parsed in one call, in the caller's thread."""
 FLAT, NESTED = 1 << 12, 16
 """Items of a list in one piece: numbers and texts, and lists and objects."""
 _next = JSONDecoder().raw_decode
