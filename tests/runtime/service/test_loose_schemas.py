@@ -118,6 +118,21 @@ def test_names_of_any_characters_in_references(service: Calls, name: str) -> Non
         assert found == (value == 5)
 
 
+def test_pointers_of_an_openapi_document(service: Calls) -> None:
+    """What is left out is named where it was written."""
+    pet = {"type": "object", "properties": {"n": {"$ref": "#/components/schemas/Name"}},
+           "required": ["n"], "additionalProperties": False}  # fmt: skip
+    parts = {"Pet": pet, "Name": {**INT, "nullable": True}, "Unused": {"not": {}}}
+    schema = {**schema_of({"$ref": "#/components/schemas/Pet"}), "components": {"schemas": parts}}
+    for value in ({"n": 5}, {"n": "x"}):
+        response = ask(service, schema, {"a": value})
+        assert response.status == 200, response.body
+        place = "response_format.json_schema.schema.components.schemas.Name.nullable"
+        assert response.headers[HEADER] == place
+        said = response.body["choices"][0]["message"]["content"]
+        assert (said == json.dumps({"a": value})) == (value["n"] == 5)
+
+
 @pytest.mark.parametrize("level", range(LEVELS))
 def test_a_relaxed_schema_allows_what_the_schema_allows(level: int) -> None:
     for inner, value, _ in LOOSE:

@@ -32,6 +32,15 @@ def _schemas() -> Iterator[tuple[str, Any]]:
     }
     yield "a chain of arrays", {"$defs": {**arrays, "d2000": {}}, "$ref": "#/$defs/d0"}
     yield "itself", {"$ref": "#"}
+    parts = {f"d{i}": {"$ref": f"#/components/d{i + 1}"} for i in range(2000)}
+    yield "a chain of pointers", {"components": {**parts, "d2000": {}}, "$ref": "#/components/d0"}
+    places = ["#/properties/a" + "/properties/a" * i for i in range(60)]
+    inner: Any = {"anyOf": [{"$ref": place} for place in places]}
+    for _ in range(60):
+        inner = {"type": "object", "properties": {"a": inner}}
+    yield "pointers into each other", inner
+    both_ways = {"a": {"$ref": "#/properties/b"}, "b": {"$ref": "#/properties/a"}}
+    yield "each other", {"type": "object", "properties": both_ways, "required": ["a"]}
     yield (
         "itself by way of all",
         {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"},

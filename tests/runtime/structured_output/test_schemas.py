@@ -92,6 +92,33 @@ def test_what_cannot_be_held_to_is_refused_by_name(keyword: str) -> None:
         assert repr(keyword) in caught.value.message and caught.value.param == "guided_json"
 
 
+DEAD = ["#/nowhere", "#/$defs/b", "#/components/schemas/X", "#/items/0", "#/required/0",
+        "#/$defs/a/", "#/properties/01", "#/title"]  # fmt: skip
+
+
+@pytest.mark.parametrize("ref", DEAD)
+def test_a_pointer_that_leads_nowhere_is_refused_by_name(ref: str) -> None:
+    schema = {
+        "$defs": {"a": {}},
+        "required": ["a"],
+        "title": "t",
+        "properties": {"a": {"$ref": ref}},
+    }
+    with pytest.raises(InvalidRequestError) as caught:
+        GRAMMARS.check(Structure("json_schema", json.dumps(schema), "guided_json"))
+    assert repr(ref) in caught.value.message and "#/properties/a" in caught.value.message
+
+
+def test_a_keyword_in_a_target_of_a_pointer_is_refused_where_it_was_written() -> None:
+    pet = {"type": "object", "not": {}}
+    schema = {"$ref": "#/components/schemas/Pet", "components": {"schemas": {"Pet": pet}}}
+    with pytest.raises(UnsupportedError, match="'not' at #/components/schemas/Pet,"):
+        GRAMMARS.check(Structure("json_schema", json.dumps(schema), "guided_json"))
+    unused = {"type": "object", "components": {"schemas": {"Pet": pet}}}
+    with pytest.raises(UnsupportedError, match="'components' at #,"):
+        GRAMMARS.check(Structure("json_schema", json.dumps(unused), "guided_json"))
+
+
 def test_words_that_are_data_are_no_keywords() -> None:
     """A property, a constant or an example may be called as a keyword is."""
     names = {"properties": {"not": {"const": {"uniqueItems": 1}}}, "examples": [{"if": 1}]}

@@ -12,12 +12,13 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import Any
-from urllib.parse import quote
 
 try:
     from re import _parser  # type: ignore[attr-defined]
 except ImportError:  # Python 3.10
     import sre_parse as _parser
+
+from mlcc.api.schema.json_references import NAMED, ONE, SEVERAL, uri_of, with_definitions
 
 WHITESPACE = r" |\n[ \t]{0,32}"
 """White space between the parts of JSON: a space, or a new line with its indent. A model that may
@@ -29,19 +30,10 @@ SETTINGS = {
     "json_allow_general_unicode_escapes": True,
 }
 """llguidance's options for schemas. Not lenient: an unsupported keyword is an error."""
-ONE = frozenset({"items", "additionalItems", "additionalProperties"})
-"""Keywords with a schema as value."""
-SEVERAL = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-"""Keywords with an array of schemas as value."""
-NAMED = frozenset({"$defs", "definitions", "properties", "patternProperties"})
-"""Keywords with an object of schemas as value."""
 MOST_NAMES = 64
 """Most names of one expression that become properties."""
 MOST_SETS = 128
 """Most sets of properties among which an object chooses."""
-_OF_REFERENCES = "!#$%&'()*+,/:;=?@~"
-"""Characters that `$ref` may have, beside letters, digits and `-._`. Pydantic writes brackets, as
-of `Box[int]`, and names may have any letters."""
 _COUNTS = ("minProperties", "maxProperties")
 _BEGIN, _END = "\ue000", "\ue001"
 """The anchors `^` and `$` in the texts of `_texts`."""
@@ -49,21 +41,25 @@ _BEGIN, _END = "\ue000", "\ue001"
 
 def prepared(schema: Any) -> Any:
     """The schema in this form; it allows the same values."""
+    return _prepared(with_definitions(schema)[0])
+
+
+def _prepared(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     made = {word: _inside(word, value) for word, value in schema.items()}
     if isinstance(ref := made.get("$ref"), str):
-        made["$ref"] = quote(ref, safe=_OF_REFERENCES)
+        made["$ref"] = uri_of(ref)
     return _with_sets(_with_names(made))
 
 
 def _inside(word: str, value: Any) -> Any:
     """The value of a keyword, with its schemas prepared."""
     if word in NAMED and isinstance(value, dict):
-        return {name: prepared(inner) for name, inner in value.items()}
+        return {name: _prepared(inner) for name, inner in value.items()}
     if (word in SEVERAL or word == "items") and isinstance(value, list):
-        return [*map(prepared, value)]
-    return prepared(value) if word in ONE else value
+        return [*map(_prepared, value)]
+    return _prepared(value) if word in ONE else value
 
 
 def _with_names(schema: dict[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,20 @@ have an effect. Only subschemas are walked, not values that resemble them (`cons
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mlcc.api.schema.json_grammar import NAMED, ONE, SEVERAL
+from mlcc.api.schema.json_references import (
+    MOST_TARGETS,
+    NAMED,
+    ONE,
+    SEVERAL,
+    Steps,
+    inner_schemas,
+    steps_of,
+    target_of,
+    with_definitions,
+)
 from mlcc.api.schema.tool_fields import without_nulls
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
@@ -19,8 +29,6 @@ DEEPEST = 64
 """Most nested schemas as written; `$ref` may lead deeper."""
 MOST = 10_000
 """Most schemas in total."""
-MOST_TARGETS = 256
-"""Most targets of `$ref`: each may lead to the next, and llguidance recurses on the stack."""
 REMARKS = frozenset(
     {"$schema", "$id", "$comment", "$anchor", "title", "description", "default", "examples"}
     | {"example", "deprecated", "readOnly", "writeOnly", "discriminator"}
@@ -41,10 +49,11 @@ HELD_TO = ONE | SEVERAL | NAMED | PLAIN
 def check_schema(schema: object, field: str) -> None:
     """Raise UnsupportedError naming the first keyword that is not enforced, and its path;
     InvalidRequestError for an invalid or too large schema. field: of the request."""
-    left: list[tuple[object, str, int]] = [(schema, "#", 1)]
+    schema, moved = with_definitions(schema)
+    left: list[tuple[object, object, str, int]] = [(schema, schema, "#", 1)]
     seen, targets = 0, set[str]()
     while left:
-        this, where, depth = left.pop()
+        this, document, where, depth = left.pop()
         seen += 1
         if depth > DEEPEST or seen > MOST:
             raise _invalid(f"has more than {DEEPEST} levels or {MOST} schemas; simplify it", field)
@@ -54,20 +63,37 @@ def check_schema(schema: object, field: str) -> None:
             raise _invalid(
                 f"has at {where[:200]} what is no schema: an object, true or false", field
             )
-        for word in this:
-            if word not in HELD_TO and word not in REMARKS:
-                raise UnsupportedError(
-                    f"the JSON Schema in '{field}' has {str(word)[:80]!a} at {where[:200]}, to "
-                    "which answers cannot be held; leave it out, and check it yourself",
-                    param=field or None,
-                    code="unsupported_keyword",
-                )
+        document = this if "$id" in this else document
+        _check_words(this, document, where, field)
         targets.add(str(this.get("$ref")))
         if len(targets) > MOST_TARGETS:
             raise _invalid(f"refers to more than {MOST_TARGETS} schemas; simplify it", field)
-        left += [(inner, f"{where}/{name}", depth + 1) for name, inner in _inner(this)]
+        left += [
+            (inner, document, _place(where, name, moved), depth + 1)
+            for name, inner in inner_schemas(this)
+        ]
     if not _Ends(schema).ends(schema):
         raise _invalid("has no value that ends: what it requires requires itself again", field)
+
+
+def _check_words(schema: dict[str, Any], document: object, where: str, field: str) -> None:
+    for word in schema:
+        if word not in HELD_TO and word not in REMARKS:
+            raise UnsupportedError(
+                f"the JSON Schema in '{field}' has {str(word)[:80]!a} at {where[:200]}, to "
+                "which answers cannot be held; leave it out, and check it yourself",
+                param=field or None,
+                code="unsupported_keyword",
+            )
+    ref = schema.get("$ref")
+    if steps_of(ref) is not None and target_of(document, ref) is None:
+        raise _invalid(f"refers at {where[:200]} to {str(ref)[:200]!a}, where is no schema", field)
+
+
+def _place(where: str, name: str, moved: Mapping[str, Steps]) -> str:
+    """The path of an inner schema, as it was before definitions were moved."""
+    steps = moved.get(name.removeprefix("$defs/")) if where == "#" else None
+    return f"{where}/{name if steps is None else '/'.join(steps)}"
 
 
 class _Ends:
@@ -94,13 +120,12 @@ class _Ends:
         return self._target_ends(schema.get("$ref")) and all(map(self.ends, _needed(schema)))
 
     def _target_ends(self, ref: object) -> bool:
-        local = isinstance(ref, str) and (ref == "#" or ref.startswith("#/"))
-        if not isinstance(ref, str) or not local or ref in self._known:
+        if not isinstance(ref, str) or steps_of(ref) is None or ref in self._known:
             return True
         if ref in self._open:
             return False
         self._open.add(ref)
-        good = self.ends(_at(self._root, ref))
+        good = self.ends(target_of(self._root, ref))
         self._open.remove(ref)
         if good:
             self._known.add(ref)
@@ -122,31 +147,6 @@ def _needed(schema: dict[str, Any]) -> Iterator[object]:
             yield schema.get("items")
 
 
-def _at(root: object, ref: str) -> object:
-    """The target of a `$ref` in this schema; None = it is not found."""
-    this = root
-    for step in ref[1:].split("/")[1:]:
-        step = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(this, dict):
-            this = this.get(step)
-        elif isinstance(this, list) and step.isdecimal() and int(step) < len(this):
-            this = this[int(step)]
-        else:
-            return None
-    return this
-
-
-def _inner(schema: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    """The subschemas of a schema, by their paths in it."""
-    for word, value in schema.items():
-        if word in NAMED and isinstance(value, dict):
-            yield from ((f"{word}/{name}", inner) for name, inner in value.items())
-        elif (word in SEVERAL or word == "items") and isinstance(value, list):
-            yield from ((f"{word}/{i}", inner) for i, inner in enumerate(value))
-        elif word in ONE:
-            yield word, value
-
-
 def _invalid(why: str, field: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"the JSON Schema in '{field}' {why}", param=field or None, code="invalid_structure"
@@ -161,9 +161,20 @@ def relaxed(schema: Any, level: int = 0) -> tuple[Any, list[str]]:
     some schemas: `LEVELS` of them, for a caller to try in order.
     """
     left_out: list[str] = []
+    schema, moved = with_definitions(schema)
     if isinstance(schema, dict):
         schema = without_nulls(schema)
-    return _relaxed(schema, "", level, left_out), left_out
+    found = _relaxed(schema, "", level, left_out)
+    return found, [_field(place, moved) for place in left_out]
+
+
+def _field(place: str, moved: Mapping[str, Steps]) -> str:
+    """The path of a keyword, as it was before definitions were moved."""
+    for name, steps in moved.items():
+        rest = place.removeprefix(f".$defs.{name}")
+        if rest != place and rest[:1] in ("", ".", "["):
+            return "." + ".".join(steps) + rest
+    return place
 
 
 LEVELS = 5

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from mlcc.api.parsers.tools.syntax.json_patterns import has_one_spelling, json_pattern, spelled
 from mlcc.api.schema.json_grammar import SETTINGS, WHITESPACE
+from mlcc.api.schema.json_references import DEFINITIONS, steps_of, target_of
 
 
 class Rules(Protocol):
@@ -68,7 +69,7 @@ NO_UNICODE.pop("json_allow_general_unicode_escapes")
 """Settings of strings with an expression, in which llguidance would cut escapes short."""
 _SILENT = frozenset(
     {"title", "description", "default", "examples", "example", "deprecated", "readOnly"}
-    | {"writeOnly", "discriminator", "$comment", "$schema", "$defs", "definitions"}
+    | {"writeOnly", "discriminator", "$comment", "$schema", *DEFINITIONS}
 )
 _OF_TYPE: Mapping[str, frozenset[str]] = {
     "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
@@ -96,10 +97,9 @@ class JsonRules:
 
     def __init__(self, root: Any, rules: Rules) -> None:
         self._rules, self._add = rules, rules.rule
+        self._root = root
         self._defs = {
-            word: root[word]
-            for word in ("$defs", "definitions")
-            if isinstance(root, dict) and word in root
+            word: root[word] for word in DEFINITIONS if isinstance(root, dict) and word in root
         }
         self._targets: dict[str, str] = {}
         """Names of the rules of `$ref`s."""
@@ -111,6 +111,9 @@ class JsonRules:
         if not isinstance(schema, dict):
             raise Inexpressible
         words = {word: value for word, value in schema.items() if word not in _SILENT}
+        if "$id" in words and schema is not self._root:  # references in it are to itself
+            raise Inexpressible
+        words.pop("$id", None)
         if not words:
             return "jany"
         if words.keys() == {"$ref"}:
@@ -142,6 +145,8 @@ class JsonRules:
         refs = re.findall(r'"\$ref": "([^"]*)"', text)
         if not all(ref.startswith(("#/$defs/", "#/definitions/")) for ref in refs):
             raise Inexpressible
+        if '"$id"' in text and refs:
+            raise Inexpressible
         text_only = schema.get("type") == "string" and not refs
         options = NO_UNICODE if text_only else SETTINGS
         defs = self._defs if refs else {}
@@ -151,10 +156,8 @@ class JsonRules:
         if not isinstance(ref, str):
             raise Inexpressible
         if ref not in self._targets:
-            if len(steps := ref.split("/")) != 3 or steps[0] != "#" or "~" in ref or "%" in ref:
-                raise Inexpressible
-            target = self._defs.get(steps[1], {}).get(steps[2])
-            if target is None:
+            steps, target = steps_of(ref), target_of(self._defs, ref)
+            if target is None or not steps or len(steps) != 2:
                 raise Inexpressible
             self._targets[ref] = name = self._rules.later()
             self._rules.define(name, self.value(target))
