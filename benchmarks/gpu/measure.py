@@ -1,8 +1,8 @@
-"""The measurements of `gpu/run.py` on one GPU, from the folder of `gpu/prepare.py`. No compiler.
+"""Measurements on one GPU of the libraries that `libraries.py` compiled. No compiler.
 
-Weights are random; tensors with the same kind of data share a file. A decode step is
-timed with the next one queued behind it, as the engine does. Fractions are of the copy bandwidth
-measured just before on the same device.
+Weights are random; tensors with the same kind of data share a file. Pages hold keys and values of
+real tokens. A decode step is timed with the next one queued behind it, as the engine does. Bytes a
+second are to be compared with the copy bandwidth measured on the same device.
 """
 
 from __future__ import annotations
@@ -17,23 +17,37 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.artifact.folder import Artifact
-from mlcc.artifact.manifest import CacheInfo, Limits
 from mlcc.artifact.records import from_plain
 from mlcc.artifact.safetensors import TensorEntry
-from mlcc.device.compiled import webgpu
+from mlcc.artifact.schema import (
+    DTYPE_BYTES,
+    CacheInfo,
+    Limits,
+    TargetInfo,
+    TensorSpec,
+    page_shape,
+)
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import DeviceHandle
-from mlcc.device.select import select_device
 from mlcc.device.threads import set_threads
 from mlcc.device.tvm.runtime import open_device, runtime
 from mlcc.engine import Request, SamplingParams, TextDelta
-from mlcc.engine.batch.batch import Capacity, Result
+from mlcc.engine.batch.batch import (
+    Batch,
+    BatchWriter,
+    Cache,
+    Capacity,
+    PageList,
+    Result,
+    StateSlot,
+    int32,
+)
 from mlcc.engine.batch.executor import Executor
+from mlcc.engine.kv_cache.cache_manager import most_sequences
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.engine_args import EngineArgs
-from mlcc.loader import executor_of, open_model
+from mlcc.loader import device_handle, executor_of, open_model
 from mlcc.model.model import Model
 
 
@@ -48,16 +62,18 @@ class Sizes:
     """Context of the decode steps."""
     long: int = 32768
     batches: tuple[int, ...] = (1, 8, 64)
+    rounds: int = 3
+    """Of which the fastest counts."""
 
 
-QUICK = Sizes(copy_bytes=1 << 22, steps=2, prompt=64, short=32, long=256, batches=(1, 2))
+QUICK = Sizes(copy_bytes=1 << 22, steps=2, prompt=64, short=32, long=256, batches=(1, 2), rounds=1)
 """For a trial run on a machine without a GPU."""
 
 
-def handle_of(folder: Path, index: int | None) -> DeviceHandle:
-    """The device for the libraries in `folder`. Raises DeviceError."""
+def handle_of(row: dict[str, Any], index: int | None) -> DeviceHandle:
+    """The device for a described library. Raises DeviceError."""
     set_threads(None)
-    return select_device(Artifact.open(folder / "demo").manifest.target, index)
+    return device_handle(from_plain(TargetInfo, row["target"]), index)
 
 
 # -- the demo model -------------------------------------------------------------------------------
@@ -109,10 +125,11 @@ def greedy(model: Model, prompts: Sequence[Sequence[int]], limit: int) -> list[l
 # -- a model of random weights --------------------------------------------------------------------
 
 
-def copy_bandwidth(folder: Path, handle: DeviceHandle, sizes: Sizes) -> float:
-    """Bytes a second, read and written, of copies on the device."""
-    if handle.kind == webgpu.KIND:
-        return _executor_copy_bandwidth(folder, handle, sizes)
+def copy_bandwidth(handle: DeviceHandle, executor: Executor, sizes: Sizes) -> float:
+    """Bytes a second, read and written, of copies on the device of the executor."""
+    if isinstance(executor, CompiledExecutor):
+        nanoseconds = min(executor.copy_time(sizes.copy_bytes) for _ in range(10))
+        return 2 * sizes.copy_bytes / nanoseconds * 1e9
     tvm, device = runtime(), open_device(handle.kind, handle.index)
     a, b = (tvm.runtime.empty((sizes.copy_bytes // 4,), "float32", device) for _ in range(2))
 
@@ -122,59 +139,130 @@ def copy_bandwidth(folder: Path, handle: DeviceHandle, sizes: Sizes) -> float:
         device.sync()
 
     copies(3)
-    seconds = _best(lambda: copies(10))
+    seconds = _best(lambda: copies(10), sizes.rounds)
     return 10 * 2 * sizes.copy_bytes / seconds
 
 
-def _executor_copy_bandwidth(folder: Path, handle: DeviceHandle, sizes: Sizes) -> float:
-    model = open_model(folder / "demo", EngineArgs(device=handle.index))
-    executor = model.executor
-    assert isinstance(executor, CompiledExecutor)
-    nanoseconds = min(executor.copy_time(sizes.copy_bytes) for _ in range(10))
-    model.close()
-    return 2 * sizes.copy_bytes / nanoseconds * 1e9
+@dataclass(frozen=True)
+class OpenShape:
+    """A library of a published shape with random weights, its pages filled."""
+
+    executor: Executor
+    caches: tuple[CacheInfo, ...]
+    weight_bytes: int
+    """Bytes of weights that every step reads."""
 
 
-def shape(folder: Path, row: dict[str, Any], handle: DeviceHandle, sizes: Sizes) -> dict[str, Any]:
-    """Speeds of one library: tokens and bytes a second."""
+def open_shape(
+    folder: Path, row: dict[str, Any], handle: DeviceHandle, sizes: Sizes, *, graphs: bool = True
+) -> OpenShape:
+    """Open a described library. graphs: replay decode steps as CUDA graphs, where it can.
+
+    Raises CapacityError, DeviceError.
+    """
     caches = from_plain(tuple[CacheInfo, ...], row["caches"])
-    capacity = _capacity(row, caches, sizes)
-    library, functions = folder / row["library"], row["functions"]
+    capacity = _capacity(row, caches, handle, sizes)
+    functions = tuple(name for name in row["functions"] if graphs or name != "decode")
     with TemporaryDirectory() as files:
         weights = random_weights(row["weights"], Path(files))
-        model = CompiledModel(library, weights, caches, functions)
+        model = CompiledModel(folder / row["library"], weights, caches, functions)
         executor = executor_of(model, capacity, handle)
+    fill_pages(executor)
     read = zip(weights, row["weights"], strict=True)
-    weight_bytes = sum(a.stop - a.start for a, w in read if w["read"])
-    result: dict[str, Any] = {"name": row["name"], "weight_bytes": weight_bytes}
+    return OpenShape(executor, caches, sum(a.stop - a.start for a, w in read if w["read"]))
+
+
+def speeds(model: OpenShape, sizes: Sizes) -> dict[str, Any]:
+    """Tokens and bytes a second. Batches and contexts that the pools do not hold are left out."""
+    executor, caches = model.executor, model.caches
+    result: dict[str, Any] = {"weight_bytes": model.weight_bytes}
     for b in sizes.batches:
-        seconds = decode_seconds(executor, b, sizes.short, sizes.steps)
-        read = weight_bytes + b * _cache_bytes(caches, sizes.short)
+        if not holds(executor.capacity, b, sizes.short + sizes.steps):
+            continue
+        seconds = decode_seconds(executor, b, sizes.short, sizes)
+        read = model.weight_bytes + b * _cache_bytes(caches, sizes.short)
         result |= {f"decode_{b}": b / seconds, f"decode_{b}_bytes_s": read / seconds}
-    page = max(cache.page_size for cache in caches)
-    near, far = (decode_seconds(executor, 1, n, sizes.steps) for n in (page, sizes.long))
-    read = _cache_bytes(caches, sizes.long) - _cache_bytes(caches, page)
-    result["long_context_tok_s"] = 1 / far
-    result["attention_bytes_s"] = read / max(far - near, 1e-9)
-    result["prefill_tok_s"] = sizes.prompt / prefill_seconds(executor, sizes.prompt)
-    executor.close()
+    if holds(executor.capacity, 1, sizes.long + sizes.steps):
+        page = max(cache.page_size for cache in caches)
+        near, far = (decode_seconds(executor, 1, n, sizes) for n in (page, sizes.long))
+        result["long_context_tok_s"] = 1 / far
+        if far > _CLEARLY * near:  # else noise, divided by
+            read = _cache_bytes(caches, sizes.long) - _cache_bytes(caches, page)
+            result["attention_bytes_s"] = read / (far - near)
+    result["prefill_tok_s"] = sizes.prompt / prefill_seconds(executor, sizes)
     return result
 
 
-def _capacity(row: dict[str, Any], caches: Sequence[CacheInfo], sizes: Sizes) -> Capacity:
-    """Page pools for the largest measured step."""
-    limits, batch = from_plain(Limits, row["limits"]), max(sizes.batches)
+_CLEARLY = 1.05
+"""Times as long that a step behind a long context must take, for its difference to one behind a
+short context to be attention and not noise."""
+
+
+def _capacity(
+    row: dict[str, Any], caches: Sequence[CacheInfo], handle: DeviceHandle, sizes: Sizes
+) -> Capacity:
+    """Page pools for the largest measured step, as far as the device binds them."""
+    limits, most = from_plain(Limits, row["limits"]), handle.memory.tensor_bytes
+    batch = min(max(sizes.batches), limits.max_batch)
     tokens = max(batch * (sizes.short + 2 * sizes.steps), sizes.long + 2 * sizes.steps)
-    groups = [cache.group for cache in caches]
+    pools = []
+    for cache in caches:
+        pages = -(-tokens // cache.page_size) + 2 * batch
+        if most is not None:
+            pages = min(pages, most // max(map(_page_bytes, cache.tensors)))
+        pools.append(pages)
     return Capacity(
         vocab_size=row["vocab_size"],
         context=limits.context,
-        layout=limits.layout(groups),
-        pools=tuple(-(-tokens // group.page_size) + 2 * batch for group in groups),
+        layout=limits.layout([cache.group for cache in caches]),
+        pools=tuple(pools),
         max_batch=limits.max_batch,
         max_step_tokens=limits.max_step_tokens,
         max_rows=limits.max_rows,
     )
+
+
+def _page_bytes(tensor: TensorSpec) -> int:
+    return int(np.prod(page_shape(tensor))) * DTYPE_BYTES[tensor.dtype]
+
+
+def holds(capacity: Capacity, sequences: int, tokens: int) -> bool:
+    """Whether a step of these sequences fits."""
+    fits = sequences <= capacity.max_batch and tokens <= capacity.context
+    return fits and most_sequences(tokens, capacity) >= sequences
+
+
+def fill_pages(executor: Executor) -> None:
+    """Give every page keys and values: those of a prompt, computed once and copied. Pages of zeros
+    would be timed with fewer bits that change, and with scores that are all equal."""
+    capacity = executor.capacity
+    count = min(256, capacity.max_step_tokens, capacity.context - 1)
+    prompt = [(7919 * i) % capacity.vocab_size for i in range(count)]
+    batch = ManualSteps(capacity).step({0: prompt})
+    executor.collect(executor.submit(batch))
+    copies = []
+    for g, (group, pool) in enumerate(zip(capacity.groups, capacity.pools, strict=True)):
+        if group.has_pages:
+            sources = batch.page_list(g)
+            rest = sorted({*range(pool)} - {*sources})
+            copies += [(g, sources[i % len(sources)], page) for i, page in enumerate(rest)]
+    most = capacity.layout.max_copies
+    for start in range(0, len(copies), most):
+        step = _copying(capacity, copies[start : start + most])
+        executor.collect(executor.submit(step))
+
+
+def _copying(capacity: Capacity, copies: Sequence[tuple[int, int, int]]) -> Batch:
+    """A step that copies pages, and computes the first token of a sequence once more."""
+    writer = BatchWriter(capacity.layout)
+    for copy in copies:
+        writer.copy(*copy)
+    caches: list[Cache] = [
+        PageList(int32([0]), 0, group.page_size) if group.has_pages else StateSlot(-1, 0)
+        for group in capacity.groups
+    ]
+    writer.row(writer.sequence([0], 0, caches))
+    return writer.finish()
 
 
 def _cache_bytes(caches: Sequence[CacheInfo], context: int) -> int:
@@ -229,12 +317,24 @@ def _filled(fill: str, nbytes: int) -> Any:
 # -- steps ----------------------------------------------------------------------------------------
 
 
-def decode_seconds(executor: Executor, sequences: int, context: int, steps: int) -> float:
-    """Seconds of a step that adds a token to each sequence, the next step queued behind it."""
+def decode_batches(executor: Executor, sequences: int, context: int, steps: int) -> list[Batch]:
+    """Steps that add a token to each sequence; the one before them is computed here."""
     manual, every = ManualSteps(executor.capacity, sequences), range(sequences)
     manual.skip(context - 1)
     executor.collect(executor.submit(manual.step({s: [1] for s in every})))
-    batches = [manual.step({s: [-1 - s] for s in every}) for _ in range(steps)]
+    return [manual.step({s: [-1 - s] for s in every}) for _ in range(steps)]
+
+
+def prefill_batches(executor: Executor, prompt: int) -> list[Batch]:
+    """The steps of a prompt, each of the largest compiled size."""
+    manual, chunk = ManualSteps(executor.capacity), executor.capacity.max_step_tokens
+    ids = [(7919 * i) % executor.capacity.vocab_size for i in range(prompt)]
+    return [manual.step({0: ids[start : start + chunk]}) for start in range(0, prompt, chunk)]
+
+
+def decode_seconds(executor: Executor, sequences: int, context: int, sizes: Sizes) -> float:
+    """Seconds of a step that adds a token to each sequence, the next step queued behind it."""
+    batches = decode_batches(executor, sequences, context, sizes.steps)
 
     def run() -> None:
         waiting = [executor.submit(batches[0])]
@@ -243,22 +343,24 @@ def decode_seconds(executor: Executor, sequences: int, context: int, steps: int)
             executor.collect(waiting.pop(0))
         _finish(executor, waiting)
 
-    return _best(run) / steps
+    return _best(run, sizes.rounds) / sizes.steps
 
 
-def prefill_seconds(executor: Executor, prompt: int) -> float:
+def prefill_seconds(executor: Executor, sizes: Sizes) -> float:
     """Seconds of a prompt in steps of the largest compiled size."""
-    manual, chunk = ManualSteps(executor.capacity), executor.capacity.max_step_tokens
-    ids = [(7919 * i) % executor.capacity.vocab_size for i in range(prompt)]
-    batches = [manual.step({0: ids[start : start + chunk]}) for start in range(0, prompt, chunk)]
-    return _best(lambda: _finish(executor, [executor.submit(batch) for batch in batches]))
+    batches = prefill_batches(executor, sizes.prompt)
+
+    def run() -> None:
+        _finish(executor, [executor.submit(batch) for batch in batches])
+
+    return _best(run, sizes.rounds)
 
 
 def _finish(executor: Executor, tickets: Sequence[int]) -> list[Result]:
     return [executor.collect(ticket) for ticket in tickets]
 
 
-def _best(run: Callable[[], object], rounds: int = 3) -> float:
+def _best(run: Callable[[], object], rounds: int) -> float:
     """Seconds of the fastest round, after one warm-up round."""
     run()
     times = []

@@ -150,13 +150,13 @@ def open_executor(
     count = set_threads(args.threads)
     if ranks > 1 and not on_cpu:
         handles = [
-            _device_handle(manifest.target, (args.device or 0) + rank) for rank in range(ranks)
+            device_handle(manifest.target, (args.device or 0) + rank) for rank in range(ranks)
         ]
         least = min(
             (handle.memory for handle in handles), key=lambda memory: memory.free_bytes or 0
         )
         return _gpu_ranks(artifact, fitted(least), handles, progress)
-    handle = _device_handle(manifest.target, args.device)
+    handle = device_handle(manifest.target, args.device)
     if handle.note:
         note(handle.note)
     planned = fitted(handle.memory)
@@ -182,7 +182,7 @@ def compiled_model(artifact: Artifact, rank: int = 0, *, streamed: bool = False)
     )
 
 
-def _device_handle(target: TargetInfo, wanted: int | None) -> DeviceHandle:
+def device_handle(target: TargetInfo, wanted: int | None) -> DeviceHandle:
     """The device for a target's libraries. Raises DeviceError."""
     if target.device != "cpu":
         from mlcc.device.select import select_device

@@ -62,7 +62,7 @@ def manifest_of(
             parameters=plan.parameters,
         ),
         quantization=quantization_info(plan),
-        target=_target_info(target, plan.static_row),
+        target=target_info(target, plan.static_row),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
         functions=built.functions,
         caches=caches,
@@ -106,7 +106,8 @@ def quantization_info(plan: Plan) -> QuantizationInfo:
     return QuantizationInfo(name=plan.options.quant, options=options)
 
 
-def _target_info(target: Target, static: Target | None) -> TargetInfo:
+def target_info(target: Target, static: Target | None = None) -> TargetInfo:
+    """The row as a manifest holds it; `static`: the row of a static library beside it."""
     return TargetInfo(
         name=target.name,
         device=target.device,

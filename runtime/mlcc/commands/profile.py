@@ -11,12 +11,8 @@ import click
 
 from mlcc.commands.options import load_model, model_options, note
 from mlcc.engine_args import EngineArgs
-from mlcc.errors import UnsupportedError
-from mlcc.util.extras import is_here
 
 if TYPE_CHECKING:
-    from mlcc.device.kernel_log import KernelLog
-    from mlcc.engine.batch.executor import Executor
     from mlcc.eval.profiling import Phase, Profile
 
 _BAR = 30
@@ -37,12 +33,12 @@ _BAR = 30
 def profile_command(args: EngineArgs, length: int, batch: int, top: int, as_json: bool) -> None:
     """Where a model's time goes: prefill LENGTH tokens, then decode BATCH sequences from there."""
     model = load_model(args)
-    from mlcc.eval.profiling import profile
+    from mlcc.eval.profiling import log_of, profile
 
     try:
         found = profile(
             model.executor,
-            _log_of(model.executor),
+            log_of(model.executor),
             context=length,
             batch=batch,
             progress=lambda what: note(f"measuring {what}"),
@@ -54,23 +50,6 @@ def profile_command(args: EngineArgs, length: int, batch: int, top: int, as_json
         return
     for line in report(found, top):
         click.echo(line)
-
-
-def _log_of(executor: Executor) -> KernelLog:
-    """The kernel log of an executor. Raises UnsupportedError if it has none."""
-    from mlcc.device.compiled.executor import CompiledExecutor
-
-    if isinstance(executor, CompiledExecutor):
-        from mlcc.device.compiled.kernel_log import CompiledKernelLog
-
-        return CompiledKernelLog(executor)
-    if is_here("tvm"):
-        from mlcc.device.tvm.executor import TvmExecutor
-        from mlcc.device.tvm.kernel_log import TvmKernelLog
-
-        if isinstance(executor, TvmExecutor):
-            return TvmKernelLog(executor)
-    raise UnsupportedError("a model that numpy computes has no kernels; use --target cpu")
 
 
 def report(profile: Profile, top: int) -> Iterator[str]:

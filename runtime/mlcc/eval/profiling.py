@@ -14,7 +14,8 @@ from mlcc.engine.batch.batch import Batch, Capacity
 from mlcc.engine.batch.executor import Executor
 from mlcc.engine.kv_cache.cache_manager import most_sequences
 from mlcc.engine.scheduler.manual_steps import ManualSteps
-from mlcc.errors import CapacityError
+from mlcc.errors import CapacityError, UnsupportedError
+from mlcc.util.extras import is_here
 
 STEPS = 8
 """Number of measured decode steps."""
@@ -75,6 +76,23 @@ def profile(
     decode = _measure(executor, log, "decode", _decode(capacity, context, batch))
     progress("bandwidth")
     return Profile(log.clock, log.copy_bandwidth() / 1e9, (prefill, decode))
+
+
+def log_of(executor: Executor) -> KernelLog:
+    """The kernel log of an executor. Raises UnsupportedError if it has none."""
+    from mlcc.device.compiled.executor import CompiledExecutor
+
+    if isinstance(executor, CompiledExecutor):
+        from mlcc.device.compiled.kernel_log import CompiledKernelLog
+
+        return CompiledKernelLog(executor)
+    if is_here("tvm"):
+        from mlcc.device.tvm.executor import TvmExecutor
+        from mlcc.device.tvm.kernel_log import TvmKernelLog
+
+        if isinstance(executor, TvmExecutor):
+            return TvmKernelLog(executor)
+    raise UnsupportedError("a model that numpy computes has no kernels; use --target cpu")
 
 
 def _measure(executor: Executor, log: KernelLog, name: str, batches: list[Batch]) -> Phase:

@@ -45,7 +45,7 @@ def stand_in(emulated: None) -> Iterator[None]:
     source = Path(emulation.__file__).with_name("nccl.cc")
     flags = ["-O2", "-shared", "-fPIC", "-std=c++17"]
     subprocess.run(["g++", *flags, "-o", str(library), str(source)], check=True)
-    real = loader._device_handle
+    real = loader.device_handle
 
     def device_handle(target: Any, wanted: int | None) -> DeviceHandle:
         return real(target, 0)  # each process has one
@@ -56,7 +56,7 @@ def stand_in(emulated: None) -> Iterator[None]:
         patch.setenv("MLCC_STAND_IN_NCCL", str(library))
         patch.setattr(cuda_files, "nccl", lambda: str(library))
         patch.setattr(rank_processes, "MODULE", "tests.targets.cuda.emulation.follower")
-        patch.setattr(loader, "_device_handle", device_handle)
+        patch.setattr(loader, "device_handle", device_handle)
         nccl.load.cache_clear()
         yield
     nccl.load.cache_clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
+import shutil
 import subprocess
 import tempfile
 from functools import cache
@@ -25,7 +26,7 @@ _FLAGS = ["-shared", "-fPIC", "-std=c++17", "-U_FORTIFY_SOURCE", "-fno-strict-al
 _REAL, _OURS = "libcudart.so.13", "libcuemul.so.13"
 """NVIDIA's runtime, and the name of equal length under which TVM's copy asks for the emulated one:
 torch brings the real one into the same process, before or after."""
-_VERSIONS = f"{_OURS} {{ global: cu*; emulated_*; *Idx; *Dim; local: *; }};"
+_VERSIONS = "{} {{ global: cu*; emulated_*; *Idx; *Dim; local: *; }};"
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\([^)]*\) \{')
 
 
@@ -51,12 +52,9 @@ def device() -> Any:
     if tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True) is not None:
         raise RuntimeError("TVM's CUDA runtime is loaded already, over something else")
     driver, runtime = folder() / "libcuda.so.1", folder() / _OURS
+    _compile_device(runtime)
     (folder() / "empty.cc").write_text("")
-    (folder() / "versions").write_text(_VERSIONS)
     _compile("-Wl,-soname,libcuda.so.1", "-o", driver, folder() / "empty.cc")
-    includes = [f"-I{path}" for path in include_folders()]
-    version = f"-Wl,-soname,{runtime.name},--version-script={folder() / 'versions'}"
-    _compile("-O2", *includes, version, "-o", runtime, HERE / "device.cc")
     library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(driver))
     tvm_folder = Path(tvm.base._LOADED_LIBS["tvm_runtime"]._name).resolve().parent
@@ -68,6 +66,26 @@ def device() -> Any:
     for name in ("emulated_launches", "emulated_graph_launches", "emulated_live_bytes"):
         getattr(library, name).restype = ctypes.c_int64
     return library
+
+
+def install(root: Path) -> dict[str, str]:
+    """Write the device's libraries below NVIDIA's names into `root`, for processes that have none
+    of NVIDIA's. Returns their environment."""
+    folder = root / "lib64"
+    folder.mkdir(parents=True)
+    runtime, driver = folder / _REAL, folder / "libcuda.so.1"
+    _compile_device(runtime)
+    shutil.copyfile(runtime, driver)
+    return {"CUDA_HOME": str(root), "LD_LIBRARY_PATH": str(folder), "LD_PRELOAD": str(runtime)}
+
+
+def _compile_device(library: Path) -> None:
+    """The emulated runtime and driver in one; its soname is its file's name."""
+    script = library.with_name("versions")
+    script.write_text(_VERSIONS.format(library.name))
+    includes = [f"-I{path}" for path in include_folders()]
+    version = f"-Wl,-soname,{library.name},--version-script={script}"
+    _compile("-O2", *includes, version, "-o", library, HERE / "device.cc")
 
 
 def _elf_hash(name: str) -> bytes:

@@ -1,16 +1,14 @@
-"""Compiles the input of `gpu/run.py`: libraries of published shapes without weights, the demo
-model, and the reference's answers. Needs a compiler and no GPU; the folder is copied to the GPU.
-
-    python -m benchmarks.gpu.prepare FOLDER [--target cuda] [--shapes 1b 8b] [--quants q4 bf16]
+"""Compiles what a GPU day runs for one target: the demo model with the reference's answers, and
+libraries of published shapes without weights. Needs a compiler and no GPU; a part of `pack`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from benchmarks.gpu.measure import greedy
 from benchmarks.models import random_checkpoint
 from mlcc.artifact.records import to_plain
 from mlcc.loader import open_model
+from mlcc_compiler.artifact.describe import target_info
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.ir.layout import WeightPlan
@@ -30,45 +29,68 @@ from mlcc_targets import Choices, Target, get_target
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"
 CONTEXT, BATCH, STEP_TOKENS = 33024, 64, 2048
-"""Bounds of the compiled shapes: a context of 32k and some steps more."""
+"""Bounds of the compiled shapes, where the target's largest binding allows them: a context of 32k
+and some steps more."""
 PROMPTS, ANSWER = 20, 16
 BOUND = 0.05
 """Logits nearer than this are a tie: pages and matrix tiles are float16."""
+_RANGE = 128
+"""Keys of a row of partial sums in decode attention (kernels/gpu/attention/plan.py)."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--target", default="cuda", choices=("cuda", "vulkan", "cpu"))
-    parser.add_argument("--arch", default="", help="for cuda, e.g. sm_90")
-    parser.add_argument("--shapes", nargs="+", default=["1b", "8b"])
-    parser.add_argument("--quants", nargs="+", default=["q4", "bf16"])
-    given = parser.parse_args()
-    if given.folder.exists():
-        sys.exit(f"{given.folder} is there already; name another folder")
-    prepare(given.folder, given.target, given.shapes, given.quants, given.arch)
-
-
-def prepare(out: Path, target_name: str, shapes: list[str], quants: list[str], archs: str) -> None:
-    """Fill the folder `out`."""
+def prepare(
+    out: Path,
+    target_name: str,
+    shapes: list[str],
+    quants: list[str],
+    archs: str = "",
+    *,
+    prompts: int = PROMPTS,
+) -> None:
+    """Fill the folder `out`. prompts: questions to the demo model; 0 = no demo model."""
     choices = Choices(archs=tuple(archs.split(",")) if archs else ())
     target = get_target(target_name, choices)
     out.mkdir(parents=True)
-    _demo(out, target)
+    if prompts:
+        _demo(out, target, prompts)
     for shape in shapes:
         for quant in quants:
             row = _shape(out, target, shape, quant)
-            say(f"{row['name']}: {row['compile_s']:.1f} s, {row['library_bytes'] / 1e6:.1f} MB")
+            say(
+                f"{target_name} {row['name']}: {row['compile_s']:.1f} s, "
+                f"{row['library_bytes'] / 1e6:.1f} MB"
+            )
 
 
-def _demo(out: Path, target: Target) -> None:
+@dataclass(frozen=True)
+class ShapeBounds:
+    """Bounds that a shape is compiled with."""
+
+    context: int
+    max_batch: int
+    max_step_tokens: int
+
+    @classmethod
+    def of(cls, sizes: dict[str, int], target: Target) -> ShapeBounds:
+        """The largest powers of two with which the arrays of a step fit the target's binding: the
+        partial sums of attention over all ranges of keys, and the inputs of an MLP's last
+        product."""
+        binding = target.limits.get("storage_binding_bytes", 1 << 40)
+        ranges = CONTEXT // _RANGE + 1
+        batch, tokens = BATCH, STEP_TOKENS
+        while batch * ranges * 4 * sizes["hidden_size"] > binding:
+            batch //= 2
+        while tokens * 2 * 4 * sizes["intermediate_size"] > binding:
+            tokens //= 2
+        return cls(CONTEXT, batch, tokens)
+
+
+def _demo(out: Path, target: Target, count: int) -> None:
     """The demo model for the target, and what the numpy reference answers."""
     checkpoint = Checkpoint.open(DEMO / "model")
     options = Options(quant="q4", context=512, max_batch=8, max_step_tokens=64)
     compile_model(checkpoint, target, out / "demo", options, Progress())
-    rows = (DEMO / "eval.jsonl").read_text(encoding="utf-8").splitlines()[:PROMPTS]
+    rows = (DEMO / "eval.jsonl").read_text(encoding="utf-8").splitlines()[:count]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "reference"
         compile_model(checkpoint, get_target("reference"), folder, options, Progress())
@@ -77,14 +99,20 @@ def _demo(out: Path, target: Target) -> None:
         answers = greedy(model, prompts, ANSWER)
     expected = {"prompts": prompts, "answers": answers, "bound": BOUND}
     (out / "demo.json").write_text(json.dumps(expected))
-    say(f"demo: {len(prompts)} answers of the reference")
+    say(f"{target.name} demo: {len(prompts)} answers of the reference")
 
 
 def _shape(out: Path, target: Target, shape: str, quant: str) -> dict[str, Any]:
     """A library of a published shape, and a description of its weights and limits."""
     name = f"{shape}-{quant}"
     library = out / f"{name}-{target.library}"
-    options = Options(quant=quant, context=CONTEXT, max_batch=BATCH, max_step_tokens=STEP_TOKENS)
+    most = ShapeBounds.of(random_checkpoint.SHAPES[shape], target)
+    options = Options(
+        quant=quant,
+        context=most.context,
+        max_batch=most.max_batch,
+        max_step_tokens=most.max_step_tokens,
+    )
     with tempfile.TemporaryDirectory() as folder:
         random_checkpoint.make(Path(folder), shape, CONTEXT, empty=True)
         plan = make_plan(Checkpoint.open(folder), target, options)
@@ -92,9 +120,10 @@ def _shape(out: Path, target: Target, shape: str, quant: str) -> dict[str, Any]:
     bounds, vocab = Bounds(plan.layout, plan.limits.context), plan.config.vocab_size
     config = LoweringConfig(target, kernel_set_for(target), plan.caches, bounds, vocab)
     lowered = lower(plan.traced, config)
-    build(lowered, target, library, out / f"{name}-kernels")
+    build(lowered, target, library)
     seconds = time.perf_counter() - start
     row = _description(name, plan, lowered.plans) | {
+        "target": to_plain(target_info(target)),
         "library": library.name,
         "library_bytes": library.stat().st_size,
         "compile_s": seconds,
@@ -130,7 +159,3 @@ def _weight(plan: WeightPlan, i: int) -> dict[str, Any]:
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    main()
