@@ -36,6 +36,14 @@ def library(name: str) -> str | None:
     return name if _loads(name) else None
 
 
+def program(name: str) -> str | None:
+    """A program of CUDA, such as nvdisasm: of a toolkit, of NVIDIA's packages, or on the path."""
+    for root in _roots():
+        if (root / "bin" / name).exists():
+            return str(root / "bin" / name)
+    return shutil.which(name)
+
+
 def nccl() -> str | None:
     """NCCL's library, likewise; NVIDIA's package has it in a separate folder."""
     spec = importlib.util.find_spec("nvidia")
