@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from contextlib import suppress
+from copy import deepcopy
 from sys import getsizeof
 
 import pytest
@@ -16,7 +17,7 @@ from mlcc.api.chat_template.operations import METHODS
 from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.errors import ArtifactError
 
-TALK = [{"role": "user", "content": "hi"}]
+TALK = [{"role": "user", "content": "hi", "tags": ["t"]}]
 DOUBLING = "{% set ns = namespace(x='0123456789') %}{% for i in range(99) %}@{% endfor %}{{ ns.x }}"
 
 ESCAPES = [
@@ -36,6 +37,14 @@ ESCAPES = [
     "{% set ns = namespace(__html__=1) %}",
     "{% set ns = namespace() %}{% set ns.__call__ = 1 %}",
     "{{ messages.append(1) }}",
+    "{% set x = messages | first %}{% set y = [x.tags] %}{{ y[0].append(1) }}",
+    "{% set y = namespace(x=messages) %}{{ y.x.append(1) }}",
+    "{{ (messages if true else []).append(1) }}",
+    "{{ (messages | default([])).append(1) }}",
+    "{{ [].extend([1]) }}",
+    "{{ [1].pop() }}",
+    "{{ [2, 1].sort() }}",
+    "{{ [1].clear() }}",
     "{{ messages[0].update({'role': 'x'}) }}",
     "{{ messages[0].pop('role') }}",
     "{{ messages.sort() }}",
@@ -80,8 +89,15 @@ BOMBS = [
     "{% for i in range(99999) %}" + "text " * 2000 + "{% endfor %}",
     "{% set x %}{% for i in range(99999) %}" + "text " * 2000 + "{% endfor %}{% endset %}",
     "{% for a in [1] recursive %}{{ loop([a]) }}{% endfor %}",
+    "{% set a = [1] %}{% for x in a %}{% set _ = a.append(x) %}{% endfor %}",
+    "{% set a = [] %}{% for i in range(99999) %}{% for j in range(99999) %}"
+    "{% set _ = a.append(a) %}{% endfor %}{% endfor %}",
+    "{% set a = [] %}{% set _ = a.append(a) %}{{ a }}",
+    "{% set a = [] %}{% set _ = a.append(a) %}{{ a | tojson }}",
+    "{% set a = [] %}{% set _ = a.append(a) %}{{ a == [a] }}",
+    "{% set a = [] %}{% set _ = a.append(a) %}{{ a in [a, [a]] }}{{ [a] in a }}",
+    "{% set a = [] %}{% set _ = a.append(a) %}{{ a | sum(start=[]) }}{{ a | string }}",
 ]  # fmt: skip
-
 
 SOME = "{% set ns = namespace(x='ab', y='ab', kept=[]) %}{% set big = 'ab' * 1000000 %}"
 KEEP = "{% for i in range(60) %}{% set ns.kept = namespace(x=@, old=ns.kept) %}{% endfor %}"
@@ -105,6 +121,8 @@ MUCH = [
     KEEP.replace("@", "'\U0001f600' ~ big"),
     KEEP.replace("@", "'{}\U0001f600'.format(big)"),
     KEEP.replace("@", "big | truncate(900000, true, big[:800000])"),
+    "{% set a = [] %}{% for i in range(99999) %}{% for j in range(9) %}{% set _ = a.append(i) %}"
+    "{% endfor %}{% endfor %}",
     KEEP.replace("@", "'%999d' % i").replace("60", "99999"),
     KEEP.replace("@", "'{:999}'.format(i)").replace("60", "99999"),
     "{{ ('{0.x}' * 1000).format(namespace(x=big[:200000])) | length }}",
@@ -151,7 +169,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("source", ESCAPES)
 def test_no_way_out_of_the_sandbox(source: str) -> None:
-    talk = [dict(message) for message in TALK]
+    talk = deepcopy(TALK)
     with pytest.raises(
         ArtifactError, match=r"unsafe|undefined|private|cannot be used|no attribute"
     ):
@@ -194,6 +212,26 @@ def test_what_has_no_price_is_refused(source: str) -> None:
         ArtifactError, match=r"safe|[Nn]o (filter|test|remainder|attribute)|No test"
     ):
         ChatTemplate(source).render(TALK)
+
+
+def test_a_template_may_append_to_its_own_lists() -> None:
+    """As templates do that collect the results behind a call; copies of the messages are its own,
+    the messages are not."""
+    source = (
+        "{%- set found = [] -%}{%- for m in messages -%}"
+        "{%- if m.role == 'tool' -%}{%- set _ = found.append(m.content) -%}"
+        "{%- else -%}[{{ found | join('+') }}]{%- set found = [] -%}{{ m.content }}{%- endif -%}"
+        "{%- endfor -%}|{% set ns = namespace(late=messages[1:], all=messages | list) %}"
+        "{% set _ = ns.late.append(messages[0]) %}{% set _ = ns.all.append('x') %}"
+        "{% set more = messages + [] %}{% set _ = more.append(1) %}"
+        "{{ found | length }}{{ ns.late | length }}{{ ns.all | length }}{{ more | length }}"
+        "{{ messages | length }}{{ found is sequence }}{{ found | tojson }}"
+    )
+    roles = ("user", "tool", "tool")
+    talk = [{"role": role, "content": f"{role}{i}"} for i, role in enumerate(roles)]
+    before = deepcopy(talk)
+    assert ChatTemplate(source).render(talk).text == '[]user0|23443True["tool1", "tool2"]'
+    assert talk == before
 
 
 def test_a_budget_gives_nothing_back() -> None:

@@ -127,6 +127,59 @@ def test_names_and_constants_in_every_spelling(schema: Any, text: str, right: bo
         assert jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
 
 
+OBJECT: dict[str, Any] = {"type": "object"}
+A_NUMBER: dict[str, Any] = {**OBJECT, "patternProperties": {"^a": INT}}
+NAMED: dict[str, Any] = {**OBJECT, "properties": {"k": INT}, "required": ["k"]}
+KIND = {"kind": {"const": "cat"}, "n": INT}
+CAT = {**OBJECT, "properties": KIND, "required": ["kind", "n"], "additionalProperties": False}
+DOG = {**OBJECT, "properties": {"kind": {"const": "dog"}}, "required": ["kind"]}
+NAMES: list[tuple[dict[str, Any], list[str], list[str]]] = [
+    (A_NUMBER, ['{"a": 1}', '{"b": "x"}', r'{"\u00e9": "x", "a\/b": 2}'],
+     [r'{"\u0061": "x"}', '{"ab": "x"}', r'{"a\/b": "x"}', r'{"a\u00e9": "x"}']),
+    ({**A_NUMBER, "additionalProperties": False}, ['{"a": 1}', r'{"aé": 1, "a\u00e8": 2}', "{}"],
+     ['{"b": 1}', r'{"\u0062": 1}']),
+    ({**OBJECT, "patternProperties": {"^é": INT}, "additionalProperties": {"type": "null"}},
+     ['{"é": 1}', r'{"\u00e9": 1}', '{"e": null}'], [r'{"\u00e9": null}', '{"e": 1}']),
+    ({**OBJECT, "properties": {"ab": {}}, "patternProperties": {"^a": {"minimum": 5}}},
+     ['{"ab": 5}', '{"ab": "x"}'], ['{"ab": 4}', '{"ac": 4}', '{"ab": 5, "ab": 6}']),
+    ({**OBJECT, "required": ["k"]}, ['{"k": 1, "l": 2}'],
+     [r'{"\u006b": 1}', '{"k": 1, "k": 2}', r'{"k": 1, "\u006b": 2}']),
+    ({**OBJECT, "properties": {"k": False}}, ['{"l": 1}', "{}"], ['{"k": 1}', r'{"\u006b": 1}']),
+    ({**NAMED, "minProperties": 2}, ['{"k": 1, "l": "x"}'], ['{"k": 1}', r'{"k": 1, "\u006b": 1}']),
+    ({**OBJECT, "minProperties": 1, "maxProperties": 2}, ['{"a": 1}', '{"a": 1, "b": 2}'],
+     ["{}", '{"a": 1, "b": 2, "c": 3}']),
+    ({"properties": {"k": INT}}, ['{"k": 1}', "3", '"x"', "[1]", "true"],
+     ['{"k": "x"}', r'{"\u006b": "x"}']),
+    ({**OBJECT, "properties": {"k": INT}, "anyOf": [{"required": ["k"]}, {"required": ["l"]}]},
+     ['{"k": 1}', '{"l": 1}'], ['{"m": 1}', r'{"l": 1, "\u006b": "x"}']),
+    ({"allOf": [NAMED, {"title": "T", "properties": {"l": {"type": "null"}}}]},
+     ['{"k": 1, "l": null}', '{"k": 1}'], [r'{"k": 1, "\u006c": 3}', r'{"k": 1, "\u006b": "x"}']),
+    ({"allOf": [NAMED, {**OBJECT, "properties": {"l": {}}, "additionalProperties": INT}]},
+     ['{"k": 1, "l": "x", "m": 3}'], ['{"k": 1, "m": "x"}']),
+    ({"$defs": {"A": NAMED}, "$ref": "#/$defs/A", "properties": {"k": {"minimum": 3}}},
+     ['{"k": 4}'], ['{"k": 2}', r'{"k": 4, "\u006b": 2}']),
+    ({"oneOf": [CAT, DOG]}, ['{"kind": "cat", "n": 1}', r'{"kind": "dog", "b": "\u00e9"}'],
+     ['{"kind": "cat"}', '{"kind": "cow"}', r'{"\u006bind": "dog"}']),
+    ({**OBJECT, "required": ["kind"], "oneOf": [CAT, DOG]}, ['{"kind": "dog", "x": 1}'],
+     ['{"kind": "cat", "n": 1, "x": 1}', r'{"kind": "dog", "\u006bind": 1}']),
+    ({**NAMED, "patternProperties": {"(?i)^a": INT}}, ['{"k": 1, "b": "x"}'],
+     [r'{"k": 1, "\u006b": "x"}', '{"k": 1, "A": "x"}', r'{"k": 1, "\u0041": "x"}']),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "right", "wrong"), NAMES, ids=lambda v: json.dumps(v)[:60])
+def test_no_spelling_of_a_name_goes_round_its_schema(
+    schema: dict[str, Any], right: list[str], wrong: list[str]
+) -> None:
+    judge = jsonschema.Draft202012Validator(schema)
+    for text in right:
+        assert allowed(schema, text) and judge.is_valid(json.loads(text)), text
+    for text in wrong:
+        assert not allowed(schema, text), text
+        repeats = len(set(json.loads(text))) < text.count(": ")
+        assert repeats or not judge.is_valid(json.loads(text)) or "\\" in text, text
+
+
 @pytest.mark.parametrize("schema", [{"const": "a/é"}, {"enum": ["a/é", "b\n"]}, SHORT,
                                     {"type": "string", "pattern": "^a.é$"}], ids=str)  # fmt: skip
 def test_what_the_masks_let_begin_has_an_end(schema: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from mlcc.api.chat_template.control_tokens import GUARD
 from mlcc.api.chat_template.operations import (
     COMPARISONS,
     Markup,
+    OwnList,
     call_text,
     concat,
     joined,
@@ -133,7 +134,7 @@ def check_indent(width: int) -> int:
 
 
 def _list(value: Any) -> list[Any]:
-    return BUDGET.get().listed(value)
+    return OwnList(BUDGET.get().listed(value))
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -34,6 +34,10 @@ _STARRED = re.compile(r"%[#0\- +]*\d*(?:\.\d*)?\*|%[#0\- +]*\d*\.\*")
 _DIGITS = re.compile(r"\d+")
 
 
+class OwnList(list[Any]):
+    """A list that the template itself made, the only kind to which it may append."""
+
+
 def text_of(value: Any) -> str:
     """`str(value)`."""
     budget = BUDGET.get()
@@ -60,7 +64,7 @@ def concat(*parts: Any) -> str:
 def made(value: Any) -> Any:
     """A list, tuple or dict as the template writes it: a few entries, charged by their number."""
     BUDGET.get().spend(STEP + 2 * STEP * len(value))
-    return value
+    return OwnList(value) if isinstance(value, list) else value
 
 
 def key(value: Any) -> Any:
@@ -107,7 +111,8 @@ def sliced(value: Any, start: Any, stop: Any, step: Any) -> Any:
         BUDGET.get().spend(STEP + length * width)
     elif not isinstance(value, (Undefined, range)):
         raise TypeError(f"a {type(value).__name__} cannot be sliced")
-    return value[start:stop:step]
+    found = value[start:stop:step]
+    return OwnList(found) if isinstance(found, list) else found
 
 
 def search_price(text: str, sought: Any) -> int:
@@ -190,7 +195,8 @@ def _plus(left: Any, right: Any) -> Any:
         return left + right
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         budget.spend(STEP + SLOT * (len(left) + len(right)))
-        return left + right  # type: ignore[operator]
+        found = left + right  # type: ignore[operator]
+        return OwnList(found) if isinstance(found, list) else found
     return budget.number(left + right)
 
 
@@ -336,7 +342,7 @@ STRING_METHODS = frozenset([*_LOOKED_FOR, *_OF_ITSELF, "join", "format", "format
 METHODS: Mapping[type, frozenset[str]] = {
     str: STRING_METHODS,
     dict: frozenset(["get", "items", "keys", "values"]),
-    list: frozenset(["count", "index"]),
+    list: frozenset(["append", "count", "index"]),
     tuple: frozenset(["count", "index"]),
 }
 
@@ -347,7 +353,11 @@ def call_method(owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, 
         return call_text(owner, name, *args, **kwargs)
     if not any(isinstance(owner, kind) and name in METHODS[kind] for kind in (dict, list, tuple)):
         raise SecurityError(f"{name!r} of a {type(owner).__name__} is not safe")
-    if isinstance(owner, dict):
+    if name == "append":
+        if not isinstance(owner, OwnList):
+            raise SecurityError("'append' is unsafe for a list that the template did not make")
+        BUDGET.get().spend(STEP + 2 * SLOT)
+    elif isinstance(owner, dict):
         args = tuple(map(key, args))
     else:
         BUDGET.get().measure(args)

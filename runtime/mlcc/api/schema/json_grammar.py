@@ -76,7 +76,7 @@ def _with_names(schema: dict[str, Any]) -> dict[str, Any]:
             left[pattern] = value
             continue
         for name in names:
-            properties[name] = _both(properties.get(name, True), value)
+            properties[name] = both(properties.get(name, True), value)
     if len(left) == len(patterns):
         return schema
     rest = {word: value for word, value in schema.items() if word != "patternProperties"}
@@ -88,7 +88,7 @@ def _is_every(pattern: str) -> bool:
     return pattern != "^$" and re.fullmatch(r"\^?(\.\*|\(\.\*\))?\$?", pattern) is not None
 
 
-def _both(one: Any, other: Any) -> Any:
+def both(one: Any, other: Any) -> Any:
     """A schema of the values that both allow."""
     if one in (True, {}) or other is False or one == other:
         return other

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mlcc.api.schema.json_grammar import matched_names
 from mlcc.api.schema.json_references import (
     MOST_TARGETS,
     NAMED,
@@ -85,9 +86,30 @@ def _check_words(schema: dict[str, Any], document: object, where: str, field: st
                 param=field or None,
                 code="unsupported_keyword",
             )
+    if held := _repeats(schema):
+        raise UnsupportedError(
+            f"the JSON Schema in '{field}' has 'minProperties' at {where[:200]}, to which answers "
+            f"cannot be held beyond {held}, as open names may come twice; list the names in "
+            "'properties', or check it yourself",
+            param=field or None,
+            code="unsupported_keyword",
+        )
     ref = schema.get("$ref")
     if steps_of(ref) is not None and target_of(document, ref) is None:
         raise _invalid(f"refers at {where[:200]} to {str(ref)[:200]!a}, where is no schema", field)
+
+
+def _repeats(schema: dict[str, Any]) -> int:
+    """The number of `minProperties` to which an object is held, if that is less: a name that no
+    schema has may come twice. 0 = held."""
+    least, required = schema.get("minProperties"), schema.get("required", [])
+    if not isinstance(least, int) or not isinstance(required, list):
+        return 0
+    patterns = schema.get("patternProperties", {})
+    few = all(matched_names(str(pattern)) is not None for pattern in patterns)
+    closed = schema.get("additionalProperties") is False and few
+    held = len({*map(str, required)}) + 1
+    return held if least > held and not closed else 0
 
 
 def _place(where: str, name: str, moved: Mapping[str, Steps]) -> str:
@@ -200,6 +222,9 @@ def _relaxed(schema: Any, where: str, level: int, left_out: list[str]) -> Any:
     if "patternProperties" in schema.keys() - found.keys() and "additionalProperties" in found:
         del found["additionalProperties"]  # would be about other names now
         left_out.append(f"{where}.additionalProperties")
+    if held := _repeats(found):
+        found["minProperties"] = held
+        left_out.append(f"{where}.minProperties")
     if level >= 1 and "oneOf" in found:
         left_out.append(f"{where}.oneOf")
         _add_any_of(found, found.pop("oneOf"))

@@ -14,6 +14,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from mlcc.api.parsers.tools.syntax.json_members import Members, members_of
+from mlcc.api.parsers.tools.syntax.json_merge import (
+    ANNOTATIONS,
+    are_apart,
+    has_open_names,
+    object_choices,
+)
 from mlcc.api.parsers.tools.syntax.json_patterns import has_one_spelling, json_pattern, spelled
 from mlcc.api.schema.json_grammar import SETTINGS, WHITESPACE
 from mlcc.api.schema.json_references import DEFINITIONS, steps_of, target_of
@@ -66,11 +73,8 @@ jany: jobject | jarray | JSTRING | JNUM | "true" | "false" | "null"
 """Terminals and rules that the others use."""
 NO_UNICODE = {**SETTINGS, "json_allowed_escapes": 'nrbtf\\"'}
 NO_UNICODE.pop("json_allow_general_unicode_escapes")
-"""Settings of strings with an expression, in which llguidance would cut escapes short."""
-_SILENT = frozenset(
-    {"title", "description", "default", "examples", "example", "deprecated", "readOnly"}
-    | {"writeOnly", "discriminator", "$comment", "$schema", *DEFINITIONS}
-)
+"""Settings of strings with an expression, in which llguidance would cut escapes short, and of
+objects of which it takes a name in another spelling for another name."""
 _OF_TYPE: Mapping[str, frozenset[str]] = {
     "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
     "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
@@ -110,7 +114,7 @@ class JsonRules:
             return "jany"
         if not isinstance(schema, dict):
             raise Inexpressible
-        words = {word: value for word, value in schema.items() if word not in _SILENT}
+        words = {word: value for word, value in schema.items() if word not in ANNOTATIONS}
         if "$id" in words and schema is not self._root:  # references in it are to itself
             raise Inexpressible
         words.pop("$id", None)
@@ -118,10 +122,14 @@ class JsonRules:
             return "jany"
         if words.keys() == {"$ref"}:
             return self._target(words["$ref"])
+        if words.keys() == {"oneOf"} and are_apart(words["oneOf"], self._definition):
+            words = {"anyOf": words["oneOf"]}
         if words.keys() == {"anyOf"} and isinstance(words["anyOf"], list) and words["anyOf"]:
             return self._add(" | ".join(map(self.value, words["anyOf"])))
         if "enum" in words or "const" in words:
             return self._choice(words)
+        if choices := object_choices(words, self._definition):
+            return self._add(" | ".join(map(self.value, choices)))
         kind = words.pop("type", None)
         if isinstance(kind, list) and kind and all(isinstance(one, str) for one in kind):
             return self._add(" | ".join(self._typed(one, _for(one, words)) for one in kind))
@@ -135,8 +143,11 @@ class JsonRules:
             return self._string(words)
         if kind == "array" and words.keys() <= {"items", "prefixItems", "minItems", "maxItems"}:
             return self._array(words)
-        if kind == "object" and words.keys() <= {"properties", "required", "additionalProperties"}:
+        if kind == "object" and words.keys() <= _OF_TYPE["object"]:
             return self._object(words)
+        if kind is None and words.keys() <= _OF_TYPE["object"]:
+            others = '"true" | "false" | "null" | JNUM | JSTRING | jarray'
+            return self._add(f"{others} | {self._object(words)}")
         return self._part({**words, **({"type": kind} if kind is not None else {})})
 
     def _part(self, schema: dict[str, Any]) -> str:
@@ -148,20 +159,29 @@ class JsonRules:
         if '"$id"' in text and refs:
             raise Inexpressible
         text_only = schema.get("type") == "string" and not refs
-        options = NO_UNICODE if text_only else SETTINGS
         defs = self._defs if refs else {}
+        named = has_open_names({**schema, **defs})  # no spelling of a name must go round its schema
+        options = NO_UNICODE if text_only or named else SETTINGS
         return self._add("%json " + json.dumps({**schema, **defs, "x-guidance": options}))
 
     def _target(self, ref: Any) -> str:
         if not isinstance(ref, str):
             raise Inexpressible
         if ref not in self._targets:
-            steps, target = steps_of(ref), target_of(self._defs, ref)
-            if target is None or not steps or len(steps) != 2:
+            if (target := self._definition(ref)) is None:
                 raise Inexpressible
             self._targets[ref] = name = self._rules.later()
             self._rules.define(name, self.value(target))
         return self._targets[ref]
+
+    def _definition(self, ref: Any) -> Any:
+        """The schema of a `$ref`, without annotations; None = it is no definition."""
+        steps, target = steps_of(ref), target_of(self._defs, ref)
+        if not steps or len(steps) != 2:
+            return None
+        if not isinstance(target, dict):
+            return target
+        return {word: value for word, value in target.items() if word not in ANNOTATIONS}
 
     def _choice(self, words: dict[str, Any]) -> str:
         values = words["enum"] if "enum" in words else [words["const"]]
@@ -225,29 +245,55 @@ class JsonRules:
         return self._add(f'"[" JWS? {inside} JWS? "]"')
 
     def _object(self, words: dict[str, Any]) -> str:
-        properties, required = words.get("properties", {}), words.get("required", [])
-        other = words.get("additionalProperties", True)
-        good = isinstance(properties, dict) and isinstance(required, list)
-        if not good or len(properties) > MOST_PROPERTIES or False in properties.values():
-            return self._part({"type": "object", **words})
-        if not set(required) <= properties.keys():
-            return self._part({"type": "object", **words})
-        if not properties and other is True:
+        if all(words.get(word) in (True, [], {}) for word in words):
             return "jobject"
+        if (found := members_of(words)) is None or len(found.named) > MOST_PROPERTIES:
+            return self._part({"type": "object", **words})
         pairs = [
-            (f"{self._name(name)} jcolon {self.value(inner)}", name in required)
-            for name, inner in properties.items()
+            (f"{self._name(name)} jcolon {self.value(inner)}", name in found.required)
+            for name, inner in found.named.items()
+            if inner is not False
         ]
-        loop = self._others(properties, other) if other is not False else ""
-        return self._add(f'"{{" JWS? {self._pairs(pairs, loop)} JWS? "}}"')
+        loop = self._others(found)
+        counts = words.get("minProperties", 0), words.get("maxProperties")
+        inside = self._pairs(pairs, loop)
+        if counts != (0, None):
+            good = all(_is_count(n) and n <= MOST_ITEMS for n in (counts[0], counts[1] or 0))
+            if not (good and loop and all(needed for _, needed in pairs)):
+                return self._part({"type": "object", **words})
+            inside = self._counted(pairs, loop, *counts)
+        return self._add(f'"{{" JWS? {inside} JWS? "}}"')
 
-    def _others(self, properties: Mapping[str, Any], other: Any) -> str:
-        """A pair of another name. ASCII is not spelled by numbers there, so that each of these
-        properties has the spellings of `spelled`."""
-        names = "|".join(map(spelled, properties))
-        other_name = f'/"{_OF_NAMES}*"/ & ~/"({names})"/'
-        key = self._rules.terminal(other_name) if properties else "JSTRING"
-        return self._add(f"{key} jcolon {self.value(other)}")
+    def _others(self, found: Members) -> str:
+        """A pair of another name; "" = there is none. ASCII is not spelled by numbers there, so
+        that each of these properties has the spellings of `spelled`."""
+        names = "|".join(map(spelled, found.named))
+        ways = []
+        for matched, others, inner in found.classes():
+            if inner is False:
+                continue
+            terms = [f'/"({one})"/' for one in matched] or ["JSTRING"]
+            if found.named or matched or others:
+                terms = [*terms[: len(matched)], f'/"{_OF_NAMES}*"/']
+            terms += [f'~/"({names})"/'] if names else []
+            terms += [f'~/"({one})"/' for one in others]
+            key = " & ".join(terms)
+            key = key if key == "JSTRING" else self._rules.terminal(key)
+            ways.append(f"{key} jcolon {self.value(inner)}")
+        return self._add(" | ".join(ways)) if ways else ""
+
+    def _counted(
+        self, pairs: Sequence[tuple[str, bool]], loop: str, least: int, most: int | None
+    ) -> str:
+        """Required pairs, then others, so many in all."""
+        fixed = len(pairs)
+        if most is not None and most < max(least, fixed):
+            raise Inexpressible  # llguidance says why
+        low, high = max(least - fixed, 0), None if most is None else most - fixed
+        if not fixed:
+            return _several(loop, low, high)
+        rest = f"(jsep {loop}){{{low},{'' if high is None else high}}}" if high != 0 else ""
+        return " jsep ".join(pair for pair, _ in pairs) + f" {rest}"
 
     def _pairs(self, pairs: Sequence[tuple[str, bool]], loop: str) -> str:
         """Pairs in order, required (true) or optional, then any number of `loop`."""
