@@ -9,8 +9,11 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks.gpu.measure import greedy
 from benchmarks.models import random_checkpoint
@@ -122,8 +125,10 @@ def _shape(out: Path, target: Target, shape: str, quant: str) -> dict[str, Any]:
     lowered = lower(plan.traced, config)
     build(lowered, target, library)
     seconds = time.perf_counter() - start
-    row = _description(name, plan, lowered.plans) | {
-        "target": to_plain(target_info(target)),
+    row = _description(name, plan, lowered.plans)
+    weights = max(prod(w["shape"]) * np.dtype(w["dtype"]).itemsize for w in row["weights"])
+    row |= {
+        "target": to_plain(target_info(target, max(lowered.largest_array, weights))),
         "library": library.name,
         "library_bytes": library.stat().st_size,
         "compile_s": seconds,

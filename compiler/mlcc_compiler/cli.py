@@ -46,6 +46,11 @@ if TYPE_CHECKING:
     show_default="if the target supports it",
 )
 @click.option(
+    "--webgpu-limits",
+    is_flag=True,
+    help="For vulkan: assume no more of the GPU than WebGPU guarantees.",
+)
+@click.option(
     "--quant",
     help="Scheme: q3 to q6, q8, f16, bf16, f32 and variants, or keep (the checkpoint's schemes).",
     show_default="keep for quantized checkpoints, else q4",
@@ -174,6 +179,7 @@ def compile_command(
     abi: str,
     gpu: bool,
     f16: bool | None,
+    webgpu_limits: bool,
     quant: str | None,
     head: str | None,
     kv: str | None,
@@ -203,7 +209,14 @@ def compile_command(
     checkpoint that is already quantized keeps its schemes unless --quant is given.
     """
     cpu = cpu or ("any" if target_name == "cpu" and not static_library else "host")
-    choices = Choices(cpu=cpu, archs=_names(arch), f16=f16, abis=_names(abi), gpu=gpu)
+    choices = Choices(
+        cpu=cpu,
+        archs=_names(arch),
+        f16=f16,
+        abis=_names(abi),
+        gpu=gpu,
+        webgpu_limits=webgpu_limits,
+    )
     target = find_target(target_name, choices)
     # Imported late: the compiler takes seconds to load, `--help` should not.
     from mlcc_compiler.checkpoint.hub import resolve

@@ -76,6 +76,8 @@ class Lowered:
     """Functions exported by the library."""
     sites: tuple[AdapterSite, ...] = ()
     """Linear layers that LoRA adapters add to, if the library supports adapters."""
+    largest_array: int = 0
+    """Bytes of the largest array that a step makes for its kernels."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ def lower(
         workspace = storage_bytes(finish("storages_bounded", module))
         module = finish("final", order_sizes(_sequence(_finish_passes())(module)))
         check_updates(module, len(caches.tensors))
-    return Lowered(module, lowering.plans, workspace, functions, sites)
+    largest = max(storages, default=0)
+    return Lowered(module, lowering.plans, workspace, functions, sites, largest)
 
 
 def build(

@@ -33,6 +33,8 @@ class Choices:
     """Compute in float16; None = the row's default."""
     abis: tuple[str, ...] = ()
     """Android ABIs; empty = the row's default."""
+    webgpu_limits: bool = False
+    """Assume no more of a GPU than WebGPU guarantees, where the row assumes more."""
     gpu: bool = False
     """Compile for the device's GPU, if the row's default is its CPU."""
 
@@ -85,6 +87,8 @@ class Target:
     storage_binding_bytes, row_slices (most slices of a row of logits for sampling), and, if
     available, subgroup (threads), narrow_types (1: the language has 8-bit integers and
     pairs of f16) and tensor_cores (1)."""
+    webgpu_limits: bool | None = None
+    """Whether no more is assumed than WebGPU guarantees; None = the row has no choice."""
     f16: bool = False
     """The device computes in float16."""
     activation_dtype: str = "float32"

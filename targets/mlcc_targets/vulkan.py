@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlcc.util.machine import machine
 from mlcc_targets.linking.native_library import link_for
 from mlcc_targets.target import Choices, Target
-from mlcc_targets.wgsl import LIMITS, computes_f16
+from mlcc_targets.wgsl import DESKTOP, LIMITS, computes_f16
 
 
 def target(choices: Choices) -> Target:
@@ -16,7 +16,8 @@ def target(choices: Choices) -> Target:
         kernels="gpu",
         generator="webgpu",
         arch=machine(),
-        limits=LIMITS,
+        limits=LIMITS if choices.webgpu_limits else DESKTOP,
+        webgpu_limits=choices.webgpu_limits,
         f16=computes_f16(choices.f16),
         link=link_for(machine()),
     )

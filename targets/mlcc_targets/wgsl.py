@@ -1,4 +1,4 @@
-"""Shared by the rows with WGSL kernels: WebGPU's guaranteed limits, in f16 or f32."""
+"""Shared by the rows with WGSL kernels: limits of devices, and float16."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ LIMITS = {
     "row_slices": 640,
 }
 """WebGPU's defaults, so that one library serves every adapter."""
+DESKTOP = {
+    "workgroup_invocations": 256,
+    "workgroup_bytes": 32768,
+    "storage_binding_bytes": 1 << 30,
+    "row_slices": 1024,
+}
+"""What Vulkan drivers of desktop GPUs have at least: AMD's, Intel's and NVIDIA's. They also start
+1024 threads, which no kernel here would use."""
 
 
 def computes_f16(choice: bool | None) -> bool:

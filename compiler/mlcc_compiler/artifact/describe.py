@@ -5,10 +5,12 @@ from __future__ import annotations
 import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from math import prod
 from pathlib import Path
 
 from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.schema import (
+    AdaptersInfo,
     AdapterSite,
     LibraryInfo,
     MemoryPlan,
@@ -35,6 +37,8 @@ class BuiltLibrary:
     weights: list[WeightPlan]
     functions: tuple[str, ...]
     workspace_bytes: int
+    largest_array: int
+    """Bytes of the largest array that a step makes for its kernels."""
     sites: tuple[AdapterSite, ...] = ()
 
 
@@ -49,6 +53,7 @@ def manifest_of(
     """The manifest of one library, except its list of files."""
     plan, checkpoint, target = built.plan, built.plan.checkpoint, built.plan.target
     caches = plan.caches.infos(plan.pools, target.page_form)
+    adapters = plan.adapters(built.sites)
     return Manifest(
         abi=library_abi(),
         model=ModelInfo(
@@ -62,13 +67,13 @@ def manifest_of(
             parameters=plan.parameters,
         ),
         quantization=quantization_info(plan),
-        target=target_info(target, plan.static_row),
+        target=target_info(target, _largest_argument(built, weights, adapters), plan.static_row),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
         functions=built.functions,
         caches=caches,
         limits=plan.limits,
         tables=tables_of(plan.layout),
-        adapters=plan.adapters(built.sites),
+        adapters=adapters,
         encoder=plan.encoder,
         ranks=ranks,
         activation_dtype=plan.config.activation_dtype,
@@ -106,8 +111,20 @@ def quantization_info(plan: Plan) -> QuantizationInfo:
     return QuantizationInfo(name=plan.options.quant, options=options)
 
 
-def target_info(target: Target, static: Target | None = None) -> TargetInfo:
-    """The row as a manifest holds it; `static`: the row of a static library beside it."""
+def _largest_argument(
+    built: BuiltLibrary, weights: WeightsInfo, adapters: AdaptersInfo | None
+) -> int:
+    """Bytes of the largest argument of a kernel but for pages, which fit the device when opened."""
+    slots = (4 * prod(shape) for shape in adapters.shapes) if adapters else ()
+    return max((built.largest_array, *(tensor.nbytes for tensor in weights.tensors), *slots))
+
+
+def target_info(target: Target, largest_argument: int, static: Target | None = None) -> TargetInfo:
+    """The row as a manifest holds it. largest_argument: bytes that a device must bind at least;
+    static: the row of a static library beside it."""
+    limits = dict(target.limits)
+    if "storage_binding_bytes" in limits:
+        limits["storage_binding_bytes"] = largest_argument
     return TargetInfo(
         name=target.name,
         device=target.device,
@@ -119,7 +136,7 @@ def target_info(target: Target, static: Target | None = None) -> TargetInfo:
         options={
             "vector_bits": target.vector_bits,
             "f16": target.f16,
-            **dict(target.limits),
+            **limits,
             **({"archs": list(target.archs)} if target.archs else {}),
             **({"symbol_prefix": target.symbol_prefix} if target.symbol_prefix else {}),
             **_static_options(static),

@@ -112,14 +112,20 @@ def _lower_plan(
         writer.path(name)
     if plan.target.device == "numpy":
         sites = sites_of(plan.traced.module, plan.traced.names) if plan.options.adapters else ()
-        return BuiltLibrary(plan, _reference_library(plan, library), (), 0, sites), None
+        return BuiltLibrary(plan, _reference_library(plan, library), (), 0, 0, sites), None
     lowered = _lower(plan, report)
     outputs = [(plan.target, library)]
     if static := plan.static_row:
         writer.path(HEADER)
         outputs.append((static, writer.path(static.library)))
-    functions, workspace = lowered.functions, lowered.workspace_bytes
-    built = BuiltLibrary(plan, lowered.plans, functions, workspace, lowered.sites)
+    built = BuiltLibrary(
+        plan,
+        lowered.plans,
+        lowered.functions,
+        lowered.workspace_bytes,
+        lowered.largest_array,
+        lowered.sites,
+    )
     report("code")
     return built, lambda: _write(lowered, outputs, plan.options.dump_ir, kernels)
 

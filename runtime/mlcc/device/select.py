@@ -5,8 +5,9 @@ Delegates to a module per kind of device (`compiled.webgpu`, `tvm.cuda`). Alloca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
+from typing import Any
 
 from mlcc.artifact.schema import TargetInfo
 from mlcc.device.compiled import webgpu
@@ -16,7 +17,8 @@ from mlcc.device.tvm.runtime import runtime
 from mlcc.errors import DeviceError
 from mlcc.util.extras import OF_DEVICE, advice, is_here
 from mlcc.util.memory import DeviceMemory, available_bytes
-from mlcc_targets import TargetError, get_target
+from mlcc_targets import Target, TargetError, get_target
+from mlcc_targets.wgsl import LIMITS
 
 METAL = "metal"
 """TVM's name of the device."""
@@ -69,12 +71,32 @@ def compile_flags(target_name: str, wanted: int | None) -> tuple[str, ...]:
     if row.device == webgpu.KIND:
         found, reason = webgpu.devices()
         _some(found, target_name, reason)
-        return () if found[_number(wanted, len(found))].f16 else ("--no-f16",)
+        return _webgpu_flags(row, found[_number(wanted, len(found))])
     if row.device == cuda.KIND:
         gpus, reason = cuda.devices()
         _some(gpus, target_name, reason)
         return ("--arch", f"sm_{gpus[_number(wanted, len(gpus))].number}")
     return ()
+
+
+def _webgpu_flags(row: Target, device: webgpu.WebGpuDevice) -> tuple[str, ...]:
+    """Flags for what the row assumes and the device lacks."""
+    lacks = row.webgpu_limits is not None and _first_lacking(device, row.limits)
+    flags = ("--no-f16" if not device.f16 else "", "--webgpu-limits" if lacks else "")
+    return tuple(filter(None, flags))
+
+
+def _first_lacking(
+    device: webgpu.WebGpuDevice, limits: Mapping[str, Any]
+) -> tuple[str, int] | None:
+    """The first of the limits that is beyond the device's, with the device's."""
+    has = device.limits
+    of_device = {
+        "storage_binding_bytes": has["max_storage_binding_bytes"],
+        "workgroup_bytes": has["workgroup_bytes"],
+        "workgroup_invocations": has["workgroup_invocations"],
+    }
+    return next(((n, most) for n, most in of_device.items() if most < limits.get(n, 0)), None)
 
 
 def _metal_names() -> list[str]:
@@ -107,22 +129,25 @@ def _webgpu(target: TargetInfo, wanted: int | None) -> DeviceHandle:
             f"{device.name} does not compute in float16, for which the model was compiled; "
             "compile it again with --no-f16"
         )
-    for limit, has in (
-        ("storage_binding_bytes", device.limits["max_storage_binding_bytes"]),
-        ("workgroup_bytes", device.limits["workgroup_bytes"]),
-        ("workgroup_invocations", device.limits["workgroup_invocations"]),
-    ):
-        if has < options.get(limit, 0):
-            raise DeviceError(
-                f"{device.name} allows {limit.replace('_', ' ')} up to {has}, the model was "
-                f"compiled for {options[limit]}; use another --device or --target cpu"
-            )
+    if lacking := _first_lacking(device, options):
+        limit, has = lacking
+        raise DeviceError(
+            f"{device.name} allows {limit.replace('_', ' ')} up to {has}, the model needs "
+            f"{options[limit]}; {_for_less(limit, options[limit])}"
+        )
     note = ""
     if device.software:
         note = f"{device.name} is a software driver: it computes on the CPU, slowly"
     free = available_bytes() if device.software else None  # WebGPU does not report free memory
     memory = DeviceMemory(free, device.limits["max_storage_binding_bytes"])
     return DeviceHandle(webgpu.KIND, device.index, memory, note=note)
+
+
+def _for_less(limit: str, needed: int) -> str:
+    """What to type for a model that needs less of a limit."""
+    if needed > LIMITS[limit]:
+        return "compile it again with --webgpu-limits, or use another --device"
+    return "use another --device or --target cpu"
 
 
 def _number(wanted: int | None, count: int) -> int:

@@ -12,7 +12,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.sampling import sample
 from mlcc_compiler.kernels.gpu.sampling.partial import Slices
 from mlcc_targets import Choices, get_target
-from tests.compiler.kernels.cases.gpu_kernels import F16, source
+from tests.compiler.kernels.cases.gpu_kernels import F16, VULKAN, source
 from tests.compiler.kernels.cases.sample import (
     FILTERS,
     chi_square,
@@ -81,6 +81,7 @@ def test_how_rows_are_cut() -> None:
     cuda = Gpu.of(get_target("cuda", Choices()))
     assert Slices.of(cuda, 262144) == Slices(262144, 256)
     assert Slices.of(F16, 262144) == Slices.of(Gpu.of(get_target("webgpu", Choices())), 262144)
+    assert Slices.of(VULKAN, 262144) == Slices.of(cuda, 262144)
     assert found[1000, 64] == Slices(1000, 256) and found[1, 256].count == 1
 
 

@@ -24,7 +24,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.passes.variables import size_variable, step_variable
 from tests.compiler.kernels.cases.attention import MIXED, OTHERS, Case, Inputs, alone, inputs
-from tests.compiler.kernels.cases.gpu_kernels import F16, GPUS, SMALL, device, run
+from tests.compiler.kernels.cases.gpu_kernels import F16, GPUS, SMALL, VULKAN, device, run
 from tests.compiler.kernels.cases.step import OTHER_BOUNDS
 
 pytestmark = pytest.mark.usefixtures("vulkan")
@@ -50,7 +50,7 @@ def check(case: Case, sequences: Any, gpu: Gpu = F16, seed: int = 0, padding: in
     np.testing.assert_allclose(attend(given, gpu), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("gpu", GPUS, ids=str)
+@pytest.mark.parametrize("gpu", [*GPUS, VULKAN], ids=str)
 def test_mixed_batch(gpu: Gpu) -> None:
     check(Case(dtype="float16" if gpu.f16 else "float32"), MIXED, gpu)
 
@@ -165,7 +165,7 @@ def test_large_scores_do_not_overflow() -> None:
 
 def test_workgroup_memory_stays_below_the_row_s() -> None:
     """For every shape of a model, with float32 pages or float16; a group's keys are read once."""
-    for shared_bytes in (16384, 49152):
+    for shared_bytes in (16384, VULKAN.shared_bytes, 49152):
         gpu = Gpu(shared_bytes=shared_bytes)
         for group, dim in itertools.product((1, 2, 3, 4, 7, 8), (64, 80, 96, 128, 256)):
             shape = Case(heads=group, kv_heads=1, dim=dim).shape

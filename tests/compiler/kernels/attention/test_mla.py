@@ -24,7 +24,7 @@ from mlcc_compiler.kernels.gpu.attention.plan import range_items
 from mlcc_compiler.kernels.gpu.device import Gpu
 from tests.compiler.kernels.cases.attention import MIXED, OTHERS
 from tests.compiler.kernels.cases.cpu_kernels import BEST, CPUS, Cpu, call, normal, run
-from tests.compiler.kernels.cases.gpu_kernels import F16, F32, SMALL, on_vulkan
+from tests.compiler.kernels.cases.gpu_kernels import F16, F32, SMALL, VULKAN, on_vulkan
 from tests.compiler.kernels.cases.gpu_kernels import call as gpu_call
 from tests.compiler.kernels.cases.gpu_kernels import normal as gpu_normal
 from tests.compiler.kernels.cases.gpu_kernels import run as gpu_run
@@ -135,7 +135,7 @@ def gpu_check(case: Case, sequences: Any, gpu: Gpu = F16) -> None:
 
 
 @on_vulkan
-@pytest.mark.parametrize("gpu", [F16, F32, SMALL], ids=str)
+@pytest.mark.parametrize("gpu", [F16, F32, SMALL, VULKAN], ids=str)
 def test_gpu_mixed_batch(gpu: Gpu) -> None:
     gpu_check(Case(dtype="float16" if gpu.f16 else "float32"), MIXED, gpu)
 

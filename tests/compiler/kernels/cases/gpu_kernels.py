@@ -18,11 +18,14 @@ import pytest
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_targets import get_target
 
 Array = Any
 F16 = Gpu()
 F32 = Gpu(f16=False)
 SMALL = Gpu(threads=64, f16=False)
+VULKAN = Gpu.of(get_target("vulkan"))
+"""Desktop GPUs; the others keep to what WebGPU guarantees."""
 GPUS = [F16, F32, SMALL]
 on_vulkan = pytest.mark.usefixtures("vulkan")
 
