@@ -23,6 +23,13 @@ class TextPart(TypedDict, total=False):
     text: Required[str]
 
 
+class RefusalPart(TypedDict, total=False):
+    """A part of an assistant's message: words in which it refused."""
+
+    type: Required[Literal["refusal"]]
+    refusal: Required[str]
+
+
 class CalledFunction(TypedDict, total=False):
     """The function of a call."""
 
@@ -110,9 +117,9 @@ class ThinkingSwitch(TypedDict, total=False):
 class Message(TypedDict, total=False):
     """One message of a conversation."""
 
-    role: Required[Literal["system", "developer", "user", "assistant", "tool"]]
-    """Author; developer is another name of system."""
-    content: str | Sequence[TextPart] | None
+    role: Required[Literal["system", "developer", "user", "assistant", "tool", "function"]]
+    """Author; developer is another name of system, function an older one of tool."""
+    content: str | Sequence[TextPart | RefusalPart] | None
     """A text, or text parts that are joined. May be null in an assistant's or a tool's message.
     Images are left out of a tool's message, and refused in others."""
     name: str | None
@@ -121,12 +128,16 @@ class Message(TypedDict, total=False):
     """An assistant's tool calls."""
     tool_call_id: str | None
     """The call that a tool's message answers."""
+    function_call: CalledFunction | None
+    """The older form of one tool call."""
     reasoning_content: str | None
     """The assistant's reasoning before this text."""
     reasoning: str | None
     """Another name of `reasoning_content`."""
     prefix: bool | None
     """Of an assistant's last message: the answer continues this text and begins with it."""
+    refusal: str | None
+    """Words in which the assistant refused, read as its text."""
     annotations: object
     """Accepted; never affects an answer."""
 

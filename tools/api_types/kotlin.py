@@ -220,7 +220,11 @@ def kotlin(kind: Any, field: Field) -> str:
     if isinstance(kind, Text):
         return class_name(field.name) if len(kind.choices) > 1 else "String"
     if isinstance(kind, Many):
-        return f"List<{kotlin(kind.item, field)}>"
+        item = kind.item
+        parts = isinstance(item, Custom) and all(isinstance(one, Object) for one in item.shapes)
+        return (
+            f"List<{kotlin(item.shapes[0] if parts else item, field)}>"  # the usual kind of parts
+        )
     if isinstance(kind, ByToken):
         return f"Map<Int, {kotlin(kind.item, field)}>"
     if isinstance(kind, Custom):

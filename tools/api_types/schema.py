@@ -23,7 +23,7 @@ from mlcc.api.schema.chat_fields import (
     STREAM_OPTIONS,
     THINKING_SWITCH,
 )
-from mlcc.api.schema.message_fields import MESSAGE, TEXT_PART
+from mlcc.api.schema.message_fields import MESSAGE, REFUSAL_PART, TEXT_PART
 from mlcc.api.schema.schema import Field, Integer, Number, Use
 from mlcc.api.schema.structured_output import (
     JSON_SCHEMA_FORMAT,
@@ -55,6 +55,7 @@ ENCODERS = (
 """Requests of encoders, for tabs and servers."""
 PARTS = (
     (TEXT_PART, "A part of a message."),
+    (REFUSAL_PART, "A part of an assistant's message: words in which it refused."),
     (CALLED_FUNCTION, "The function of a call."),
     (TOOL_CALL, "A tool call in an assistant's message."),
     (TOOL_FUNCTION, "A function that the model may call."),

@@ -12,6 +12,12 @@ export interface TextPart {
   text: string;
 }
 
+/** A part of an assistant's message: words in which it refused. */
+export interface RefusalPart {
+  type: 'refusal';
+  refusal: string;
+}
+
 /** The function of a call. */
 export interface CalledFunction {
   /** The tool's name. */
@@ -89,21 +95,21 @@ export interface ThinkingSwitch {
 
 /** One message of a conversation. */
 export interface Message {
-  /** Author; developer is another name of system. */
-  role: 'system' | 'developer' | 'user' | 'assistant' | 'tool';
+  /** Author; developer is another name of system, function an older one of tool. */
+  role: 'system' | 'developer' | 'user' | 'assistant' | 'tool' | 'function';
   /**
    * A text, or text parts that are joined. May be null in an assistant's or a tool's message.
    * Images are left out of a tool's message, and refused in others.
    */
-  content?: string | readonly TextPart[] | null;
+  content?: string | readonly (TextPart | RefusalPart)[] | null;
   /** Name of the author, for templates that support names. */
   name?: string | null;
   /** An assistant's tool calls. */
   tool_calls?: readonly MessageToolCall[] | null;
   /** The call that a tool's message answers. */
   tool_call_id?: string | null;
-  /** Not built yet: accepted only with a value that has no effect. */
-  function_call?: null;
+  /** The older form of one tool call. */
+  function_call?: CalledFunction | null;
   /** The assistant's reasoning before this text. */
   reasoning_content?: string | null;
   /** Another name of `reasoning_content`. */
@@ -112,8 +118,8 @@ export interface Message {
   prefix?: boolean | null;
   /** Not built yet: accepted only with a value that has no effect. */
   audio?: null;
-  /** Not built yet: accepted only with a value that has no effect. */
-  refusal?: '' | null;
+  /** Words in which the assistant refused, read as its text. */
+  refusal?: string | null;
   /** Accepted; never affects an answer. */
   annotations?: unknown;
 }

@@ -170,6 +170,78 @@ def test_other_parts_of_a_tools_result_are_named(kind: str, calls: Calls, model:
     assert f"[{name} left out" in prompt(MESSAGES, calls, model, talk)
 
 
+SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
+FOUND = {
+    "type": "web_search_tool_result",
+    "tool_use_id": "s",
+    "content": [
+        {"type": "web_search_result", "url": "https://a", "title": "A", "encrypted_content": "x"}
+    ],
+}
+HOSTED: list[tuple[str, list[dict[str, Any]], str]] = [
+    (MESSAGES, [{"role": "assistant", "content": [
+        {"type": "text", "text": "I look."}, SEARCH, FOUND, {"type": "mcp_tool_use", "id": "m"},
+        {"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": " Rain."}]}],
+     "messages[1].content[1], messages[1].content[2], messages[1].content[3]"),
+    (RESPONSES, [{"role": "assistant", "content": "I look."},
+                 {"type": "web_search_call", "id": "w", "status": "completed", "action": {}},
+                 {"type": "mcp_call", "id": "m", "name": "f", "arguments": "{}"},
+                 {"role": "assistant", "content": " Rain."}], "input[2], input[3]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "talk", "named"), HOSTED, ids=[MESSAGES, RESPONSES])
+def test_what_others_servers_ran_is_left_out_and_named(
+    path: str, talk: list[dict[str, Any]], named: str, calls: Calls, model: Model
+) -> None:
+    ask, then = ({"role": "user", "content": text} for text in ("Weather?", "Thanks."))
+    body = body_of(path, [ask, *talk, then])
+    response = calls.post(path, body)
+    assert response.status == 200, response.body
+    assert response.headers["x-mlcc-ignored"] == named
+    assert "assistant\nI look.\n\n Rain." in last_prompt(model)
+
+
+def test_what_a_user_sent_is_not_left_out(calls: Calls) -> None:
+    unknown = {"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}
+    response = calls.post(MESSAGES, body_of(MESSAGES, [unknown]))
+    assert response.status == 400 and "messages[0].content[0]" in json.dumps(response.body)
+    output = {"type": "computer_call_output", "call_id": "c", "output": {}}
+    response = calls.post(RESPONSES, body_of(RESPONSES, [output]))
+    assert response.status == 400 and "input[0]" in json.dumps(response.body)
+
+
+def test_calls_and_results_of_the_older_form(calls: Calls, model: Model) -> None:
+    ask = {"role": "user", "content": "Sum?"}
+    call = {"name": "add", "arguments": '{"a": 1}'}
+    older = [ask, {"role": "assistant", "content": None, "function_call": call},
+             {"role": "function", "name": "add", "content": "3"},
+             {"role": "assistant", "content": "3.", "function_call": None},
+             {"role": "function", "name": "add", "content": "4"}]  # fmt: skip
+    newer = [ask, {"role": "assistant", "content": None, "tool_calls": [
+                 {"id": "c", "type": "function", "function": call}]},
+             {"role": "tool", "tool_call_id": "c", "content": "3"},
+             {"role": "assistant", "content": "3."},
+             {"role": "tool", "tool_call_id": "d", "content": "4"}]  # fmt: skip
+    assert prompt(CHAT, calls, model, older) == prompt(CHAT, calls, model, newer)
+    nameless = [ask, {"role": "function", "content": "3"}]
+    response = calls.post(CHAT, body_of(CHAT, nameless))
+    assert response.status == 400 and response.body["error"]["param"] == "messages[1].name"
+    response = calls.post(CHAT, body_of(CHAT, older, functions=[{"name": "add"}]))
+    assert response.status == 400 and response.body["error"]["param"] == "functions"
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+def test_a_refusal_is_the_assistants_text(path: str, calls: Calls, model: Model) -> None:
+    part = {"role": "assistant", "content": [{"type": "refusal", "refusal": "I cannot."}]}
+    field = {"role": "assistant", "content": None, "refusal": "I cannot."}
+    after = {"role": "user", "content": "Why?"}
+    for refused in [part, field] if path == CHAT else [part]:
+        made = calls.post(path, body_of(path, [refused, after]))
+        assert made.status == 200 and "x-mlcc-ignored" not in made.headers, made.body
+        assert "assistant\nI cannot.\nuser\nWhy?" in last_prompt(model)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("field", ["prefix", "continue_final_message", "anthropic"])
 def test_the_last_message_goes_on(tmp_path: Path, field: str, stream: bool) -> None:

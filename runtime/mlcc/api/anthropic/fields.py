@@ -134,7 +134,10 @@ BLOCK = Tagged(
         "redacted_thinking": REDACTED,
     },
     refused={"image": NO_IMAGES},
+    open=True,
 )
+"""Others in a message of the assistant's are of tools that Anthropic runs (server_tool_use,
+web_search_tool_result): left out, and named. The model's words about what they found are text."""
 MESSAGE = Object(
     "AnthropicMessage",
     (

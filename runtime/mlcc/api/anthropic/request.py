@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES, TEXTS
+from mlcc.api.anthropic.fields import BLOCK, COUNT_TOKENS, MESSAGES, OWN_NAMES, TEXTS
 from mlcc.api.openai.message_merging import MessageMerger, as_text, joined_parts
 from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import (
@@ -14,7 +14,7 @@ from mlcc.api.schema.chat_fields import (
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
 from mlcc.api.schema.message_fields import left_out
 from mlcc.api.schema.schema import Json
-from mlcc.errors import InvalidRequestError
+from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
 
 BILLING = "x-anthropic-billing-header:"
@@ -115,6 +115,15 @@ def _say(merger: MessageMerger, message: Mapping[str, Any], where: str) -> None:
         if kind in TEXTS:
             texts.append(_text(block))
             continue
+        if kind not in BLOCK.kinds and role == "assistant":
+            continue
+        if kind not in BLOCK.kinds:
+            raise UnsupportedError(
+                f"'{where}.content[{number}]' is of type {kind[:40]!a}, which is not built; send "
+                "its text as a block of the type 'text'",
+                param=f"{where}.content[{number}].type",
+                code="unsupported_value",
+            )
         if role != ("user" if kind == "tool_result" else "assistant"):
             raise InvalidRequestError(
                 f"'{where}.content[{number}]' is of type '{kind}', which messages of the role "

@@ -20,7 +20,7 @@ from mlcc.api.schema.chat_fields import (
     prediction_of,
     reasoning_options,
 )
-from mlcc.api.schema.message_fields import message_of
+from mlcc.api.schema.message_fields import messages_of
 from mlcc.api.schema.schema import Json, Object
 from mlcc.api.schema.structured_output import structure_of
 from mlcc.api.schema.tool_fields import NO_TOOLS, ToolUse, tool_use
@@ -177,9 +177,7 @@ class CompletionRequest:
 def parse_chat(body: Json) -> ChatRequest:
     """A chat request. Raises InvalidRequestError or UnsupportedError naming the field."""
     fields = CHAT.check(body, "")
-    messages = tuple(
-        message_of(message, f"messages[{i}]") for i, message in enumerate(fields["messages"])
-    )
+    messages = messages_of(fields["messages"])
     _continue_last(messages, fields)
     for i, message in enumerate(messages[:-1]):
         if "prefix" in message:

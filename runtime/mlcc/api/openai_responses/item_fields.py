@@ -96,6 +96,13 @@ REASONING = Object(
 REFERENCE = Object(
     "ResponsesItemReference", (honoured("id", NOT_EMPTY, "A stored item.", required=True),)
 )
+HOSTED = frozenset(
+    {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"}
+    | {"mcp_list_tools", "mcp_call", "mcp_approval_request", "computer_call", "local_shell_call"}
+    | {"shell_call", "apply_patch_call", "tool_search_call", "tool_search_output", "compaction"}
+)
+"""Items of tools that OpenAI runs, in a conversation that began there: left out, and named. The
+model's words about what they found are messages."""
 ITEM = Tagged(
     "an item of a conversation",
     {
@@ -108,6 +115,7 @@ ITEM = Tagged(
         "item_reference": REFERENCE,
     },
     default="message",
+    dropped=HOSTED,
 )
 
 
@@ -119,7 +127,7 @@ def known(kind: Any, value: Any) -> Any:
         tag = kind.kind(value)
         if isinstance(tag, str) and tag in kind.kinds:
             return {kind.key: tag, **known(kind.kinds[tag], value)}
-        return {kind.key: tag} if kind.open and isinstance(tag, str) else value
+        return {kind.key: tag} if isinstance(tag, str) and kind.keeps_name(tag) else value
     if isinstance(kind, Object) and isinstance(value, Mapping):
         return {
             row.name: given if row.use is Use.METADATA else known(row.type, given)

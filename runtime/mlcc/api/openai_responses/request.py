@@ -150,7 +150,7 @@ def _say(merger: MessageMerger, item: Mapping[str, Any]) -> None:
         merger.call(item["call_id"], name, custom_arguments(item["input"]))
     elif kind in ("function_call_output", "custom_tool_call_output"):
         merger.result(item["call_id"], _text(item["output"], joined_parts))
-    else:
+    elif kind == "item_reference":
         raise InvalidRequestError(
             f"no item with id '{item['id'][:80]}' is kept; send the item itself, or with 'store': "
             "false the whole conversation",

@@ -22,7 +22,7 @@ from mlcc.api.schema.schema import (
 from mlcc.api.schema.tool_fields import MESSAGE_TOOLS
 from mlcc.errors import InvalidRequestError, UnsupportedError, printable
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 def _not_text(kind: str, where: str) -> UnsupportedError:
@@ -56,6 +56,10 @@ class LeftOut(str):
     """The part's type."""
 
 
+class Refused(str):
+    """The words of a part in which the assistant refused."""
+
+
 def left_out(kind: str) -> LeftOut:
     """The note for a part of this type."""
     name = printable(kind[:40]).removeprefix("input_").removesuffix("_url")
@@ -67,19 +71,30 @@ def left_out(kind: str) -> LeftOut:
 def _message_part(value: Json, where: str) -> str:
     """The text of one part of a message; the note for another, which only a tool may send."""
     kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "refusal":
+        return Refused(REFUSAL_PART.check(value, where)["refusal"])
     if isinstance(kind, str) and kind not in ("text", ""):
         return left_out(kind)
     return _content_part(value, where)
 
 
-MESSAGE_CONTENT = Either(Text(), Many(Custom("a text part", _message_part, (TEXT_PART,))))
+REFUSAL_PART = Object(
+    "RefusalPart",
+    (
+        honoured("type", Text(("refusal",)), required=True),
+        honoured("refusal", Text(), required=True),
+    ),
+)
+MESSAGE_CONTENT = Either(
+    Text(), Many(Custom("a text part", _message_part, (TEXT_PART, REFUSAL_PART)))
+)
 MESSAGE = Object(
     "Message",
     (
         honoured(
             "role",
             Text(ROLES),
-            "Author; developer is another name of system.",
+            "Author; developer is another name of system, function an older one of tool.",
             required=True,
         ),
         honoured(
@@ -98,25 +113,56 @@ MESSAGE = Object(
             "Of an assistant's last message: the answer continues this text and begins with it.",
         ),
         not_built("audio"),
-        not_built("refusal", ""),
+        honoured("refusal", Text(), "Words in which the assistant refused, read as its text."),
         metadata("annotations"),
     ),
 )
+
+
+def messages_of(given: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The messages of a conversation for templates, from checked fields. Raises
+    InvalidRequestError."""
+    called: dict[str, str] = {}
+    return tuple(
+        message_of(_with_tools(message, i, called), f"messages[{i}]")
+        for i, message in enumerate(given)
+    )
+
+
+def _with_tools(fields: dict[str, Any], number: int, called: dict[str, str]) -> dict[str, Any]:
+    """A message with OpenAI's older `function_call`, or of the role `function`, in today's form.
+    called: ids of the last call of each function, which has none in the older form."""
+    call = fields.get("function_call")
+    if call and fields["role"] == "assistant" and not fields.get("tool_calls"):
+        called[call["name"]] = new_id = f"call_{number}"
+        return {**fields, "tool_calls": [{"id": new_id, "function": call}]}
+    if fields["role"] != "function":
+        return fields
+    if "name" not in fields:
+        where = f"messages[{number}].name"
+        raise InvalidRequestError(
+            f"'{where}' is missing; it must name the function that returned this",
+            param=where,
+            code="missing_required_parameter",
+        )
+    known = called.get(fields["name"], f"call_{fields['name']}")
+    return {**fields, "role": "tool", "tool_call_id": fields.get("tool_call_id", known)}
 
 
 def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
     """A message for templates, from checked fields: text content; 'developer' is the newer name of
     'system'. Raises InvalidRequestError for fields that its role does not have."""
     role, calls = fields["role"], fields.get("tool_calls")
-    if calls and role != "assistant":
-        raise _wrong(f"{where}.tool_calls", "belongs to messages of the role 'assistant'")
+    for name in ("tool_calls", "function_call", "refusal"):
+        if fields.get(name) and role != "assistant":
+            raise _wrong(f"{where}.{name}", "belongs to messages of the role 'assistant'")
     if role == "tool" and "tool_call_id" not in fields:
         raise InvalidRequestError(
             f"'{where}.tool_call_id' is missing; it must name the call that is answered",
             param=f"{where}.tool_call_id",
             code="missing_required_parameter",
         )
-    content = fields.get("content")
+    content = _with_refusal(fields)
     thought = fields.get("reasoning_content") or fields.get("reasoning")
     if content is None and role not in ("assistant", "tool"):
         raise InvalidRequestError(
@@ -140,9 +186,21 @@ def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
     return made
 
 
+def _with_refusal(fields: dict[str, Any]) -> Any:
+    """The content, with the words of a refusal, which OpenAI's models send in its place."""
+    content, words = fields.get("content"), fields.get("refusal")
+    if not words:
+        return content
+    if isinstance(content, str):
+        return "\n".join(filter(None, (content, words)))
+    return [*(content or ()), words]
+
+
 def _joined(parts: Sequence[str], role: str, where: str) -> str:
     text = ""
     for number, part in enumerate(parts):
+        if isinstance(part, Refused) and role != "assistant":
+            raise _not_text("refusal", f"{where}.content[{number}]")
         if isinstance(part, LeftOut):
             if role != "tool":
                 raise _not_text(part.kind, f"{where}.content[{number}]")

@@ -428,6 +428,12 @@ class Tagged:
     """Whether other types are kept, by their names only."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Types that are known but not built, each with advice."""
+    dropped: frozenset[str] = frozenset()
+    """Types that are kept by their names only, where others are not."""
+
+    def keeps_name(self, kind: Any) -> bool:
+        """Whether an unknown type is kept, by its name only."""
+        return kind in self.dropped or (self.open and kind not in self.refused)
 
     @property
     def wants(self) -> str:
@@ -449,7 +455,7 @@ class Tagged:
         if kind in self.kinds:
             rest = {name: entry for name, entry in value.items() if name != self.key}
             return {**self.kinds[kind].check(rest, where), self.key: kind}
-        if self.open and kind not in self.refused:
+        if self.keeps_name(kind):
             return {self.key: kind}
         advice = self.refused.get(kind, f"send {Text(tuple(self.kinds)).wants}")
         raise UnsupportedError(
@@ -536,7 +542,7 @@ def _in_tagged(kind: Tagged, value: Json, where: str) -> Iterator[InvalidRequest
     if table := kind.kinds.get(type_name):
         extra = {name: entry for name, entry in value.items() if name != kind.key}
         yield from _in_object(table, extra, where)
-    elif kind.open:
+    elif isinstance(type_name, str) and kind.keeps_name(type_name):
         yield InvalidRequestError(
             f"'{where}' is of type {str(type_name)[:40]!a}, which is not run here; leave it out",
             param=where,

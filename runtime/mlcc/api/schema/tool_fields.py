@@ -164,7 +164,7 @@ TOOL_CALL = Object(
 MESSAGE_TOOLS = (
     honoured("tool_calls", Many(TOOL_CALL, 0, MOST_CALLS), "An assistant's tool calls."),
     honoured("tool_call_id", Text(), "The call that a tool's message answers."),
-    not_built("function_call", advice="send 'tool_calls', which took its place"),
+    honoured("function_call", CALLED_FUNCTION, "The older form of one tool call."),
 )
 """Rows of a message."""
 

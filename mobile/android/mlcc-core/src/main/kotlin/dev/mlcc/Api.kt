@@ -18,7 +18,7 @@ public enum class Mode {
     REQUIRED,
 }
 
-/** Author; developer is another name of system. */
+/** Author; developer is another name of system, function an older one of tool. */
 @Serializable
 public enum class Role {
     /** `system` */
@@ -40,6 +40,10 @@ public enum class Role {
     /** `tool` */
     @SerialName("tool")
     TOOL,
+
+    /** `function` */
+    @SerialName("function")
+    FUNCTION,
 }
 
 /** The text, or texts that are joined. */
@@ -153,6 +157,13 @@ public data class TextPart(
     val text: String,
 )
 
+/** A part of an assistant's message: words in which it refused. */
+@Serializable
+public data class RefusalPart(
+    val type: String = "refusal",
+    val refusal: String,
+)
+
 /** The function of a call. */
 @Serializable
 public data class CalledFunction(
@@ -239,13 +250,10 @@ public data class ThinkingSwitch(
     val display: JsonElement? = null,
 )
 
-/**
- * One message of a conversation. Not built yet, so not here: `function_call`, `audio`,
- * `refusal`.
- */
+/** One message of a conversation. Not built yet, so not here: `audio`. */
 @Serializable
 public data class Message(
-    /** Author; developer is another name of system. */
+    /** Author; developer is another name of system, function an older one of tool. */
     val role: Role,
     /**
      * A text, or text parts that are joined. May be null in an assistant's or a tool's
@@ -260,6 +268,9 @@ public data class Message(
     /** The call that a tool's message answers. */
     @SerialName("tool_call_id")
     val toolCallId: String? = null,
+    /** The older form of one tool call. */
+    @SerialName("function_call")
+    val functionCall: CalledFunction? = null,
     /** The assistant's reasoning before this text. */
     @SerialName("reasoning_content")
     val reasoningContent: String? = null,
@@ -267,6 +278,8 @@ public data class Message(
     val reasoning: String? = null,
     /** Of an assistant's last message: the answer continues this text and begins with it. */
     val prefix: Boolean? = null,
+    /** Words in which the assistant refused, read as its text. */
+    val refusal: String? = null,
     /** Accepted; never affects an answer. */
     val annotations: JsonElement? = null,
 ) {
