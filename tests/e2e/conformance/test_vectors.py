@@ -20,6 +20,7 @@ OBJECTS = {
     "CompletionRequest": (chat_fields.COMPLETION, r"^{}(\[|$)"),
     "Message": (message_fields.MESSAGE, r"^messages\[\d+\]\.{}(\[|$)"),
     "TextPart": (message_fields.TEXT_PART, r"^messages\[\d+\]\.content\[\d+\]\.{}$"),
+    "RefusalPart": (message_fields.REFUSAL_PART, r"^messages\[\d+\]\.content\[\d+\]\.{}$"),
     "StreamOptions": (chat_fields.STREAM_OPTIONS, r"^stream_options\.{}$"),
     "Prediction": (chat_fields.PREDICTION_CONTENT, r"^prediction\.{}(\[|$)"),
     "ThinkingSwitch": (chat_fields.THINKING_SWITCH, r"^thinking\.{}(\[|$)"),
@@ -59,7 +60,8 @@ def uses(path: str, body: Json) -> Iterator[tuple[str, str, Json]]:
         yield from _members("Message", message)
         content = message.get("content") if isinstance(message, dict) else None
         for part in content if isinstance(content, list) else []:
-            yield from _members("TextPart", part)
+            refuses = isinstance(part, dict) and part.get("type") == "refusal"
+            yield from _members("RefusalPart" if refuses else "TextPart", part)
 
 
 def _members(name: str, value: Json) -> Iterator[tuple[str, str, Json]]:
