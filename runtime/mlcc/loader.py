@@ -37,6 +37,24 @@ from mlcc.util.memory import DeviceMemory, available_bytes
 
 Progress = Callable[[int, int], None]
 """(bytes done, total bytes)"""
+
+
+class LoadProgress:
+    """Progress of two readings as one: the files' hashes, unless they were checked before, then the
+    weights."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._hashed = 0
+
+    def hashing(self, done: int, total: int) -> None:
+        """The files are about as large as the weights, which follow."""
+        self._hashed = total
+        self._progress(done, 2 * total)
+
+    def weights(self, done: int, total: int) -> None:
+        self._progress(self._hashed + done, self._hashed + total)
+
 DEFAULTS = EngineArgs()
 
 
@@ -52,8 +70,10 @@ def open_model(
     tokenizer: replaces the one that reads tokenizer.json. The number of threads (`args.threads`)
     must be set before tvm is imported, so open models before that. Raises ArtifactError,
     CapacityError, DeviceError, and UnsupportedError for speculation that the model cannot do.
+    `progress` gets the bytes that have been read, hashed or placed, and all.
     """
-    artifact = Artifact.open(path)
+    reading = LoadProgress(progress)
+    artifact = Artifact.open(path, progress=reading.hashing)
     check_kv(artifact.manifest, args.kv)
     speculation, prefix_cache = args.speculation, args.prefix_cache
     if artifact.manifest.encoder is not None:
@@ -69,7 +89,7 @@ def open_model(
     notes = list(artifact.notes)
     # A draft model's pages take the memory that the prefix cache would fill.
     loaded = replace(args, prefix_cache=prefix_cache and draft is None)
-    executor = open_executor(artifact, loaded, note=notes.append, progress=progress)
+    executor = open_executor(artifact, loaded, note=notes.append, progress=reading.weights)
     if speculation is not None:
         speculation.check(executor.capacity)
     draft_executor = None

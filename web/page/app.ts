@@ -20,7 +20,8 @@ import {
 import type { Action } from './engines/error_advice.js';
 import { fetchOffer, modelParam } from './engines/model_choice.js';
 import { ModelSession, type Phase } from './engines/model_session.js';
-import { Server } from './engines/server_engine.js';
+import { type LoadState, Server } from './engines/server_engine.js';
+import { percent } from './rendering/format.js';
 import { readSettings, type Settings, saveSettings } from './settings/settings.js';
 import { readSite, type Site } from './settings/site.js';
 import { storeText, type TextStore } from './settings/storage.js';
@@ -55,7 +56,7 @@ const SERVER_STATES = {
   loaded: 'on this server',
   loading: 'loading on this server …',
   unloaded: 'on this server, loaded by the first question',
-} as const;
+} as const satisfies Record<LoadState, string>;
 const NOT_KEPT = 'This browser keeps nothing for this page: conversations end with the tab.';
 
 export class App {
@@ -276,9 +277,18 @@ export class App {
     while (this.#unloaded() === name && performance.now() - before < MOST_WATCHING_MS) {
       await new Promise((next) => setTimeout(next, WATCH_MS));
       await this.#engines.refreshModels().catch(() => []);
-      this.#header.show(...this.#heading(this.#session.phase));
+      this.#showLoading();
     }
     this.#watching = false;
+    this.#showLoading();
+  }
+
+  /** Show how far the server has loaded the running model. */
+  #showLoading(): void {
+    this.#header.show(...this.#heading(this.#session.phase));
+    const name = this.#unloaded();
+    const isLoading = name !== null && this.#engines.stateOf(name) === 'loading';
+    this.#chat.showLoading(isLoading ? name : null, this.#engines.progressOf(name ?? ''));
   }
 
   /** The name of the running model if the server has not loaded it yet. */
@@ -337,14 +347,18 @@ export class App {
   #heading(phase: Phase): [string, string] {
     if (phase.kind === 'running') {
       const { model, where } = phase.engine.info;
-      return [
-        model,
-        where === 'server' ? SERVER_STATES[this.#engines.stateOf(model)] : 'on your GPU',
-      ];
+      return [model, where === 'server' ? this.#stateOnServer(model) : 'on your GPU'];
     }
     if (phase.kind === 'starting') return [this.#nameOf(phase.source), 'starting'];
     if (phase.kind === 'connecting') return ['mlcc', 'connecting'];
     return ['mlcc', phase.kind === 'failed' ? 'not running' : ''];
+  }
+
+  #stateOnServer(model: string): string {
+    const state = this.#engines.stateOf(model);
+    const share = this.#engines.progressOf(model);
+    if (state !== 'loading' || share === null) return SERVER_STATES[state];
+    return `loading on this server, ${percent(share)}`;
   }
 
   #nameOf(place: ModelRef): string {

@@ -881,6 +881,8 @@ export interface Model {
   requests: number;
   /** The base model of an adapter (LoRA). */
   parent: string | null;
+  /** Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded. */
+  progress: number | null;
 }
 
 /** The answer of /v1/models. */

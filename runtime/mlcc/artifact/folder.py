@@ -7,7 +7,7 @@ line. The format is described in docs/internals/artifact.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -48,13 +48,21 @@ class Artifact:
     alternatives: tuple[Manifest, ...] = ()
 
     @classmethod
-    def open(cls, path: str | Path, *, verify: bool = True, host: bool = True) -> Artifact:
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        verify: bool = True,
+        host: bool = True,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Artifact:
         """Check and open a folder. Raises ArtifactError in one line.
 
         verify: hash every chunk of every file (about a second per gigabyte and core), and the
         library as a whole too, unless that was done since they last changed. host: check whether
         this machine can run the library (ABI, system, CPU features), and select the best library
-        of the folder that it can run.
+        of the folder that it can run. progress: gets the bytes that were hashed, and all, if they
+        are hashed.
         """
         folder = Path(path)
         try:
@@ -66,8 +74,9 @@ class Artifact:
                 manifest, notes = select_manifest(chain((manifest,), others))
             if verify:
                 whole = (manifest.library.path,)
-                check = partial(check_hashes, folder, manifest.files, whole=whole)
-                check_hashes_once(folder, manifest.files, check)
+                files = manifest.files
+                check = partial(check_hashes, folder, files, whole=whole, progress=progress)
+                check_hashes_once(folder, files, check)
             alternatives = () if host else tuple(others)
         except ArtifactError as error:
             raise ArtifactError(f"{folder}: {error.message}") from error

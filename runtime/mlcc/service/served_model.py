@@ -266,6 +266,8 @@ class ModelEntry:
     """Metadata for Ollama's routes."""
     parent: str | None = None
     """The base model of an adapter."""
+    progress: float | None = None
+    """Share of its bytes that have been read while it is loaded, 0 to 1; None = unknown."""
 
 
 def _nothing() -> None:

@@ -72,6 +72,15 @@ Command = Add | Resume | Cancel | GetStats | GetSnapshot | LoadAdapter | UnloadA
 
 
 @dataclass(frozen=True)
+class Loading:
+    """Bytes of the model that have been read, of all that will be. Sent before Ready, if asked
+    for."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Ready:
     """The model is loaded. `notes` are for the user, one line each."""
 
@@ -141,7 +150,8 @@ class Failed:
 
 
 Reply = (
-    Ready
+    Loading
+    | Ready
     | Accepted
     | Refused
     | Exported

@@ -14,7 +14,7 @@ from threading import Event, Lock
 
 from mlcc.engine.batch.batch import Capacity
 from mlcc.errors import DeviceError, MlccError
-from mlcc.worker.messages import Command, Failed, Ready, Reply, Stop
+from mlcc.worker.messages import Command, Failed, Loading, Ready, Reply, Stop
 from mlcc.worker.worker import OpenModel, engine_main
 
 FIRST_DELAY_S, MAX_DELAY_S = 1.0, 60.0
@@ -61,10 +61,13 @@ class EngineProcess:
         self,
         open_model: OpenModel,
         on_created: Callable[[EngineProcess], object] = lambda process: None,
+        on_progress: Callable[[int, int], object] | None = None,
     ) -> None:
         """`on_created` gets the object before the model is loaded, so that another thread can
-        `close` it meanwhile."""
+        `close` it meanwhile. `on_progress` gets the bytes of the model that have been read, and
+        all; `open_model` must take `progress` then."""
         self._open_model = open_model
+        self._on_progress = on_progress
         self._backoff = Backoff()
         self._connection: Connection
         self._process: SpawnProcess | None = None
@@ -137,7 +140,10 @@ class EngineProcess:
                 raise MlccError("the engine was closed")
             self._connection, child = context.Pipe()
             process = context.Process(
-                target=engine_main, args=(child, self._open_model), name="mlcc-engine", daemon=True
+                target=engine_main,
+                args=(child, self._open_model, self._on_progress is not None),
+                name="mlcc-engine",
+                daemon=True,
             )
             process.start()
             self._process = process  # only now: a process that has not started cannot be joined
@@ -149,7 +155,9 @@ class EngineProcess:
 
     def _await_ready(self) -> Ready:
         try:
-            reply = self.receive()
+            while isinstance(reply := self.receive(), Loading):
+                if self._on_progress is not None:
+                    self._on_progress(reply.done, reply.total)
         except (EOFError, OSError):
             why = self.exit_reason()
             raise DeviceError(f"{why} while it loaded the model; see the lines above") from None

@@ -10,10 +10,12 @@ parent process is gone.
 from __future__ import annotations
 
 import signal
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from queue import Empty, Queue, SimpleQueue
 from threading import Thread
@@ -40,6 +42,7 @@ from mlcc.worker.messages import (
     GetSnapshot,
     GetStats,
     LoadAdapter,
+    Loading,
     Ready,
     Refused,
     Reply,
@@ -184,8 +187,13 @@ def _refusal(error: BaseException) -> MlccError:
     return public_error(error)
 
 
-OpenModel = Callable[[], Model]
-"""Opens the model in the engine's process; must be picklable."""
+OpenModel = Callable[..., Model]
+"""Opens the model in the engine's process; must be picklable. To be told what has been read, it is
+called with `progress` (`mlcc.loader.Progress`)."""
+
+
+PROGRESS_S = 0.1
+"""Time between two reports of loading."""
 
 
 _GRAMMAR_POLL_S = 0.002
@@ -224,9 +232,26 @@ class QueueChannel:
         self._replies.put(reply)
 
 
-def engine_main(connection: Connection, open_model: OpenModel) -> None:
-    """Entry point of the engine process. Ctrl-C is handled by the parent."""
+class LoadingReporter:
+    """Sends the progress of loading, at most every PROGRESS_S, and the end."""
+
+    def __init__(self, send: Callable[[Reply], None]) -> None:
+        self._send_reply = send
+        self._sent_at = float("-inf")
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - self._sent_at >= PROGRESS_S:
+            self._sent_at = now
+            self._send_reply(Loading(done, total))
+
+
+def engine_main(connection: Connection, open_model: OpenModel, reports: bool = False) -> None:
+    """Entry point of the engine process. Ctrl-C is handled by the parent. reports: send the
+    progress of loading."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if reports:
+        open_model = partial(open_model, progress=LoadingReporter(connection.send))
     run_engine(connection, open_model)
 
 

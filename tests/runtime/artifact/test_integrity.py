@@ -35,6 +35,14 @@ def test_sound_files_pass_small_and_large(tmp_path: Path, threads: int | None) -
     check_hashes(tmp_path, [small, large], whole=("l", "s"), threads=threads)
 
 
+def test_progress_counts_every_byte_once_up_to_all(tmp_path: Path) -> None:
+    files = [entry_of(tmp_path, "s", 100), entry_of(tmp_path, "l", CHUNK_BYTES + 9)]
+    seen: list[tuple[int, int]] = []
+    check_hashes(tmp_path, files, progress=lambda done, total: seen.append((done, total)))
+    total = CHUNK_BYTES + 109
+    assert seen == [(100, total), (100 + CHUNK_BYTES, total), (total, total)]
+
+
 @pytest.mark.parametrize("at", [0, 3, 4, 8, 31, 32, 63])
 def test_every_digit_of_a_hash_is_compared(tmp_path: Path, at: int) -> None:
     small, large = entry_of(tmp_path, "s", 100), entry_of(tmp_path, "l", CHUNK_BYTES + 9)

@@ -48,7 +48,7 @@ def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.Mo
         note(NOTE)
         return open_toy().executor
 
-    monkeypatch.setattr("mlcc.artifact.folder.Artifact.open", lambda path: Opened())
+    monkeypatch.setattr("mlcc.artifact.folder.Artifact.open", lambda path, progress: Opened())
     monkeypatch.setattr("mlcc.loader.open_executor", load)
     monkeypatch.setattr("mlcc.loader.kv_identity", lambda manifest: None)
     monkeypatch.setattr("mlcc.loader.text_of", lambda artifact, tokenizer: open_toy().text)

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from mlcc.artifact.checks import hash_cache
 from mlcc.artifact.folder import Artifact
 from mlcc.device.compiled import library
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import DeviceError
-from mlcc.loader import open_executor
+from mlcc.loader import open_executor, open_model
 from tests.runtime.device.conftest import NATIVE
 from tests.runtime.device.helpers.demo import cpu_executor
 
@@ -104,3 +105,22 @@ def test_what_progress_raises_is_raised(demo: Path) -> None:
         open_executor(
             Artifact.open(demo), EngineArgs(threads=1, max_batch=1, context=64), progress=stop
         )
+
+
+def test_progress_of_loading_counts_the_hashes_unless_they_were_checked_before(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(hash_cache, "SETTLED_NS", 0)
+
+    def load() -> list[tuple[int, int]]:
+        seen: list[tuple[int, int]] = []
+        args = EngineArgs(threads=1, max_batch=1, context=64)
+        open_model(demo, args, progress=lambda done, total: seen.append((done, total))).close()
+        return seen
+
+    first, second = load(), load()
+    for seen in (first, second):
+        assert seen == sorted(seen) and seen[-1][0] == seen[-1][1]
+    hashed = sum(entry.bytes for entry in Artifact.open(demo).manifest.files)
+    assert first[-1][0] == hashed + second[-1][0]

@@ -34,6 +34,11 @@ export class AllEngines implements Engines {
     return this.#models.find((model) => model.name === name)?.state ?? 'loaded';
   }
 
+  /** The share of a model that the server has read while it loads it; null if unknown. */
+  progressOf(name: string): number | null {
+    return this.#models.find((model) => model.name === name)?.progress ?? null;
+  }
+
   /** Request the server's models again. Raises what `Server.models` raises. */
   async refreshModels(): Promise<readonly ServerModel[]> {
     this.#models = (await this.server?.models()) ?? [];
@@ -44,7 +49,8 @@ export class AllEngines implements Engines {
     if (place.kind !== 'server') return this.#tab.open(place, onProgress, signal);
     const known = this.#models.find(({ name }) => name === place.name);
     if (!this.server) throw new Error('this page has no server');
-    return this.server.engine(known ?? { name: place.name, context: null, state: 'loaded' });
+    const unknown = { name: place.name, context: null, state: 'loaded', progress: null } as const;
+    return this.server.engine(known ?? unknown);
   }
 
   stored: Engines['stored'] = () => this.#tab.stored();

@@ -22,6 +22,8 @@ export interface ServerModel {
   readonly name: string;
   readonly context: number | null;
   readonly state: LoadState;
+  /** Share that has been read while it is loaded, 0 to 1; null if the server does not say. */
+  readonly progress: number | null;
 }
 
 /** Whether a model is in the server's memory. */
@@ -33,6 +35,7 @@ interface ListedModel {
   readonly context_length?: unknown;
   readonly max_model_len?: unknown;
   readonly state?: unknown;
+  readonly progress?: unknown;
 }
 
 type Body = ChatRequest & { readonly stream?: boolean | null };
@@ -65,10 +68,11 @@ export class Server {
   async models(): Promise<ServerModel[]> {
     const answer = await this.#ask('v1/models', {});
     const { data } = await readWhole<{ data: readonly ListedModel[] }>(answer);
-    return data.map(({ id, context_length, max_model_len, state }) => ({
+    return data.map(({ id, context_length, max_model_len, state, progress }) => ({
       name: id,
       context: [context_length, max_model_len].find((size) => typeof size === 'number') ?? null,
       state: state === 'loading' || state === 'unloaded' ? state : 'loaded',
+      progress: typeof progress === 'number' ? progress : null,
     }));
   }
 

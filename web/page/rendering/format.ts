@@ -45,3 +45,8 @@ export function remaining(ms: number): string {
 export function rate(perSecond: number): string {
   return perSecond < 9.95 ? perSecond.toFixed(1) : Math.round(perSecond).toString();
 }
+
+/** A share as whole per cent, never 100 before the end: "43 %". */
+export function percent(share: number): string {
+  return `${Math.floor(100 * Math.max(0, Math.min(1, share)))} %`;
+}

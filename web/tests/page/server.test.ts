@@ -218,8 +218,13 @@ test('a model that is not loaded yet is not called ready, and its loading is fol
     }).observe(element, { childList: true, characterData: true, subtree: true });
   })`);
   await ask(page, 'say yes');
+  await page.getByText('Loading small: 43 %').waitFor();
+  const bar = page.getByRole('progressbar', { name: 'Loading' });
+  expect(await bar.evaluate((element) => (element as HTMLProgressElement).value)).toBe(0.436);
+  await look(page);
   expect(await answered(page)).toBe('yes');
-  expect(await states).toEqual(['loading on this server …', 'on this server']);
+  expect(await states).toEqual(['loading on this server, 43 %', 'on this server']);
+  expect(await page.locator('.load-bar').isVisible()).toBe(false);
 });
 
 test('an empty conversation names the model and its context, and has ideas to try', async () => {

@@ -286,6 +286,7 @@ def model(
     memory_bytes: int | None = None,
     requests: int = 0,
     parent: str | None = None,
+    progress: float | None = None,
 ) -> Model:
     """One entry of /v1/models."""
     return {
@@ -300,6 +301,7 @@ def model(
         "requests": requests,
         "max_model_len": context,
         "parent": parent,
+        "progress": progress,
     }
 
 

@@ -270,6 +270,8 @@ class Model(TypedDict):
     """Requests waiting or being answered."""
     parent: str | None
     """The base model of an adapter (LoRA)."""
+    progress: float | None
+    """Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded."""
 
 
 class ModelList(TypedDict):

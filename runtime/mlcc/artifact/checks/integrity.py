@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 
 from mlcc.artifact.checks.consistency import check_relative
@@ -68,17 +68,22 @@ def check_hashes(
     *,
     whole: Container[str] = (),
     threads: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Check the hashes of all chunks. Raises ArtifactError naming the damaged bytes.
+    """Check the hashes of all chunks. Raises ArtifactError naming the damaged bytes. `progress`
+    gets the bytes that were read, and all of them.
 
     For paths in `whole` the hash of the whole file is compared too, if it has several chunks: about
     a second per gigabyte on one core.
     """
     jobs = [(entry, i) for entry in files for i in range(len(entry.chunks))]
+    done, total = 0, sum(entry.bytes for entry in files)
     for (entry, chunk), sound in zip(jobs, _hash_all(folder, jobs, threads), strict=True):
+        start = chunk * CHUNK_BYTES
+        stop = min(start + CHUNK_BYTES, entry.bytes)
+        done += stop - start
+        progress(done, total)
         if not sound:
-            start = chunk * CHUNK_BYTES
-            stop = min(start + CHUNK_BYTES, entry.bytes)
             raise ArtifactError(f"{entry.path} is damaged in bytes {start} to {stop}; {_AGAIN}")
     for entry in files:
         if entry.path not in whole or len(entry.chunks) < 2:
@@ -95,15 +100,19 @@ def _hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _hash_all(folder: Path, jobs: list[tuple[FileEntry, int]], threads: int | None) -> list[bool]:
+def _hash_all(
+    folder: Path, jobs: list[tuple[FileEntry, int]], threads: int | None
+) -> Iterator[bool]:
     if sum(entry.bytes for entry, chunk in jobs if chunk == 0) < CHUNK_BYTES:
-        return [_chunk_is_sound(folder, *job) for job in jobs]  # faster than starting threads
+        # Faster than starting threads.
+        yield from (_chunk_is_sound(folder, *job) for job in jobs)
+        return
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(threads or os.cpu_count() or 1)
     try:
-        return list(pool.map(lambda job: _chunk_is_sound(folder, *job), jobs))
-    finally:  # on Ctrl-C do not finish the rest
+        yield from pool.map(lambda job: _chunk_is_sound(folder, *job), jobs)
+    finally:  # after Ctrl-C or a damaged chunk, do not finish the rest
         pool.shutdown(cancel_futures=True)
 
 

@@ -203,7 +203,8 @@ def _serve_one(plan: _Plan) -> None:
     for entry in settings.adapters:
         check_name(entry.name, (text.name, *names), "--lora")
     with Progress(patience=LOADING_S) as progress:
-        progress.step(f"loading {printable(text.name)}")
+        loading = f"loading {printable(text.name)}"
+        progress.step(loading)
 
         def ready(url: str, capacity: Capacity) -> None:
             progress.close()
@@ -217,7 +218,9 @@ def _serve_one(plan: _Plan) -> None:
             ready,
             lambda text: progress.line(f"note: {printable(text)}"),
             names,
-            plan.replicated.begin(text, args.devices),
+            plan.replicated.begin(
+                text, args.devices, lambda done, total: progress.step(loading, done, total, "bytes")
+            ),
         )
 
 

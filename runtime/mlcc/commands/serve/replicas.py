@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -61,8 +61,11 @@ class Replicated:
                 "(`mlcc compile --merge-lora`), or leave out --ray"
             )
 
-    def begin(self, text: ModelText, devices: Sequence[int] = ()) -> StartEngine:
-        """A function that starts the engines."""
+    def begin(
+        self, text: ModelText, devices: Sequence[int], on_progress: Callable[[int, int], object]
+    ) -> StartEngine:
+        """A function that starts the engines. `on_progress` gets the bytes that an engine of this
+        machine has read, and all."""
         about = text.info
         if devices:
             from mlcc.scale.data_parallel import DataParallelEngines
@@ -71,7 +74,7 @@ class Replicated:
         if self.scale is None:
             from mlcc.server.models.backends import LocalEngine
 
-            return LocalEngine
+            return partial(LocalEngine, on_progress=on_progress)
         from dataclasses import replace
 
         from mlcc.scale.serving import RayEngine

@@ -52,8 +52,14 @@ class LocalEngine:
     """An engine process of this server, with the settings' LoRA adapters loaded. Raises MlccError
     if the model cannot be loaded, and leaves no process behind then."""
 
-    def __init__(self, open_model: OpenModel, settings: Settings) -> None:
-        self._process = EngineProcess(open_model)
+    def __init__(
+        self,
+        open_model: OpenModel,
+        settings: Settings,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> None:
+        """`on_progress` gets the bytes of the model that have been read, and all."""
+        self._process = EngineProcess(open_model, on_progress=on_progress)
         try:
             load_initial_adapters(self._process, settings.adapters)
         except BaseException:

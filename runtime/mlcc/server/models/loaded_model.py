@@ -34,7 +34,10 @@ class LoadedModel:
         bounds: ServiceBounds,
         max_queue: int,
         conversations: Conversations,
+        on_progress: Callable[[int, int], None],
     ) -> None:
+        """`on_progress` gets the bytes that have been read, and all, in another thread."""
+        self._on_progress = on_progress
         self._open_model, self._open_text = open_model, open_text
         self._bounds, self._max_queue = bounds, max_queue
         self._conversations = conversations
@@ -73,7 +76,7 @@ class LoadedModel:
     def _start(self) -> tuple[ModelText, EngineProcess]:
         """Open the model. Blocking; another thread may close the process meanwhile."""
         text = self._open_text()
-        return text, EngineProcess(self._open_model, self._on_created)
+        return text, EngineProcess(self._open_model, self._on_created, self._on_progress)
 
     def _on_created(self, process: EngineProcess) -> None:
         self._stack.callback(process.close)

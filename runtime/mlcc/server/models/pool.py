@@ -33,6 +33,8 @@ class ModelSlot:
     source: Source
     loaded: LoadedModel | None = None
     loading: asyncio.Task[None] | None = None
+    progress: float | None = None
+    """Share of its bytes that have been read while it is loaded; None = none yet."""
     waiting: int = 0
     """Requests that wait for it to load."""
     leases: int = 0
@@ -67,7 +69,12 @@ class ModelSlot:
             self.granted if self.loaded else None,
             self.live,
             source.info,
+            progress=self.progress if self.loading else None,
         )
+
+    def report(self, done: int, total: int) -> None:
+        """Note the bytes that have been read. Called in the thread that loads."""
+        self.progress = done / total if total else None
 
 
 log = logging.getLogger("mlcc.server")
@@ -249,12 +256,14 @@ class ModelPool:
 
     async def _open(self, slot: ModelSlot, granted: int | None) -> None:
         source, began = slot.source, time.monotonic()
+        slot.progress = None
         loaded = LoadedModel(
             source.opener(granted),
             source.open_text,
             self._bounds,
             self._max_queue,
             self.conversations,
+            slot.report,
         )
         await loaded.load(source.name, source.aliases)
         if self.observer is not None:

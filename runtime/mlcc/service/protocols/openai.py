@@ -69,6 +69,7 @@ def shown(entry: ModelEntry) -> Model:
         memory_bytes=entry.memory_bytes,
         requests=entry.in_flight,
         parent=entry.parent,
+        progress=entry.progress,
     )
 
 

@@ -33,8 +33,10 @@ BYTES = 10
 """Memory that a toy model needs."""
 
 
-def open_counted(folder: str) -> Model:
-    """Waits while the folder has a `held`; writes down that it was opened, and by whom."""
+def open_counted(folder: str, progress: Callable[[int, int], None]) -> Model:
+    """Waits while the folder has a `held`; writes down that it was opened, and by whom, and says
+    that it has read 43 of 100 bytes."""
+    progress(43, 100)
     with (Path(folder) / "opened").open("a") as file:
         file.write(f"{os.getpid()}\n")
     while (Path(folder) / "held").exists():
@@ -108,6 +110,13 @@ async def post(service: Service, body: dict[str, Any], path: str) -> ApiResponse
     return await service.answer(
         ApiRequest("POST", path, {"content-type": "application/json"}, read)
     )
+
+
+async def get(service: Service, path: str) -> ApiResponse:
+    async def read() -> bytes:
+        return b""
+
+    return await service.answer(ApiRequest("GET", path, {}, read))
 
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "ignore_eos": True}
@@ -207,6 +216,26 @@ def test_a_load_without_waiting_requests_leaves_nothing(tmp_path: Path) -> None:
             await until(lambda: states(pool)["a"] == "unloaded")
             assert not alive(opened(tmp_path / "a")[0])
             (await pool.lease("b")).release()  # the memory is there again
+
+    run(work())
+
+
+def test_the_list_of_models_says_how_much_of_one_has_been_read(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with pool_of([source(tmp_path, "a"), source(tmp_path, "b")], None) as pool:
+            service = Service(pool)
+            (tmp_path / "a" / "held").touch()
+            asking = asyncio.ensure_future(pool.lease("a"))
+            await until(lambda: pool.entry("a").progress is not None)
+            assert isinstance(body := (await get(service, "/v1/models")).body, str)
+            listed = json.loads(body)["data"]
+            assert [(row["state"], row["progress"]) for row in listed] == [
+                ("loading", 0.43),
+                ("unloaded", None),
+            ]
+            (tmp_path / "a" / "held").unlink()
+            (await asking).release()
+            assert (pool.entry("a").state, pool.entry("a").progress) == ("loaded", None)
 
     run(work())
 

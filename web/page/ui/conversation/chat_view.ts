@@ -14,6 +14,7 @@ import { storeText, type TextStore } from '../../settings/storage.js';
 import { h, setText } from '../dom.js';
 import type { Announcer } from './announcer.js';
 import { Composer } from './composer.js';
+import { LoadBar } from './load_bar.js';
 import { Log } from './log.js';
 import { Notices } from './notices.js';
 import { Welcome } from './welcome.js';
@@ -41,6 +42,7 @@ export class ChatView {
   readonly #notices = new Notices(() => this.#composer.focus());
   readonly #composer: Composer;
   readonly #room = h('p', 'room');
+  readonly #loadBar = new LoadBar();
   readonly #welcome = new Welcome((text) => {
     this.#composer.offer(text);
     this.#composer.focus();
@@ -79,7 +81,8 @@ export class ChatView {
       onError: (error) => this.showError(error),
     });
     this.log = h('div', 'log-place', this.#welcome.element, this.#log.element);
-    this.dock = h('div', 'dock', this.#notices.element, this.#composer.element, this.#room);
+    this.dock = h('div', 'dock', this.#notices.element, this.#loadBar.element);
+    this.dock.append(this.#composer.element, this.#room);
     this.#listen();
   }
 
@@ -160,6 +163,13 @@ export class ChatView {
     );
     this.#measure();
     this.#composer.focus();
+  }
+
+  /** Show that the server loads a model, and the share that it has read; null: it loads none. */
+  showLoading(name: string | null, share: number | null): void {
+    const wasShown = this.#loadBar.isShown;
+    this.#loadBar.show(name, share);
+    if (name !== null && !wasShown) this.#announcer.say(`${name} is being loaded.`);
   }
 
   /** Attach text files to the next question. */

@@ -43,7 +43,8 @@ function models(words: URLSearchParams): readonly object[] {
   if (!words.has('unloaded')) return MODELS;
   const state = asked === 0 ? 'unloaded' : asked < 3 ? 'loading' : 'loaded';
   if (asked > 0) asked += 1;
-  return MODELS.map((model) => ({ ...model, state }));
+  const progress = state === 'loading' ? 0.436 : null;
+  return MODELS.map((model) => ({ ...model, state, progress }));
 }
 
 interface Body {

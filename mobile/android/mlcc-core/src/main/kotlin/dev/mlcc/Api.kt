@@ -1723,6 +1723,8 @@ public data class Model(
     val requests: Long,
     /** The base model of an adapter (LoRA). */
     val parent: String? = null,
+    /** Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded. */
+    val progress: Double? = null,
 )
 
 /** The answer of /v1/models. */
