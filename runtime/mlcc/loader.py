@@ -55,6 +55,7 @@ class LoadProgress:
     def weights(self, done: int, total: int) -> None:
         self._progress(self._hashed + done, self._hashed + total)
 
+
 DEFAULTS = EngineArgs()
 
 
