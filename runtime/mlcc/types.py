@@ -823,6 +823,8 @@ class Model(View):
     """The base model of an adapter (LoRA)."""
     progress: float | None
     """Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded."""
+    default_sampling: dict[str, float]
+    """Values of a request without its own: temperature, top_p, ...; empty for an encoder."""
 
 
 class ModelList(View):

@@ -883,6 +883,8 @@ export interface Model {
   parent: string | null;
   /** Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded. */
   progress: number | null;
+  /** Values of a request without its own: temperature, top_p, ...; empty for an encoder. */
+  default_sampling: Record<string, number>;
 }
 
 /** The answer of /v1/models. */

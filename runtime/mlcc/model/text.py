@@ -5,13 +5,14 @@ Loads no library and hashes no weights.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlcc.api.chat_template.template import ChatTemplate
-from mlcc.api.openai.requests import recommended
+from mlcc.api.openai.requests import default_sampling, recommended
 from mlcc.api.openai.responses import ModelInfo
 from mlcc.artifact.generation_config import tokens_never_sampled
 from mlcc.artifact.manifest import Manifest
@@ -78,12 +79,13 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         eos_ids=ends,
         sampling={**recommended(config), **tokens_never_sampled(config, info.vocab_size, ends)},
         notes=() if template or manifest.encoder else (_NO_TEMPLATE,),
-        info=model_about(manifest),
+        info=model_about(manifest, config),
         encoder=manifest.encoder,
     )
 
 
-def model_about(manifest: Manifest) -> ModelInfo:
+def model_about(manifest: Manifest, config: Mapping[str, Any]) -> ModelInfo:
+    """The metadata of a model; config: its generation_config.json."""
     info, memory = manifest.model, manifest.memory
     digest = sha256()
     for entry in sorted(manifest.files, key=lambda entry: entry.path):
@@ -100,5 +102,6 @@ def model_about(manifest: Manifest) -> ModelInfo:
         + memory.cache_bytes
         + memory.workspace_bytes
         + (manifest.adapters.nbytes if manifest.adapters else 0),
+        sampling={} if manifest.encoder else default_sampling(config),
         digest=digest.hexdigest(),
     )

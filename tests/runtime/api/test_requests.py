@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlcc.api.openai.requests import (
+    default_sampling,
     parse_chat,
     parse_completion,
     parse_sampling,
@@ -199,6 +200,14 @@ def test_request_over_model_over_plain_sampling() -> None:
     assert recommended({}) == {}
     assert recommended({"do_sample": False}) == {"temperature": 0}
     assert recommended({"temperature": float("nan")}) == {}
+
+
+def test_the_sampling_in_force_is_the_models_else_the_engines() -> None:
+    engine = SamplingParams()
+    found = default_sampling({"temperature": 0.6, "top_k": 20, "top_p": "high"})
+    assert (found["temperature"], found["top_k"]) == (0.6, 20)
+    assert (found["top_p"], found["min_p"]) == (engine.top_p, engine.min_p)
+    assert default_sampling({"do_sample": False})["temperature"] == 0
 
 
 def test_a_row_of_the_table_is_all_that_sampling_needs() -> None:

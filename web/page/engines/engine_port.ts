@@ -18,11 +18,14 @@ export type ModelRef =
   | { readonly kind: 'folder'; readonly name: string; readonly folder: Folder }
   | { readonly kind: 'server'; readonly name: string };
 
+/** Values of a request without its own, by the names of the API: temperature, top_p, ... */
+export type Sampling = Readonly<Record<string, number>>;
+
 /** The facts that the page shows about a running model. */
 export type EngineInfo = TabEngineInfo | ServerEngineInfo;
 
 /** For a model on the visitor's GPU. */
-export type TabEngineInfo = { readonly where: 'tab' } & Pick<
+export type TabEngineInfo = { readonly where: 'tab'; readonly sampling: Sampling } & Pick<
   TabInfo,
   'model' | 'adapter' | 'f16' | 'context' | 'bytes' | 'notes'
 >;
@@ -33,6 +36,8 @@ export interface ServerEngineInfo {
   readonly model: string;
   /** Tokens of the longest conversation; null if the server does not report it. */
   readonly context: number | null;
+  /** Empty if the server does not report it. */
+  readonly sampling: Sampling;
   /** The server's address. */
   readonly address: string;
   readonly notes: readonly string[];

@@ -10,7 +10,13 @@ import { readWhole } from '../../src/openai/sse.js';
 import type { Timing } from '../../src/openai/timing.js';
 import { storeText, type TextStore } from '../settings/storage.js';
 import { type ChatChunk, deltas } from './deltas.js';
-import type { ChatDelta, ChatEngine, ChatRequest, ServerEngineInfo } from './engine_port.js';
+import type {
+  ChatDelta,
+  ChatEngine,
+  ChatRequest,
+  Sampling,
+  ServerEngineInfo,
+} from './engine_port.js';
 
 /** The server does not answer. */
 export class UnreachableError extends MlccError {
@@ -24,6 +30,7 @@ export interface ServerModel {
   readonly state: LoadState;
   /** Share that has been read while it is loaded, 0 to 1; null if the server does not say. */
   readonly progress: number | null;
+  readonly sampling: Sampling;
 }
 
 /** Whether a model is in the server's memory. */
@@ -36,6 +43,13 @@ interface ListedModel {
   readonly max_model_len?: unknown;
   readonly state?: unknown;
   readonly progress?: unknown;
+  readonly default_sampling?: unknown;
+}
+
+/** The numbers of an object that should have numbers. */
+export function samplingOf(values: unknown): Sampling {
+  const found = Object.entries(typeof values === 'object' && values !== null ? values : {});
+  return Object.fromEntries(found.filter(([, value]) => typeof value === 'number'));
 }
 
 type Body = ChatRequest & { readonly stream?: boolean | null };
@@ -68,19 +82,21 @@ export class Server {
   async models(): Promise<ServerModel[]> {
     const answer = await this.#ask('v1/models', {});
     const { data } = await readWhole<{ data: readonly ListedModel[] }>(answer);
-    return data.map(({ id, context_length, max_model_len, state, progress }) => ({
+    return data.map(({ id, context_length, max_model_len, state, progress, default_sampling }) => ({
       name: id,
       context: [context_length, max_model_len].find((size) => typeof size === 'number') ?? null,
       state: state === 'loading' || state === 'unloaded' ? state : 'loaded',
       progress: typeof progress === 'number' ? progress : null,
+      sampling: samplingOf(default_sampling),
     }));
   }
 
-  engine({ name, context }: ServerModel): ChatEngine {
+  engine({ name, context, sampling }: ServerModel): ChatEngine {
     const info = {
       where: 'server',
       model: name,
       context,
+      sampling,
       address: this.#base,
       notes: [],
     } as const;

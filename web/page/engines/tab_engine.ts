@@ -2,29 +2,51 @@
 
 import type { ChatCompletionRequest } from '../../src/api.js';
 import { CreateEngine, type Engine, removeModel, storedModels } from '../../src/index.js';
+import { readWhole } from '../../src/openai/sse.js';
 import type { OnProgress } from '../../src/worker/startup.js';
 import { deltas } from './deltas.js';
-import type { ChatDelta, ChatEngine, ChatRequest, ModelRef, TabEngineInfo } from './engine_port.js';
+import type {
+  ChatDelta,
+  ChatEngine,
+  ChatRequest,
+  ModelRef,
+  Sampling,
+  TabEngineInfo,
+} from './engine_port.js';
+import { samplingOf } from './server_engine.js';
 
 export type TabModelRef = Exclude<ModelRef, { kind: 'server' }>;
 
 export const tabEngines = {
   async open(place: TabModelRef, onProgress: OnProgress, signal: AbortSignal): Promise<ChatEngine> {
     const model = place.kind === 'url' ? place.url : place.folder;
-    return new TabEngine(await CreateEngine(model, { onProgress, signal }));
+    const engine = await CreateEngine(model, { onProgress, signal });
+    return new TabEngine(engine, await defaultSampling(engine));
   },
   stored: storedModels,
   remove: removeModel,
 };
+
+/** Only shown, so an engine that does not tell it is no failure. */
+async function defaultSampling(engine: Engine): Promise<Sampling> {
+  try {
+    const { data } = await readWhole<{ data: { default_sampling?: unknown }[] }>(
+      await engine.fetch('/v1/models'),
+    );
+    return samplingOf(data[0]?.default_sampling);
+  } catch {
+    return {};
+  }
+}
 
 class TabEngine implements ChatEngine {
   readonly info: TabEngineInfo;
   readonly lost: Promise<Error>;
   readonly #engine: Engine;
 
-  constructor(engine: Engine) {
+  constructor(engine: Engine, sampling: Sampling) {
     this.#engine = engine;
-    this.info = { where: 'tab', ...engine.info };
+    this.info = { where: 'tab', sampling, ...engine.info };
     this.lost = engine.lost;
   }
 

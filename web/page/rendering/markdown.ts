@@ -1,7 +1,7 @@
 /**
  * Parses Markdown as models write it, with tables, links and mathematics, to a tree of plain data.
  *
- * markdown-it parses it (CommonMark, and GitHub's tables and strikethrough). No HTML is produced:
+ * markdown-it parses it (CommonMark, and GitHub's tables, task lists and strikethrough). No HTML is produced:
  * the tree has the model's text as strings, `ui/markdown_view.ts` puts them into text nodes, and
  * tags in a text stay text. Images become links, so nothing is fetched unseen.
  *
@@ -49,6 +49,8 @@ export type Node =
       readonly level?: number;
       /** For a cell. */
       readonly align?: 'center' | 'right';
+      /** For an item of a task list: whether it is done. */
+      readonly isDone?: boolean;
     };
 
 /** A top-level block. `source` shows whether it changed. */
@@ -152,6 +154,7 @@ function closed(open: Token, children: readonly Node[]): Node[] {
   if (level) return [{ kind: 'element', tag: 'h3', level: Number(level), children }];
   const tag = TAGS.get(open.tag);
   if (!tag) return [...children];
+  if (tag === 'li') return [listItem(children)];
   const start = Number(open.attrGet('start') ?? 1);
   const align = /text-align:(center|right)/.exec(open.attrGet('style') ?? '')?.[1];
   return [
@@ -163,6 +166,24 @@ function closed(open: Token, children: readonly Node[]): Node[] {
       ...((align === 'center' || align === 'right') && { align }),
     },
   ];
+}
+
+const TASK = /^\[([ xX])\]\s+/;
+
+/** An item of a list, or of a task list: `[ ] text` or `[x] text`. */
+function listItem(children: readonly Node[]): Node {
+  const [first, ...rest] = children;
+  const plain = { kind: 'element', tag: 'li', children } as const;
+  if (first?.kind === 'element' && first.tag === 'p') {
+    const inner = listItem(first.children); // of a loose list
+    if (!('isDone' in inner)) return plain;
+    return { ...inner, children: [{ ...first, children: inner.children }, ...rest] };
+  }
+  const mark = first?.kind === 'text' ? TASK.exec(first.text) : null;
+  if (first?.kind !== 'text' || !mark) return plain;
+  const text = first.text.slice(mark[0].length);
+  const after: Node[] = text ? [{ kind: 'text', text }, ...rest] : rest;
+  return after.length > 0 ? { ...plain, children: after, isDone: mark[1] !== ' ' } : plain;
 }
 
 const TAGS: ReadonlyMap<string, Tag> = new Map(

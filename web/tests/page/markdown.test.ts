@@ -21,7 +21,8 @@ function shortOf(node: Node): string {
     case 'link':
       return `link[${node.href}](${short(node.children)})`;
     case 'element': {
-      const more = node.start ?? node.align ?? node.level ?? '';
+      const mark = node.isDone === undefined ? '' : node.isDone ? '[x]' : '[ ]';
+      const more = node.start ?? node.align ?? node.level ?? mark;
       return `${node.tag}${more}(${short(node.children)})`;
     }
   }
@@ -36,6 +37,11 @@ test.each([
   ['- a\n- b', 'ul(li(a)li(b))'],
   ['3. c\n4. d', 'ol3(li(c)li(d))'],
   ['1. a\n   - x\n2. b', 'ol(li(aul(li(x)))li(b))'],
+  ['- [ ] a\n- [x] **b**\n- [X] c', 'ul(li[ ](a)li[x](strong(b))li[x](c))'],
+  ['1. [ ] a\n\n2. [x] b', 'ol(li[ ](p(a))li[x](p(b)))'],
+  ['- [x] a\n  - [ ] b', 'ul(li[x](aul(li[ ](b))))'],
+  ['- [y] a\n- [ ]\n- [x]b\n- [x]\\(c\\)', 'ul(li([y] a)li([ ])li([x]b)li([x]math<c>))'],
+  ['[x] a', 'p([x] a)'],
   ['1. run:\n   ```sh\n   ls\n   ```', 'ol(li(run:fence:sh<ls>))'],
   [
     '| a | b |\n|---|--:|\n| 1 | 2 |',

@@ -130,8 +130,8 @@ test('the model that a page starts', () => {
   const small = { kind: 'server', name: 'small' } as const;
   const large = { kind: 'server', name: 'large' } as const;
   const models = [
-    { name: 'small', context: null, state: 'loaded' as const, progress: null },
-    { name: 'large', context: null, state: 'loaded' as const, progress: null },
+    { name: 'small', context: null, state: 'loaded' as const, progress: null, sampling: {} },
+    { name: 'large', context: null, state: 'loaded' as const, progress: null, sampling: {} },
   ];
   const both = { api: 'https://h.example/', model: here.url, gpu: true };
   const alone = { api: null, model: here.url, gpu: true };

@@ -121,11 +121,14 @@ test('rich text: formulas, tables, links and colours, all from this host', async
   const asked: string[] = [];
   page.on('request', (request) => asked.push(new URL(request.url()).host));
   await field(page).fill(
-    'say | a | b |\n|---|--:|\n| 1 | $x^2$ |\n\n[e](https://e.org)\n\n```js\nlet a = 1;\n```',
+    'say | a | b |\n|---|--:|\n| 1 | $x^2$ |\n\n- [x] f\n- [ ] g\n\n[e](https://e.org)\n\n```js\nlet a = 1;\n```',
   );
   await page.keyboard.press('Enter');
   await page.locator('.answer .katex').waitFor();
   await page.locator('.answer .hljs-keyword').waitFor();
+  const box = (name: string) => page.getByRole('checkbox', { name, exact: true });
+  expect([await box('Done').isChecked(), await box('To do').isChecked()]).toEqual([true, false]);
+  expect(await box('To do').isDisabled()).toBe(true);
   const link = page.getByRole('link', { name: 'e', exact: true });
   expect(await link.getAttribute('rel')).toContain('noopener');
   await look(page);
@@ -238,6 +241,23 @@ test('an empty conversation names the model and its context, and has ideas to tr
   await page.keyboard.press('Enter');
   await answered(page);
   expect(await ideas.first().isVisible()).toBe(false);
+});
+
+test('settings show the values in force, of this model', async () => {
+  const page = await connected();
+  const empty = async (label: string) =>
+    page.getByLabel(label, { exact: true }).getAttribute('placeholder');
+  await page.getByRole('button', { name: 'Settings' }).click();
+  expect(await empty('Temperature')).toBe('default: 0.6');
+  expect(await empty('Top k')).toBe('default: 20');
+  expect(await empty('Min p')).toBe('default');
+  expect(await empty('Longest answer')).toBe('default: up to 2,048');
+  expect(await empty('Seed')).toBe('default: random');
+  await page.keyboard.press('Escape');
+  await page.getByLabel('Model', { exact: true }).selectOption('large');
+  await page.getByRole('button', { name: 'Settings' }).click();
+  expect(await empty('Temperature')).toBe('default');
+  expect(await empty('Longest answer')).toBe('default: no limit');
 });
 
 test('the colours are the system’s until the visitor chooses, and the choice is kept', async () => {

@@ -84,6 +84,19 @@ def recommended(config: Mapping[str, Any]) -> SamplingOptions:
     return found
 
 
+_SHOWN = (
+    *("temperature", "top_p", "top_k", "min_p"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+)
+
+
+def default_sampling(config: Mapping[str, Any]) -> dict[str, float]:
+    """The sampling of a request without parameters of its own, for people: the recommended values
+    of a generation_config.json, else the engine's."""
+    params = SamplingParams(**recommended(config))
+    return {name: getattr(params, name) for name in _SHOWN}
+
+
 def with_word_ids(
     fields: SamplingOptions, encode: Callable[[str], Sequence[int]]
 ) -> SamplingOptions:

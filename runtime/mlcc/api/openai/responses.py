@@ -55,6 +55,8 @@ class ModelInfo:
     """Bytes of the weights in the artifact."""
     device_bytes: int = 0
     """Planned bytes of weights, caches and scratch memory on the device."""
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """Sampling of a request without parameters of its own; {} for an encoder."""
     digest: str = ""
     """sha256 in hex over the hashes of the artifact's files."""
 
@@ -287,6 +289,7 @@ def model(
     requests: int = 0,
     parent: str | None = None,
     progress: float | None = None,
+    sampling: Mapping[str, float] | None = None,
 ) -> Model:
     """One entry of /v1/models."""
     return {
@@ -302,6 +305,7 @@ def model(
         "max_model_len": context,
         "parent": parent,
         "progress": progress,
+        "default_sampling": dict(sampling or {}),
     }
 
 

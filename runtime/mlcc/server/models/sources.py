@@ -82,7 +82,8 @@ def artifact_source(
 ) -> Source:
     """Create the source of a compiled model. Raises ArtifactError, or CapacityError for sizes that
     it was not compiled for."""
-    manifest = Artifact.open(path, verify=False).manifest
+    artifact = Artifact.open(path, verify=False)
+    manifest = artifact.manifest
     capacity = plan_capacity(
         manifest,
         max_batch=args.max_batch,
@@ -103,7 +104,7 @@ def artifact_source(
         streams=_streams(capacity, manifest, args.context is not None),
         opener=partial(_opener, path, args, capacity.context),
         open_text=partial(open_text, path, parse_special=parse_special, **parsers),
-        info=model_about(manifest),
+        info=model_about(manifest, artifact.generation_config),
         room=partial(_room, manifest.target, args.device),
     )
 

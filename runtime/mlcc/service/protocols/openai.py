@@ -70,6 +70,7 @@ def shown(entry: ModelEntry) -> Model:
         requests=entry.in_flight,
         parent=entry.parent,
         progress=entry.progress,
+        sampling=entry.info.sampling,
     )
 
 

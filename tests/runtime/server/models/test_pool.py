@@ -227,7 +227,8 @@ def test_the_list_of_models_says_how_much_of_one_has_been_read(tmp_path: Path) -
             (tmp_path / "a" / "held").touch()
             asking = asyncio.ensure_future(pool.lease("a"))
             await until(lambda: pool.entry("a").progress is not None)
-            assert isinstance(body := (await get(service, "/v1/models")).body, str)
+            body = (await get(service, "/v1/models")).body
+            assert isinstance(body, str)
             listed = json.loads(body)["data"]
             assert [(row["state"], row["progress"]) for row in listed] == [
                 ("loading", 0.43),

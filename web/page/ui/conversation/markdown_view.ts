@@ -76,11 +76,21 @@ function childrenOf(children: readonly Markdown[], isDone: boolean): Node[] {
 function elementOf(node: Extract<Markdown, { kind: 'element' }>, isDone: boolean): HTMLElement {
   const { tag, level, start, align } = node;
   const element = h(tag, level && level <= 2 ? 'large' : '', ...childrenOf(node.children, isDone));
+  if (node.isDone !== undefined) asTask(element, node.isDone);
   if (start !== undefined) element.setAttribute('start', String(start));
   if (align) element.classList.add(align);
   if (tag !== 'table') return element;
   const attributes = { tabindex: '0', role: 'region', 'aria-label': 'Table' };
   return h('div', { class: 'table', attributes }, element);
+}
+
+/** Shows the state of a task; the text belongs to the model, so it cannot be changed. */
+function asTask(item: HTMLElement, isChecked: boolean): void {
+  const label = isChecked ? 'Done' : 'To do';
+  const box = h('input', { attributes: { type: 'checkbox', disabled: '', 'aria-label': label } });
+  box.checked = isChecked;
+  item.classList.add('task');
+  item.prepend(box);
 }
 
 /** Opens in a new tab, without a referrer; the tooltip shows the address. */

@@ -31,6 +31,7 @@ export class SettingsDialog {
   #settings: Settings;
   readonly #answers = h('div', 'settings-fields');
   readonly #storage = h('div', 'storage');
+  #info: EngineInfo | null = null;
   readonly #fault = h('p', { class: 'fault', attributes: { role: 'alert' } });
   readonly #about = h('dl', 'about');
   readonly #stored: HTMLElement;
@@ -52,6 +53,7 @@ export class SettingsDialog {
 
   /** Open the dialog; the stored models follow, null if none can be stored. */
   open(info: EngineInfo | null, stored: Promise<readonly StoredModel[] | null>): void {
+    this.#info = info;
     this.#showAnswers();
     this.#about.replaceChildren(...aboutRows(info));
     this.#storage.replaceChildren(h('p', 'muted', 'Looking …'));
@@ -129,7 +131,7 @@ export class SettingsDialog {
     const attributes = { id: key, type: 'number', ...bounds, 'aria-describedby': hintId };
     const field = h('input', { attributes });
     field.inputMode = step === 1 ? 'numeric' : 'decimal';
-    field.placeholder = 'default';
+    field.placeholder = valueInForce(row, this.#info);
     field.value = this.#settings[key]?.toString() ?? '';
     field.addEventListener('input', () => {
       const value = field.value === '' ? null : within(row, field.valueAsNumber);
@@ -167,6 +169,16 @@ export class SettingsDialog {
       setText(this.#fault, `${advice}: not all of it could be deleted (${errorText(error)}).`);
     }
   }
+}
+
+/** What an empty field means for the running model. */
+function valueInForce({ key, field }: NumberRow, info: EngineInfo | null): string {
+  const context = info?.context;
+  if (key === 'maxTokens')
+    return context ? `default: up to ${context.toLocaleString('en')}` : 'default: no limit';
+  if (key === 'seed') return 'default: random';
+  const value = info?.sampling[field];
+  return value === undefined ? 'default' : `default: ${Number(value.toPrecision(6))}`;
 }
 
 interface TextRow {

@@ -98,6 +98,7 @@ class ScriptedEngine implements ChatEngine {
     adapter: 'SwiftShader',
     f16: false,
     context: 2048,
+    sampling: { temperature: 0.7 },
     bytes: { weights: 12.6 * MB, caches: 25.1 * MB, workspace: 8.4 * MB, adapters: 0 },
     notes: script === 'notes' ? [NOTE] : [],
   };

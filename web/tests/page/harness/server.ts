@@ -35,7 +35,14 @@ const held = new Promise<void>((resolve) => {
 });
 Object.assign(globalThis, { release: () => release() });
 
-const MODELS = [{ id: 'small', context_length: 2048 }, { id: 'large' }];
+const MODELS = [
+  {
+    id: 'small',
+    context_length: 2048,
+    default_sampling: { temperature: 0.6, top_p: 0.95, top_k: 20 },
+  },
+  { id: 'large' },
+];
 let asked = 0;
 
 /** The list; with `?unloaded` the first question loads the models, which takes a look or two. */

@@ -1725,6 +1725,9 @@ public data class Model(
     val parent: String? = null,
     /** Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded. */
     val progress: Double? = null,
+    /** Values of a request without its own: temperature, top_p, ...; empty for an encoder. */
+    @SerialName("default_sampling")
+    val defaultSampling: Map<String, Double>,
 )
 
 /** The answer of /v1/models. */
