@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcc.api.chat_template.template import ChatTemplate
+from mlcc.api.openai.requests import default_sampling
+from mlcc.api.openai.responses import ModelInfo
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity
@@ -76,7 +78,8 @@ class SlowToy(ToyExecutor):
 
 
 def toy_text() -> ModelText:
-    return ModelText("toy", Letters(), ChatTemplate(TEMPLATE), frozenset([0]))
+    about = ModelInfo(sampling=default_sampling({}))
+    return ModelText("toy", Letters(), ChatTemplate(TEMPLATE), frozenset([0]), info=about)
 
 
 def open_watched_toy(place: str, *options: float) -> Model:
