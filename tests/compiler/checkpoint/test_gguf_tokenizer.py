@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,33 @@ def test_unigram() -> None:
     found = rebuilt(keys)
     assert found.encode("ab  a ").ids == [5, 7, 1]
     assert found.decode([5, 7]) == "ab a"
+
+
+UNIGRAM = json.loads(Path(__file__).with_name("unigram.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", UNIGRAM["cases"], ids=lambda case: str([*case.values()][:4]))
+def test_unigram_as_sentencepiece_has_it(case: dict[str, Any]) -> None:
+    """Recorded from the library: spaces in front, behind and doubled, tabs, lines, and texts that
+    read like tokens of bytes."""
+    count = 256 if case["bytes"] else 0
+    keys = {
+        KEY + "model": "t5",
+        KEY + "tokens": UNIGRAM["tokens"] + [f"<0x{i:02X}>" for i in range(count)],
+        KEY + "scores": UNIGRAM["scores"] + [0.0] * count,
+        KEY + "token_type": UNIGRAM["types"] + [6] * count,
+        KEY + "unknown_token_id": 2, KEY + "eos_token_id": 1, KEY + "add_eos_token": False,
+        KEY + "add_space_prefix": case["prefix"],
+        KEY + "remove_extra_whitespaces": case["fewer"],
+    }  # fmt: skip
+    if case["charsmap"]:
+        data = b64decode(UNIGRAM["charsmap"])
+        keys[KEY + "precompiled_charsmap"] = np.frombuffer(data, np.uint8)
+    found = rebuilt(keys)
+    for text, ids, decoded in zip(UNIGRAM["texts"], case["ids"], case["decoded"], strict=True):
+        assert found.encode(text).ids == ids, text
+        if 2 not in ids:  # the library writes a mark for unknown characters
+            assert found.decode(ids) == decoded, text
 
 
 def test_word_pieces() -> None:
