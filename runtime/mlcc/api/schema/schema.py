@@ -511,8 +511,16 @@ def _in_object(table: Object, value: Json, where: str) -> Iterator[InvalidReques
             path = f"{where}.{row.name}" if where else row.name
             yield from _in_value(row.type, value[row.name], path)
         elif row.use is Use.METADATA and row.neutral and row.name in value:
-            wish = [] if _is_neutral(value[row.name], (None, *row.neutral)) else [row.name]
-            yield from (refusal(table, name, where) for name in wish)
+            if not _is_neutral(value[row.name], (None, *row.neutral)):
+                yield _not_granted(f"{where}.{row.name}" if where else row.name)
+
+
+def _not_granted(path: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"'{path}' asks for what is not done here, and no answer depends on it; leave it out",
+        param=path,
+        code="unknown_parameter",
+    )
 
 
 def _in_value(kind: Any, value: Json, where: str) -> Iterator[InvalidRequestError]:
