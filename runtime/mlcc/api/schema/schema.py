@@ -510,9 +510,12 @@ def _in_object(table: Object, value: Json, where: str) -> Iterator[InvalidReques
         if row.use is Use.HONOURED and row.name in value:
             path = f"{where}.{row.name}" if where else row.name
             yield from _in_value(row.type, value[row.name], path)
-        elif row.use is Use.METADATA and row.neutral and row.name in value:
-            if not _is_neutral(value[row.name], (None, *row.neutral)):
-                yield _not_granted(f"{where}.{row.name}" if where else row.name)
+        elif row.neutral and row.use is Use.METADATA and _is_wish(row, value):
+            yield _not_granted(f"{where}.{row.name}" if where else row.name)
+
+
+def _is_wish(field: Field, value: Mapping[str, Any]) -> bool:
+    return not _is_neutral(value.get(field.name), (None, *field.neutral))
 
 
 def _not_granted(path: str) -> InvalidRequestError:
