@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
+from pathlib import Path
+
 import numpy as np
 import pytest
 from gguf import quants
 from gguf.constants import GGMLQuantizationType
 
 from mlcc_compiler.checkpoint.gguf.block_codes import NEAREST, SCHEMES, quantized
-from mlcc_compiler.checkpoint.gguf.formats import FORMATS
+from mlcc_compiler.checkpoint.gguf.dequantize import to_float
+from mlcc_compiler.checkpoint.gguf.formats import FLOATS, FORMATS
+from mlcc_compiler.checkpoint.gguf.header import GgufTensor
 from mlcc_compiler.quantization import dequantize
 
 BY_NAME = {form.name: form for form in FORMATS.values()}
@@ -40,6 +46,26 @@ def test_values_are_untouched(name: str) -> None:
     expected = quants.dequantize(blocks, GGMLQuantizationType(BY_NAME[name].code))
     assert found.codes.max() == found.scheme.levels
     np.testing.assert_array_equal(dequantize(found), expected)
+
+
+RECORDED = json.loads(Path(__file__).with_name("ggml_blocks.json").read_text(encoding="utf-8"))
+"""ggml's own values, of C code that shares nothing with the `gguf` package."""
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED.keys() - {"origin"}))
+def test_values_are_ggmls_own(name: str) -> None:
+    blocks, values = (b64decode(text) for text in RECORDED[name])
+    form = BY_NAME[name]
+    rows = np.frombuffer(blocks, np.uint8).reshape(2, -1)
+    expected = np.frombuffer(values, "<f4").reshape(2, -1)
+    tensor = GgufTensor(Path("a.gguf"), name, form, expected.shape, 0)
+    np.testing.assert_array_equal(to_float(rows, tensor), expected)
+    if name in SCHEMES:
+        np.testing.assert_array_equal(dequantize(quantized(rows, form)), expected)
+
+
+def test_every_format_that_is_read_is_recorded() -> None:
+    assert RECORDED.keys() - {"origin"} == SCHEMES.keys() | NEAREST.keys() - {*FLOATS}
 
 
 def test_every_format_has_a_scheme_or_a_fallback() -> None:
