@@ -44,7 +44,7 @@ def test_groups(group: int) -> None:
     check(Case(heads=2 * group, kv_heads=2, dim=32), MIXED)
 
 
-@pytest.mark.parametrize("dim", [8, 40, 80, 128, 256])
+@pytest.mark.parametrize("dim", [8, 40, 80, 96, 112, 128, 256])
 def test_head_dims(dim: int) -> None:
     check(Case(heads=4, kv_heads=2, dim=dim), MIXED)
 

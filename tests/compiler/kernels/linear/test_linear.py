@@ -71,6 +71,10 @@ def test_every_scheme(name: str) -> None:
         (16, 100, scheme("int5m_row")),  # three blocks of steps, and one of a single step
         (24, 168, scheme("int6_g24")),
         (9, 96, scheme("q6_k")),  # less than a block
+        (97, 96, scheme("int4_g32")),
+        (97, 112, scheme("int4a_g16")),
+        (336, 96, scheme("int8_g32")),
+        (112, 192, scheme("int4a_g64")),
         (5, 7, scheme("f32")),
         (31, 1, scheme("bf16")),
         (17, 130, scheme("f16")),

@@ -44,6 +44,8 @@ YARN = {
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1000.0, "factor": 2.0}
 PLAIN = {"rope_type": "default", "rope_theta": 700.0}
 LINEAR = {"rope_type": "linear", "rope_theta": 1000.0, "factor": 4.0}
+PARTIAL = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
+"""Of Phi-4-mini."""
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 1000.0,
@@ -245,6 +247,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "phi3": ("Phi3Config", {}),
+    "phi3-partial": ("Phi3Config", {"rope_parameters": PARTIAL}),
     "phi3-longrope-short": (
         "Phi3Config",
         {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32},
