@@ -43,6 +43,18 @@ def model_argument(_context: click.Context, _parameter: click.Parameter, text: s
     return text
 
 
+def remote_name(text: str) -> str | None:
+    """hf://org/name of a repository or a short name; None for all else, such as a path. For names
+    that come from a client of a server."""
+    name = text.removeprefix(HUB)
+    if len(name) > MOST_HUB_CHARACTERS:
+        return None
+    if _HUB_NAME.fullmatch(name):
+        return HUB + name
+    repository = find(name) if _NAME.fullmatch(name) else None
+    return HUB + repository if repository else None
+
+
 def full_name(text: str) -> str:
     """A path or hf://... as it is, the name of a stored model, or hf://org/name of a short name.
 

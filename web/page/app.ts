@@ -20,7 +20,7 @@ import {
 import type { Action } from './engines/error_advice.js';
 import { fetchOffer, modelParam } from './engines/model_choice.js';
 import { ModelSession, type Phase } from './engines/model_session.js';
-import { type LoadState, Server } from './engines/server_engine.js';
+import { type LoadState, Server, type ServerModel } from './engines/server_engine.js';
 import { percent } from './rendering/format.js';
 import { readSettings, type Settings, saveSettings } from './settings/settings.js';
 import { readSite, type Site } from './settings/site.js';
@@ -34,6 +34,7 @@ import { Header } from './ui/header.js';
 import { failedPanel } from './ui/panels/failed_panel.js';
 import { keyPanel } from './ui/panels/key_panel.js';
 import { LoadingPanel } from './ui/panels/loading_panel.js';
+import { ModelsDialog } from './ui/panels/models_dialog.js';
 import { SettingsDialog } from './ui/panels/settings_dialog.js';
 import { Stage } from './ui/panels/stage.js';
 import { type Choices, StartPanel, shortName } from './ui/panels/start_panel.js';
@@ -71,8 +72,9 @@ export class App {
   readonly #sidebar: Sidebar;
   readonly #chat: ChatView;
   readonly #dialog: SettingsDialog;
+  readonly #models: ModelsDialog;
   #settings: Settings;
-  #site: Site = { api: null, model: null, gpu: true };
+  #site: Site = { api: null, model: null, gpu: true, loads: false, pulls: false };
   #loading: LoadingPanel | null = null;
   #start: StartPanel | null = null;
   #choices: Choices = { offer: undefined, stored: [] };
@@ -103,6 +105,7 @@ export class App {
       {
         onNewChat: () => this.#chat.begin(),
         onSettings: () => this.#openSettings(),
+        onModels: () => this.#models.open(),
         onPick: (key) => this.#pick(key),
       },
       this.#sidebar.toggle,
@@ -113,11 +116,17 @@ export class App {
       theme: readTheme(environment.browser),
       onTheme: (theme) => saveTheme(environment.browser, theme),
     });
+    this.#models = new ModelsDialog({
+      models: () => this.#refreshModels(),
+      server: () => this.#engines.server,
+      can: () => this.#site,
+      say: (text) => this.#announcer.say(text),
+    });
     applyTheme(readTheme(environment.browser));
     const main = h('main', 'main', this.#chat.log, this.#stage.element, this.#chat.dock);
     const columns = h('div', 'columns', this.#sidebar.element, this.#sidebar.scrim, main);
     this.element = h('div', 'app', this.#header.element, columns);
-    this.element.append(this.#dialog.element, this.#announcer.element);
+    this.element.append(this.#dialog.element, this.#models.element, this.#announcer.element);
     this.#show(this.#session.phase);
   }
 
@@ -131,6 +140,7 @@ export class App {
     const [site] = await Promise.all([readSite(page), this.#chat.resume()]);
     this.#site = site;
     this.#engines.server = site.api === null ? null : new Server(site.api, this.#environment.tab);
+    this.#header.hasModels = site.api !== null;
     let asked: string | null;
     try {
       asked = site.gpu ? modelParam(page) : null;
@@ -281,6 +291,14 @@ export class App {
     }
     this.#watching = false;
     this.#showLoading();
+  }
+
+  /** Request the server's models and show them everywhere. */
+  async #refreshModels(): Promise<readonly ServerModel[]> {
+    const models = await this.#engines.refreshModels();
+    this.#updateOptions();
+    this.#showLoading();
+    return models;
   }
 
   /** Show how far the server has loaded the running model. */

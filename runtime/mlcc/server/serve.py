@@ -40,6 +40,7 @@ from mlcc.server.models.backends import (
     ModelPoolBackend,
     SingleModelBackend,
 )
+from mlcc.server.models.puller import Puller
 from mlcc.server.models.sources import Source
 from mlcc.server.prompts.prompt_pool import PromptPool
 from mlcc.server.prompts.prompt_worker import OpenText
@@ -93,10 +94,12 @@ def serve_models(
     http: HttpOptions,
     when_ready: Callable[[str], None],
     note: Callable[[str], None],
+    puller: Puller | None = None,
 ) -> None:
     """Serve several models until Ctrl-C or SIGTERM; each is loaded by its first request.
 
-    `budgets` are bytes by device. Raises MlccError if the port cannot be bound.
+    `budgets` are bytes by device. `puller` fetches further models; None = none are added. Raises
+    MlccError if the port cannot be bound.
     """
     with ExitStack() as stack:
         listener = stack.enter_context(closing(bind(http.host, http.port)))
@@ -104,7 +107,7 @@ def serve_models(
         store = _response_store(settings, stack)
         url = _url(http, listener, settings.root_path)
         backend, drain_state = (
-            ModelPoolBackend(sources, budgets, settings, note, store),
+            ModelPoolBackend(sources, budgets, settings, note, store, puller),
             DrainState(),
         )
         app = create_app(backend, settings, partial(when_ready, url), http.routes, drain_state)

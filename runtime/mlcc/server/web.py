@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -87,6 +87,16 @@ def page_files(folder: Path) -> dict[str, Path]:
 
 
 @dataclass(frozen=True)
+class Manages:
+    """What requests may change of the models of a server."""
+
+    loads: bool = False
+    """Models are loaded and unloaded."""
+    pulls: bool = False
+    """Models are fetched."""
+
+
+@dataclass(frozen=True)
 class Site:
     """Content of site.json: URLs relative to the page; None = absent."""
 
@@ -94,17 +104,21 @@ class Site:
     """URL under which /v1 is found."""
     model: str | None
     """Folder of a model for the visitor's GPU."""
+    manages: Manages = Manages()
 
     async def answer(self, request: Request) -> Response:
         """Endpoint of site.json."""
-        return JSONResponse({"api": self.api, "model": self.model}, headers=headers("site.json"))
+        site = {"api": self.api, "model": self.model, **asdict(self.manages)}
+        return JSONResponse(site, headers=headers("site.json"))
 
 
-def page_routes(page: Path, model: Path | None = None) -> list[BaseRoute]:
+def page_routes(
+    page: Path, model: Path | None = None, manages: Manages | None = None
+) -> list[BaseRoute]:
     """Return the routes of the page at / for this server's API and, with a model for browsers, at
     /web/ too. They go before the API's routes. Raises ArtifactError."""
     files = StaticFiles(page_files(page), gzip_code=True, remote_models=model is not None)
-    site = Site("./", "web/model/" if model else None)
+    site = Site("./", "web/model/" if model else None, manages or Manages())
     routes: list[BaseRoute] = [Route("/site.json", site.answer)]
     routes += [
         _root_route(files, name) for name in sorted({_top_level(name) for name in files.files})

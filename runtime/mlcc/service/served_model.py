@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -270,6 +270,15 @@ class ModelEntry:
     """Share of its bytes that have been read while it is loaded, 0 to 1; None = unknown."""
 
 
+@fast_dataclass(frozen=True)
+class PullStep:
+    """What is done while a model is fetched; bytes of the step where they are known."""
+
+    status: str
+    done: int | None = None
+    total: int | None = None
+
+
 def _nothing() -> None:
     return None
 
@@ -317,6 +326,11 @@ class Models(Protocol):
     async def unload(self, name: str) -> ModelEntry:
         """Unload a model. Raises BusyError while it is in use, UnsupportedError if models cannot be
         unloaded, NotFoundError."""
+        ...
+
+    def pull(self, name: str) -> AsyncGenerator[PullStep, None]:
+        """Fetch a model that is not here and add it. Raises UnsupportedError if models cannot be
+        added, InvalidRequestError for what names none, BusyError while one is fetched."""
         ...
 
     async def counters(self) -> Mapping[str, Any]:
@@ -377,6 +391,15 @@ class OneModel:
             "(`mlcc stop` does, for a server)",
             param="model",
             code="model_stays",
+        )
+
+    def pull(self, name: str) -> AsyncGenerator[PullStep, None]:
+        """Raises UnsupportedError: no model is added."""
+        raise UnsupportedError(
+            f"this server serves '{self._core.text.name}' and pulls nothing; fetch '{name[:80]}' "
+            f"with `mlcc pull {name[:80]}`, then `mlcc serve` it",
+            param="model",
+            code="not_pulled",
         )
 
     async def counters(self) -> Mapping[str, Any]:

@@ -4,9 +4,9 @@
  */
 
 import type { Usage } from '../../src/api.js';
-import { MlccError } from '../../src/errors.js';
+import { ApiError, type ApiErrorBody, MlccError } from '../../src/errors.js';
 import { Completions } from '../../src/openai/completions.js';
-import { readWhole } from '../../src/openai/sse.js';
+import { lines, readWhole } from '../../src/openai/sse.js';
 import type { Timing } from '../../src/openai/timing.js';
 import { storeText, type TextStore } from '../settings/storage.js';
 import { type ChatChunk, deltas } from './deltas.js';
@@ -31,6 +31,18 @@ export interface ServerModel {
   /** Share that has been read while it is loaded, 0 to 1; null if the server does not say. */
   readonly progress: number | null;
   readonly sampling: Sampling;
+  /** Planned while it is loaded; null if the server does not say. */
+  readonly memoryBytes: number | null;
+  /** Requests waiting or being answered. */
+  readonly requests: number;
+}
+
+/** What a server does while it fetches a model. */
+export interface PullStep {
+  readonly status: string;
+  /** Bytes of the step, where they are known. */
+  readonly done: number | null;
+  readonly total: number | null;
 }
 
 /** Whether a model is in the server's memory. */
@@ -44,6 +56,9 @@ interface ListedModel {
   readonly state?: unknown;
   readonly progress?: unknown;
   readonly default_sampling?: unknown;
+  readonly memory_bytes?: unknown;
+  readonly requests?: unknown;
+  readonly parent?: unknown;
 }
 
 /** The numbers of an object that should have numbers. */
@@ -82,13 +97,25 @@ export class Server {
   async models(): Promise<ServerModel[]> {
     const answer = await this.#ask('v1/models', {});
     const { data } = await readWhole<{ data: readonly ListedModel[] }>(answer);
-    return data.map(({ id, context_length, max_model_len, state, progress, default_sampling }) => ({
-      name: id,
-      context: [context_length, max_model_len].find((size) => typeof size === 'number') ?? null,
-      state: state === 'loading' || state === 'unloaded' ? state : 'loaded',
-      progress: typeof progress === 'number' ? progress : null,
-      sampling: samplingOf(default_sampling),
-    }));
+    return data.map(modelOf);
+  }
+
+  /** Load a model, or unload it; ends when that is done. Raises what `models` raises; ApiError 403
+   * if the key lacks the scope. */
+  async change(name: string, what: 'load' | 'unload'): Promise<void> {
+    await readWhole(await this.#post(`models/${what}`, { model: name }));
+  }
+
+  /** Fetch a model that the server adds. Raises what `change` raises, and Error if it fails. */
+  async *pull(name: string, signal: AbortSignal): AsyncGenerator<PullStep, void, undefined> {
+    const answer = await this.#post('api/pull', { model: name, stream: true }, signal);
+    if (!answer.ok || !answer.body) throw await ollamaError(answer);
+    for await (const line of lines(answer.body)) {
+      if (line.trim() === '') continue;
+      const { error, status, completed, total } = JSON.parse(line) as Record<string, unknown>;
+      if (typeof error === 'string') throw new Error(error);
+      yield { status: String(status), done: numberOr(completed), total: numberOr(total) };
+    }
   }
 
   engine({ name, context, sampling }: ServerModel): ChatEngine {
@@ -101,10 +128,14 @@ export class Server {
       notes: [],
     } as const;
     return new ServerEngine(info, (path, body, signal) => {
-      const headers = { 'content-type': 'application/json' };
-      const sent = { method: 'POST', headers, body: JSON.stringify(body) };
-      return this.#ask(`v1${path}`, { ...sent, ...(signal && { signal }) });
+      return this.#post(`v1${path}`, body, signal);
     });
+  }
+
+  #post(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
+    const headers = { 'content-type': 'application/json' };
+    const sent = { method: 'POST', headers, body: JSON.stringify(body) };
+    return this.#ask(path, { ...sent, ...(signal && { signal }) });
   }
 
   async #ask(path: string, init: RequestInit): Promise<Response> {
@@ -119,6 +150,31 @@ export class Server {
       );
     }
   }
+}
+
+function modelOf(row: ListedModel): ServerModel {
+  const { id, context_length, max_model_len, state, progress } = row;
+  return {
+    name: id,
+    context: [context_length, max_model_len].find((size) => typeof size === 'number') ?? null,
+    state: state === 'loading' || state === 'unloaded' ? state : 'loaded',
+    progress: numberOr(progress),
+    sampling: samplingOf(row.default_sampling),
+    memoryBytes: numberOr(row.memory_bytes),
+    requests: numberOr(row.requests) ?? 0,
+  };
+}
+
+function numberOr(value: unknown): number | null {
+  return typeof value === 'number' ? value : null;
+}
+
+/** An error response in Ollama's shape, or in OpenAI's. */
+async function ollamaError(answer: Response): Promise<Error> {
+  const { error } = (await answer.json().catch(() => ({}))) as { error?: unknown };
+  const { message = `the answer was ${answer.status}`, code = null } =
+    typeof error === 'string' ? { message: error } : ((error ?? {}) as Partial<ApiErrorBody>);
+  return new ApiError(answer.status, { message, code, type: 'api_error' });
 }
 
 class ServerEngine implements ChatEngine {

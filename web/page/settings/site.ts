@@ -10,11 +10,16 @@ export interface Site {
   readonly model: string | null;
   /** Whether models can run on the visitor's GPU. */
   readonly gpu: boolean;
+  /** Whether the server loads and unloads models, and whether it fetches further ones. */
+  readonly loads: boolean;
+  readonly pulls: boolean;
 }
 
 interface SiteJson {
   readonly api?: string | null;
   readonly model?: string | null;
+  readonly loads?: boolean;
+  readonly pulls?: boolean;
 }
 
 /** Never fails: without a valid `site.json` the page has no server. */
@@ -27,6 +32,8 @@ export async function readSite(page: URL): Promise<Site> {
     api: json.api == null ? null : plainUrl(json.api, page),
     model: model === null ? null : plainUrl(model, page),
     gpu: model !== null,
+    loads: json.loads === true,
+    pulls: json.pulls === true,
   };
 }
 

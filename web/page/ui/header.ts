@@ -7,6 +7,7 @@ import { icon } from './icons.js';
 export interface HeaderEvents {
   onNewChat(): void;
   onSettings(): void;
+  onModels(): void;
   /** A model was picked: its key. */
   onPick(key: string): void;
 }
@@ -20,6 +21,7 @@ export class Header {
     attributes: { 'aria-label': 'Model' },
   });
   readonly #newChat: HTMLButtonElement;
+  readonly #models: HTMLButtonElement;
 
   constructor(events: HeaderEvents, toggle: HTMLElement) {
     this.#picker.addEventListener('change', () => events.onPick(this.#picker.value));
@@ -27,8 +29,10 @@ export class Header {
     this.#newChat = button('New chat', 'quiet', () => events.onNewChat(), icon('plus'));
     this.#newChat.classList.add('header-new'); // not beside the list, which has one
     const settings = button('Settings', 'quiet', () => events.onSettings(), icon('settings'));
-    settings.setAttribute('aria-haspopup', 'dialog');
-    const buttons = h('div', 'header-buttons', this.#newChat, settings);
+    this.#models = button('Models', 'quiet', () => events.onModels(), icon('models'));
+    this.#models.hidden = true;
+    for (const opener of [settings, this.#models]) opener.setAttribute('aria-haspopup', 'dialog');
+    const buttons = h('div', 'header-buttons', this.#newChat, this.#models, settings);
     const names = h('div', 'names', toggle, this.#title, this.#picker, this.#state);
     this.element = h('header', 'header', names, buttons);
   }
@@ -52,6 +56,11 @@ export class Header {
     this.#picker.value = current;
     this.#picker.hidden = picks.length < 2;
     this.#title.classList.toggle('unseen', picks.length >= 2);
+  }
+
+  /** Whether there is a server, whose models can be seen. */
+  set hasModels(hasModels: boolean) {
+    this.#models.hidden = !hasModels;
   }
 
   /** Whether a new chat can be started. */

@@ -8,6 +8,7 @@ const PATHS = {
   again: 'M4.5 12a7.5 7.5 0 1 0 2.4-5.5M4.5 4v4h4',
   plus: 'M12 5v14M5 12h14',
   settings: 'M4 7h9M17 7h3M4 17h3M11 17h9M15 4.5v5M9 14.5v5',
+  models: 'M12 3.5 20 8l-8 4.5L4 8zM4 12l8 4.5 8-4.5M4 16l8 4.5 8-4.5',
   close: 'm6 6 12 12M18 6 6 18',
   down: 'M12 5v14M5.5 12.5 12 19l6.5-6.5',
   folder: 'M3.5 6.5h6l2 2.5h9v10h-17z',

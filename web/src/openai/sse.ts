@@ -30,7 +30,9 @@ export async function* readChunks<T>(response: Response): AsyncGenerator<T, void
 }
 
 /** Complete lines as they arrive. Leaving the iteration cancels the body. */
-async function* lines(body: ReadableStream<Uint8Array>): AsyncGenerator<string, void, undefined> {
+export async function* lines(
+  body: ReadableStream<Uint8Array>,
+): AsyncGenerator<string, void, undefined> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let rest = '';

@@ -129,13 +129,15 @@ test('the model that a page starts', () => {
   const here = { kind: 'url', url: 'https://h.example/m/' } as const;
   const small = { kind: 'server', name: 'small' } as const;
   const large = { kind: 'server', name: 'large' } as const;
+  const facts = { progress: null, sampling: {}, memoryBytes: null, requests: 0 };
   const models = [
-    { name: 'small', context: null, state: 'loaded' as const, progress: null, sampling: {} },
-    { name: 'large', context: null, state: 'loaded' as const, progress: null, sampling: {} },
+    { name: 'small', context: null, state: 'loaded' as const, ...facts },
+    { name: 'large', context: null, state: 'loaded' as const, ...facts },
   ];
-  const both = { api: 'https://h.example/', model: here.url, gpu: true };
-  const alone = { api: null, model: here.url, gpu: true };
-  const server = { api: 'https://h.example/', model: null, gpu: false };
+  const more = { loads: false, pulls: false };
+  const both = { api: 'https://h.example/', model: here.url, gpu: true, ...more };
+  const alone = { api: null, model: here.url, gpu: true, ...more };
+  const server = { api: 'https://h.example/', model: null, gpu: false, ...more };
   expect(initialModel(null, null, models, server)).toEqual(small);
   expect(initialModel(large, null, models, server)).toEqual(large);
   expect(initialModel({ kind: 'server', name: 'gone' }, null, models, both)).toEqual(small);

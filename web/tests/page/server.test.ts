@@ -243,6 +243,94 @@ test('an empty conversation names the model and its context, and has ideas to tr
   expect(await ideas.first().isVisible()).toBe(false);
 });
 
+/** The label of what has the focus, which must be visible. */
+async function focused(page: Page): Promise<string> {
+  return page.evaluate(() => {
+    const at = document.activeElement as HTMLElement;
+    const style = (element: Element) => getComputedStyle(element);
+    const shows = [at, ...(at.closest('.composer') ? [at.closest('.composer') as Element] : [])];
+    const isSeen = shows.some((element) => style(element).outlineStyle !== 'none');
+    const name =
+      at.getAttribute('aria-label') ??
+      (at as HTMLInputElement).labels?.[0]?.textContent ??
+      at.textContent;
+    return isSeen ? (name ?? '') : `no focus is seen on ${at.outerHTML.slice(0, 80)}`;
+  });
+}
+
+/** Press Tab until an element of this label has the focus; each one on the way must be seen. */
+async function tabTo(page: Page, label: string, key = 'Tab'): Promise<void> {
+  for (let presses = 0; presses < 60; presses += 1) {
+    await page.keyboard.press(key);
+    const name = await focused(page);
+    expect(name).not.toContain('no focus is seen');
+    if (name === label) return;
+  }
+  expect.unreachable(`${label} is not reached by ${key}`);
+}
+
+test('a whole session by keyboard alone, with the focus always seen', async () => {
+  const page = await connected('&pace=150');
+  await page.setViewportSize({ width: 1200, height: 800 });
+  const press = (key: string) => page.keyboard.press(key);
+  await expect.poll(() => focused(page)).toBe('Message');
+  await page.keyboard.type('say one');
+  await press('Enter');
+  expect(await answered(page)).toBe('one');
+  expect(await focused(page)).toBe('Message');
+  await page.keyboard.type('think');
+  await press('Enter');
+  await press('Escape'); // stops the answer before it begins
+  await page.getByRole('button', { name: 'Ask again' }).waitFor();
+  await tabTo(page, 'Ask again', 'Shift+Tab');
+  await press('Enter');
+  await answered(page);
+  await tabTo(page, 'Answer again', 'Shift+Tab');
+  await press('Enter');
+  await answered(page);
+  await tabTo(page, 'Edit question', 'Shift+Tab');
+  await press('Enter');
+  expect(await focused(page)).toBe('Question');
+  await press('Control+a');
+  await page.keyboard.type('say two');
+  await press('Enter');
+  await page.locator('.answer', { hasText: 'two' }).waitFor();
+  await answered(page);
+  await tabTo(page, 'Copy answer', 'Shift+Tab');
+  await tabTo(page, 'Settings', 'Shift+Tab');
+  await press('Enter');
+  await tabTo(page, 'Colours');
+  await press('d'); // a select takes the first letter
+  expect(await page.evaluate('document.documentElement.dataset.theme')).toBe('dark');
+  await press('Escape');
+  await expect.poll(() => page.getByRole('dialog').count()).toBe(0);
+  expect(await focused(page)).toBe('Settings');
+  await tabTo(page, 'Model', 'Shift+Tab');
+  await press('ArrowDown');
+  await expect
+    .poll(() => page.getByLabel('Model', { exact: true }).inputValue())
+    .toContain('large');
+  await expect.poll(() => focused(page)).toBe('Message');
+  await tabTo(page, 'Delete say one', 'Shift+Tab');
+  await press('Enter');
+  expect(await focused(page)).toBe('Keep');
+  await press('Shift+Tab');
+  expect(await focused(page)).toBe('Delete');
+  await press('Enter');
+  await expect.poll(() => focused(page)).toBe('Search conversations');
+  expect(await page.locator('.message').count()).toBe(0);
+  await page.setViewportSize({ width: 390, height: 800 });
+  await page.getByRole('navigation', { name: 'Conversations' }).waitFor({ state: 'hidden' });
+  await tabTo(page, 'Conversations', 'Shift+Tab');
+  await press('Enter');
+  await page.getByRole('navigation', { name: 'Conversations' }).waitFor();
+  expect(await focused(page)).toBe('Search conversations');
+  await press('Escape');
+  await page.getByRole('navigation', { name: 'Conversations' }).waitFor({ state: 'hidden' });
+  expect(await focused(page)).toBe('Conversations');
+  await page.evaluate('localStorage.clear()');
+});
+
 test('settings show the values in force, of this model', async () => {
   const page = await connected();
   const empty = async (label: string) =>

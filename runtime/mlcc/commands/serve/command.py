@@ -31,6 +31,7 @@ from mlcc.commands.serve.models import (
     names_text,
     note_open,
     print_page,
+    puller_of,
     refuse_adapters,
     refuse_adapters_uncompiled,
     sources_of,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from mlcc.server.models.sources import Source
     from mlcc.server.serve import HttpOptions
     from mlcc.server.server_args import ServerArgs
+    from mlcc.server.web import Manages
 
 
 @click.command("serve", cls=GroupedCommand, groups=GROUPS)
@@ -144,14 +146,18 @@ def _settings(server: ServerArgs) -> tuple[Settings, HttpOptions, bool]:
 
 def _serve_several(models: Sequence[str], plan: _Plan) -> None:
     """Several models, each loaded when it is first requested."""
+    from mlcc.server.auth.allowed_hosts import is_local
     from mlcc.server.models.memory_budget import budgets
     from mlcc.server.serve import serve_models
+    from mlcc.server.web import Manages
 
     server = plan.server
     refuse_web(server.web)
     refuse_adapters(plan.settings)
     sources = sources_of(models, plan.args, plan.aliases, server.parse_special, server.parsers)
-    routes, _ = _page(None, server.no_page)
+    is_closed = plan.has_keys or is_local(server.host)
+    puller = puller_of(plan.args, server.parse_special, server.parsers) if is_closed else None
+    routes, _ = _page(None, server.no_page, Manages(loads=True, pulls=is_closed))
     note_access(plan)
     serve_models(
         sources,
@@ -160,6 +166,7 @@ def _serve_several(models: Sequence[str], plan: _Plan) -> None:
         replace(plan.http, routes=routes),
         lambda url: _print_models(url, sources, plan.has_keys),
         note,
+        puller,
     )
 
 
@@ -267,7 +274,9 @@ def _print_models(url: str, sources: Sequence[Source], has_keys: bool) -> None:
     click.echo(_curl(url, has_keys, sources[0].name))
 
 
-def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
+def _page(
+    web: Path | None, no_page: bool, manages: Manages | None = None
+) -> tuple[list[BaseRoute], bool]:
     """The routes besides the API's, and whether the page is among them. Raises UnsupportedError if
     the page is requested and not installed, and ArtifactError."""
     from mlcc.server.web import no_page_routes, no_web_routes, page_folder, page_routes
@@ -282,7 +291,7 @@ def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
         if web:
             raise
         return no_page_routes(error.message), False
-    return page_routes(folder, web), True
+    return page_routes(folder, web, manages), True
 
 
 def _curl(url: str, has_keys: bool, model: str = "", task: str = "") -> str:

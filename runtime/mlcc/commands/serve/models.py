@@ -15,6 +15,7 @@ from mlcc.errors import CapacityError, InvalidRequestError, MlccError, Unsupport
 if TYPE_CHECKING:
     from mlcc.engine_args import EngineArgs
     from mlcc.server.asgi import Settings
+    from mlcc.server.models.puller import Puller
     from mlcc.server.models.sources import Source
     from mlcc.service.adapters import AdapterEntry
 
@@ -137,6 +138,23 @@ def sources_of(
     if not found:
         raise UnsupportedError("none of these models can be loaded here, for the reasons above")
     return with_names(found, aliases)
+
+
+def puller_of(args: EngineArgs, parse_special: bool, parsers: Mapping[str, str | None]) -> Puller:
+    """What fetches further models for a running server, with the server's options."""
+    from mlcc.model_cache.resolve import resolve
+    from mlcc.server.models.memory_budget import budgets
+    from mlcc.server.models.puller import Pulled, Puller
+    from mlcc.server.models.sources import artifact_source
+
+    def open_source(name: str) -> Pulled:
+        path = resolve(replace(args, model=name))
+        source = artifact_source(path, args, parse_special, parsers)
+        return Pulled(source, budgets([source], args.memory))
+
+    given = {"--target": args.target, "--quant": args.quant, "--device": args.device}
+    options = [str(part) for pair in given.items() if pair[1] is not None for part in pair]
+    return Puller(open_source, options)
 
 
 def names_text(sources: Iterable[Source]) -> str:

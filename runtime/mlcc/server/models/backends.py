@@ -12,6 +12,7 @@ from mlcc.engine.batch.batch import Capacity
 from mlcc.model.model import ModelText
 from mlcc.server.asgi import Settings
 from mlcc.server.models.pool import ModelPool
+from mlcc.server.models.puller import Puller
 from mlcc.server.models.sources import Source
 from mlcc.server.prompts.prompt_pool import PromptPool
 from mlcc.service.adapters import AdapterFolders
@@ -131,8 +132,11 @@ class ModelPoolBackend:
         settings: Settings,
         note: Callable[[str], None],
         store: ResponseStore | None = None,
+        puller: Puller | None = None,
     ) -> None:
-        self._pool = ModelPool(sources, budgets, settings.bounds, settings.max_queue, note, store)
+        self._pool = ModelPool(
+            sources, budgets, settings.bounds, settings.max_queue, note, store, puller
+        )
         self.models: Models = self._pool
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None

@@ -9,21 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from mlcc.api.errors import BusyError, EngineDiedError, NotFoundError
-from mlcc.errors import MlccError, OutOfMemoryError
+from mlcc.errors import InvalidRequestError, MlccError, OutOfMemoryError, UnsupportedError
+from mlcc.model_argument import remote_name
 from mlcc.server.models.loaded_model import LoadedModel
 from mlcc.server.models.memory_budget import Allocation, Evict, Grant, Wait, decide
+from mlcc.server.models.puller import Pulled, Puller
 from mlcc.server.models.sources import Source
 from mlcc.service.engine_client import EngineClient, Observer
 from mlcc.service.response_store.conversations import Conversations
 from mlcc.service.response_store.store import ResponseStore
-from mlcc.service.served_model import Lease, ModelEntry, ServedModel, ServiceBounds
+from mlcc.service.served_model import Lease, ModelEntry, PullStep, ServedModel, ServiceBounds
 
 
 @dataclass(eq=False)
@@ -94,12 +96,14 @@ class ModelPool:
         max_queue: int,
         report: Callable[[str], None] = log.info,
         store: ResponseStore | None = None,
+        puller: Puller | None = None,
     ) -> None:
-        """`say` gets a message for each load and unload. `store` is the response store of all
-        models."""
+        """`report` gets a message for each load and unload. `store` is the response store of all
+        models. `puller` fetches further ones; None = none are added."""
+        self._puller, self._pulling = puller, False
         self._slots = [ModelSlot(source) for source in sources]
         self._names = {name: slot for slot in self._slots for name in slot.source.names}
-        self._budgets, self._bounds, self._max_queue = budgets, bounds, max_queue
+        self._budgets, self._bounds, self._max_queue = dict(budgets), bounds, max_queue
         self._report = report
         self.conversations = Conversations(store)
         """Shared by all models: one may continue another's conversation."""
@@ -160,6 +164,55 @@ class ModelPool:
         if slot.loaded:
             await self._evict(slot, "asked to")
         return slot.entry
+
+    def pull(self, name: str) -> AsyncGenerator[PullStep, None]:
+        """Fetch a model by its name at the hub, and add it."""
+        if self._puller is None:
+            raise UnsupportedError(
+                "this server adds no models: others can reach it, and it asks for no API key; "
+                f"fetch '{name[:80]}' with `mlcc pull {name[:80]}` and start it again",
+                param="model",
+                code="not_pulled",
+            )
+        if (remote := remote_name(name)) is None:
+            raise InvalidRequestError(
+                f"{name[:80]!a} is no name at the hub; give org/name, or a short name of `mlcc "
+                "names` such as qwen3:0.6b",
+                param="model",
+                code="invalid_value",
+            )
+        self._check_not_pulling()
+        return self._pull(self._puller, name, remote)
+
+    async def _pull(self, puller: Puller, name: str, remote: str) -> AsyncGenerator[PullStep, None]:
+        self._check_not_pulling()
+        self._pulling = True
+        try:
+            async with aclosing(puller.fetch(remote)) as steps:
+                async for step in steps:
+                    yield step
+            yield PullStep("opening the model")
+            self._add(await asyncio.to_thread(puller.open_source, remote), name)
+        finally:
+            self._pulling = False
+
+    def _check_not_pulling(self) -> None:
+        if self._pulling:
+            raise BusyError(
+                "another model is being fetched; try again when it is here", code="pulling"
+            )
+
+    def _add(self, pulled: Pulled, name: str) -> None:
+        """Add a model, which also answers to the name that it was asked by."""
+        source = pulled.source
+        if (known := self._names.get(source.name)) is None:
+            known = ModelSlot(source)
+            self._slots.append(known)
+            self._budgets = {**pulled.budgets, **self._budgets}
+        for each in (source.name, name):
+            if self._names.setdefault(each, known) is known and each not in known.source.names:
+                known.source = replace(known.source, aliases=(*known.source.aliases, each))
+        self._report(f"'{source.name}' was fetched")
 
     async def counters(self) -> Mapping[str, Any]:
         """Return each model's state and engine counters."""

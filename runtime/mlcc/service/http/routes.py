@@ -205,7 +205,7 @@ OLLAMA_VERSION = _ollama(
 OLLAMA_PULL = _ollama(
     "POST",
     "/api/pull",
-    "Whether a model is available; nothing is downloaded.",
+    "Fetch a model, on a server of several; of one, whether it is the one.",
     "OllamaProgress",
     ollama.NAMED,
     "OllamaProgress",

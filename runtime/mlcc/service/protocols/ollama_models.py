@@ -5,15 +5,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
+from mlcc.api.errors import NotFoundError
 from mlcc.api.ollama.fields import EMBED, NAMED
 from mlcc.api.ollama.models import RUNNING, VERSION, capabilities, entry, loaded, show
 from mlcc.api.ollama.request import model_name
 from mlcc.api.openai.embeddings import MOST_TEXTS
-from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.api.schema.schema import header, unknown
+from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.service.embeddings import Encoding, Rows
 from mlcc.service.http.router import Handlers, ServiceHandlers
@@ -34,10 +37,14 @@ from mlcc.service.http.types import (
     ApiResponse,
     json_response,
     lines_response,
+    read_json,
     to_json,
 )
-from mlcc.service.served_model import Models, ServedModel
+from mlcc.service.served_model import Models, PullStep, ServedModel
 from mlcc.version import __version__
+
+_MOST_NAME = 64 << 10
+"""Largest body in bytes of a request that holds only a name."""
 
 
 def abilities(text: ModelText) -> list[str]:
@@ -93,20 +100,29 @@ async def show_model(served: ServedModel, request: ApiRequest) -> ApiResponse:
     return json_response(model, headers=ignored)
 
 
-async def pull(served: ServedModel, request: ApiRequest) -> ApiResponse:
-    """POST /api/pull: succeeds for the loaded model; others need the command line."""
-    body = await served.body(request)
-    name, ignored = await served.checked(request, body, partial(_named, served), NAMED)
-    if name not in (served.text.name, *served.aliases):
-        raise UnsupportedError(
-            f"this server serves '{served.text.name}' and pulls nothing; fetch '{name[:80]}' with "
-            f"`mlcc pull {name[:80]}`, then `mlcc serve` it",
-            param="model",
-            code="not_pulled",
-        )
-    if not body.get("stream", True):
-        return json_response({"status": "success"}, headers=ignored)
-    return lines_response(_pulled(), lambda: None, lambda: None, ignored)
+async def pull(models: Models, request: ApiRequest) -> ApiResponse:
+    """POST /api/pull: success for a model that is here; a server of several fetches others."""
+    if (served := models.only) is not None:
+        body = await served.body(request)
+        name, ignored = await served.checked(request, body, partial(_named, served), NAMED)
+    else:
+        body = await read_json(request, _MOST_NAME)
+        name, ignored = _name_in(NAMED.check(body, "")), header(unknown(NAMED, body))
+    steps = None if _is_here(models, name) else models.pull(name)
+    if body.get("stream", True):
+        return lines_response(_pulled(steps), lambda: None, lambda: None, ignored)
+    if steps is not None:
+        async for _ in steps:
+            pass
+    return json_response({"status": "success"}, headers=ignored)
+
+
+def _is_here(models: Models, name: str) -> bool:
+    try:
+        models.entry(name)
+    except NotFoundError:
+        return False
+    return True
 
 
 async def embed(served: ServedModel, request: ApiRequest) -> ApiResponse:
@@ -168,21 +184,38 @@ async def refused(models: Models, request: ApiRequest) -> ApiResponse:
     )
 
 
-async def _pulled() -> AsyncIterator[str]:
-    for status in ("it is loaded", "success"):
-        yield f"{to_json({'status': status})}\n"
+async def _pulled(steps: AsyncGenerator[PullStep, None] | None) -> AsyncIterator[str]:
+    """The lines of a pull; an error is one of them."""
+    try:
+        if steps is None:
+            yield _line({"status": "it is here"})
+        else:
+            async with aclosing(steps):
+                async for step in steps:
+                    counted = {"total": step.total, "completed": step.done}
+                    yield _line({"status": step.status, **(counted if step.total else {})})
+        yield _line({"status": "success"})
+    except MlccError as error:
+        yield _line({"error": error.message})
+
+
+def _line(value: dict[str, Any]) -> str:
+    return f"{to_json(value)}\n"
 
 
 def _named(served: ServedModel, body: Any) -> str:
-    fields = NAMED.check(body, "")
-    name = fields.get("model") or fields.get("name")
+    return model_name(_name_in(NAMED.check(body, "")), served.text.name)
+
+
+def _name_in(fields: Mapping[str, Any]) -> str:
+    name: str = fields.get("model") or fields.get("name") or ""
     if not name:
         raise InvalidRequestError(
             "'model' is missing; it must be the model's name",
             param="model",
             code="missing_required_parameter",
         )
-    return model_name(name, served.text.name)
+    return name
 
 
 def since(seconds: float) -> str:
@@ -192,7 +225,6 @@ def since(seconds: float) -> str:
 
 HANDLERS: Handlers = {
     OLLAMA_SHOW: show_model,
-    OLLAMA_PULL: pull,
     OLLAMA_EMBED: embed,
     OLLAMA_EMBEDDINGS: embed_one,
 }
@@ -201,5 +233,6 @@ SERVICE_HANDLERS: ServiceHandlers = {
     OLLAMA_VERSION: version,
     OLLAMA_TAGS: tags,
     OLLAMA_PS: running,
+    OLLAMA_PULL: pull,
     **dict.fromkeys(OLLAMA_REFUSED, refused),
 }

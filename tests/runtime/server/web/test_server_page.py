@@ -81,7 +81,12 @@ def test_a_server_finds_it_last(
         web.page_folder(in_tab=True)
     with TestClient(Starlette(routes=web.page_routes(page))) as client:
         assert '<script type="module"' in client.get("/").text
-        assert client.get("/site.json").json() == {"api": "./", "model": None}
+        assert client.get("/site.json").json() == {
+            "api": "./",
+            "model": None,
+            "loads": False,
+            "pulls": False,
+        }
     (tmp_path / "index.html").write_text("whole")
     (tmp_path / "worker.js").write_text("")
     assert web.page_folder() == web.page_folder(in_tab=True) == tmp_path

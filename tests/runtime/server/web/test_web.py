@@ -207,7 +207,12 @@ def test_the_page_at_the_root_gets_the_api_and_its_model(page: Path, model: Path
     for folder, expected in ((None, None), (model, "web/model/")):
         site = Starlette(routes=web.page_routes(page, folder))
         with TestClient(site) as client:
-            assert client.get("/site.json").json() == {"api": "./", "model": expected}
+            assert client.get("/site.json").json() == {
+                "api": "./",
+                "model": expected,
+                "loads": False,
+                "pulls": False,
+            }
             for name in ("", "index.html", "worker.js", "assets/index-BLEe-uZw.js"):
                 inside = page / (name or "index.html")
                 assert client.get(f"/{name}").content == inside.read_bytes()
@@ -218,7 +223,12 @@ def test_the_page_at_the_root_gets_the_api_and_its_model(page: Path, model: Path
             assert "require-trusted-types-for 'script'" in rules
             assert ("connect-src 'self';" in rules) == (folder is None)
     with TestClient(Starlette(routes=web.page_routes(page, model))) as client:
-        assert client.get("/web/site.json").json() == {"api": "../", "model": "model/"}
+        assert client.get("/web/site.json").json() == {
+            "api": "../",
+            "model": "model/",
+            "loads": False,
+            "pulls": False,
+        }
 
 
 def test_a_server_whose_page_is_not_installed_says_what_to_install(tmp_path: Path) -> None:

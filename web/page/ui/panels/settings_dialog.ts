@@ -16,6 +16,7 @@ import {
 import { THEMES, type Theme } from '../../settings/theme.js';
 import { button, h, setText } from '../dom.js';
 import { icon } from '../icons.js';
+import { sheet } from './sheet.js';
 
 export interface SettingsEvents {
   onChange(settings: Settings): void;
@@ -39,16 +40,9 @@ export class SettingsDialog {
   constructor(settings: Settings, events: SettingsEvents) {
     this.#settings = settings;
     this.#events = events;
-    this.element = h('dialog', { attributes: { 'aria-labelledby': 'settings-title' } });
-    const close = button('Close settings', 'icon', () => this.element.close(), icon('close'));
-    const title = h('h2', { attributes: { id: 'settings-title' } }, 'Settings');
     const heading = h('h3', '', 'Stored in this browser');
     this.#stored = h('section', '', heading, this.#storage, this.#fault);
-    const body = h('div', 'dialog-body', ...this.#sections());
-    this.element.append(h('div', 'dialog-head', title, close), body);
-    this.element.addEventListener('click', (event) => {
-      if (event.target === this.element) this.element.close(); // a click outside
-    });
+    this.element = sheet('settings', 'Settings', ...this.#sections());
   }
 
   /** Open the dialog; the stored models follow, null if none can be stored. */

@@ -10,8 +10,11 @@ export function scriptServer(words: URLSearchParams): void {
   globalThis.fetch = async (input, init) => {
     const url = new URL(input instanceof Request ? input.url : input, location.href);
     if (url.pathname.endsWith('/site.json')) {
-      return Response.json(kind ? { api: './', model: words.has('gpu') ? 'model/' : null } : {});
+      const can = { loads: words.has('manage'), pulls: words.has('manage') };
+      const model = words.has('gpu') ? 'model/' : null;
+      return Response.json(kind ? { api: './', model, ...can } : {});
     }
+    if (/\/models\/(un)?load$|\/api\/pull$/.test(url.pathname)) return manage(url, init, words);
     if (!url.pathname.includes('/v1/')) return real(input, init);
     await held;
     if (kind === 'down') throw new TypeError('Failed to fetch');
@@ -35,6 +38,9 @@ const held = new Promise<void>((resolve) => {
 });
 Object.assign(globalThis, { release: () => release() });
 
+/** Between two events of an answer. */
+const PACE_MS = Number(new URLSearchParams(location.search).get('pace') ?? 8);
+
 const MODELS = [
   {
     id: 'small',
@@ -45,8 +51,57 @@ const MODELS = [
 ];
 let asked = 0;
 
+/** The models that `?manage` loads, and those that it has. */
+const loaded = new Set(['small']);
+const pulled: { id: string }[] = [];
+
+/** Load, unload, fetch; with `?manage=scope` the key may not. */
+function manage(url: URL, init: RequestInit | undefined, words: URLSearchParams): Response {
+  const { model } = JSON.parse(String(init?.body)) as { model: string };
+  if (words.get('manage') === 'scope') {
+    const message = `POST ${url.pathname} needs the scope 'admin', and the API key 'key 1' has: inference; send another key`;
+    const error = { message, type: 'permission_error', code: 'insufficient_scope' };
+    return Response.json(url.pathname.endsWith('/pull') ? { error: message } : { error }, {
+      status: 403,
+    });
+  }
+  if (url.pathname.endsWith('/pull')) return pull(model);
+  if (url.pathname.endsWith('/load')) loaded.add(model);
+  else loaded.delete(model);
+  return Response.json({ id: model });
+}
+
+function pull(model: string): Response {
+  if (model === 'org/none') {
+    return new Response(`${JSON.stringify({ error: 'no repository org/none' })}\n`);
+  }
+  const steps: object[] = [
+    { status: 'downloading new', total: 200e6, completed: 43e6 },
+    { status: 'compiling' },
+    { status: 'success' },
+  ];
+  const stream = new ReadableStream<Uint8Array>({
+    async start(controller) {
+      for (const step of steps) {
+        controller.enqueue(new TextEncoder().encode(`${JSON.stringify(step)}\n`));
+        await new Promise((next) => setTimeout(next, 1500));
+      }
+      pulled.push({ id: model });
+      controller.close();
+    },
+  });
+  return new Response(stream, { headers: { 'content-type': 'application/x-ndjson' } });
+}
+
 /** The list; with `?unloaded` the first question loads the models, which takes a look or two. */
 function models(words: URLSearchParams): readonly object[] {
+  if (words.has('manage')) {
+    return [...MODELS, ...pulled].map((model) => {
+      const isLoaded = loaded.has(model.id);
+      const memory_bytes = isLoaded ? 1_234_000_000 : null;
+      return { ...model, state: isLoaded ? 'loaded' : 'unloaded', memory_bytes, requests: 0 };
+    });
+  }
   if (!words.has('unloaded')) return MODELS;
   const state = asked === 0 ? 'unloaded' : asked < 3 ? 'loading' : 'loaded';
   if (asked > 0) asked += 1;
@@ -68,7 +123,7 @@ function answer(body: Body, signal: AbortSignal | null): Response {
   const stream = new ReadableStream<Uint8Array>({
     async start(controller) {
       for (const line of lines) {
-        await new Promise((next) => setTimeout(next, 8));
+        await new Promise((next) => setTimeout(next, PACE_MS));
         if (signal?.aborted) return controller.error(signal.reason);
         controller.enqueue(encoder.encode(`data: ${JSON.stringify(line)}\n\n: ping\n\n`));
       }
