@@ -44,7 +44,7 @@ from mlcc.engine.batch.batch import (
     int32,
 )
 from mlcc.engine.batch.executor import Executor
-from mlcc.engine.kv_cache.cache_manager import most_sequences
+from mlcc.engine.kv_cache.cache_manager import longest_sequence, most_sequences
 from mlcc.engine.scheduler.manual_steps import ManualSteps
 from mlcc.engine_args import EngineArgs
 from mlcc.loader import device_handle, executor_of, open_model
@@ -236,7 +236,8 @@ def fill_pages(executor: Executor) -> None:
     """Give every page keys and values: those of a prompt, computed once and copied. Pages of zeros
     would be timed with fewer bits that change, and with scores that are all equal."""
     capacity = executor.capacity
-    count = min(256, capacity.max_step_tokens, capacity.context - 1)
+    fits = longest_sequence(capacity.pools, capacity.groups, capacity.context)
+    count = min(256, capacity.max_step_tokens, fits)
     prompt = [(7919 * i) % capacity.vocab_size for i in range(count)]
     batch = ManualSteps(capacity).step({0: prompt})
     executor.collect(executor.submit(batch))

@@ -14,6 +14,7 @@ DESKTOP = {
     "workgroup_bytes": 32768,
     "storage_binding_bytes": 1 << 30,
     "row_slices": 1024,
+    "least_subgroup": 8,
 }
 """What Vulkan drivers of desktop GPUs have at least: AMD's, Intel's and NVIDIA's. They also start
 1024 threads, which no kernel here would use."""

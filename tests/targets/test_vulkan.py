@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +25,7 @@ from mlcc_compiler.options import Options
 from mlcc_targets import Choices, TargetError, get_target
 from mlcc_targets.wgsl import DESKTOP, LIMITS
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
+from tools import packages
 
 DESKTOP_GPU = webgpu.WebGpuDevice(
     index=0,
@@ -54,6 +60,7 @@ def test_the_row_assumes_more_than_webgpu() -> None:
     row, least = get_target("vulkan"), get_target("vulkan", Choices(webgpu_limits=True))
     assert row.limits == DESKTOP and least.limits == LIMITS == get_target("webgpu").limits
     assert all(DESKTOP[name] >= LIMITS[name] for name in LIMITS)
+    assert "least_subgroup" in DESKTOP and "least_subgroup" not in LIMITS
     for name in ("cuda", "webgpu", "cpu"):
         with pytest.raises(TargetError, match="no choice of limits; leave out --webgpu-limits"):
             get_target(name, Choices(webgpu_limits=True))
@@ -64,6 +71,7 @@ def test_the_row_assumes_more_than_webgpu() -> None:
     [
         (DESKTOP_GPU, ()),
         (LAVAPIPE, ("--webgpu-limits",)),
+        (replace(DESKTOP_GPU, subgroup_min=4), ("--webgpu-limits",)),
         (SMALL, ("--no-f16", "--webgpu-limits")),
     ],
 )
@@ -100,9 +108,35 @@ def test_a_gpu_that_has_less_than_a_library_needs_is_refused(
         f32, _described(4096)
     )
     assert opened(f32, _described(4096, webgpu_limits=True)) == ""
+    few = replace(DESKTOP_GPU, subgroup_min=4)
+    assert opened(few, _described(4096)) == (
+        "a desktop GPU has subgroups of 4 threads, the model needs 8; "
+        "compile it again with --webgpu-limits, or use another --device"
+    )
+    none = replace(DESKTOP_GPU, subgroups=False)
+    assert "no subgroups that it reports, the model needs 8" in opened(none, _described(4096))
+    assert opened(none, _described(4096, webgpu_limits=True)) == ""
     less = replace(f32, limits={**f32.limits, "workgroup_bytes": 8192})
     message = opened(less, _described(4096, webgpu_limits=True))
     assert message.endswith("the model needs 16384; use another --device or --target cpu")
+
+
+@pytest.mark.needs("lavapipe")
+def test_a_driver_is_asked_for_its_subgroups() -> None:
+    """What wgpu-native does not report: lavapipe has 32 bits of its CPU's vectors for a thread."""
+    code = "from mlcc.device.compiled.vulkan import least_subgroups as f; print(f())"
+
+    def asked(drivers: str) -> Any:
+        environment = {**os.environ, "VK_ICD_FILENAMES": drivers, "VK_DRIVER_FILES": drivers}
+        command = [sys.executable, "-c", code]
+        return ast.literal_eval(subprocess.check_output(command, env=environment, text=True))
+
+    ((name, threads),) = asked(str(packages.LAVAPIPE)).items()
+    bits = re.search(r"(\d+) bits", name)
+    assert bits and threads == int(bits[1]) // 32
+    assert asked("/nowhere.json") == {}
+    if packages.SWIFTSHADER.exists():
+        assert set(asked(str(packages.SWIFTSHADER)).values()) == {4}
 
 
 def test_a_library_needs_its_largest_argument_alone(tmp_path: Path) -> None:

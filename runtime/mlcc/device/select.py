@@ -81,22 +81,32 @@ def compile_flags(target_name: str, wanted: int | None) -> tuple[str, ...]:
 
 def _webgpu_flags(row: Target, device: webgpu.WebGpuDevice) -> tuple[str, ...]:
     """Flags for what the row assumes and the device lacks."""
-    lacks = row.webgpu_limits is not None and _first_lacking(device, row.limits)
+    lacks = row.webgpu_limits is not None and _lacking(device, row.limits)
     flags = ("--no-f16" if not device.f16 else "", "--webgpu-limits" if lacks else "")
     return tuple(filter(None, flags))
 
 
-def _first_lacking(
-    device: webgpu.WebGpuDevice, limits: Mapping[str, Any]
-) -> tuple[str, int] | None:
-    """The first of the limits that is beyond the device's, with the device's."""
+def _lacking(device: webgpu.WebGpuDevice, limits: Mapping[str, Any]) -> str:
+    """The first limit that is beyond the device's, and what to type; "" if there is none."""
     has = device.limits
-    of_device = {
-        "storage_binding_bytes": has["max_storage_binding_bytes"],
-        "workgroup_bytes": has["workgroup_bytes"],
-        "workgroup_invocations": has["workgroup_invocations"],
-    }
-    return next(((n, most) for n, most in of_device.items() if most < limits.get(n, 0)), None)
+    for limit, most in (
+        ("storage_binding_bytes", has["max_storage_binding_bytes"]),
+        ("workgroup_bytes", has["workgroup_bytes"]),
+        ("workgroup_invocations", has["workgroup_invocations"]),
+    ):
+        if most < (needed := limits.get(limit, 0)):
+            advice = _LESS if needed > LIMITS[limit] else "use another --device or --target cpu"
+            of = limit.replace("_", " ")
+            return f"allows {of} up to {most}, the model needs {needed}; {advice}"
+    wanted = limits.get("least_subgroup", 0)
+    if wanted and device.least_subgroup < wanted:
+        least = device.least_subgroup
+        found = f"subgroups of {least} threads" if least else "no subgroups that it reports"
+        return f"has {found}, the model needs {wanted}; {_LESS}"
+    return ""
+
+
+_LESS = "compile it again with --webgpu-limits, or use another --device"
 
 
 def _metal_names() -> list[str]:
@@ -129,25 +139,14 @@ def _webgpu(target: TargetInfo, wanted: int | None) -> DeviceHandle:
             f"{device.name} does not compute in float16, for which the model was compiled; "
             "compile it again with --no-f16"
         )
-    if lacking := _first_lacking(device, options):
-        limit, has = lacking
-        raise DeviceError(
-            f"{device.name} allows {limit.replace('_', ' ')} up to {has}, the model needs "
-            f"{options[limit]}; {_for_less(limit, options[limit])}"
-        )
+    if lacks := _lacking(device, options):
+        raise DeviceError(f"{device.name} {lacks}")
     note = ""
     if device.software:
         note = f"{device.name} is a software driver: it computes on the CPU, slowly"
     free = available_bytes() if device.software else None  # WebGPU does not report free memory
     memory = DeviceMemory(free, device.limits["max_storage_binding_bytes"])
     return DeviceHandle(webgpu.KIND, device.index, memory, note=note)
-
-
-def _for_less(limit: str, needed: int) -> str:
-    """What to type for a model that needs less of a limit."""
-    if needed > LIMITS[limit]:
-        return "compile it again with --webgpu-limits, or use another --device"
-    return "use another --device or --target cpu"
 
 
 def _number(wanted: int | None, count: int) -> int:

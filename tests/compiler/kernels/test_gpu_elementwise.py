@@ -16,7 +16,7 @@ from mlcc_compiler.ir.caches import CacheTensor
 from mlcc_compiler.ir.layout import KvLayout
 from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
 from mlcc_compiler.kernels.gpu.device import Gpu
-from tests.compiler.kernels.cases.gpu_kernels import F16, GPUS, SMALL, call, normal, run
+from tests.compiler.kernels.cases.gpu_kernels import F16, GPUS, SMALL, VULKAN, call, normal, run
 from tests.compiler.kernels.cases.step import LAYOUTS, copy_step, token_step, words_of
 
 pytestmark = pytest.mark.usefixtures("vulkan")
@@ -89,7 +89,7 @@ def test_read_step(layout: StepLayout) -> None:
                 np.testing.assert_array_equal(column, wanted)
 
 
-@pytest.mark.parametrize("gpu", GPUS, ids=str)
+@pytest.mark.parametrize("gpu", [*GPUS, VULKAN], ids=str)
 @pytest.mark.parametrize("hidden", [1, 64, 300, 1000])
 def test_rms_norm(gpu: Gpu, hidden: int) -> None:
     for n in ROWS:
@@ -106,7 +106,7 @@ def test_rms_norm(gpu: Gpu, hidden: int) -> None:
 
 @pytest.mark.parametrize("heads, dim", [(1, 8), (9, 64), (3, 80), (2, 256)])
 def test_rms_norm_per_head(heads: int, dim: int) -> None:
-    for gpu in (F16, SMALL):
+    for gpu in (F16, SMALL, VULKAN):
         for n in ROWS:
             x, w = normal(n, n, heads, dim), normal(2, dim)
             out = run(
@@ -122,7 +122,7 @@ def test_rms_norm_per_head(heads: int, dim: int) -> None:
 @pytest.mark.parametrize("size", [7, 64, 577])
 @pytest.mark.parametrize("bias", [False, True])
 def test_layer_norm(size: int, bias: bool) -> None:
-    for gpu in (F16, SMALL):
+    for gpu in (F16, SMALL, VULKAN):
         for n in ROWS:
             x, w, b = normal(n, n, size) + 3, normal(2, size), [normal(3, size)] * bias
             arguments = ((size,), (size,), *[(size,)] * bias, 1e-5, 1.0)

@@ -22,7 +22,7 @@ from mlcc_compiler.kernels.gpu.moe import sort_tokens as gpu_sort_tokens
 from mlcc_compiler.quantization import scheme
 from tests.compiler.kernels.cases import linear_twin as lt
 from tests.compiler.kernels.cases.cpu_kernels import normal, run
-from tests.compiler.kernels.cases.gpu_kernels import F16, F32, SMALL, call, on_vulkan
+from tests.compiler.kernels.cases.gpu_kernels import F16, F32, SMALL, VULKAN, call, on_vulkan
 from tests.compiler.kernels.cases.gpu_kernels import normal as gpu_normal
 from tests.compiler.kernels.cases.gpu_kernels import run as gpu_run
 from tests.compiler.kernels.cases.moe import (
@@ -161,7 +161,7 @@ def test_other_instruction_sets(cpu: Isa) -> None:
 
 
 @on_vulkan
-@pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
+@pytest.mark.parametrize("gpu", [F16, SMALL, VULKAN], ids=["f16", "small", "subgroups"])
 @pytest.mark.parametrize("case", ROUTERS, ids=str)
 def test_gpu_route(gpu: Gpu, case: tuple[int, int, str, int, float]) -> None:
     check_route(partial(gpu_run, gpu=gpu), gpu_router.route, case)
@@ -173,7 +173,7 @@ def test_gpu_any_logits_choose_different_experts() -> None:
 
 
 @on_vulkan
-@pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
+@pytest.mark.parametrize("gpu", [F16, SMALL, VULKAN], ids=["f16", "small", "subgroups"])
 @pytest.mark.parametrize("case", CORRECTED, ids=str)
 def test_gpu_route_corrected(gpu: Gpu, case: tuple[Any, ...]) -> None:
     check_corrected(partial(gpu_run, gpu=gpu), gpu_biased_router.route_corrected, case)
@@ -213,7 +213,7 @@ def ordered(gpu: Gpu, choice: Any, experts: int) -> list[Any]:
 
 
 @on_vulkan
-@pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
+@pytest.mark.parametrize("gpu", [F16, SMALL, VULKAN], ids=["f16", "small", "subgroups"])
 def test_gpu_order(gpu: Gpu) -> None:
     """Fewer and more experts than threads."""
     for tokens, experts, chosen in ((0, 9, 3), (50, 9, 3), (40, 300, 10)):

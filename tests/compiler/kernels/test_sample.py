@@ -23,7 +23,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.sampling import sample as gpu_sample
 from mlcc_compiler.kernels.gpu.sampling.partial import Slices
 from tests.compiler.kernels.cases.cpu_kernels import BEST, CPUS, Cpu, normal, run
-from tests.compiler.kernels.cases.gpu_kernels import F16, SMALL, barriers, on_vulkan, source
+from tests.compiler.kernels.cases.gpu_kernels import F16, SMALL, VULKAN, barriers, on_vulkan, source
 from tests.compiler.kernels.cases.gpu_kernels import run as gpu_run
 from tests.compiler.kernels.cases.sample import (
     FILTERS,
@@ -252,7 +252,8 @@ def normal_rows(vocab: int, spread: float, rng: np.random.Generator, count: int)
 @on_vulkan
 @pytest.mark.feature("sampling", "vulkan", "runs")
 @pytest.mark.parametrize(
-    "vocab, gpu", [(1, F16), (2, F16), (17, SMALL), (100, F16), (1000, F16), (1000, SMALL)]
+    "vocab, gpu",
+    [(1, F16), (2, F16), (17, SMALL), (100, F16), (1000, F16), (1000, SMALL), (1000, VULKAN)],
 )
 def test_gpu_agrees_with_the_twin(vocab: int, gpu: Gpu) -> None:
     rng = np.random.default_rng(vocab)

@@ -22,7 +22,7 @@ from mlcc_compiler.kernels.gpu.ssm.conv import causal_conv as gpu_causal_conv
 from mlcc_compiler.kernels.gpu.ssm.delta_rule import delta_rule as gpu_delta_rule
 from mlcc_compiler.kernels.gpu.ssm.selective_scan import selective_scan as gpu_selective_scan
 from tests.compiler.kernels.cases.cpu_kernels import BEST, CPUS, Cpu, call, run
-from tests.compiler.kernels.cases.gpu_kernels import F32, SMALL, on_vulkan
+from tests.compiler.kernels.cases.gpu_kernels import F32, SMALL, VULKAN, on_vulkan
 from tests.compiler.kernels.cases.gpu_kernels import call as gpu_call
 from tests.compiler.kernels.cases.gpu_kernels import run as gpu_run
 from tests.compiler.kernels.cases.ssm import (
@@ -85,7 +85,7 @@ def gpu_on(
 
 
 @on_vulkan
-@pytest.mark.parametrize("gpu", [F32, SMALL], ids=["256", "64"])
+@pytest.mark.parametrize("gpu", [F32, SMALL, VULKAN], ids=["256", "64", "subgroups"])
 @pytest.mark.parametrize("record", STATES, ids=str)
 def test_gpu_sequences_of_a_step(gpu: Gpu, record: LayerRecord) -> None:
     check_mixed(record, partial(gpu_on, gpu))

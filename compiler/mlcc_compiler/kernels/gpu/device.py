@@ -25,6 +25,9 @@ class Gpu:
     u32."""
     subgroup: int = 0
     """Threads per subgroup; 0 = subgroup operations may not be used."""
+    larger_subgroups: bool = False
+    """Whether a device's subgroups may be larger: `subgroup` neighbouring threads are in one, but
+    not alone."""
     narrow_types: bool = False
     """Whether kernels may use 8-bit integers and reinterpret a u32 as two f16; WGSL has only 32-bit
     types."""
@@ -44,7 +47,8 @@ class Gpu:
             shared_bytes=limits["workgroup_bytes"],
             binding_bytes=limits["storage_binding_bytes"],
             f16=target.f16,
-            subgroup=limits.get("subgroup", 0),
+            subgroup=limits.get("subgroup", 0) or limits.get("least_subgroup", 0),
+            larger_subgroups="least_subgroup" in limits,
             narrow_types=target.f16 and bool(limits.get("narrow_types", 0)),
             tensor_cores=bool(limits.get("tensor_cores", 0)),
             row_slices=limits.get("row_slices", cls.row_slices),

@@ -139,7 +139,7 @@ def reduce(
         return bind(value)
     if gpu.subgroup and size <= gpu.subgroup:
         return _shuffled(gpu, value, combine, lane, size, team)
-    if gpu.subgroup and size <= gpu.subgroup**2:
+    if gpu.subgroup and size <= gpu.subgroup**3:
         return _two_levels(gpu, value, combine, lane, size, team, teams)
     cells = shared((teams * size,), dtype)
     first = team * size
@@ -157,11 +157,20 @@ def reduce(
 
 
 def _shuffled(gpu: Gpu, value: Expr, combine: Combine, lane: Expr, size: int, team: Expr) -> Expr:
-    """Within a subgroup, through registers. By shuffle-down: Metal's generator has no xor."""
+    """Within a subgroup, through registers. By shuffle-down: Metal's generator has no xor, and no
+    thread knows its place in a subgroup that may be larger."""
     cell = Local(1, str(value.ty.dtype))
     cell[0] = value
     width, mask = gpu.subgroup, T.uint32(_ALL_LANES)
     half = size // 2
+    while half and gpu.larger_subgroups:  # both halves get the sums: nothing is sent back
+        after = bind(T.tvm_warp_shuffle_down(mask, cell[0], half, width, width))
+        before = bind(T.tvm_warp_shuffle_up(mask, cell[0], half, width, width))
+        second = tirx.floormod(tirx.floordiv(lane, half), 2) == 1
+        cell[0] = combine(cell[0], T.Select(second, before, after))
+        half //= 2
+    if gpu.larger_subgroups:
+        return cell[0]
     while half:
         other = bind(T.tvm_warp_shuffle_down(mask, cell[0], half, width, width))
         cell[0] = combine(cell[0], other)
@@ -182,8 +191,13 @@ def _two_levels(
         store(cells, part, tirx.floordiv(thread, width))
     barrier()
     total = Local(1, str(value.ty.dtype))
-    total[0] = cells[team * parts]
-    for i in range(1, parts):
-        total[0] = combine(total[0], cells[team * parts + i])
+    first, step = (team * parts, 1)
+    if parts > width:  # each thread of a subgroup takes some of them
+        first, step = team * parts + tirx.floormod(thread, width), width
+    total[0] = cells[first]
+    for i in range(step, parts, step):
+        total[0] = combine(total[0], cells[first + i])
     barrier()
+    if parts > width:
+        return _shuffled(gpu, total[0], combine, tirx.floormod(thread, width), width, 0)
     return total[0]

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from mlcc.device.compiled import library as executor_library
+from mlcc.device.compiled.vulkan import least_subgroups
 from mlcc.util.fast_dataclass import fast_dataclass
 
 KIND = "webgpu"
@@ -42,6 +43,13 @@ class WebGpuDevice:
     limits: Mapping[str, int]
     """max_storage_binding_bytes, max_buffer_bytes, workgroup_bytes, workgroup_invocations,
     workgroups_per_dimension, storage_buffers_per_stage."""
+
+    @property
+    def least_subgroup(self) -> int:
+        """Threads that a subgroup has at least; 0 = none, or the driver does not say."""
+        if not self.subgroups:
+            return 0
+        return self.subgroup_min or least_subgroups().get(self.name, 0)
 
     def __str__(self) -> str:
         kind = "software, on the CPU" if self.software else self.type

@@ -34,7 +34,8 @@ on_vulkan = pytest.mark.usefixtures("vulkan")
 def compiled(factory: Callable[..., Any], gpu: Gpu, arguments: tuple[Any, ...]) -> Any:
     """`factory(gpu, *arguments)` as a loaded library's function."""
     kernel = factory(gpu, *arguments).with_attr("global_symbol", "kernel")
-    target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
+    described = {"kind": "webgpu", "max_num_threads": 256, "supports_subgroups": bool(gpu.subgroup)}
+    target = tvm.target.Target(described, host={"kind": "llvm"})
     with target, kernel_passes():
         executable = tvm.compile(tvm.IRModule({"kernel": kernel}), target=target)
     folder = tempfile.mkdtemp()

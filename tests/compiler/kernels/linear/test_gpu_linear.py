@@ -28,7 +28,7 @@ from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_
 from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
 from mlcc_compiler.quantization import Scheme, dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
-from tests.compiler.kernels.cases.gpu_kernels import F16, F32, SMALL, device, normal, run
+from tests.compiler.kernels.cases.gpu_kernels import F16, F32, SMALL, VULKAN, device, normal, run
 from tests.compiler.kernels.cases.scheme import KERNELS
 
 pytestmark = pytest.mark.usefixtures("vulkan")
@@ -93,8 +93,8 @@ def test_every_scheme(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("gpu", "name"),
-    [(F16, "int4_g32"), (F32, "int8a_g16"), (SMALL, "f16")],
-    ids=["f16", "f32", "small"],
+    [(F16, "int4_g32"), (F32, "int8a_g16"), (SMALL, "f16"), (VULKAN, "t4_g32")],
+    ids=["f16", "f32", "small", "subgroups"],
 )
 def test_rows(gpu: Gpu, name: str) -> None:
     check(gpu, (150, 96), scheme(name), bias=True)
