@@ -85,8 +85,8 @@ class Target:
     limits: Mapping[str, int] = field(default_factory=dict)
     """Limits of the device that kernels must respect: workgroup_invocations, workgroup_bytes,
     storage_binding_bytes, row_slices (most slices of a row of logits for sampling), and, if
-    available, subgroup (threads), narrow_types (1: the language has 8-bit integers and
-    pairs of f16) and tensor_cores (1)."""
+    available, subgroup (threads), least_subgroup (threads, where subgroups may be larger),
+    narrow_types (1: the language has 8-bit integers and pairs of f16) and tensor_cores (1)."""
     webgpu_limits: bool | None = None
     """Whether no more is assumed than WebGPU guarantees; None = the row has no choice."""
     f16: bool = False
