@@ -167,6 +167,8 @@ def test_metal_needs_tvm_and_what_the_executor_runs_none(
     Artifact.open(copy)
     Artifact.open(rewrite(copy, with_target(device="webgpu")))
     rewrite(copy, with_target(device="metal"))
+    refused(copy, r"tvm is here without its metadata; copy apache_tvm-VERSION.dist-info beside it")
+    monkeypatch.setattr(mlcc.artifact.checks.host_check, "is_here", lambda package: False)
     refused(copy, r'apache-tvm, which is not installed; type `pip install "mlcc\[metal\]"`')
 
 

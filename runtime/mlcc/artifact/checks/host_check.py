@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.schema import TargetInfo
 from mlcc.errors import ArtifactError
-from mlcc.util.extras import OF_DEVICE, advice
+from mlcc.util.extras import OF_DEVICE, advice, is_here
 from mlcc.util.machine import ABIS, allow_tiles, cpu_features, machine, missing_features, system
 from mlcc.version import TVM, TVM_FFI
 
@@ -87,8 +87,15 @@ def _installed(target: TargetInfo, extra: str) -> tuple[str, str]:
     try:
         return version("apache-tvm"), version("apache-tvm-ffi")
     except PackageNotFoundError as error:
-        why = f"target '{target.name}' needs {advice(str(error.name), extra)}"
-        raise ArtifactError(why) from error
+        package, needs = str(error.name), f"target '{target.name}' needs"
+        module = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi"}.get(package, package)
+        if not is_here(module):
+            raise ArtifactError(f"{needs} {advice(package, extra)}") from error
+        raise ArtifactError(
+            f"{needs} the version of {package}, whose {module} is here without its metadata; copy "
+            f"{package.replace('-', '_')}-VERSION.dist-info beside it, or type "
+            f'`pip install "mlcc[{extra}]"`'
+        ) from error
 
 
 def _check_features(target: TargetInfo) -> tuple[str, ...]:
