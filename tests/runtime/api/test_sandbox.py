@@ -42,7 +42,8 @@ ESCAPES = [
     "{{ (messages if true else []).append(1) }}",
     "{{ (messages | default([])).append(1) }}",
     "{{ [].extend([1]) }}",
-    "{{ [1].pop() }}",
+    "{{ messages.pop() }}",
+    "{{ (messages | first).tags.pop(0) }}",
     "{{ [2, 1].sort() }}",
     "{{ [1].clear() }}",
     "{{ messages[0].update({'role': 'x'}) }}",
@@ -123,6 +124,8 @@ MUCH = [
     KEEP.replace("@", "big | truncate(900000, true, big[:800000])"),
     "{% set a = [] %}{% for i in range(99999) %}{% for j in range(9) %}{% set _ = a.append(i) %}"
     "{% endfor %}{% endfor %}",
+    "{% set a = range(50000) | list %}{% for i in range(50000) %}{% set _ = a.pop(0) %}"
+    "{% endfor %}",
     KEEP.replace("@", "'%999d' % i").replace("60", "99999"),
     KEEP.replace("@", "'{:999}'.format(i)").replace("60", "99999"),
     "{{ ('{0.x}' * 1000).format(namespace(x=big[:200000])) | length }}",
@@ -214,9 +217,9 @@ def test_what_has_no_price_is_refused(source: str) -> None:
         ChatTemplate(source).render(TALK)
 
 
-def test_a_template_may_append_to_its_own_lists() -> None:
-    """As templates do that collect the results behind a call; copies of the messages are its own,
-    the messages are not."""
+def test_a_template_may_change_its_own_lists() -> None:
+    """As Kimi K2's does, which keeps the ids of its calls; copies of the messages are its own, the
+    messages are not."""
     source = (
         "{%- set found = [] -%}{%- for m in messages -%}"
         "{%- if m.role == 'tool' -%}{%- set _ = found.append(m.content) -%}"
@@ -224,13 +227,14 @@ def test_a_template_may_append_to_its_own_lists() -> None:
         "{%- endfor -%}|{% set ns = namespace(late=messages[1:], all=messages | list) %}"
         "{% set _ = ns.late.append(messages[0]) %}{% set _ = ns.all.append('x') %}"
         "{% set more = messages + [] %}{% set _ = more.append(1) %}"
+        "{% set queue = namespace(ids=[1, 2, 3]) %}{{ queue.ids.pop(0) }}{{ queue.ids.pop() }}|"
         "{{ found | length }}{{ ns.late | length }}{{ ns.all | length }}{{ more | length }}"
         "{{ messages | length }}{{ found is sequence }}{{ found | tojson }}"
     )
     roles = ("user", "tool", "tool")
     talk = [{"role": role, "content": f"{role}{i}"} for i, role in enumerate(roles)]
     before = deepcopy(talk)
-    assert ChatTemplate(source).render(talk).text == '[]user0|23443True["tool1", "tool2"]'
+    assert ChatTemplate(source).render(talk).text == '[]user0|13|23443True["tool1", "tool2"]'
     assert talk == before
 
 

@@ -211,3 +211,19 @@ def test_a_template_that_leaves_the_last_message_out_cannot_go_on() -> None:
 def test_tools_that_are_none_are_filtered_as_in_jinja() -> None:
     source = "{% set x = tools | selectattr('a') %}{{ tools | map('upper') | list }}"
     assert ChatTemplate(source).render(TALK).text == "[]"
+
+
+def test_a_template_that_always_loops_over_tools() -> None:
+    """As Hermes' template for tools; transformers gives None if there are none."""
+    source = (
+        "{% for t in tools %}{{ t.function.name }};{% endfor %}"
+        "{{ tools | map(attribute='function') | tojson }}"
+        "{% for m in messages %}|{{ m.role }}:{{ m.content }}{% endfor %}"
+    )
+    tool = {"type": "function", "function": {"name": "f"}}
+    template = ChatTemplate(source)
+    talk = [{"role": "user", "content": "hi"}, {"role": "user", "content": "ho"}]
+    assert template.render(talk).text == "[]|user:hi|user:ho"
+    assert template.render(talk, tools=[tool]).text == 'f;[{"name": "f"}]|user:hi|user:ho'
+    kept = ChatTemplate("{{ tools is none }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    assert kept.render(talk).text == "Truehiho"

@@ -116,6 +116,7 @@ def tojson(
 ) -> str:
     """JSON as transformers renders it: not escaped for HTML, unlike jinja's own filter."""
     budget = BUDGET.get()
+    value = budget.listed(value) if isinstance(value, Iterator) else value  # `map` makes one
     size = budget.measure(value)
     wide = check_indent(indent or 0) + check_indent(max(map(len, separators or ("",))))
     budget.text(size * (12 if ensure_ascii else 6) + size // STEP * wide * 16, 1)

@@ -35,7 +35,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 class OwnList(list[Any]):
-    """A list that the template itself made, the only kind to which it may append."""
+    """A list that the template itself made, the only kind that it may change."""
 
 
 def text_of(value: Any) -> str:
@@ -342,9 +342,13 @@ STRING_METHODS = frozenset([*_LOOKED_FOR, *_OF_ITSELF, "join", "format", "format
 METHODS: Mapping[type, frozenset[str]] = {
     str: STRING_METHODS,
     dict: frozenset(["get", "items", "keys", "values"]),
-    list: frozenset(["append", "count", "index"]),
+    list: frozenset(["append", "count", "index", "pop"]),
     tuple: frozenset(["count", "index"]),
 }
+
+
+_CHANGES = frozenset(["append", "pop"])
+"""Methods that change a list: Kimi K2's template keeps the ids of its calls in a queue."""
 
 
 def call_method(owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -353,10 +357,10 @@ def call_method(owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, 
         return call_text(owner, name, *args, **kwargs)
     if not any(isinstance(owner, kind) and name in METHODS[kind] for kind in (dict, list, tuple)):
         raise SecurityError(f"{name!r} of a {type(owner).__name__} is not safe")
-    if name == "append":
+    if name in _CHANGES:
         if not isinstance(owner, OwnList):
-            raise SecurityError("'append' is unsafe for a list that the template did not make")
-        BUDGET.get().spend(STEP + 2 * SLOT)
+            raise SecurityError(f"{name!r} is unsafe for a list that the template did not make")
+        BUDGET.get().spend(STEP + (SLOT * len(owner) if name == "pop" else 2 * SLOT))
     elif isinstance(owner, dict):
         args = tuple(map(key, args))
     else:

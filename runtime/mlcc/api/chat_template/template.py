@@ -114,6 +114,7 @@ class ChatTemplate:
             adapted[-1]["content"] += CONTINUATION_MARK
         given: dict[str, Any] = {"messages": adapted}
         given |= {"tools": None, "documents": None, **variables}
+        given["tools"] = given["tools"] or self._no_tools
         if given["tools"] and "xml_tools" in (self.source or ""):  # SmolLM3's name of them
             given.setdefault("xml_tools", given["tools"])
         generates = add_generation_prompt and not continues
@@ -140,11 +141,24 @@ class ChatTemplate:
         return [dict(message) for message in messages]
 
     @cached_property
+    def _no_tools(self) -> list[Any] | None:
+        """None as in transformers, or an empty list for templates that always loop over tools."""
+        talk = [{"role": "user", "content": "hi"}]
+        for tools in (None, []) if "tools" in (self.source or "") else ():
+            try:
+                self._text({"messages": talk, "tools": tools})
+            except (ArtifactError, InvalidRequestError):
+                continue
+            return tools
+        return None
+
+    @cached_property
     def _turns(self) -> tuple[TurnRules, TurnRules]:
         """Without tools and with them: some templates write them into the first user message."""
 
         def render(tools: list[Any] | None, messages: list[dict[str, Any]]) -> str:
-            given = {"messages": self._adapted(messages), "tools": tools, "xml_tools": tools}
+            shown = tools or self._no_tools
+            given = {"messages": self._adapted(messages), "tools": shown, "xml_tools": shown}
             return self._text(given, add_generation_prompt=True)
 
         return TurnRules(partial(render, None)), TurnRules(partial(render, [_TOOL]))
@@ -152,7 +166,7 @@ class ChatTemplate:
     @cached_property
     def _reasoning_style(self) -> ReasoningStyle:
         def render(messages: list[dict[str, Any]]) -> str:
-            given = {"messages": self._call_style.apply(messages), "tools": None}
+            given = {"messages": self._call_style.apply(messages), "tools": self._no_tools}
             return self._text(given)
 
         return detect_reasoning_style(render)
@@ -161,13 +175,15 @@ class ChatTemplate:
     def _call_style(self) -> CallStyle:
         write = partial(plain_text, pick(self.source or ""))
         return detect_call_style(
-            lambda messages: self._text({"messages": messages, "tools": None}), write
+            lambda messages: self._text({"messages": messages, "tools": self._no_tools}), write
         )
 
     @cached_property
     def _refuses_ids(self) -> bool:
         def render(messages: list[dict[str, Any]]) -> str:
-            return self._text({"messages": self._call_style.apply(messages), "tools": None})
+            return self._text(
+                {"messages": self._call_style.apply(messages), "tools": self._no_tools}
+            )
 
         return refuses_ids(render)
 
