@@ -30,6 +30,7 @@ from mlcc.artifact.schema import (
 from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import DeviceHandle
+from mlcc.device.kernel_log import copy_speed
 from mlcc.device.threads import set_threads
 from mlcc.device.tvm.runtime import open_device, runtime
 from mlcc.engine import Request, SamplingParams, TextDelta
@@ -128,8 +129,7 @@ def greedy(model: Model, prompts: Sequence[Sequence[int]], limit: int) -> list[l
 def copy_bandwidth(handle: DeviceHandle, executor: Executor, sizes: Sizes) -> float:
     """Bytes a second, read and written, of copies on the device of the executor."""
     if isinstance(executor, CompiledExecutor):
-        nanoseconds = min(executor.copy_time(sizes.copy_bytes) for _ in range(10))
-        return 2 * sizes.copy_bytes / nanoseconds * 1e9
+        return copy_speed(executor.copy_time, sizes.copy_bytes)
     tvm, device = runtime(), open_device(handle.kind, handle.index)
     a, b = (tvm.runtime.empty((sizes.copy_bytes // 4,), "float32", device) for _ in range(2))
 

@@ -3,6 +3,7 @@ of a call's arguments, each moved once; of pages and embedding tables only what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +45,22 @@ class KernelLog(Protocol):
 
 
 HOST_CLOCK = "the host's clock around each awaited call"
+
+
+def copy_speed(nanoseconds: Callable[[int], float], count: int, repeats: int = 5) -> float:
+    """Bytes a second that a copy of `count` bytes reads and writes, by `nanoseconds(bytes)` of an
+    awaited copy, the best of several.
+
+    Waiting for a GPU takes as long as copying gigabytes, so the time of a shorter copy is taken
+    off, if there is a difference.
+    """
+    short, whole = (min(nanoseconds(n) for _ in range(repeats)) for n in (count // 4, count))
+    if whole < _CLEARLY * short:
+        return 2e9 * count / whole
+    return 2e9 * (count - count // 4) / (whole - short)
+
+
+_CLEARLY = 1.1
 
 
 def costliest(uses: list[KernelUse]) -> list[KernelUse]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mlcc.device.compiled.executor import CompiledExecutor
-from mlcc.device.kernel_log import HOST_CLOCK, KernelUse, costliest
+from mlcc.device.kernel_log import HOST_CLOCK, KernelUse, copy_speed, costliest
 from mlcc.engine.batch.batch import Batch
 
-_COPIED, _REPEATS = 128 << 20, 5
+_COPIED = 128 << 20
 
 
 class CompiledKernelLog:
@@ -32,5 +32,4 @@ class CompiledKernelLog:
     def copy_bandwidth(self) -> float:
         """Bytes per second read and written by a copy on the device, best of several. On a CPU one
         thread copies."""
-        best = min(self._executor.copy_time(_COPIED) for _ in range(_REPEATS))
-        return 2 * _COPIED * 1e9 / best
+        return copy_speed(self._executor.copy_time, _COPIED)

@@ -9,12 +9,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc.device.kernel_log import HOST_CLOCK, KernelUse, costliest
+from mlcc.device.kernel_log import HOST_CLOCK, KernelUse, copy_speed, costliest
 from mlcc.device.tvm.executor import TvmExecutor
 from mlcc.device.tvm.runtime import runtime
 from mlcc.engine.batch.batch import Batch
 
-_COPIED, _REPEATS = 128 << 20, 5
+_COPIED = 128 << 20
 
 
 class TvmKernelLog:
@@ -43,15 +43,19 @@ class TvmKernelLog:
 
     def copy_bandwidth(self) -> float:
         """Bytes per second read and written by a copy on the device, best of several."""
+        return copy_speed(self._copy_time, _COPIED)
+
+    def _copy_time(self, count: int) -> float:
         tvm, device = runtime(), self._executor.tvm_device
-        a, b = (tvm.runtime.empty((_COPIED // 4,), "float32", device) for _ in range(2))
-        best = float("inf")
-        for _ in range(_REPEATS + 1):  # the first touches the pages
-            began = time.perf_counter()
+        a, b = (tvm.runtime.empty((count // 4,), "float32", device) for _ in range(2))
+        elapsed = 0
+        for _ in range(2):  # the first touches the pages
+            self._executor.synchronize()
+            began = time.perf_counter_ns()
             a.copyto(b)
             self._executor.synchronize()
-            best = min(best, time.perf_counter() - began)
-        return 2 * _COPIED / best
+            elapsed = time.perf_counter_ns() - began
+        return elapsed
 
     def _on_call(self, function: Any, name: str, before: bool, result: Any, *arguments: Any) -> int:
         """TVM's hook round every call of the virtual machine; 0 = go on."""
