@@ -148,6 +148,7 @@ NAMES: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({**NAMED, "minProperties": 2}, ['{"k": 1, "l": "x"}'], ['{"k": 1}', r'{"k": 1, "\u006b": 1}']),
     ({**OBJECT, "minProperties": 1, "maxProperties": 2}, ['{"a": 1}', '{"a": 1, "b": 2}'],
      ["{}", '{"a": 1, "b": 2, "c": 3}']),
+    ({**OBJECT, "minProperties": 1}, ['{"a": 1}'], ["{}"]),
     ({"properties": {"k": INT}}, ['{"k": 1}', "3", '"x"', "[1]", "true"],
      ['{"k": "x"}', r'{"\u006b": "x"}']),
     ({**OBJECT, "properties": {"k": INT}, "anyOf": [{"required": ["k"]}, {"required": ["l"]}]},

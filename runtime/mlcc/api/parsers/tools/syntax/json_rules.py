@@ -245,7 +245,9 @@ class JsonRules:
         return self._add(f'"[" JWS? {inside} JWS? "]"')
 
     def _object(self, words: dict[str, Any]) -> str:
-        if all(words.get(word) in (True, [], {}) for word in words):
+        if words.get("additionalProperties", True) is True and all(
+            word == "additionalProperties" or words[word] in ({}, []) for word in words
+        ):
             return "jobject"
         if (found := members_of(words)) is None or len(found.named) > MOST_PROPERTIES:
             return self._part({"type": "object", **words})
