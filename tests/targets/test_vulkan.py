@@ -113,6 +113,11 @@ def test_a_gpu_that_has_less_than_a_library_needs_is_refused(
         "a desktop GPU has subgroups of 4 threads, the model needs 8; "
         "compile it again with --webgpu-limits, or use another --device"
     )
+    assert opened(replace(few, subgroup_min=8), _described(4096)) == ""
+    threads = replace(few, limits={**few.limits, "workgroup_invocations": 128})
+    assert "workgroup invocations up to 128, the model needs 256" in opened(
+        threads, _described(4096, webgpu_limits=True)
+    )
     none = replace(DESKTOP_GPU, subgroups=False)
     assert "no subgroups that it reports, the model needs 8" in opened(none, _described(4096))
     assert opened(none, _described(4096, webgpu_limits=True)) == ""
