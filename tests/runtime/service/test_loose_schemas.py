@@ -43,6 +43,8 @@ LOOSE: list[tuple[dict[str, Any], Any, list[str]]] = [
      {"k": 1}, [".propertyNames"]),
     ({"type": "object", "propertyNames": {"enum": ["k"]}, "additionalProperties": INT},
      {"k": 1}, []),
+    ({"type": "object", "oneOf": [{"required": ["k"]}, {"required": ["l"]}]}, {"k": 1}, [".oneOf"]),
+    ({"oneOf": [{"const": "x", "title": "X"}, {"type": ["integer", "null"]}]}, "x", []),
     ({"type": "object", "propertyNames": {"pattern": "^k+$"}, "additionalProperties": INT},
      {"kk": 1}, []),
     ({"type": "string", "deprecated": True, "readOnly": True, "examples": ["x"]}, "s", []),
@@ -134,6 +136,24 @@ def test_pointers_of_an_openapi_document(service: Calls) -> None:
         assert response.headers[HEADER] == place
         said = response.body["choices"][0]["message"]["content"]
         assert (said == json.dumps({"a": value})) == (value["n"] == 5)
+
+
+def test_pydantics_tagged_unions_and_names_of_an_enum(service: Calls) -> None:
+    """Its `oneOf` of references has a `discriminator`, and `dict[Enum, int]` a `$ref` to names."""
+    kinds = {name: {"type": "object", "required": ["kind"], "title": name,
+                    "properties": {"kind": {"const": name, "type": "string"}}}
+             for name in ("cat", "dog")}  # fmt: skip
+    mapping = {name: f"#/$defs/{name}" for name in kinds}
+    union = {"discriminator": {"mapping": mapping, "propertyName": "kind"},
+             "oneOf": [{"$ref": ref} for ref in mapping.values()]}  # fmt: skip
+    names = {"type": "object", "propertyNames": {"$ref": "#/$defs/E"}, "additionalProperties": INT}
+    schema = schema_of({"anyOf": [union, names]})
+    schema["$defs"] = {**kinds, "E": {"enum": ["k", "l"], "title": "E", "type": "string"}}
+    for value, held in (({"kind": "dog"}, True), ({"k": 1}, True), ({"m": 1}, False)):
+        response = ask(service, schema, {"a": value})
+        assert response.status == 200 and HEADER not in response.headers, response.headers
+        said = response.body["choices"][0]["message"]["content"]
+        assert (said == json.dumps({"a": value})) == held
 
 
 @pytest.mark.parametrize("level", range(LEVELS))

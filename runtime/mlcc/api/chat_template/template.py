@@ -144,7 +144,8 @@ class ChatTemplate:
     def _no_tools(self) -> list[Any] | None:
         """None as in transformers, or an empty list for templates that always loop over tools."""
         talk = [{"role": "user", "content": "hi"}]
-        for tools in (None, []) if "tools" in (self.source or "") else ():
+        ways: tuple[list[Any] | None, ...] = (None, [])
+        for tools in ways if "tools" in (self.source or "") else ():
             try:
                 self._text({"messages": talk, "tools": tools})
             except (ArtifactError, InvalidRequestError):

@@ -2,14 +2,16 @@
 answer to a dead end. `mlcc.model.structured_output` and the grammars of tool calls use both.
 
 An expression of `patternProperties` that matches a few names only becomes those properties: after
-`, ` llguidance needs a name that is not taken yet. `minProperties` and `maxProperties` of a closed
-object become a choice of the sets of properties that it may have.
+`, ` llguidance needs a name that is not taken yet. `oneOf` of schemas without a common value is
+`anyOf`. `minProperties` and `maxProperties` of a closed object become a choice of the sets of
+properties that it may have.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -18,7 +20,15 @@ try:
 except ImportError:  # Python 3.10
     import sre_parse as _parser
 
-from mlcc.api.schema.json_references import NAMED, ONE, SEVERAL, uri_of, with_definitions
+from mlcc.api.schema.json_disjoint import Target, are_disjoint
+from mlcc.api.schema.json_references import (
+    NAMED,
+    ONE,
+    SEVERAL,
+    target_of,
+    uri_of,
+    with_definitions,
+)
 
 WHITESPACE = r" |\n[ \t]{0,32}"
 """White space between the parts of JSON: a space, or a new line with its indent. A model that may
@@ -41,25 +51,36 @@ _BEGIN, _END = "\ue000", "\ue001"
 
 def prepared(schema: Any) -> Any:
     """The schema in this form; it allows the same values."""
-    return _prepared(with_definitions(schema)[0])
+    root = with_definitions(schema)[0]
+    return _prepared(root, partial(target_of, root))
 
 
-def _prepared(schema: Any) -> Any:
+def _prepared(schema: Any, target: Target) -> Any:
     if not isinstance(schema, dict):
         return schema
-    made = {word: _inside(word, value) for word, value in schema.items()}
+    made = {word: _inside(word, value, target) for word, value in schema.items()}
+    if are_disjoint(made.get("oneOf"), target):
+        add_any_of(made, made.pop("oneOf"))
     if isinstance(ref := made.get("$ref"), str):
         made["$ref"] = uri_of(ref)
     return _with_sets(_with_names(made))
 
 
-def _inside(word: str, value: Any) -> Any:
+def _inside(word: str, value: Any, target: Target) -> Any:
     """The value of a keyword, with its schemas prepared."""
     if word in NAMED and isinstance(value, dict):
-        return {name: _prepared(inner) for name, inner in value.items()}
+        return {name: _prepared(inner, target) for name, inner in value.items()}
     if (word in SEVERAL or word == "items") and isinstance(value, list):
-        return [*map(_prepared, value)]
-    return _prepared(value) if word in ONE else value
+        return [_prepared(inner, target) for inner in value]
+    return _prepared(value, target) if word in ONE else value
+
+
+def add_any_of(schema: dict[str, Any], choices: Any) -> None:
+    """Add `anyOf` to a schema, which may have one."""
+    if "anyOf" in schema:
+        schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": choices}]
+    else:
+        schema["anyOf"] = choices
 
 
 def _with_names(schema: dict[str, Any]) -> dict[str, Any]:

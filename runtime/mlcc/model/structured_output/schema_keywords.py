@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mlcc.api.schema.json_grammar import matched_names
+from mlcc.api.schema.json_grammar import add_any_of, matched_names
 from mlcc.api.schema.json_references import (
     MOST_TARGETS,
     NAMED,
@@ -186,7 +186,7 @@ def relaxed(schema: Any, level: int = 0) -> tuple[Any, list[str]]:
     schema, moved = with_definitions(schema)
     if isinstance(schema, dict):
         schema = without_nulls(schema)
-    found = _relaxed(schema, "", level, left_out)
+    found = _relaxed(schema, "", level, left_out, schema)
     return found, [_field(place, moved) for place in left_out]
 
 
@@ -205,18 +205,18 @@ only ECMA 262 has (`[^]`, `\\cJ`). 3: numbers of properties. 4: all expressions.
 _LOOKS = re.compile(r"\(\?<?[=!]|\\[1-9bBc]|\\k<|\[\^?\]")
 
 
-def _relaxed(schema: Any, where: str, level: int, left_out: list[str]) -> Any:
+def _relaxed(schema: Any, where: str, level: int, left_out: list[str], root: Any) -> Any:
     if not isinstance(schema, dict):
         return schema if isinstance(schema, bool) else {}
     found: dict[str, Any] = {}
-    schema = _with_names(schema)
+    schema = _with_names(schema, root)
     for word, value in schema.items():
         place = f"{where}.{word}"
         if word in REMARKS:
-            if word.startswith("$"):  # names that `$ref` may have
+            if word.startswith("$") or word == "discriminator":  # what `$ref` and `oneOf` need
                 found[word] = value
         elif _is_enforced(word, value, level):
-            found[word] = _inside(word, value, place, level, left_out)
+            found[word] = _inside(word, value, place, level, left_out, root)
         else:
             left_out.append(place)
     if "patternProperties" in schema.keys() - found.keys() and "additionalProperties" in found:
@@ -227,16 +227,8 @@ def _relaxed(schema: Any, where: str, level: int, left_out: list[str]) -> Any:
         left_out.append(f"{where}.minProperties")
     if level >= 1 and "oneOf" in found:
         left_out.append(f"{where}.oneOf")
-        _add_any_of(found, found.pop("oneOf"))
+        add_any_of(found, found.pop("oneOf"))
     return found
-
-
-def _add_any_of(schema: dict[str, Any], choices: Any) -> None:
-    """Add `anyOf` to a schema, which may have one."""
-    if "anyOf" in schema:
-        schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": choices}]
-    else:
-        schema["anyOf"] = choices
 
 
 def _is_enforced(word: str, value: Any, level: int) -> bool:
@@ -262,19 +254,21 @@ def _is_expression(text: str) -> bool:
     return True
 
 
-def _inside(word: str, value: Any, where: str, level: int, left_out: list[str]) -> Any:
+def _inside(word: str, value: Any, where: str, level: int, left_out: list[str], root: Any) -> Any:
     """The value of a keyword, with its schemas relaxed."""
     if word in NAMED and isinstance(value, dict):
-        return {n: _relaxed(v, f"{where}.{n}", level, left_out) for n, v in value.items()}
+        return {n: _relaxed(v, f"{where}.{n}", level, left_out, root) for n, v in value.items()}
     if (word in SEVERAL or word == "items") and isinstance(value, list):
-        return [_relaxed(v, f"{where}[{i}]", level, left_out) for i, v in enumerate(value)]
-    return _relaxed(value, where, level, left_out) if word in ONE else value
+        return [_relaxed(v, f"{where}[{i}]", level, left_out, root) for i, v in enumerate(value)]
+    return _relaxed(value, where, level, left_out, root) if word in ONE else value
 
 
-def _with_names(schema: dict[str, Any]) -> dict[str, Any]:
+def _with_names(schema: dict[str, Any], root: Any) -> dict[str, Any]:
     """A schema of which `propertyNames` lists the names, or has an expression, with the keywords
     that say the same."""
     names = schema.get("propertyNames")
+    if isinstance(names, dict) and names.keys() == {"$ref"}:  # pydantic's, of a class of names
+        names = target_of(root, names["$ref"])
     if not isinstance(names, dict) or {"properties", "patternProperties"} & schema.keys():
         return schema
     value = schema.get("additionalProperties", True)

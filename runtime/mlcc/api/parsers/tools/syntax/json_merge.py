@@ -18,7 +18,7 @@ MOST = 32
 """Most plain schemas of one schema."""
 _DEEPEST = 16
 """Most references and choices inside each other."""
-_COMBINED = ("allOf", "anyOf", "oneOf", "$ref")
+_COMBINED = ("allOf", "anyOf", "$ref")
 ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "example", "deprecated", "readOnly"}
     | {"writeOnly", "discriminator", "$comment", "$schema", *DEFINITIONS}
@@ -53,11 +53,8 @@ def _choices(schema: Any, target: Callable[[str], Any], left: int) -> list[Schem
     parts: list[list[Schema]] = [[_known(own)]]
     for part in _parts(schema, "allOf"):
         parts.append(_choices(part, target, left - 1))
-    if "oneOf" in schema and not are_apart(schema["oneOf"], target):
-        raise _Unmerged
-    for word in ("anyOf", "oneOf"):
-        some = [one for part in _parts(schema, word) for one in _choices(part, target, left - 1)]
-        parts += [some] if some else []
+    some = [one for part in _parts(schema, "anyOf") for one in _choices(part, target, left - 1)]
+    parts += [some] if some else []
     if "$ref" in schema:
         parts.append(_choices(target(schema["$ref"]), target, left - 1))
     found: list[Schema] = [{}]
@@ -117,47 +114,6 @@ def _merged(one: Schema, other: Schema) -> Schema | None:
 
 def _schema_of(name: str, schema: Mapping[str, Any]) -> Any:
     return schema.get("properties", {}).get(name, schema.get("additionalProperties", True))
-
-
-def are_apart(choices: Any, target: Callable[[str], Any]) -> bool:
-    """Whether no value can be of two of these schemas: they are of different types, or objects that
-    a member tells apart, as OpenAPI's discriminator does."""
-    if not isinstance(choices, list):
-        return False
-    known = [target(one["$ref"]) if _is_reference(one) else one for one in choices]
-    types = [one.get("type") for one in known if isinstance(one, dict)]
-    if len(types) < len(known) or not all(isinstance(kind, str) for kind in types):
-        return False
-    if len({"number" if kind == "integer" else kind for kind in types}) == len(types):
-        return True
-    if {*types} != {"object"}:
-        return False
-    shared = [
-        {*map(str, one["required"])} for one in known if isinstance(one.get("required"), list)
-    ]
-    names = set.intersection(*shared) if len(shared) == len(known) else set()
-    return any(_tells_apart(known, name) for name in names)
-
-
-def _is_reference(schema: Any) -> bool:
-    return isinstance(schema, dict) and schema.keys() - ANNOTATIONS == {"$ref"}
-
-
-def _tells_apart(schemas: list[Schema], name: str) -> bool:
-    """Whether a member has one of some texts in each, and no text in two."""
-    seen = set[str]()
-    for schema in schemas:
-        properties = schema.get("properties")
-        member = properties.get(name) if isinstance(properties, dict) else None
-        if not isinstance(member, dict):
-            return False
-        values = member.get("enum", [member["const"]] if "const" in member else None)
-        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            return False
-        if not seen.isdisjoint(values):
-            return False
-        seen.update(values)
-    return True
 
 
 def has_open_names(schema: Any) -> bool:

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 from mlcc.api.parsers.tools.syntax.json_members import Members, members_of
 from mlcc.api.parsers.tools.syntax.json_merge import (
     ANNOTATIONS,
-    are_apart,
     has_open_names,
     object_choices,
 )
@@ -122,8 +121,6 @@ class JsonRules:
             return "jany"
         if words.keys() == {"$ref"}:
             return self._target(words["$ref"])
-        if words.keys() == {"oneOf"} and are_apart(words["oneOf"], self._definition):
-            words = {"anyOf": words["oneOf"]}
         if words.keys() == {"anyOf"} and isinstance(words["anyOf"], list) and words["anyOf"]:
             return self._add(" | ".join(map(self.value, words["anyOf"])))
         if "enum" in words or "const" in words:
