@@ -26,6 +26,7 @@ import { readSettings, type Settings, saveSettings } from './settings/settings.j
 import { readSite, type Site } from './settings/site.js';
 import { storeText, type TextStore } from './settings/storage.js';
 import { applyTheme, readTheme, saveTheme } from './settings/theme.js';
+import { ToolServers } from './tools/tool_servers.js';
 import { Announcer } from './ui/conversation/announcer.js';
 import { ChatView } from './ui/conversation/chat_view.js';
 import { h } from './ui/dom.js';
@@ -38,6 +39,7 @@ import { ModelsDialog } from './ui/panels/models_dialog.js';
 import { SettingsDialog } from './ui/panels/settings_dialog.js';
 import { Stage } from './ui/panels/stage.js';
 import { type Choices, StartPanel, shortName } from './ui/panels/start_panel.js';
+import { ToolServersView } from './ui/panels/tool_servers_view.js';
 import { Sidebar } from './ui/sidebar.js';
 import { exportFile, importFile } from './ui/transfer.js';
 
@@ -73,8 +75,10 @@ export class App {
   readonly #chat: ChatView;
   readonly #dialog: SettingsDialog;
   readonly #models: ModelsDialog;
+  readonly #toolServers: ToolServers;
+  readonly #toolView: ToolServersView;
   #settings: Settings;
-  #site: Site = { api: null, model: null, gpu: true, loads: false, pulls: false };
+  #site: Site = { api: null, model: null, gpu: true, loads: false, pulls: false, mcp: null };
   #loading: LoadingPanel | null = null;
   #start: StartPanel | null = null;
   #choices: Choices = { offer: undefined, stored: [] };
@@ -94,9 +98,15 @@ export class App {
       void this.#sidebar.refresh();
       void this.#chat.onLibraryChange(change);
     });
+    this.#toolServers = new ToolServers(environment.browser, () => {
+      this.#toolView.show();
+      this.#chat.toolsChanged();
+    });
+    this.#toolView = new ToolServersView(this.#toolServers);
     this.#chat = new ChatView(environment.tab, this.#library, this.#announcer, {
       model: () => this.#session.engine,
       settings: () => this.#settings,
+      toolServers: this.#toolServers,
       changed: () => this.#changed(),
       failed: (error) => this.#isLocked(error),
     });
@@ -115,6 +125,7 @@ export class App {
       onRemove: (url) => this.#remove(url),
       theme: readTheme(environment.browser),
       onTheme: (theme) => saveTheme(environment.browser, theme),
+      toolServers: this.#toolView.element,
     });
     this.#models = new ModelsDialog({
       models: () => this.#refreshModels(),
@@ -141,6 +152,7 @@ export class App {
     this.#site = site;
     this.#engines.server = site.api === null ? null : new Server(site.api, this.#environment.tab);
     this.#header.hasModels = site.api !== null;
+    this.#toolServers.begin(site.mcp);
     let asked: string | null;
     try {
       asked = site.gpu ? modelParam(page) : null;

@@ -43,6 +43,8 @@ class ServerArgs:
     web: Path | None = None
     """A model compiled for webgpu, which the chat page runs in the browser."""
     no_page: bool = False
+    mcp: tuple[str, ...] = ()
+    """MCP servers that the chat page may reach."""
 
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     key_file: Path | None = None

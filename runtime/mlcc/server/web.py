@@ -8,11 +8,13 @@ and model exist.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -25,10 +27,17 @@ from mlcc.artifact.checks.integrity import resolve_inside
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME
-from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.model_cache.cache import is_compiled
-from mlcc.server.auth.allowed_hosts import AllowedHosts
-from mlcc.server.http.static_files import INDEX, SECURITY, StaticFiles, headers, not_found
+from mlcc.server.auth.allowed_hosts import AllowedHosts, is_local
+from mlcc.server.http.static_files import (
+    ANY_HOST,
+    INDEX,
+    SECURITY,
+    StaticFiles,
+    headers,
+    not_found,
+)
 
 TARGET = "webgpu"
 PAGE_URL = "/web/"
@@ -97,6 +106,35 @@ class Manages:
 
 
 @dataclass(frozen=True)
+class PageAccess:
+    """What a page may do beside asking this server's models."""
+
+    manages: Manages = Manages()
+    mcp: tuple[str, ...] = ()
+    """URLs of MCP servers (`checked_mcp`); the page's policy permits these, exactly."""
+
+
+def checked_mcp(url: str) -> str:
+    """Return the URL of an MCP server as browsers write it. Raises InvalidRequestError for one that
+    is neither https nor on this machine, or that a Content-Security-Policy cannot name."""
+    with suppress(ValueError):
+        found = urlsplit(url)
+        is_safe = found.scheme == "https" or (
+            found.scheme == "http" and is_local(found.hostname or "")
+        )
+        if is_safe and found.hostname and _MCP_URL.fullmatch(url):
+            host = found.netloc.lower()
+            return f"{found.scheme}://{host}{found.path or '/'}"
+    raise InvalidRequestError(
+        f"--mcp {url[:80]!a} is no address of an MCP server; write it as https://a.example/mcp, or "
+        "as http://127.0.0.1:9000/mcp on this machine, without a query"
+    )
+
+
+_MCP_URL = re.compile(r"https?://[\w.:\[\]-]+(/[\w./~%-]*)?", re.ASCII)
+
+
+@dataclass(frozen=True)
 class Site:
     """Content of site.json: URLs relative to the page; None = absent."""
 
@@ -104,21 +142,25 @@ class Site:
     """URL under which /v1 is found."""
     model: str | None
     """Folder of a model for the visitor's GPU."""
-    manages: Manages = Manages()
+    access: PageAccess = PageAccess()
 
     async def answer(self, request: Request) -> Response:
         """Endpoint of site.json."""
-        site = {"api": self.api, "model": self.model, **asdict(self.manages)}
+        # A page with remote models may reach any host (`static_files.policy`).
+        mcp = None if self.model else list(self.access.mcp)
+        site = {"api": self.api, "model": self.model, "mcp": mcp, **asdict(self.access.manages)}
         return JSONResponse(site, headers=headers("site.json"))
 
 
 def page_routes(
-    page: Path, model: Path | None = None, manages: Manages | None = None
+    page: Path, model: Path | None = None, access: PageAccess | None = None
 ) -> list[BaseRoute]:
     """Return the routes of the page at / for this server's API and, with a model for browsers, at
     /web/ too. They go before the API's routes. Raises ArtifactError."""
-    files = StaticFiles(page_files(page), gzip_code=True, remote_models=model is not None)
-    site = Site("./", "web/model/" if model else None, manages or Manages())
+    access = access or PageAccess()
+    connects = ANY_HOST if model else access.mcp
+    files = StaticFiles(page_files(page), gzip_code=True, connects=connects)
+    site = Site("./", "web/model/" if model else None, access)
     routes: list[BaseRoute] = [Route("/site.json", site.answer)]
     routes += [
         _root_route(files, name) for name in sorted({_top_level(name) for name in files.files})

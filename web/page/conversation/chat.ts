@@ -22,6 +22,8 @@ export interface ChatEvents {
   refused(question: Message, error: unknown): void;
   /** Save the conversation now. */
   save(): void;
+  /** Tools that the model may call, beside those of the settings. */
+  tools(): readonly unknown[];
 }
 
 const SAVE_EVERY_MS = 1000;
@@ -75,7 +77,7 @@ export class Chat {
   async continueAnswer(engine: ChatEngine, settings: Settings): Promise<void> {
     const answer = this.#conversation.last;
     if (this.isBusy || answer?.role !== 'assistant') return;
-    const request = requestOf(this.#conversation.messages, settings, true);
+    const request = requestOf(this.#conversation.messages, settings, this.#events.tools(), true);
     const { end } = answer;
     delete answer.end;
     this.#conversation.resume(answer);
@@ -105,7 +107,7 @@ export class Chat {
   }
 
   async #answer(engine: ChatEngine, settings: Settings, before: Before): Promise<void> {
-    const request = requestOf(this.#conversation.messages, settings);
+    const request = requestOf(this.#conversation.messages, settings, this.#events.tools());
     const answer = this.#conversation.answer(engine.info.model);
     if (schemaOf(settings)) answer.isJson = true;
     const failure = await this.#fill(engine, request, answer);

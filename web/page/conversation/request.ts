@@ -5,15 +5,16 @@ import { requestFields, type Settings, schemaOf, toolsOf } from '../settings/set
 import { withAttachments } from './attachments.js';
 import type { Message } from './conversation.js';
 
-/** `continues`: the last message is an answer to continue. */
+/** `more`: tools beside those of the settings. `continues`: the last message is an answer to continue. */
 export function requestOf(
   messages: readonly Message[],
   settings: Settings,
+  more: readonly unknown[] = [],
   continues = false,
 ): ChatRequest {
   const system = settings.system.trim();
   const schema = schemaOf(settings);
-  const tools = toolsOf(settings);
+  const tools = [...(toolsOf(settings) ?? []), ...more];
   const history = messages.map(requestMessage);
   const last = history.at(-1);
   if (continues && last) history.splice(-1, 1, { ...last, prefix: true });
@@ -23,7 +24,7 @@ export function requestOf(
     ...(schema && {
       response_format: { type: 'json_schema', json_schema: { name: 'answer', schema } },
     }),
-    ...(tools && { tools }),
+    ...(tools.length > 0 && { tools }),
   };
 }
 

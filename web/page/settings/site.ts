@@ -13,6 +13,8 @@ export interface Site {
   /** Whether the server loads and unloads models, and whether it fetches further ones. */
   readonly loads: boolean;
   readonly pulls: boolean;
+  /** The MCP servers that the page's policy lets it reach; null: any. */
+  readonly mcp: readonly string[] | null;
 }
 
 interface SiteJson {
@@ -20,6 +22,7 @@ interface SiteJson {
   readonly model?: string | null;
   readonly loads?: boolean;
   readonly pulls?: boolean;
+  readonly mcp?: readonly string[] | null;
 }
 
 /** Never fails: without a valid `site.json` the page has no server. */
@@ -34,6 +37,7 @@ export async function readSite(page: URL): Promise<Site> {
     gpu: model !== null,
     loads: json.loads === true,
     pulls: json.pulls === true,
+    mcp: json.mcp ?? null,
   };
 }
 

@@ -134,7 +134,7 @@ test('the model that a page starts', () => {
     { name: 'small', context: null, state: 'loaded' as const, ...facts },
     { name: 'large', context: null, state: 'loaded' as const, ...facts },
   ];
-  const more = { loads: false, pulls: false };
+  const more = { loads: false, pulls: false, mcp: null };
   const both = { api: 'https://h.example/', model: here.url, gpu: true, ...more };
   const alone = { api: null, model: here.url, gpu: true, ...more };
   const server = { api: 'https://h.example/', model: null, gpu: false, ...more };

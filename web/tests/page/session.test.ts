@@ -123,6 +123,7 @@ function newChat(engine: HandEngine) {
     ended: (message, error) => void ended.push({ message, error }),
     refused: (question, error) => void refused.push({ question, error }),
     save: () => {},
+    tools: () => [],
   });
   const ask = (question: string) => chat.ask(engine, DEFAULTS, question);
   return { conversation, chat, ended, refused, endsInWork, ask };

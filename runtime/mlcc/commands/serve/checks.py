@@ -26,6 +26,7 @@ _OF_THE_API = (
     "tool_parser",
     "reasoning_parser",
     "store",
+    "mcp",
     "key_file",
     "drain",
     "cors_origins",

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -157,7 +156,7 @@ def _serve_several(models: Sequence[str], plan: _Plan) -> None:
     sources = sources_of(models, plan.args, plan.aliases, server.parse_special, server.parsers)
     is_closed = plan.has_keys or is_local(server.host)
     puller = puller_of(plan.args, server.parse_special, server.parsers) if is_closed else None
-    routes, _ = _page(None, server.no_page, Manages(loads=True, pulls=is_closed))
+    routes, _ = _page(server, Manages(loads=True, pulls=is_closed))
     note_access(plan)
     serve_models(
         sources,
@@ -192,7 +191,7 @@ def _serve_one(plan: _Plan) -> None:
     from mlcc.service.adapters import check_name
 
     args, server, settings, http = plan.args, plan.server, plan.settings, plan.http
-    routes, has_page = _page(server.web, server.no_page)
+    routes, has_page = _page(server)
     refuse_adapters_uncompiled(settings, args)
     path = resolve(args)
     check_adapters(settings, path)
@@ -206,7 +205,7 @@ def _serve_one(plan: _Plan) -> None:
         note(f"/v1/chat/completions will fail: {error.message}")
     if server.web:
         note_open(server.host, plan.has_keys, http.tls is not None)
-    names = names_of_one(text.name, args.model, plan.aliases)
+    names = names_of_one(text.name, args.model, plan.aliases, path)
     for entry in settings.adapters:
         check_name(entry.name, (text.name, *names), "--lora")
     with Progress(patience=LOADING_S) as progress:
@@ -274,16 +273,25 @@ def _print_models(url: str, sources: Sequence[Source], has_keys: bool) -> None:
     click.echo(_curl(url, has_keys, sources[0].name))
 
 
-def _page(
-    web: Path | None, no_page: bool, manages: Manages | None = None
-) -> tuple[list[BaseRoute], bool]:
+def _page(server: ServerArgs, manages: Manages | None = None) -> tuple[list[BaseRoute], bool]:
     """The routes besides the API's, and whether the page is among them. Raises UnsupportedError if
     the page is requested and not installed, and ArtifactError."""
-    from mlcc.server.web import no_page_routes, no_web_routes, page_folder, page_routes
+    from mlcc.server.web import (
+        Manages,
+        PageAccess,
+        checked_mcp,
+        no_page_routes,
+        no_web_routes,
+        page_folder,
+        page_routes,
+    )
 
-    if web and no_page:
-        raise UnsupportedError("--web is for the chat page; leave out --no-page")
-    if no_page:
+    web = server.web
+    access = PageAccess(manages or Manages(), tuple(map(checked_mcp, server.mcp)))
+    for option, given in (("--web", web), ("--mcp", server.mcp)):
+        if given and server.no_page:
+            raise UnsupportedError(f"{option} is for the chat page; leave out --no-page")
+    if server.no_page:
         return no_web_routes(), False
     try:
         folder = page_folder(in_tab=web is not None)
@@ -291,7 +299,7 @@ def _page(
         if web:
             raise
         return no_page_routes(error.message), False
-    return page_routes(folder, web, manages), True
+    return page_routes(folder, web, access), True
 
 
 def _curl(url: str, has_keys: bool, model: str = "", task: str = "") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,12 +105,42 @@ def chosen(models: tuple[str, ...], folder: Path | None) -> tuple[tuple[str, ...
     return found, False
 
 
-def names_of_one(name: str, model: str, aliases: Sequence[Alias]) -> tuple[str, ...]:
-    """The aliases of a single model. Raises InvalidRequestError for an alias of another model."""
+def names_of_one(name: str, model: str, aliases: Sequence[Alias], path: Path) -> tuple[str, ...]:
+    """The aliases of a single model, whose compiled folder is `path`. Raises InvalidRequestError
+    for an alias of another model."""
     for alias, owner in aliases:
-        if owner not in (None, name, model):
+        if owner not in (None, name, model) and not _means(owner, model, path):
             raise InvalidRequestError(f"--alias {alias}={owner}: the model here is {name}")
     return tuple(alias for alias, _ in aliases)
+
+
+def _means(owner: str, model: str, path: Path) -> bool:
+    """Whether the MODEL of an alias is written otherwise than that of the server, and is the same:
+    a short name, a name of `mlcc list` in any case or its beginning, a folder."""
+    from mlcc.model_argument import full_name
+    from mlcc.model_cache.store import named
+
+    with suppress(MlccError):
+        if (name := full_name(owner)) == full_name(model):
+            return True
+        if Path(name).resolve() == path.resolve():
+            return True
+        return any(each.model.resolve() == path.resolve() for each in named(name))
+    return False
+
+
+def _written_as(
+    aliases: Sequence[Alias], paths: Mapping[str, Path], sources: Mapping[str, Source]
+) -> list[Alias]:
+    """The aliases, their models written as those of the server: keys of `paths`."""
+
+    def key(owner: str | None) -> str | None:
+        if owner is None or owner in paths or owner in {each.name for each in sources.values()}:
+            return owner
+        same = (model for model, path in paths.items() if _means(owner, model, path))
+        return next(same, owner)
+
+    return [(alias, key(owner)) for alias, owner in aliases]
 
 
 def sources_of(
@@ -127,17 +158,19 @@ def sources_of(
     if args.draft is not None:
         raise UnsupportedError("--draft is for one model: serve it alone, or --speculate lookup")
     found: dict[str, Source] = {}
+    paths: dict[str, Path] = {}
     for model in models:
-        path = resolve(replace(args, model=model))
+        paths[model] = path = resolve(replace(args, model=model))
         try:
             found[model] = artifact_source(path, args, parse_special, parsers)
         except CapacityError:
             raise
         except MlccError as error:
             note(f"{model} is left out: {error.message}")
+            del paths[model]
     if not found:
         raise UnsupportedError("none of these models can be loaded here, for the reasons above")
-    return with_names(found, aliases)
+    return with_names(found, _written_as(aliases, paths, found))
 
 
 def puller_of(args: EngineArgs, parse_special: bool, parsers: Mapping[str, str | None]) -> Puller:

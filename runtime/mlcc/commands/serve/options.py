@@ -29,6 +29,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Serving": (
         "--config", "--host", "--port", "--root-path", "--max-queue", "--max-connections",
         "--max-body", "--timeout", "--drain", "--strict-fields", "--store", "--web", "--no-page",
+        "--mcp",
     ),
     "Security": (
         "--api-key", "--api-keys", "--allowed-host", "--cors-origin", "--ssl-certfile",
@@ -106,6 +107,9 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--web", type=_PATH, metavar="FOLDER",
                  help="The chat page also runs this model, compiled for webgpu, on the visitor's "
                  "GPU."),
+    click.option("--mcp", type=TextList(), multiple=True, metavar="URL",
+                 help="The chat page may call the tools of this MCP server, once its visitor "
+                 "switches it on; https, or http on this machine. May be repeated."),
     click.option("--no-page", is_flag=True, help="Serve no chat page at /."),
 )  # fmt: skip
 

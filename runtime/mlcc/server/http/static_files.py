@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,11 +34,15 @@ MEDIA_TYPES = {
 """Not the system's table: it varies, and a browser compiles only application/wasm."""
 
 
-def policy(remote_models: bool) -> str:
+ANY_HOST = ("https:", "http://localhost:*", "http://127.0.0.1:*")
+"""Sources of a page that fetches models from other hosts."""
+
+
+def policy(connects: Sequence[str]) -> str:
     """Return the Content-Security-Policy. Scripts load from this host only; WebAssembly may be
-    compiled. `remote_models` allows fetching a model from any host, the only connection that leaves
-    this one."""
-    more = " https: http://localhost:* http://127.0.0.1:*" if remote_models else ""
+    compiled. `connects` are the sources beside this host that the page may reach: ANY_HOST for
+    models, or the URLs of MCP servers. No other connection leaves this host."""
+    more = "".join(f" {source}" for source in connects)
     return "; ".join(
         (
             "default-src 'self'",
@@ -57,7 +61,7 @@ TRUSTED = "; require-trusted-types-for 'script'; trusted-types default"
 any. `web/page/rendering/trusted.ts` is the default policy."""
 
 SECURITY = {
-    "Content-Security-Policy": policy(remote_models=True),
+    "Content-Security-Policy": policy(ANY_HOST),
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -78,8 +82,8 @@ class StaticFiles:
     files: Mapping[str, Path]
     gzip_code: bool = False
     """Compress code for clients that accept it. Not for models, which are fetched in ranges."""
-    remote_models: bool = True
-    """Whether the page may fetch a model from another host."""
+    connects: Sequence[str] = ANY_HOST
+    """What the page may reach beside this host (`policy`)."""
 
     async def answer(self, request: Request) -> Response:
         """Endpoint for GET and HEAD, with ranges and conditions. 404 for unlisted names."""
@@ -97,7 +101,7 @@ class StaticFiles:
         whole: Response = FileResponse(
             path,
             stat_result=stat,
-            headers=headers(name, self.remote_models),
+            headers=headers(name, self.connects),
             media_type=_media_type(path),
         )
         if self.gzip_code and path.suffix in _CODE and _takes_gzip(request):
@@ -128,11 +132,11 @@ def _gzip(path: Path, changed: int) -> bytes:
     return gzip.compress(path.read_bytes(), _GZIP_LEVEL)
 
 
-def headers(name: str, remote_models: bool = True) -> dict[str, str]:
+def headers(name: str, connects: Sequence[str] = ANY_HOST) -> dict[str, str]:
     """Return the headers of a file."""
     is_fixed = _HASHED.fullmatch(name)
     cache = "public, max-age=31536000, immutable" if is_fixed else "no-cache"
-    rules = policy(remote_models) + (TRUSTED if name in ("", INDEX) else "")
+    rules = policy(connects) + (TRUSTED if name in ("", INDEX) else "")
     return {"Cache-Control": cache, **SECURITY, "Content-Security-Policy": rules}
 
 

@@ -84,6 +84,7 @@ def test_a_server_finds_it_last(
         assert client.get("/site.json").json() == {
             "api": "./",
             "model": None,
+            "mcp": [],
             "loads": False,
             "pulls": False,
         }

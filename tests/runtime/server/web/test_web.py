@@ -11,7 +11,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.server import web
 from tests.runtime.server.helpers.server_process import RunningServer, running
 from tests.runtime.server.helpers.small_site import WASM, make_model, make_page
@@ -202,6 +202,39 @@ def test_beside_an_api_the_page_asks_for_no_key(with_api: RunningServer) -> None
         assert client.get("/").content == client.get("/web/").content
 
 
+def test_the_page_may_reach_the_mcp_servers_that_were_named_and_no_others(page: Path) -> None:
+    urls = ("https://tools.example/mcp", "http://127.0.0.1:9000/mcp")
+    routes = web.page_routes(page, access=web.PageAccess(mcp=urls))
+    with TestClient(Starlette(routes=routes)) as client:
+        rules = client.get("/").headers["content-security-policy"]
+        assert f"connect-src 'self' {' '.join(urls)};" in rules
+        assert client.get("/site.json").json()["mcp"] == list(urls)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://tools.example/mcp",
+        "https://tools.example/mcp; script-src *",
+        "https://tools.example/mcp https://other.example",
+        "https://me:secret@tools.example/mcp",
+        "https://tools.example/mcp?key=1",
+        "https://tools.example/a,b",
+        "https://*.example/mcp",
+        "file:///etc/passwd",
+        "",
+    ],
+)
+def test_what_is_no_mcp_server_for_a_page(url: str) -> None:
+    with pytest.raises(InvalidRequestError, match="is no address of an MCP server"):
+        web.checked_mcp(url)
+
+
+def test_mcp_servers_are_written_as_browsers_do() -> None:
+    assert web.checked_mcp("https://Tools.Example") == "https://tools.example/"
+    assert web.checked_mcp("http://[::1]:9000/mcp") == "http://[::1]:9000/mcp"
+
+
 def test_the_page_at_the_root_gets_the_api_and_its_model(page: Path, model: Path) -> None:
     """The page's files are at the root, and hide no path of the API."""
     for folder, expected in ((None, None), (model, "web/model/")):
@@ -210,6 +243,7 @@ def test_the_page_at_the_root_gets_the_api_and_its_model(page: Path, model: Path
             assert client.get("/site.json").json() == {
                 "api": "./",
                 "model": expected,
+                "mcp": None if folder else [],
                 "loads": False,
                 "pulls": False,
             }
@@ -226,6 +260,7 @@ def test_the_page_at_the_root_gets_the_api_and_its_model(page: Path, model: Path
         assert client.get("/web/site.json").json() == {
             "api": "../",
             "model": "model/",
+            "mcp": None,
             "loads": False,
             "pulls": False,
         }

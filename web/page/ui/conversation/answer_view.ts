@@ -45,7 +45,7 @@ export class AnswerView {
       0,
     );
     const lengths = `${content.length} ${reasoning.length} ${calls}`;
-    const shown = `${end} ${state.isLast} ${state.canAsk} ${index} ${count} ${lengths}`;
+    const shown = `${end} ${state.isLast} ${state.canAsk} ${index} ${count} ${lengths} ${this.#hosts(state)}`;
     if (shown === this.#shown) return;
     this.#shown = shown;
     const isWhole = end !== undefined;
@@ -55,6 +55,14 @@ export class AnswerView {
     this.#waiting.hidden = isWhole || content !== '' || calls > 0;
     this.element.setAttribute('aria-busy', String(!isWhole));
     this.#foot.replaceChildren(...(isWhole ? this.#footOf(state) : []));
+  }
+
+  /** The servers that can run the last answer's calls: the form is drawn again if they change. */
+  #hosts({ isLast }: MessageState): string {
+    const { toolCalls = [] } = this.#message;
+    if (!isLast || toolCalls.length === 0) return '';
+    const runner = this.#events.runner(this.#message);
+    return toolCalls.map(({ name }) => runner.hostOf(name)).join(' ');
   }
 
   #drawThought(reasoning: string, isWhole: boolean): void {
@@ -80,7 +88,9 @@ export class AnswerView {
     const views = callViews(toolCalls, end !== undefined);
     const form =
       isLast && canAsk && end !== undefined
-        ? resultsForm(toolCalls, (results) => this.#events.onResults(results))
+        ? resultsForm(toolCalls, this.#events.runner(this.#message), (results) =>
+            this.#events.onResults(results),
+          )
         : null;
     this.#calls.replaceChildren(...views, ...(form ? [form] : []));
   }

@@ -11,18 +11,21 @@ import type { ChatEngine, EngineInfo } from '../../engines/engine_port.js';
 import { errorText } from '../../engines/error_advice.js';
 import type { Settings } from '../../settings/settings.js';
 import { storeText, type TextStore } from '../../settings/storage.js';
+import type { ToolServers } from '../../tools/tool_servers.js';
 import { h, setText } from '../dom.js';
 import type { Announcer } from './announcer.js';
 import { Composer } from './composer.js';
 import { LoadBar } from './load_bar.js';
 import { Log } from './log.js';
 import { Notices } from './notices.js';
+import type { ToolRunner } from './tool_view.js';
 import { Welcome } from './welcome.js';
 
 export interface ChatContext {
   /** The running model, if any. */
   model(): ChatEngine | null;
   settings(): Settings;
+  readonly toolServers: ToolServers;
   /** Another conversation was opened, or this one was saved or changed between empty and not. */
   changed(): void;
   /** A request failed; returns true if the page shows the error elsewhere. */
@@ -74,6 +77,7 @@ export class ChatView {
         ),
       onResults: (results) =>
         this.#with((model, set) => this.#chat.sendToolResults(model, set, results)),
+      runner: (answer) => this.#runner(answer),
     });
     this.#composer = new Composer(store, {
       onSend: (text, attachments) => this.#ask(text, attachments),
@@ -177,6 +181,11 @@ export class ChatView {
     void this.#composer.attach(files);
   }
 
+  /** Other tool servers are there than before. */
+  toolsChanged(): void {
+    this.#log.listed();
+  }
+
   /** Show an error beside the conversation. */
   showError(error: unknown): void {
     this.#notices.add(errorText(error), 'error');
@@ -198,7 +207,20 @@ export class ChatView {
       ended: (answer, error) => ifRead(() => this.#ended(answer, error)),
       refused: (question, error) => ifRead(() => this.#refused(question, error)),
       save: () => void this.#save(conversation),
+      tools: () => this.#context.toolServers.tools,
     });
+  }
+
+  /** Runs the calls of an answer on the visitor's tool servers. */
+  #runner(answer: Message): ToolRunner {
+    const servers = this.#context.toolServers;
+    return {
+      hostOf: (name) => servers.hostOf(name),
+      isAllowed: (name) => servers.isAllowed(this.id, name),
+      allow: (name) => servers.allow(this.id, name),
+      run: (index, call, isAsked) =>
+        servers.run(`${answer.id} ${index}`, call.name, call.arguments, isAsked),
+    };
   }
 
   #show(conversation: Conversation): void {

@@ -4,6 +4,7 @@ import type { Message } from '../../conversation/conversation.js';
 import { duration, rate } from '../../rendering/format.js';
 import { button, h } from '../dom.js';
 import { icon } from '../icons.js';
+import type { ToolRunner } from './tool_view.js';
 
 /** Actions on messages, and their positions. */
 export interface MessageEvents {
@@ -19,6 +20,8 @@ export interface MessageEvents {
   onEdit(question: Message, text: string): void;
   /** Results of the last answer's tool calls, by id. */
   onResults(results: ReadonlyMap<string, string>): void;
+  /** What runs the tool calls of an answer. */
+  runner(answer: Message): ToolRunner;
 }
 
 /** The state of a message in the conversation. */

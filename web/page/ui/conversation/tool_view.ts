@@ -1,7 +1,8 @@
 /** The views of tool calls, folded, and the form for their results. */
 
 import type { ToolCall } from '../../conversation/conversation.js';
-import { button, h } from '../dom.js';
+import { errorText } from '../../engines/error_advice.js';
+import { button, h, setText } from '../dom.js';
 import { icon } from '../icons.js';
 import { codeBlock } from './markdown_view.js';
 
@@ -16,9 +17,26 @@ export function callViews(calls: readonly ToolCall[], isWhole: boolean): HTMLEle
   });
 }
 
-/** The page runs no tools: the visitor types or pastes their results. */
+/** Runs the tools of servers that the visitor added. */
+export interface ToolRunner {
+  /** The host of the server with this tool; null if no server has it. */
+  hostOf(name: string): string | null;
+  /** Whether the visitor allowed this tool for the whole conversation. */
+  isAllowed(name: string): boolean;
+  allow(name: string): void;
+  /** The text of the result; `index`: the call's position in its answer. */
+  run(index: number, call: ToolCall, isAsked: boolean): Promise<string>;
+}
+
+const REFUSED = 'The user did not allow this call.';
+
+/**
+ * The form for results: typed by the visitor, or of a tool that a server runs once the visitor
+ * allows it. When all calls have a result from a server, they are sent.
+ */
 export function resultsForm(
   calls: readonly ToolCall[],
+  runner: ToolRunner,
   onResults: (results: ReadonlyMap<string, string>) => void,
 ): HTMLFormElement {
   const fields = calls.map((call, index) => {
@@ -28,10 +46,67 @@ export function resultsForm(
     return { call, field, row: h('div', 'setting', label, field) };
   });
   const send = () => onResults(new Map(fields.map(({ call, field }) => [call.id, field.value])));
-  const form = h('form', 'results', ...fields.map(({ row }) => row));
+  let open = calls.length;
+  const settle = () => {
+    open -= 1;
+    if (open === 0) send();
+  };
+  const rows = fields.map(({ call, field, row }, index) =>
+    runner.hostOf(call.name) === null ? row : runRow({ call, index, field, row, runner, settle }),
+  );
+  const form = h('form', 'results', ...rows);
   form.append(h('p', 'actions', button('Send results', 'plain', send)));
   form.addEventListener('submit', (event) => event.preventDefault());
   return form;
+}
+
+interface RunRow {
+  readonly call: ToolCall;
+  readonly index: number;
+  readonly field: HTMLTextAreaElement;
+  readonly row: HTMLElement;
+  readonly runner: ToolRunner;
+  /** The call has its result. */
+  readonly settle: () => void;
+}
+
+/** The question whether a server may run a call, above the field of its result. */
+function runRow({ call, index, field, row, runner, settle }: RunRow): HTMLElement {
+  const { name } = call;
+  const host = runner.hostOf(name) ?? '';
+  const words = h('p', '', 'Run ', h('code', '', name), ` on ${host} with these arguments?`);
+  const status = h('p', { class: 'muted', attributes: { role: 'status' } });
+  const fault = h('p', { class: 'fault', attributes: { role: 'alert' } });
+  const finish = (text: string) => {
+    field.value = text;
+    buttons.hidden = true;
+    settle();
+  };
+  const run = async (isAsked: boolean) => {
+    buttons.hidden = true;
+    setText(fault, '');
+    setText(status, `Running ${name} on ${host} …`);
+    try {
+      finish(await runner.run(index, call, isAsked));
+    } catch (error) {
+      setText(fault, `${host}: ${errorText(error)}`);
+      buttons.hidden = false;
+    }
+    setText(status, '');
+  };
+  const always = () => {
+    runner.allow(name);
+    void run(true);
+  };
+  const buttons = h(
+    'p',
+    'actions',
+    button('Run', 'primary', () => void run(true)),
+    button('Always in this chat', 'plain', always),
+    button('Refuse', 'quiet', () => finish(REFUSED)),
+  );
+  if (runner.isAllowed(name)) void run(false);
+  return h('div', 'run', words, buttons, status, fault, row);
 }
 
 /** Arguments as indented JSON, or unchanged while they are incomplete. */

@@ -24,6 +24,7 @@ export interface SettingsEvents {
   /** The colour scheme at the start, and a choice of it. */
   readonly theme: Theme;
   onTheme(theme: Theme): void;
+  readonly toolServers: HTMLElement;
 }
 
 export class SettingsDialog {
@@ -67,6 +68,7 @@ export class SettingsDialog {
     });
     return [
       h('section', '', h('h3', '', 'Answers'), this.#answers, reset),
+      this.#events.toolServers,
       h('section', '', h('h3', '', 'Appearance'), this.#themeField()),
       this.#stored,
       h('section', '', h('h3', '', 'About'), this.#about, licences()),
@@ -198,7 +200,7 @@ const TEXTS: readonly TextRow[] = [
   {
     key: 'tools',
     label: 'Tools',
-    hint: 'A JSON array as in OpenAI’s API. This page calls none: you say what they give.',
+    hint: 'A JSON array as in OpenAI’s API. You type what these tools give; tool servers run theirs.',
     placeholder: '[{"type": "function", "function": {"name": "weather", "parameters": {}}}]',
   },
 ];

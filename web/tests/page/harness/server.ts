@@ -142,6 +142,10 @@ function partsOf(body: Body, role: string, content: string): Delta[] {
   if (content === 'think') {
     return [{ reasoning_content: 'Let me ' }, { reasoning_content: '*see*.' }, { content: '4' }];
   }
+  if (content === 'add' && JSON.stringify(body.tools).includes('"add"')) {
+    const given = '{"a": 17, "b": 25}';
+    return [{ tool_calls: [{ index: 0, id: 'a1', function: { name: 'add', arguments: given } }] }];
+  }
   if (content === 'call') {
     const first = { index: 0, id: 'c1', function: { name: 'weather', arguments: '{"city"' } };
     return [
