@@ -28,6 +28,8 @@ LOOSE: list[tuple[dict[str, Any], Any, list[str]]] = [
     ({"type": "string", "format": "password", "writeOnly": True}, "s", [".format"]),
     ({"type": "string", "contentMediaType": "text/plain"}, "s", [".contentMediaType"]),
     ({"type": "string", "pattern": "^(?=a)ab$"}, "ab", [".pattern"]),
+    ({"type": "string", "format": "time", "pattern": r"^\d\d:\d\d$"}, "12:30", [".format"]),
+    ({"type": "string", "format": "email", "pattern": "^(?!x)"}, "a@b.co", [".pattern"]),
     ({"type": "object", "patternProperties": {"^(?!k)": INT}, "additionalProperties": False},
      {"j": 1}, [".patternProperties", ".additionalProperties"]),
     ({"type": "object", "patternProperties": {"^a": INT, "b$": INT}}, {"ab": 1},

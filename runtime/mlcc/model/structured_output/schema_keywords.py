@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from mlcc.api.schema.json_disjoint import are_disjoint
 from mlcc.api.schema.json_grammar import add_any_of, matched_names
 from mlcc.api.schema.json_references import (
     MOST_TARGETS,
@@ -199,9 +201,10 @@ def _field(place: str, moved: Mapping[str, Steps]) -> str:
     return place
 
 
-LEVELS = 5
+LEVELS = 6
 """1: of `oneOf` several may hold. 2: expressions with look-around, references to groups, or what
-only ECMA 262 has (`[^]`, `\\cJ`). 3: numbers of properties. 4: all expressions."""
+only ECMA 262 has (`[^]`, `\\cJ`). 3: a `format` beside an expression, which may say otherwise (zod's
+times have no zone). 4: numbers of properties. 5: all expressions."""
 _LOOKS = re.compile(r"\(\?<?[=!]|\\[1-9bBc]|\\k<|\[\^?\]")
 
 
@@ -225,7 +228,11 @@ def _relaxed(schema: Any, where: str, level: int, left_out: list[str], root: Any
     if held := _repeats(found):
         found["minProperties"] = held
         left_out.append(f"{where}.minProperties")
-    if level >= 1 and "oneOf" in found:
+    if level >= 3 and {"format", "pattern"} <= found.keys():
+        del found["format"]
+        left_out.append(f"{where}.format")
+    either = found.get("oneOf")
+    if level >= 1 and either is not None and not are_disjoint(either, partial(target_of, root)):
         left_out.append(f"{where}.oneOf")
         add_any_of(found, found.pop("oneOf"))
     return found
@@ -241,8 +248,8 @@ def _is_enforced(word: str, value: Any, level: int) -> bool:
         texts = value if isinstance(value, dict) else [str(value)]
         if any(map(_LOOKS.search, texts)):
             return False
-        return level < 4 or not all(map(_is_expression, texts))
-    return level < 3 or word not in ("minProperties", "maxProperties")
+        return level < 5 or not all(map(_is_expression, texts))
+    return level < 4 or word not in ("minProperties", "maxProperties")
 
 
 def _is_expression(text: str) -> bool:
