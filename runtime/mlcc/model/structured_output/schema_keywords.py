@@ -203,8 +203,8 @@ def _field(place: str, moved: Mapping[str, Steps]) -> str:
 
 LEVELS = 6
 """1: of `oneOf` several may hold. 2: expressions with look-around, references to groups, or what
-only ECMA 262 has (`[^]`, `\\cJ`). 3: a `format` beside an expression, which may say otherwise (zod's
-times have no zone). 4: numbers of properties. 5: all expressions."""
+only ECMA 262 has (`[^]`, `\\cJ`). 3: a `format` beside an expression, which may say otherwise (
+zod's times have no zone). 4: numbers of properties. 5: all expressions."""
 _LOOKS = re.compile(r"\(\?<?[=!]|\\[1-9bBc]|\\k<|\[\^?\]")
 
 
