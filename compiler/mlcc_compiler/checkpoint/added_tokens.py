@@ -23,18 +23,22 @@ CONFIG = "tokenizer_config.json"
 DECODER = "added_tokens_decoder"
 _LISTS = ("extra_special_tokens", "additional_special_tokens")
 """The second name is the older one, read where the first is absent."""
+_OF_MODELS = "model_specific_special_tokens"
+"""Tokens of roles that one model has, in files of transformers 5."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 Flags = dict[str, bool]
 
 
 @dataclass
 class AddedTokens:
-    """`flags` of each token by its text; `ids`, where a file gives one; `named` by their roles."""
+    """`flags` of each token by its text; `ids`, where a file gives one; `named` by their roles;
+    `own`: flags beside a special token, which count where nothing else has it."""
 
     named: dict[str, str]
     flags: dict[str, Flags] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
     special: list[str] = field(default_factory=list)
+    own: dict[str, Flags] = field(default_factory=dict)
 
 
 def read_added_tokens(folder: Path, config: Mapping[str, Any]) -> AddedTokens:
@@ -46,7 +50,9 @@ def read_added_tokens(folder: Path, config: Mapping[str, Any]) -> AddedTokens:
     given = given | old if legacy else old | given
     found = AddedTokens(dict(_named(given)))
     chosen = given if legacy else config  # transformers reads no special_tokens_map.json otherwise
-    found.special = list(dict.fromkeys([*dict(_named(chosen)).values(), *_listed(chosen)]))
+    specials = [*(value for _, value in _roles(chosen)), *_rows(chosen)]
+    found.special = list(dict.fromkeys(text for value in specials if (text := _text(value))))
+    found.own = {str(v["content"]): _flags(v) for v in specials if isinstance(v, dict) and _text(v)}
     try:
         if legacy:
             old_rows = read_object(folder, "added_tokens.json") or {}
@@ -90,7 +96,7 @@ def _wanted(found: AddedTokens, before: Mapping[str, Mapping[str, Any]]) -> dict
     """Flags of each token that transformers adds, in its order."""
     wanted = dict(found.flags)
     for text in found.special:
-        known = wanted.get(text) or _flags(before.get(text, {}))
+        known = wanted.get(text) or _flags(before.get(text, found.own.get(text, {})))
         wanted[text] = known | {"special": True}
     return wanted
 
@@ -128,19 +134,22 @@ def _some(tokens: Mapping[str, int]) -> str:
 
 def _named(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Tokens by role: `eos_token`, ..., and those of models' own roles."""
-    more = config.get(_LISTS[0])
-    rows = [(k, v) for k, v in config.items() if k.endswith("_token")]
-    for key, value in [*rows, *(more.items() if isinstance(more, dict) else ())]:
+    for key, value in _roles(config):
         if (text := _text(value)) is not None:
             yield key, text
 
 
-def _listed(config: Mapping[str, Any]) -> Iterator[str]:
+def _roles(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield from ((key, value) for key, value in config.items() if key.endswith("_token"))
+    for name in (_LISTS[0], _OF_MODELS):
+        if isinstance(more := config.get(name), dict):
+            yield from more.items()
+
+
+def _rows(config: Mapping[str, Any]) -> list[Any]:
     """Special tokens without a role."""
     rows = next((config[key] for key in _LISTS if config.get(key)), ())
-    for value in rows if isinstance(rows, list) else ():
-        if (text := _text(value)) is not None:
-            yield text
+    return rows if isinstance(rows, list) else []
 
 
 def _plain(text: str, found: AddedTokens) -> dict[str, Any]:

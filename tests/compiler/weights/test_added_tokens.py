@@ -74,6 +74,19 @@ CASES: dict[str, dict[str, Any]] = {
     "a list": {"tokenizer_config__json": {"extra_special_tokens": [START, END]}},
     "an older list": {"tokenizer_config__json": {"additional_special_tokens": [START, END]}},
     "roles": {"tokenizer_config__json": {"extra_special_tokens": {"x_token": "<|x|>", "y": END}}},
+    "a list of objects": {
+        "tokenizer_config__json": {
+            "extra_special_tokens": [{"__type": "AddedToken", **added(0, TOOL, lstrip=True)}]
+        }
+    },
+    "a map's objects": {
+        "special_tokens_map__json": {
+            "mask_token": {"content": TOOL, "lstrip": True, "rstrip": True}
+        }
+    },
+    "a model's own": {
+        "tokenizer_config__json": {"model_specific_special_tokens": {"x_token": "<|x|>"}}
+    },
     "a role": {"tokenizer_config__json": {"image_token": "<|x|>"}},
     "ignored files": {
         "tokenizer_config__json": {"added_tokens_decoder": entry(98, START)},
