@@ -27,14 +27,26 @@ if TYPE_CHECKING:
     "--target",
     "target_name",
     default="cpu",
+    metavar="NAME",
     show_default=True,
     help="Device to compile for; see `mlcc targets`.",
 )
-@click.option("--cpu", help="For cpu: any, host, or a level such as avx2.", show_default="any")
-@click.option("--arch", default="", help="For cuda: GPU architectures, such as sm_80,sm_90.")
+@click.option(
+    "--cpu",
+    metavar="LEVEL",
+    help="For cpu: any, host, or a level such as avx2.",
+    show_default="any",
+)
+@click.option(
+    "--arch",
+    default="",
+    metavar="NAMES",
+    help="For cuda: GPU architectures, such as sm_80,sm_90.",
+)
 @click.option(
     "--abi",
     default="",
+    metavar="NAMES",
     help="For android: arm64-v8a or arm64-v8a,x86_64.",
     show_default="arm64-v8a",
 )
@@ -52,11 +64,15 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--quant",
+    metavar="SCHEME",
     help="Scheme: q3 to q6, q8, f16, bf16, f32 and variants, or keep (the checkpoint's schemes).",
     show_default="keep for quantized checkpoints, else q4",
 )
 @click.option(
-    "--head", help="Recipe or scheme of output head and embedding.", show_default="--quant's"
+    "--head",
+    metavar="SCHEME",
+    help="Recipe or scheme of output head and embedding.",
+    show_default="--quant's",
 )
 @click.option(
     "--calibrate",
@@ -95,24 +111,28 @@ if TYPE_CHECKING:
 @click.option(
     "--context",
     type=click.IntRange(16),
+    metavar="N",
     help="Context length.",
     show_default="the model's, at most 4096",
 )
 @click.option(
     "--max-batch",
     type=click.IntRange(1, 1024),
+    metavar="N",
     help="Sequences per step, at most.",
     show_default="8; cuda: 256",
 )
 @click.option(
     "--max-step-tokens",
     type=click.IntRange(1),
+    metavar="N",
     help="Tokens per step, at most.",
     show_default="512; cuda: 2048",
 )
 @click.option(
     "--max-rows",
     type=click.IntRange(1),
+    metavar="N",
     help="Rows of logits per step, at most.",
     show_default="--max-batch",
 )
@@ -125,12 +145,14 @@ if TYPE_CHECKING:
 @click.option(
     "--adapter-rank",
     type=click.IntRange(1, MOST_ADAPTER_RANK),
+    metavar="N",
     help="Support LoRA adapters up to this rank.",
     show_default="none",
 )
 @click.option(
     "--lora-slots",
     type=click.IntRange(1, MOST_ADAPTER_SLOTS),
+    metavar="N",
     help="LoRA adapters on the device at once.",
     show_default="8, with --adapter-rank",
 )
@@ -154,6 +176,7 @@ if TYPE_CHECKING:
     "--tp",
     "ranks",
     type=click.IntRange(1, MOST_RANKS),
+    metavar="N",
     default=1,
     metavar="N",
     help="Tensor parallelism: number of ranks.",

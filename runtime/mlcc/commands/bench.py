@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from mlcc.commands.bench_load import PERCENTILES, Answer, Load, Measurement, measure, percentile
+from mlcc.commands.grouped_help import GroupedCommand
 from mlcc.commands.options import note, several_answering_options
 from mlcc.commands.server_registry import Server, checked_url, events, opened
 from mlcc.commands.terminal import loading
@@ -24,7 +25,7 @@ from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError, MlccError, printable
 
 
-@click.command("bench")
+@click.command("bench", cls=GroupedCommand)
 @several_answering_options
 @click.option(
     "--url",
@@ -35,16 +36,18 @@ from mlcc.errors import InvalidRequestError, MlccError, printable
 @click.option(
     "--prompt-tokens",
     type=click.IntRange(1),
+    metavar="N",
     default=512,
     show_default=True,
     help="Length of each prompt in tokens.",
 )
-@click.option("--tokens", type=click.IntRange(2), default=128, show_default=True,
+@click.option("--tokens", type=click.IntRange(2), metavar="N", default=128, show_default=True,
               help="Length of each answer in tokens.")  # fmt: skip
-@click.option("--runs", type=click.IntRange(1), show_default="3, or 4 times --concurrency",
+@click.option("--runs", type=click.IntRange(1), metavar="N",
+              show_default="3, or 4 times --concurrency",
               help="Number of answers, after one that is not counted.")  # fmt: skip
-@click.option("--concurrency", type=click.IntRange(1, 1024), default=1, show_default=True,
-              help="Answers at once.")  # fmt: skip
+@click.option("--concurrency", type=click.IntRange(1, 1024), metavar="N", default=1,
+              show_default=True, help="Answers at once.")  # fmt: skip
 @click.option(
     "--rate",
     type=click.FloatRange(0, min_open=True),

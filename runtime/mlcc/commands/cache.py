@@ -48,8 +48,11 @@ def list_command() -> None:
 @cache_command.command("clean")
 @click.argument("names", nargs=-1)
 def clean_command(names: tuple[str, ...]) -> None:
-    """Delete the cached models called NAMES; or all of them, compiled kernels, the executors
-    of clones, the runtime for browsers, and the cache of verified hashes."""
+    """Delete cached models by name, or the whole cache.
+
+    Without NAMES: all models, compiled kernels, the executors of clones, the runtime for browsers,
+    and the cache of verified hashes.
+    """
     from mlcc.artifact.checks import hash_cache
     from mlcc.errors import InvalidRequestError
     from mlcc.model_cache.cache import entries, remove

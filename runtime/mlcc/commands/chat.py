@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from mlcc.commands.chat_backend import ChatBackend, LocalBackend, RemoteBackend
 from mlcc.commands.conversation_file import load, save, with_setting
+from mlcc.commands.grouped_help import GroupedCommand
 from mlcc.commands.options import (
     SPECIAL_OPTION,
     answering_options,
@@ -49,7 +50,7 @@ Three quotes begin a text of several lines, and end it. Ctrl-C during an answer 
 QUOTES = '"' * 3
 
 
-@click.command("chat")
+@click.command("chat", cls=GroupedCommand)
 @answering_options
 @SPECIAL_OPTION
 @click.argument("prompt", required=False)

@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
+from mlcc.commands.grouped_help import GroupedCommand
 from mlcc.commands.options import encoder_options
 from mlcc.commands.terminal import loading, read_stdin
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError
 
 
-@click.command("embed")
+@click.command("embed", cls=GroupedCommand)
 @encoder_options
 @click.argument("texts", nargs=-1)
 @click.option("--dimensions", type=click.IntRange(1), metavar="N",

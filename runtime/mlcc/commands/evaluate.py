@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mlcc.commands.grouped_help import GroupedCommand
 from mlcc.commands.options import load_model, note, several_models_options
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError
@@ -98,7 +99,7 @@ def draw(rows: Sequence[Compared], path: Path) -> None:
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command("eval")
+@click.command("eval", cls=GroupedCommand)
 @several_models_options
 @click.option(
     "--tasks", type=FILE, help='Tasks to score: JSON lines {"task", "messages", "answer"}.'

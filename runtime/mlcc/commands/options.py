@@ -51,10 +51,23 @@ def bound_option(name: str) -> Callable[[Command], Command]:
     else:
         kind = click.FloatRange(bound.least, most, min_open=bound.above)
     meaning, _, suits = bound.meaning.partition("  [")
-    shown: str | bool = suits.rstrip("]") or bound.default is not None
+    shown: str | bool = suits.rstrip("]") or _UNSET.get(name) or bound.default is not None
     return click.option(
-        bound.option, name, type=kind, help=meaning, default=bound.default, show_default=shown
+        bound.option,
+        name,
+        type=kind,
+        metavar="N" if bound.whole else "X",
+        help=meaning,
+        default=bound.default,
+        show_default=shown,
     )
+
+
+_UNSET = {
+    **dict.fromkeys(("context", "max_batch", "max_step_tokens", "max_rows"), "as compiled"),
+    "kv_pages": "what --memory has room for",
+}
+"""The meaning of a bound that is not given."""
 
 
 class TextList(click.types.StringParamType):
@@ -90,10 +103,14 @@ _DEVICES: Callable[[Command], Command] = click.option(
 )  # fmt: skip
 _CHECKPOINT_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
-        "--target", help="Target to compile for if MODEL is a checkpoint.", show_default="cpu"
+        "--target",
+        metavar="NAME",
+        help="Target to compile for if MODEL is a checkpoint, see `mlcc targets`.",
+        show_default="cpu",
     ),
     click.option(
         "--quant",
+        metavar="SCHEME",
         help="Quantization to compile with if MODEL is a checkpoint.",
         show_default="its own if it is quantized, else q4",
     ),
@@ -102,6 +119,7 @@ _KV = click.option(
     "--kv",
     type=click.Choice(list(KV_DTYPES)),
     help="Data type of keys and values: compiled with if MODEL is a checkpoint, else required.",
+    show_default="as compiled",
 )
 _PREFIX_CACHE = click.option(
     "--prefix-cache/--no-prefix-cache",
@@ -146,23 +164,47 @@ _MODELS = click.argument(
     "models", nargs=-1, type=TextList(), metavar="[MODEL]...", callback=model_arguments
 )
 SAMPLING_OPTIONS = (
-    click.option("--temperature", type=click.FloatRange(0, 2), help="Temperature; 0 = greedy."),
+    click.option(
+        "--temperature",
+        type=click.FloatRange(0, 2),
+        metavar="X",
+        help="Temperature; 0 = greedy.",
+        show_default="the model's",
+    ),
     click.option(
         "--top-p",
         type=click.FloatRange(0, 1),
+        metavar="X",
         help="Sample from the likeliest tokens of this total probability.",
+        show_default="the model's",
     ),
     click.option(
-        "--top-k", type=click.IntRange(0), help="Sample from the K likeliest tokens; 0 = all."
+        "--top-k",
+        type=click.IntRange(0),
+        metavar="K",
+        help="Sample from the K likeliest tokens; 0 = all.",
+        show_default="the model's",
     ),
     click.option(
         "--min-p",
         type=click.FloatRange(0, 1),
+        metavar="X",
         help="Drop tokens less likely than this share of the likeliest.",
+        show_default="the model's",
     ),
-    click.option("--seed", type=int, help="Seed; the same seed gives the same answer."),
     click.option(
-        "--max-tokens", type=click.IntRange(1), help="Maximum number of tokens of an answer."
+        "--seed",
+        type=int,
+        metavar="N",
+        help="Seed; the same seed gives the same answer.",
+        show_default="random",
+    ),
+    click.option(
+        "--max-tokens",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Maximum number of tokens of an answer.",
+        show_default="to the end of the context",
     ),
 )
 

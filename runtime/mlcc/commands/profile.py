@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mlcc.commands.grouped_help import GroupedCommand
 from mlcc.commands.options import load_model, model_options, note
 from mlcc.engine_args import EngineArgs
 
@@ -18,20 +19,38 @@ if TYPE_CHECKING:
 _BAR = 30
 
 
-@click.command("profile")
+@click.command("profile", cls=GroupedCommand)
 @model_options
 @click.option(
-    "--length", type=click.IntRange(1), default=256, show_default=True, help="Tokens to prefill."
+    "--length",
+    type=click.IntRange(1),
+    metavar="N",
+    default=256,
+    show_default=True,
+    help="Tokens to prefill.",
 )
 @click.option(
-    "--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences to decode."
+    "--batch",
+    type=click.IntRange(1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Sequences to decode.",
 )
 @click.option(
-    "--top", type=click.IntRange(1), default=12, show_default=True, help="Number of kernels shown."
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    default=12,
+    show_default=True,
+    help="Number of kernels shown.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def profile_command(args: EngineArgs, length: int, batch: int, top: int, as_json: bool) -> None:
-    """Where a model's time goes: prefill LENGTH tokens, then decode BATCH sequences from there."""
+    """Show where a model's time goes.
+
+    Prefills LENGTH tokens, then decodes BATCH sequences from there.
+    """
     model = load_model(args)
     from mlcc.eval.profiling import log_of, profile
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mlcc.commands.grouped_help import GroupedCommand
 from mlcc.commands.options import (
     SPECIAL_OPTION,
     answering_options,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from mlcc.api.openai.requests import SamplingOptions
 
 
-@click.command("run")
+@click.command("run", cls=GroupedCommand)
 @answering_options
 @SPECIAL_OPTION
 @click.argument("prompt")

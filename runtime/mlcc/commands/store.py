@@ -25,13 +25,25 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 @click.command("pull")
 @click.argument("model", callback=model_argument)
-@click.option("--target", help="Target to compile for.", show_default="cpu")
+@click.option(
+    "--target",
+    metavar="NAME",
+    help="Target to compile for, see `mlcc targets`.",
+    show_default="cpu",
+)
 @click.option(
     "--quant",
+    metavar="SCHEME",
     help="Quantization: q4, q8, f16 and variants; keep = as the checkpoint has it.",
     show_default="keep if it is quantized, else q4",
 )
-@click.option("--device", type=click.IntRange(0), help="GPU by number, see `mlcc targets`.")
+@click.option(
+    "--device",
+    type=click.IntRange(0),
+    metavar="N",
+    help="GPU by number, see `mlcc targets`.",
+    show_default="the best",
+)
 @click.option(
     "--progress",
     type=click.Choice(MODES),

@@ -20,3 +20,5 @@ def test_the_help_of_options(name: str) -> None:
             assert text[:1].isupper() or text[:1].isdigit(), (parameter.opts, text)
             assert text.endswith("."), (parameter.opts, text)
             assert "  [" not in text, "a default is `show_default`"
+            shown = parameter.make_metavar(CONTEXT)
+            assert "RANGE" not in shown, (parameter.opts, shown, "a name of what is given")

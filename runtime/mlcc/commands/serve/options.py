@@ -63,8 +63,10 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
                  "PEFT). May be repeated."),
     click.option("--lora-dir", type=click.Path(exists=True, file_okay=False, path_type=Path),
                  metavar="DIR", help="Requests may load the adapters in this folder."),
-    click.option("--host", default=DEFAULTS.host, show_default=True, help="Address to listen on."),
-    click.option("--port", type=click.IntRange(0, 65535), default=DEFAULTS.port, show_default=True,
+    click.option("--host", default=DEFAULTS.host, show_default=True, metavar="ADDRESS",
+                 help="Address to listen on."),
+    click.option("--port", type=click.IntRange(0, 65535), metavar="N", default=DEFAULTS.port,
+                 show_default=True,
                  help="Port to listen on; 0 = any that is free."),
     click.option("--api-key", "api_keys", type=Secret(), multiple=True, metavar="KEY",
                  help="Requests must send this key. May be repeated; each key gets an equal share "

@@ -43,19 +43,26 @@ export function resultsForm(
     const id = `result-${call.id || index}`;
     const field = h('textarea', { attributes: { id, rows: '2' } });
     const label = h('label', { attributes: { for: id } }, `Result of ${call.name}`);
-    return { call, field, row: h('div', 'setting', label, field) };
+    const isRun = runner.hostOf(call.name) !== null;
+    return { call, field, isRun, row: h('div', 'setting', label, field) };
   });
-  const send = () => onResults(new Map(fields.map(({ call, field }) => [call.id, field.value])));
+  const resultOf = ({ field, isRun }: { field: HTMLTextAreaElement; isRun: boolean }) =>
+    field.value === '' && isRun ? REFUSED : field.value;
+  const send = () => onResults(new Map(fields.map((each) => [each.call.id, resultOf(each)])));
+  const actions = h('p', 'actions', button('Send results', 'plain', send));
+  actions.hidden = fields.every(({ isRun }) => isRun);
+  const byHand = () => {
+    actions.hidden = false;
+  };
   let open = calls.length;
   const settle = () => {
     open -= 1;
     if (open === 0) send();
   };
-  const rows = fields.map(({ call, field, row }, index) =>
-    runner.hostOf(call.name) === null ? row : runRow({ call, index, field, row, runner, settle }),
+  const rows = fields.map(({ call, field, isRun, row }, index) =>
+    isRun ? runRow({ call, index, field, row, runner, settle, byHand }) : row,
   );
-  const form = h('form', 'results', ...rows);
-  form.append(h('p', 'actions', button('Send results', 'plain', send)));
+  const form = h('form', 'results', ...rows, actions);
   form.addEventListener('submit', (event) => event.preventDefault());
   return form;
 }
@@ -68,11 +75,14 @@ interface RunRow {
   readonly runner: ToolRunner;
   /** The call has its result. */
   readonly settle: () => void;
+  /** The call failed: its result may be typed. */
+  readonly byHand: () => void;
 }
 
 /** The question whether a server may run a call, above the field of its result. */
-function runRow({ call, index, field, row, runner, settle }: RunRow): HTMLElement {
+function runRow({ call, index, field, row, runner, settle, byHand }: RunRow): HTMLElement {
   const { name } = call;
+  row.hidden = true;
   const host = runner.hostOf(name) ?? '';
   const words = h('p', '', 'Run ', h('code', '', name), ` on ${host} with these arguments?`);
   const status = h('p', { class: 'muted', attributes: { role: 'status' } });
@@ -90,7 +100,8 @@ function runRow({ call, index, field, row, runner, settle }: RunRow): HTMLElemen
       finish(await runner.run(index, call, isAsked));
     } catch (error) {
       setText(fault, `${host}: ${errorText(error)}`);
-      buttons.hidden = false;
+      buttons.hidden = row.hidden = false;
+      byHand();
     }
     setText(status, '');
   };

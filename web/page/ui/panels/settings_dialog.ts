@@ -170,9 +170,8 @@ export class SettingsDialog {
 /** What an empty field means for the running model. */
 function valueInForce({ key, field }: NumberRow, info: EngineInfo | null): string {
   const context = info?.context;
-  if (key === 'maxTokens')
-    return context ? `default: up to ${context.toLocaleString('en')}` : 'default: no limit';
-  if (key === 'seed') return 'default: random';
+  if (key === 'maxTokens') return context ? `up to ${context.toLocaleString('en')}` : 'no limit';
+  if (key === 'seed') return 'random';
   const value = info?.sampling[field];
   return value === undefined ? 'default' : `default: ${Number(value.toPrecision(6))}`;
 }
