@@ -178,7 +178,6 @@ if TYPE_CHECKING:
     type=click.IntRange(1, MOST_RANKS),
     metavar="N",
     default=1,
-    metavar="N",
     help="Tensor parallelism: number of ranks.",
     show_default="1",
 )
