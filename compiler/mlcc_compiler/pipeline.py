@@ -33,6 +33,7 @@ from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.passes import auxiliary
 from mlcc_compiler.passes.adapters import add_adapters
 from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
+from mlcc_compiler.passes.fuse_gated import FuseGated
 from mlcc_compiler.passes.fuse_norm import FuseAddNorm
 from mlcc_compiler.passes.join_kernels import JoinKernels
 from mlcc_compiler.passes.lower import LowerOperators
@@ -142,6 +143,7 @@ def lower(
     module = finish("norms_fused", FuseAddNorm(module).run())
     merged = finish("projections_merged", MergeProjections(module, kernels).run())
     module = finish("paged_kv", PagedKV(merged, caches, layout, kernels).run())
+    module = finish("gated_fused", FuseGated(module, kernels).run())
     lowering = LowerOperators(module, kernels, traced.names)
     module = finish("kernels", lowering.run())
     sites: tuple[AdapterSite, ...] = ()

@@ -43,6 +43,9 @@ class KernelSet:
     """What `passes/merge_projections.py` may merge: 'qkv', 'gate_up'."""
     shares_product: Callable[[Sequence[str], int], bool]
     """(schemes, K) -> whether one product reads weights [N, K] of these schemes."""
+    fuses_gated: Callable[[Sequence[str], int, Sequence[str], int], bool] = lambda *_: False
+    """(schemes of gate and up, K, schemes of their readers, K) -> whether `passes/fuse_gated.py`
+    may make 'gated_linear' of gate and up."""
 
     def kernel(self, operator: str, *arguments: Any) -> PrimFunc:
         """The kernel of an operator. Raises UnsupportedError if the set has none."""

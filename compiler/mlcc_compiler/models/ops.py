@@ -24,7 +24,12 @@ from mlcc_compiler.models.rope import Rope
 
 FLOAT32 = "float32"
 """Dtype of results that are float32 whatever the activations are."""
-READS = {"linear": "matrix", "embedding": "table", "expert_linear": "experts"}
+READS = {
+    "linear": "matrix",
+    "gated_linear": "matrix",
+    "embedding": "table",
+    "expert_linear": "experts",
+}
 """Operators that read weights which may be quantized: which of their two-dimensional arguments are
 weights, and the use of such a weight. The scheme is the last attribute.
 """

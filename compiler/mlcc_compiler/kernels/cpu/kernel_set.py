@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from mlcc_compiler.kernels.cpu.attention import attention, mla_cache
 from mlcc_compiler.kernels.cpu.attention import latent as attend_latents
@@ -18,7 +19,7 @@ from mlcc_compiler.kernels.cpu.elementwise import (
 )
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.kv_cache import append, rope_and_append
-from mlcc_compiler.kernels.cpu.linear import linear
+from mlcc_compiler.kernels.cpu.linear import amx_gated, linear
 from mlcc_compiler.kernels.cpu.moe import biased_router, expert_bias, experts, router
 from mlcc_compiler.kernels.cpu.sampling import adjust, top_logprobs
 from mlcc_compiler.kernels.cpu.sampling import sample as sampling
@@ -69,6 +70,7 @@ FACTORIES: dict[str, Factory] = {
 
 EMITTERS: dict[str, Emitter] = {
     "linear": linear.emit_linear,
+    "gated_linear": linear.emit_gated_linear,
     "embedding": embedding.emit_embedding,
     "expert_linear": experts.emit_expert_linear,
     "attention": attention.emit_attention,
@@ -87,7 +89,13 @@ LAYOUTS: dict[str, Layout] = {
 def cpu_kernels(isa: Isa) -> KernelSet:
     """The set for one kind of CPU."""
     return KernelSet(
-        isa, FACTORIES, EMITTERS, LAYOUTS, frozenset({"qkv", "gate_up"}), linear.share_input
+        isa,
+        FACTORIES,
+        EMITTERS,
+        LAYOUTS,
+        frozenset({"qkv", "gate_up"}),
+        linear.share_input,
+        partial(amx_gated.fuses_gated, isa),
     )
 
 

@@ -10,21 +10,28 @@ import numpy as np
 import pytest
 
 from mlcc_compiler.ir._tvm import B, IRBuilder, T
+from mlcc_compiler.kernels.cpu.elementwise.activation import gated_fused
 from mlcc_compiler.kernels.cpu.isa import amx, isa
 from mlcc_compiler.kernels.cpu.linear import linear
+from mlcc_compiler.kernels.cpu.linear.amx_gated import gated_many
 from mlcc_compiler.kernels.cpu.linear.amx_gemm import (
-    MANY,
     linear_many,
-    rows_both_ways,
     uses_amx,
 )
-from mlcc_compiler.kernels.cpu.linear.bf16 import round_rows
+from mlcc_compiler.kernels.cpu.linear.amx_rows import (
+    MANY,
+    TILE,
+    least_rows,
+    round_to_tiles,
+    rows_or_tiles,
+    tiles_of,
+)
 from mlcc_compiler.quantization import Scheme, dequantize, scheme
 from tests.compiler.kernels.cases import linear_twin as lt
 from tests.compiler.kernels.cases.scheme import AFFINE, TABLES, TWO_LEVEL, extreme
 from tests.helpers.emulators import amx_emulator
 
-CPU, BEFORE = isa.AVX512_AMX, isa.AVX512_BF16
+CPU, BEFORE = isa.AVX512_AMX, isa.AVX512_VBMI
 SQUARE = 4
 """Instructions of a step: a square's registers."""
 
@@ -43,9 +50,21 @@ def floats(bits: Any) -> Any:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
+NAN = 0x7FC0
+"""What stands in padding: no row but its own may see it."""
+
+
+def tiled(bits: Any) -> Any:
+    """Rows of bf16 in tiles."""
+    n, k = bits.shape
+    rows = np.full((-(-n // amx.SIDE) * amx.SIDE, k), NAN, np.uint16)
+    rows[:n] = bits
+    return rows.reshape(-1, 16, k // 32, 32).swapaxes(1, 2).reshape(-1, TILE)
+
+
 def inputs_of(x: Any, how: Scheme) -> list[Any]:
-    """The kernel's inputs: rows of codes, for products of few rows, and x in bf16."""
-    return [*([] if how.is_float else lt.rows_for(x, how, BEFORE)), bits_of(x)]
+    """The kernel's inputs: x for products of few rows, and for many."""
+    return [*([x] if how.is_float else lt.rows_for(x, how, BEFORE)), tiled(bits_of(x))]
 
 
 def products(n: int, k: int, *columns: int) -> int:
@@ -54,11 +73,11 @@ def products(n: int, k: int, *columns: int) -> int:
     return squares * (k // amx.DEPTH) * SQUARE
 
 
-def call(kernel: Any, inputs: list[Any], n: int, k: int, *columns: int) -> Any:
+def call(kernel: Any, inputs: list[Any], n: int, k: int, *columns: int, least: int = MANY) -> Any:
     """y, and all that is to be seen of how it came about."""
     with amx_emulator.tiles() as counts:
         (y,) = lt.call(kernel, inputs, [((n, sum(columns)), "float32")])
-    counts.check(products(n, k, *columns) if n >= MANY else 0)
+    counts.check(products(n, k, *columns) if n >= least else 0)
     return y
 
 
@@ -72,9 +91,11 @@ def check(n_out: int, k: int, name: str, bias: bool, rows: tuple[int, ...]) -> N
     kernel = lt.linear_kernel(n_out, k, how, CPU, bias)
     for n in rows:
         x = rng.standard_normal((n, k)).astype(np.float32)
-        y = call(kernel, [*inputs_of(x, how), *stored, *b], n, k, n_out)
-        expected = lt.twin(floats(bits_of(x)), weight, b[0] if b else None)
-        assert lt.relative_error(y, expected) < 1e-6, (n, name)
+        least = least_rows(how.is_float)
+        y = call(kernel, [*inputs_of(x, how), *stored, *b], n, k, n_out, least=least)
+        expected = lt.twin(floats(bits_of(x)) if n >= least else x, weight, b[0] if b else None)
+        bound = 1e-6 if n >= least else 1e-5  # few rows: that of `test_linear`
+        assert lt.relative_error(y, expected) < bound, (n, name)
 
 
 def test_where_it_is_used() -> None:
@@ -85,7 +106,7 @@ def test_where_it_is_used() -> None:
         assert not uses_amx(CPU, k, scheme(name)), name
     features = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512vbmi", "avx512bf16")
     assert isa.Isa.from_features("x86_64", (*features, "amx-tile", "amx-bf16")) == CPU
-    assert isa.Isa.from_features("x86_64", features) == BEFORE
+    assert isa.Isa.from_features("x86_64", features) == isa.AVX512_BF16
 
 
 @pytest.mark.parametrize("name", ["bf16", "q4_k"])
@@ -107,7 +128,7 @@ def test_what_it_compiles_to(name: str) -> None:
     ("n_out", "k", "bias", "rows"),
     [
         (64, 64, False, (32, 33)),
-        (70, 1088, True, (0, 1, 31, 32, 77)),  # chunks of two steps
+        (70, 1088, True, (0, 1, 7, 8, 31, 32, 77)),  # chunks of two steps
         (33, 576, False, (64, 95)),
         (1056, 32, True, (37,)),  # panels of one tile: 33 of them
         (1024, 64, False, (45,)),  # of two
@@ -131,12 +152,12 @@ def test_few_rows_are_what_they_were(name: str) -> None:
     how, rng = scheme(name), np.random.default_rng(1)
     packing = linear.packing(40, 512, how, CPU)
     stored = packing.pack(rng.standard_normal((40, 512)).astype(np.float32))
-    for n in (0, 1, 7, MANY - 1):
+    least = least_rows(how.is_float)
+    for n in (0, 1, 7, least - 1):
         x = rng.standard_normal((n, 512)).astype(np.float32)
-        inputs = inputs_of(x, how)
-        own = inputs if how.is_float else inputs[:-1]
+        *own, tiles = inputs_of(x, how)
         kernels = [lt.linear_kernel(40, 512, how, cpu, False) for cpu in (CPU, BEFORE)]
-        y = call(kernels[0], [*inputs, *stored], n, 512, 40)
+        y = call(kernels[0], [*own, tiles, *stored], n, 512, 40, least=least)
         (before,) = lt.call(kernels[1], [*own, *stored], [((n, 40), "float32")])
         np.testing.assert_array_equal(y, before)
 
@@ -203,7 +224,7 @@ def test_what_is_not_finite_stays_so() -> None:
     x = np.full((32, 32), 0x3F80, np.uint16)
     x[0, 3], x[1, 5], x[2, :2] = 0x7FC0, 0x7F80, (0x7F80, 0xFF80)
     kernel = lt.linear_kernel(32, 32, scheme("bf16"), CPU, False)
-    y = call(kernel, [x, *stored], 32, 32, 32)
+    y = call(kernel, [floats(x), tiled(x), *stored], 32, 32, 32)
     assert np.isnan(y[0]).all() and np.isposinf(y[1]).all() and np.isnan(y[2]).all()
     assert (y[3:] == 32).all()
 
@@ -211,23 +232,83 @@ def test_what_is_not_finite_stays_so() -> None:
 @cache
 def rows_kernels(k: int) -> tuple[Any, ...]:
     codes = (CPU, k, 32, 16)
-    made = (rows_both_ways(*codes), linear.quantize_rows(*codes), round_rows(CPU, k))
+    made = (rows_or_tiles(*codes), linear.quantize_rows(*codes), round_to_tiles(CPU, k))
     return tuple(lt.build(kernel, CPU)["main"] for kernel in made)
 
 
 @runs_here
-@pytest.mark.parametrize("n", [0, 1, MANY - 1, MANY, 300])
-def test_rows_are_made_both_ways(n: int) -> None:
+@pytest.mark.parametrize("n", [0, 1, 7, 8, MANY - 1, MANY, 300])
+def test_rows_are_codes_or_tiles(n: int) -> None:
+    """Few rows as without AMX, many in tiles; the other outputs are not written."""
     k = 96
     x = np.random.default_rng(n).standard_normal((n, k)).astype(np.float32)
     codes = [((n, k), "int8"), ((n, k // 32), "float32"), ((n, k // 16), "int32")]
-    bits = ((n, k), "uint16")
-    both, quantize, rounded = rows_kernels(k)
-    found = lt.call(both, [x], [*codes, bits])
-    for got, expected in zip(found[:3], lt.call(quantize, [x], codes), strict=True):
-        np.testing.assert_array_equal(got, expected)
-    expected = lt.call(rounded, [x], [bits])[0] if n >= MANY else np.full((n, k), 77, np.uint16)
-    np.testing.assert_array_equal(found[3], expected)
+    tiles = ((tiles_of(n, k), TILE), "uint16")
+    either, quantize, rounded = rows_kernels(k)
+    found = lt.call(either, [x], [*codes, tiles])
+    untouched = [np.full(shape, 77, kind) for shape, kind in (*codes, tiles)]
+    expected = [*lt.call(quantize, [x], codes), untouched[3]]
+    if n >= MANY:
+        expected = [*untouched[:3], padded_with(77, bits_of(x))]
+    for got, right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(got, right)
+    (alone,) = lt.call(rounded, [x], [tiles])
+    right = padded_with(77, bits_of(x)) if n >= least_rows(True) else untouched[3]
+    np.testing.assert_array_equal(alone, right)
+
+
+def padded_with(garbage: int, bits: Any) -> Any:
+    """Tiles whose padding was not written."""
+    found = tiled(bits)
+    return np.where(found == NAN, np.uint16(garbage), found)
+
+
+@runs_here
+@pytest.mark.parametrize(
+    ("names", "k", "inner", "bias", "kind"),
+    [
+        (("q4_k", "q4_k"), 256, 96, False, "silu"),
+        (("int4a_g32", "int8_g32"), 1088, 64, True, "gelu_tanh"),
+        (("bf16", "bf16"), 576, 1056, False, "silu"),
+    ],
+)
+def test_gate_and_up_become_tiles(
+    names: tuple[str, str], k: int, inner: int, bias: bool, kind: str
+) -> None:
+    """The same bits as the product, the activation and the rounding one after the other; few rows
+    are the product alone."""
+    schemes = [scheme(name) for name in names]
+    parts: Any = ((2 * inner, schemes[0]),)
+    if names[0] != names[1]:
+        parts = tuple((inner, how) for how in schemes)
+    rng = np.random.default_rng(inner)
+    stored = [
+        array
+        for rows, how in parts
+        for array in linear.packing(rows, k, how, CPU).pack(
+            rng.standard_normal((rows, k)).astype(np.float32)
+        )
+    ]
+    b = [rng.standard_normal(2 * inner).astype(np.float32)] * bias
+    fused = lt.build(gated_many(CPU, parts, k, bias, kind), CPU)["main"]
+    product = lt.build(linear_many(CPU, parts, k, bias), CPU)["main"]
+    after = lt.build(gated_fused(CPU, (2 * inner,), kind), CPU)["main"]
+    least = least_rows(schemes[0].is_float)
+    for n in (1, least, 77):
+        x = rng.standard_normal((n, k)).astype(np.float32)
+        inputs = [*inputs_of(x, schemes[0]), *stored, *b]
+        y = call(product, inputs, n, k, *[inner] * 2, least=least)
+        tiles = ((tiles_of(n, inner), TILE), "uint16")
+        with amx_emulator.tiles():
+            few, many = lt.call(fused, inputs, [((n, 2 * inner), "float32"), tiles])
+        if n < least:
+            np.testing.assert_array_equal(few, y)
+            assert (many == 77).all()
+            continue
+        (gated,) = lt.call(after, [y], [((n, inner), "float32")])
+        expected = tiled(bits_of(gated))
+        np.testing.assert_array_equal(np.where(expected == NAN, expected, many), expected)
+        assert (few == 77).all()
 
 
 @runs_here

@@ -69,14 +69,12 @@ define linkonce_odr hidden void @mlcc_tiles_store(ptr %sums) alwaysinline {{
   call void @llvm.x86.tilestored64(i8 3, ptr %last, i64 128)
   ret void
 }}
-define linkonce_odr hidden void @mlcc_tiles_add(ptr %rows, i64 %pitch, ptr %columns) alwaysinline {{
-  %half = mul i64 %pitch, 16
-  %lower = getelementptr i8, ptr %rows, i64 %half
+define linkonce_odr hidden void @mlcc_tiles_add(ptr %rows, ptr %lower, ptr %columns) alwaysinline {{
   %right = getelementptr i8, ptr %columns, i64 1024
   call void @llvm.x86.tileloadd64(i8 6, ptr %columns, i64 64)
-  call void @llvm.x86.tileloadd64(i8 4, ptr %rows, i64 %pitch)
+  call void @llvm.x86.tileloadd64(i8 4, ptr %rows, i64 64)
   call void @llvm.x86.tileloadd64(i8 7, ptr %right, i64 64)
-  call void @llvm.x86.tileloadd64(i8 5, ptr %lower, i64 %pitch)
+  call void @llvm.x86.tileloadd64(i8 5, ptr %lower, i64 64)
   call void @llvm.x86.tdpbf16ps(i8 0, i8 4, i8 6)
   call void @llvm.x86.tdpbf16ps(i8 1, i8 4, i8 7)
   call void @llvm.x86.tdpbf16ps(i8 2, i8 5, i8 6)
@@ -122,9 +120,10 @@ def store(sums: Expr) -> None:
     _call("mlcc_tiles_store", sums)
 
 
-def add(rows: Expr, pitch: int, columns: Expr) -> None:
-    """Emit a step: 32 rows of 32 bf16, `pitch` bytes apart, times the columns at an address."""
-    _call("mlcc_tiles_add", rows, T.int64(pitch), columns)
+def add(upper: Expr, lower: Expr, columns: Expr) -> None:
+    """Emit a step: 32 rows of 32 bf16, tiles of 16 rows at two addresses, times the columns at a
+    third."""
+    _call("mlcc_tiles_add", upper, lower, columns)
 
 
 def _call(name: str, *arguments: Expr) -> None:

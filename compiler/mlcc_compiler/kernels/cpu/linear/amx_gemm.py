@@ -1,55 +1,63 @@
 """y = x @ weight.T for many rows, by AMX's products of bf16: weights of bf16, or of codes.
 
 Weights become bf16 in scratch, a panel at a time (`amx_panel.py`); x is rounded to bf16, once for
-all readers, also for codes: a scaled panel needs no scales of x. A kernel runs
+all readers, also for codes, and lies in tiles (`amx_rows.py`). A kernel runs
 
-    for each block of at most 512 rows and each panel of up to 128 columns, in parallel:
-        for each chunk of at most 512 k:
+    for each block of rows and each panel of up to 128 columns, in parallel:
+        for each chunk of k:
             make the panel's chunk: it lies in the second cache, and serves all rows
             for each 32 rows of the block, whose chunk fits the first, and each 32 columns:
-                sums in registers, from scratch and back to it; at the last chunk to y
+                sums in registers, from scratch and back to it; after the last chunk to y
 
 64 weights of a panel of codes are 23 vector instructions, 12 cycles, in which AMX multiplies as
-many with 190 rows, and VNNI, which needs no panel, with 24. So below 32 rows there is nothing to
-gain, and the few-row kernel, which this one contains, runs instead. Its x is rounded differently if
-weights are codes: by group to 8 bits, which is coarser.
+many with 190 rows, and VNNI, which needs no panel, with 24. So below 32 rows of codes there is
+nothing to gain, and the few-row kernel, which this one contains, runs instead. Its x is rounded
+differently if weights are codes: by group to 8 bits, which is coarser.
+
+On an Emerald Rapids with 2 cores the loop over k reaches .9 of the peak of 2.65 TFLOP/s of a core
+for K = 576 and .8 for 2048; panels of 512 rows add a sixth to a fifth, and what is written a
+quarter to a half if it leaves the second cache, which is why gate and up have `amx_gated.py`.
 
 Not int8 (TDPBUSD): codes have a scale for every 32 k, half of what its registers take, and moving
-sums out of registers, scaling and adding them costs more than so short a product. Speed is
-unproven: the machines that this was written on had no AMX
-(tests/compiler/kernels/linear/test_amx.py).
+sums out of registers, scaling and adding them costs more than so short a product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mlcc_compiler.ir._tvm import B, IRBuilder, T, tirx
 from mlcc_compiler.kernels.cpu.isa import amx
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.amx_panel import fits, write_panel
-from mlcc_compiler.kernels.cpu.linear.bf16 import linear_bf16, round_rows
+from mlcc_compiler.kernels.cpu.linear.amx_rows import TILE, least_rows, tile_at
+from mlcc_compiler.kernels.cpu.linear.floats import linear_float
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
-from mlcc_compiler.kernels.cpu.linear.quantize_rows import quantize_rows
 from mlcc_compiler.kernels.cpu.linear.quantized import Part, linear_merged
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output, Registers, Strip
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any
 
-MANY = amx.SIDE
-"""Rows from which on it is used."""
+SQUARE = amx.SIDE * amx.SIDE
+"""Sums of 32 rows and 32 columns, row after row."""
 _BLOCK = 16
-"""Squares of rows in a block: its sums are kept, 64 KiB for 32 columns."""
+"""Squares of rows in a block at most: its sums are kept, 64 KiB for 32 columns."""
+_BLOCK_BYTES = 1 << 20
+"""Of rows in a block: half of a second-level cache, as each panel reads them all."""
 _CHUNK = 16
 """Steps of 32 k in a chunk: 32 KiB of 32 columns."""
+_WHOLE = 18
+"""Steps of a row that is one chunk: without sums between chunks."""
 _PANEL = 4
 """Tiles of 32 columns in a panel: each k of x that is read serves all of them."""
-_TASKS = 16
-"""Panels that a matrix should have, to keep all threads busy."""
 _STORED = 4
 """Rows written to y at a time."""
+_TASKS = 16
+"""Panels that a matrix should have, to keep all threads busy."""
 
 
 def uses_amx(isa: Isa, k: int, scheme: Scheme) -> bool:
@@ -58,94 +66,148 @@ def uses_amx(isa: Isa, k: int, scheme: Scheme) -> bool:
     return isa.has_tiles and whole and fits(CpuPacking(isa.lanes, k, scheme, isa))
 
 
-def rows_both_ways(isa: Isa, k: int, group: int, sums: int) -> Expr:
-    """PrimFunc(x f32[n, K], xq, x_scale, x_sum, y u16[n, K]): outputs of `quantize_rows` and
-    `round_rows`; y only for many rows."""
-    codes, bits = quantize_rows(isa, k, group, sums), round_rows(isa, k)
-    x, y = bits.params
-    rest = tirx.IfThenElse(y.ty.shape[0] >= MANY, bits.body, None)
-    both = tirx.SeqStmt([codes.body, rest])
-    apart = tirx.PrimFunc([*codes.params, x, y], both, attrs=codes.attrs)
-    return apart.specialize({x: codes.params[0]})
-
-
 def linear_many(
     isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: str = "float32"
 ) -> Expr:
-    """PrimFunc(xq, x_scale, x_sum, x u16[n, K], weights, [bias], y), inputs of `rows_both_ways`;
-    for bf16 PrimFunc(x u16[n, K], weight, [bias], y). Parts are those of `linear_merged`."""
-    many = _product(isa, parts, k, bias, result)
+    """PrimFunc(xq, x_scale, x_sum, tiles, weights, [bias], y), inputs of `rows_or_tiles`; for bf16
+    PrimFunc(x f32[n, K], tiles, weight, [bias], y), with `round_to_tiles`. Parts are those of
+    `linear_merged`."""
+    few, many = linear_few(isa, parts, k, bias, result), _product(isa, parts, k, bias, result)
+    shared = dict(zip(few.params[few_inputs(parts) :], many.params[1:], strict=True))
+    return few_or_many(parts, few, many, shared)
+
+
+def linear_few(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: str) -> Expr:
+    """The kernel for fewer rows than AMX is used for."""
     (n_out, scheme), *_ = parts
     if scheme.is_float:
-        few, own = linear_bf16(isa, n_out, k, scheme, bias, result), 0
-    else:
-        few, own = linear_merged(isa, parts, k, bias, result), 3
-    shared = few.params[own:]
-    by_rows = tirx.IfThenElse(many.params[-1].ty.shape[0] >= MANY, many.body, few.body)
-    apart = tirx.PrimFunc([*few.params, *many.params], by_rows, attrs=many.attrs)
-    return apart.specialize(dict(zip(shared, many.params[-len(shared) :], strict=True)))
+        return linear_float(isa, n_out, k, scheme, bias, result)
+    return linear_merged(isa, parts, k, bias, result)
+
+
+def few_inputs(parts: tuple[Part, ...]) -> int:
+    """Arrays that few rows of x are given by: themselves, or codes, scales and sums."""
+    return 1 if parts[0][1].is_float else 3
+
+
+def few_or_many(parts: tuple[Part, ...], few: Expr, many: Expr, shared: Mapping[Any, Any]) -> Expr:
+    """The PrimFunc of two with an output each: the inputs of `few` that are not `shared`, those of
+    `many`, and the outputs. The rows of the output of `few` decide."""
+    (*few_in, few_out), (*many_in, many_out) = few.params, many.params
+    least = least_rows(parts[0][1].is_float)
+    body = tirx.IfThenElse(few_out.ty.shape[0] >= least, many.body, few.body)
+    apart = tirx.PrimFunc([*few_in, *many_in, few_out, many_out], body, attrs=many.attrs)
+    return apart.specialize(dict(shared))
 
 
 def _product(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: str) -> Expr:
-    """PrimFunc(x u16[n, K], weights, [bias f32[N]], y result[n, N]) for at least MANY rows."""
-    forms = [CpuPacking(n, k, scheme, isa) for n, scheme in parts]
+    """PrimFunc(tiles u16[...], weights, [bias f32[N]], y result[n, N]) for many rows."""
+
+    def body(x: Expr, weights: Sequence[PackedWeight], bias_buffer: Expr, y: Expr) -> None:
+        first, n = 0, y.shape[0]
+        for weight in weights:
+            output = Output(weight.packing, y, bias_buffer, first=first)
+            store = partial(_store, n, output)
+            AmxGemm([weight], weight.packing.tiles, x, store).emit(n)
+            first += weight.packing.n
+
     columns = sum(n for n, _ in parts)
+    return amx_kernel(isa, parts, k, bias, (T.int64(), columns), result, body)
+
+
+@dataclass(frozen=True)
+class PackedWeight:
+    """A weight's tensors; its columns from tile `first` on are multiplied."""
+
+    packing: CpuPacking
+    tensors: Sequence[Expr]
+    first: int = 0
+
+
+def amx_kernel(
+    isa: Isa,
+    parts: tuple[Part, ...],
+    k: int,
+    bias: bool,
+    shape: tuple[Any, int],
+    result: str,
+    body: Callable[[Expr, list[PackedWeight], Expr | None, Expr], None],
+) -> Expr:
+    """PrimFunc(tiles u16[...], weights, [bias f32[N]], y result[shape]) of body(tiles, weights,
+    bias, y)."""
+    forms = [CpuPacking(n, k, scheme, isa) for n, scheme in parts]
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
-        x_handle = B.arg("x", T.handle())
+        x_handle = B.arg("tiles", T.handle())
         weights = [
             [B.arg(f"weight{i}{t.suffix}", B.buffer(t.shape, t.dtype)) for t in form.tensors]
             for i, form in enumerate(forms)
         ]
+        columns = sum(n for n, _ in parts)
         bias_buffer = B.arg("bias", B.buffer((columns,), "float32")) if bias else None
         y_handle = B.arg("y", T.handle())
-        n = T.int64()
-        x = B.match_buffer(x_handle, (n, k), "uint16")
-        y = B.match_buffer(y_handle, (n, columns), result)
-        first = 0
+        x = B.match_buffer(x_handle, (T.int64(), TILE), "uint16")
+        y = B.match_buffer(y_handle, shape, result)
         with amx.imported():
-            for form, tensors in zip(forms, weights, strict=True):
-                AmxGemm(form, x, tensors, Output(form, y, bias_buffer, first=first)).emit(n)
-                first += form.n
+            body(x, list(map(PackedWeight, forms, weights)), bias_buffer, y)
     return builder.get()
 
 
 class AmxGemm:
-    """Emits the product with one weight."""
+    """Emits the product with the same tiles of one or more weights of equal K; `finish(row, tile,
+    sums, places)` emits what becomes of the sums of 32 rows and 32 columns of each weight."""
 
-    def __init__(self, packing: CpuPacking, x: Expr, weights: Sequence[Expr], output: Output):
-        self.p, self.x, self.weights, self.output = packing, x, weights, output
-        self.panel = _divisor(packing.tiles, min(_PANEL, packing.tiles // _TASKS))
-        self.steps = packing.k // amx.DEPTH
-        self.chunk = _divisor(self.steps, _CHUNK)
+    def __init__(
+        self,
+        weights: Sequence[PackedWeight],
+        tiles: int,
+        x: Expr,
+        finish: Callable[[Expr, Expr, Expr, list[Expr]], None],
+    ):
+        self.weights, self.tiles, self.x, self.finish = weights, tiles, x, finish
+        self.k, count = weights[0].packing.k, len(weights)
+        self.panel = _divisor(tiles, min(_PANEL // count, tiles // _TASKS))
+        self.steps = self.k // amx.DEPTH
+        self.chunk = self.steps if self.steps <= _WHOLE else _divisor(self.steps, _CHUNK)
+        self.chunks = self.steps // self.chunk
+        rows = _BLOCK_BYTES // (2 * self.k)
+        self.block = max(min(rows // amx.SIDE, _BLOCK), 1)
 
     def emit(self, n: Expr) -> None:
         """Emit the loops over blocks of rows, in equal shares, and over panels."""
-        panels, most = self.p.tiles // self.panel, _BLOCK * amx.SIDE
+        panels, most = self.tiles // self.panel, self.block * amx.SIDE
         blocks = B.bind((n + (most - 1)) // most)
         with B.parallel(blocks * panels) as index:
             share = B.bind((n + (blocks * amx.SIDE - 1)) // (blocks * amx.SIDE) * amx.SIDE)
             begin = B.bind(index // panels * share)
             squares = B.bind((T.min(begin + share, n) - begin + (amx.SIDE - 1)) // amx.SIDE)
-            self._task(n, begin, squares, B.bind(index % panels * self.panel))
+            self._task(begin, squares, B.bind(index % panels * self.panel))
 
-    def _task(self, n: Expr, begin: Expr, squares: Expr, tile: Expr) -> None:
-        square = amx.SIDE * amx.SIDE
-        panel = B.alloc_buffer((self.panel * self.chunk * amx.STEP_WORDS,), "int32")
-        sums = B.alloc_buffer((_BLOCK * self.panel * square,), "float32")
-        with amx.tiles(), B.serial(self.steps // self.chunk) as chunk:
+    def _task(self, begin: Expr, squares: Expr, tile: Expr) -> None:
+        count = len(self.weights)
+        panel = B.alloc_buffer((self.panel * count * self.chunk * amx.STEP_WORDS,), "int32")
+        kept = self.block * self.panel if self.chunks > 1 else 1
+        sums = B.alloc_buffer((kept * count * SQUARE,), "float32")
+        with amx.tiles(), B.serial(self.chunks) as chunk:
             first = B.bind(chunk * self.chunk)
-            with B.serial(self.panel) as t, B.serial(self.chunk) as i:
-                word = B.bind((t * self.chunk + i) * amx.STEP_WORDS)
-                write_panel(self.p, self.weights, tile + t, first + i, panel, word)
+            with B.serial(self.panel) as t:
+                self._write_panel(tile + t, first, panel, t)
             with B.serial(squares) as s, B.serial(self.panel) as t:
-                # The last square moves up to end where the rows do: what is computed twice there
-                # comes to the same numbers, and each square has sums of its own.
-                row = B.bind(T.min(begin + s * amx.SIDE, n - amx.SIDE))
-                place = B.bind((s * self.panel + t) * square)
-                self._square(row, first, panel, t, sums, place)
-                with B.If(chunk == self.steps // self.chunk - 1), B.Then():
-                    self._store(row, tile + t, sums, place)
+                row = B.bind(begin + s * amx.SIDE)
+                square = B.bind((s * self.panel + t) * count) if kept > 1 else T.int64(0)
+                places = [B.bind((square + w) * SQUARE) for w in range(count)]
+                for w, place in enumerate(places):
+                    self._square(row, first, panel, t * count + w, sums, place)
+                with B.If(chunk == self.chunks - 1), B.Then():
+                    self.finish(row, B.bind(tile + t), sums, places)
+
+    def _write_panel(self, tile: Expr, first: Expr, panel: Expr, t: Expr) -> None:
+        """A chunk of a tile of each weight."""
+        for w, weight in enumerate(self.weights):
+            with B.serial(self.chunk) as i:
+                place = (t * len(self.weights) + w) * self.chunk + i
+                word, own = B.bind(place * amx.STEP_WORDS), tile + weight.first
+                write_panel(weight.packing, weight.tensors, own, first + i, panel, word)
 
     def _square(
         self, row: Expr, first: Expr, panel: Expr, t: Expr, sums: Expr, place: Expr
@@ -156,23 +218,31 @@ class AmxGemm:
                 amx.zero()
             with B.Else():
                 amx.load(T.address_of(sums[place]))
+        upper = B.bind(tile_at(self.k, row, first))
         with B.serial(self.chunk) as i:
-            rows = T.address_of(self.x[row, (first + i) * amx.DEPTH])
+            rows = [T.address_of(self.x[upper + part * self.steps + i, 0]) for part in range(2)]
             columns = T.address_of(panel[(t * self.chunk + i) * amx.STEP_WORDS])
-            amx.add(rows, 2 * self.p.k, columns)
+            amx.add(*rows, columns)
         amx.store(T.address_of(sums[place]))
 
-    def _store(self, row: Expr, tile: Expr, sums: Expr, place: Expr) -> None:
-        """From scratch to y, through the store of all linear kernels."""
-        lanes = self.p.isa.lanes
-        strip = Strip(0, 1, COLUMN_VECTORS, lanes)
-        vectors = _STORED * COLUMN_VECTORS
-        with B.serial(amx.SIDE // _STORED) as part:
-            some = Registers(vectors, lanes, "float32")
-            for i in range(vectors):
-                start = place + (part * vectors + i) * lanes
-                some.set(i, sums.vload([start], f"float32x{lanes}"))
-            self.output.store(some, _STORED, row + part * _STORED, tile, strip)
+
+def _store(n: Expr, output: Output, row: Expr, tile: Expr, sums: Expr, places: list[Expr]) -> None:
+    """From scratch to y, the rows that exist, through the store of all linear kernels."""
+    lanes, (place,) = output.packing.isa.lanes, places
+    strip = Strip(0, 1, COLUMN_VECTORS, lanes)
+
+    def some(rows: int, first: Expr) -> None:
+        values = Registers(rows * COLUMN_VECTORS, lanes, "float32")
+        for i in range(rows * COLUMN_VECTORS):
+            start = place + (first * COLUMN_VECTORS + i) * lanes
+            values.set(i, sums.vload([start], f"float32x{lanes}"))
+        output.store(values, rows, row + first, tile, strip)
+
+    rows = B.bind(T.min(n - row, amx.SIDE))
+    with B.serial(rows // _STORED) as part:
+        some(_STORED, part * _STORED)
+    with B.serial(rows % _STORED) as left:
+        some(1, rows - 1 - left)
 
 
 def _divisor(number: int, most: int) -> int:

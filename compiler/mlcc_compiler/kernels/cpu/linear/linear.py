@@ -17,10 +17,12 @@ from typing import Any
 from mlcc_compiler.ir.graph import Graph, Merged, Weight, dims, tensor
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
-from mlcc_compiler.kernels.cpu.linear.amx_gemm import linear_many, rows_both_ways, uses_amx
+from mlcc_compiler.kernels.cpu.linear.amx_gated import gated_few, gated_many, quantize_few
+from mlcc_compiler.kernels.cpu.linear.amx_gemm import linear_many, uses_amx
+from mlcc_compiler.kernels.cpu.linear.amx_rows import TILE, round_to_tiles, rows_or_tiles, tiles_of
 from mlcc_compiler.kernels.cpu.linear.bf16 import linear_bf16, round_rows, uses_bf16_dot
 from mlcc_compiler.kernels.cpu.linear.floats import linear_float
-from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking, row_form
+from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking, RowForm, row_form
 from mlcc_compiler.kernels.cpu.linear.quantize_rows import quantize_rows
 from mlcc_compiler.kernels.cpu.linear.quantized import linear_merged, linear_quantized
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -39,6 +41,9 @@ __all__ = [
     "row_form",
     "share_input",
 ]
+
+_TILES = "tiles"
+"""Key of `Graph.memo`, with an array: its tiles, which the kernel that makes it has written."""
 
 
 def packing(n_out: int, k: int, how: str | Scheme, isa: Isa) -> CpuPacking:
@@ -107,44 +112,88 @@ def emit_linear(
     return graph.call_tir(kernel, "linear", arguments, out)
 
 
-def _inputs(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
-    """x in the form the product takes; experts with float weights take it unchanged."""
-    (rows, width), how = dims(x), _scheme(weight.plan.scheme)
-    if not uses_bf16_dot(kernels.device, width, how):
-        by_tiles = uses_amx(kernels.device, width, how)
-        made_by = rows_both_ways if by_tiles else quantize_rows
-        return inputs_of(kernels, graph, x, weight, made_by)
-    key = ("round_rows", x)
-    if key not in graph.memo:
-        kernel = kernels.cached_kernel(round_rows, width)
-        out = tensor([rows, width], "uint16")
-        graph.memo[key] = graph.call_tir(kernel, "round_rows", [x], out)
-    return [graph.memo[key]]
-
-
-def inputs_of(
+def emit_gated_linear(
     kernels: KernelSet,
     graph: Graph,
     x: Any,
-    weight: Weight,
-    made_by: Callable[..., Any] = quantize_rows,
-) -> list[Any]:
+    weight: Weight | Merged,
+    *rest: Any,
+    out: Any,
+) -> Any:
+    """Emit gate and up, one weight or two, with their activation: `rest` is [bias], kind. The
+    tiles of many rows are kept for the readers of the value, which itself has few rows only."""
+    *bias, kind = rest
+    parts = tuple((m.plan.shape[0], _scheme(m.plan.scheme)) for m in weight.members)
+    rows, k = dims(x)
+    inner = sum(n for n, _ in parts) // 2
+    kernel = kernels.cached_kernel(gated_many, parts, k, bool(bias), kind)
+    inputs = _inputs(kernels, graph, x, weight.members[0])
+    made = [tensor([rows, 2 * inner]), tensor([tiles_of(rows, inner), TILE], "uint16")]
+    call = graph.call_tir(kernel, "gated_linear", [*inputs, *weight.tensors, *bias], made)
+    both, tiles = graph.items(call, 2)
+    few = kernels.cached_kernel(gated_few, (2 * inner,), kind, parts[0][1].is_float)
+    products = graph.call_tir(few, "gated_few", [both], out)
+    graph.memo[_TILES, products] = tiles
+    return products
+
+
+def _inputs(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
+    """x in the forms that the product takes."""
+    (_, width), how = dims(x), _scheme(weight.plan.scheme)
+    if uses_amx(kernels.device, width, how):
+        return _rows_or_tiles(kernels, graph, x, weight)
+    if uses_bf16_dot(kernels.device, width, how):
+        return _made_once(kernels, graph, round_rows, x, (), [tensor(dims(x), "uint16")])
+    return inputs_of(kernels, graph, x, weight)
+
+
+def _rows_or_tiles(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
+    """Inputs of `linear_many`: x as few rows are multiplied, and the tiles of many rows."""
+    tiles = tensor([tiles_of(*dims(x)), TILE], "uint16")
+    made = graph.memo.get((_TILES, x))
+    if not needs_quantized_rows(weight.plan.scheme):
+        if made is None:
+            (made,) = _made_once(kernels, graph, round_to_tiles, x, (), [tiles])
+        return [x, made]
+    form = row_form(_scheme(weight.plan.scheme), weight.plan.shape[-1])
+    codes, sizes = _quantized(kernels, x, form), (form.group, form.sums)
+    if made is None:
+        return _made_once(kernels, graph, rows_or_tiles, x, sizes, [*codes, tiles])
+    return [*_made_once(kernels, graph, quantize_few, x, sizes, codes), made]
+
+
+def inputs_of(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
     """x, or its quantized form: int8 codes, scales and sums of x's groups, shared by all readers of
-    x with that form; for `rows_both_ways` also x as bf16."""
+    x with that form."""
     if not needs_quantized_rows(weight.plan.scheme):
         return [x]
-    rows, width = dims(x)
     form = row_form(_scheme(weight.plan.scheme), weight.plan.shape[-1])
-    key = (made_by.__name__, x, form.group, form.sums)
+    out = _quantized(kernels, x, form)
+    return _made_once(kernels, graph, quantize_rows, x, (form.group, form.sums), out)
+
+
+def _quantized(kernels: KernelSet, x: Any, form: RowForm) -> list[Any]:
+    """Types of the outputs of `quantize_rows`."""
+    rows, width = dims(x)
+    every = width * kernels.device.activation_parts
+    scales, sums = [rows, every // form.group], [rows, every // form.sums]
+    return [tensor([rows, every], "int8"), tensor(scales), tensor(sums, "int32")]
+
+
+def _made_once(
+    kernels: KernelSet,
+    graph: Graph,
+    factory: Callable[..., Any],
+    x: Any,
+    form: tuple[int, ...],
+    out: list[Any],
+) -> list[Any]:
+    """The outputs of the kernel that makes a form of x, shared by all readers of x in that form."""
+    key = (factory.__name__, x, *form)
     if key not in graph.memo:
-        every = width * kernels.device.activation_parts
-        scales, sums = [rows, every // form.group], [rows, every // form.sums]
-        out = [tensor([rows, every], "int8"), tensor(scales), tensor(sums, "int32")]
-        if made_by is rows_both_ways:
-            out.append(tensor([rows, width], "uint16"))
-        kernel = kernels.cached_kernel(made_by, width, form.group, form.sums)
-        parts = graph.call_tir(kernel, made_by.__name__, [x], out)
-        graph.memo[key] = graph.items(parts, len(out))
+        kernel = kernels.cached_kernel(factory, dims(x)[1], *form)
+        made = graph.call_tir(kernel, factory.__name__, [x], out if len(out) > 1 else out[0])
+        graph.memo[key] = graph.items(made, len(out)) if len(out) > 1 else [made]
     return list(graph.memo[key])
 
 

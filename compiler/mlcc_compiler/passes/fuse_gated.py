@@ -1,0 +1,82 @@
+"""Pass: fuses gate and up projections with their activation into `mlcc.gated_linear`.
+
+The product of many rows then writes activation(gate) * up in the form that the next projection
+reads, and the projections themselves, several times larger, are never written. Only where all
+readers of the result are linear layers that read that form (`KernelSet.fuses_gated`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from mlcc_compiler.ir._tvm import ir, relax
+from mlcc_compiler.ir.graph import call_parts, calls, dims, literal
+from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.passes.rewrite import Rewriter
+
+LINEAR, GATED = "mlcc.linear", "mlcc.gated_fused"
+
+
+class FuseGated(Rewriter):
+    """`linear`, then `gated_fused`, whose only readers are `linear` -> `gated_linear`."""
+
+    def __init__(self, module: ir.IRModule, kernels: KernelSet) -> None:
+        super().__init__(module)
+        self.fits = kernels.fuses_gated
+        self.product_of: dict[Any, Any] = {}
+        """The variable of a gated product -> the call of the linear layer that it reads."""
+        self.fused: set[Any] = set()
+        """Variables of those linear layers."""
+
+    def setup(self, function: relax.Function) -> list[relax.Var]:
+        made = {b.var: b.value for block in function.body.blocks for b in block.bindings}
+        readers: dict[Any, list[relax.Call]] = defaultdict(list)
+        for call in calls(function):
+            for argument in call_parts(call)[1]:
+                if isinstance(argument, relax.Var):
+                    readers[argument].append(call)
+        for variable, call in made.items():
+            if not _calls(call, GATED):
+                continue
+            source = call_parts(call)[1][0]
+            product = made.get(source)
+            if _calls(product, LINEAR) and len(readers[source]) == 1:
+                self._note(variable, source, product, readers[variable])
+        return list(function.params)
+
+    def _note(self, variable: Any, source: Any, product: Any, readers: list[relax.Call]) -> None:
+        if not readers or not all(_calls(reader, LINEAR) for reader in readers):
+            return
+        down = [name for reader in readers for name in _schemes(reader)]
+        k, inner = (dims(of)[1] for of in (call_parts(product)[1][0], variable))
+        if self.fits(_schemes(product), k, down, inner):
+            self.product_of[variable] = product
+            self.fused.add(source)
+
+    def visit(self, binding: Any) -> None:
+        if binding.var in self.fused:
+            return  # emitted with its activation
+        product = self.product_of.get(binding.var)
+        if product is None:
+            super().visit(binding)
+            return
+        _, (*arguments, schemes) = call_parts(product)
+        _, (_, kind) = call_parts(binding.value)
+        call = relax.call_pure_packed(
+            "mlcc.gated_linear",
+            *(self.value(argument) for argument in arguments),
+            kind,
+            schemes,
+            ty_args=binding.var.ty,
+        )
+        self.values[binding.var] = self.builder.emit(call)
+
+
+def _calls(value: Any, name: str) -> bool:
+    return isinstance(value, relax.Call) and call_parts(value)[0] == name
+
+
+def _schemes(call: relax.Call) -> list[str]:
+    """The schemes of the weights that a linear layer reads."""
+    return str(literal(call_parts(call)[1][-1])).split("+")
