@@ -106,6 +106,7 @@ def kernels_of(target: Target, activation_bits: int = 8, rounds_rows: bool = Tru
     isa = replace(
         found,
         has_bf16=found.has_bf16 and rounds_rows,
+        has_tiles=found.has_tiles and rounds_rows,
         activation_dtype=target.activation_dtype,
         activation_parts=activation_bits // 8,
         tile_columns=target.tile_columns,

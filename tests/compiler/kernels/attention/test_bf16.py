@@ -8,6 +8,7 @@ at all.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from math import e, log2
@@ -23,18 +24,37 @@ from mlcc_compiler.kernels.cpu.attention.blocking import FEW, Blocking
 from mlcc_compiler.kernels.cpu.isa import bf16_pairs, isa
 from tests.compiler.kernels.attention.test_kv_int8 import bound as bound_of_few
 from tests.compiler.kernels.cases.attention import MIXED, Case, Inputs, alone, inputs
-from tests.compiler.kernels.cases.cpu_kernels import AVX512, AVX512_BF16, compiled, run
+from tests.compiler.kernels.cases.cpu_kernels import (
+    AVX512,
+    AVX512_AMX,
+    AVX512_BF16,
+    Cpu,
+    compiled,
+    run,
+)
 from tests.compiler.kernels.linear.test_bf16 import floats, nearest
+from tests.helpers.emulators import amx_emulator
 
 CPU = AVX512_BF16
 WHOLE = ((1, 1), (16, 16), (5, 5), (130, 130), (64, 64), (3, 3), (333, 333))
 
-runs_here = pytest.mark.skipif(not CPU.needs <= cpu_features(), reason="no AVX512-BF16 here")
+LEVELS = pytest.mark.parametrize("cpu", [AVX512_BF16, AVX512_AMX], indirect=True)
+
+
+@pytest.fixture
+def cpu(request: Any, monkeypatch: pytest.MonkeyPatch) -> Cpu:
+    """The instruction set whose kernels `attend` runs."""
+    found: Cpu = request.param
+    if not found.needs <= cpu_features():
+        pytest.skip("needs AVX512-BF16")
+    monkeypatch.setitem(globals(), "CPU", found)
+    return found
 
 
 def attend(given: Inputs) -> Any:
     arguments, out = [*given.columns, *given.sinks, given.sequences], [(given.q.shape, "float32")]
-    return run(attention.paged_attention, given.case.arguments, arguments, out, CPU)[0]
+    with amx_emulator.tiles() if CPU is AVX512_AMX else nullcontext():
+        return run(attention.paged_attention, given.case.arguments, arguments, out, CPU)[0]
 
 
 def rounded(x: Any) -> Any:
@@ -78,11 +98,12 @@ def test_where_it_is_used() -> None:
 
     def used(device: isa.Isa = CPU.isa, **other: Any) -> bool:
         changed = replace(case, **other)
-        return Blocking(changed.shape, changed.layout, device).uses_bf16_dot
+        return Blocking(changed.shape, changed.layout, device).uses_bf16
 
     assert used() and used(dtype="int8") and used(dim=256) and used(page=128)
     assert not used(dtype="float32") and not used(dim=80) and not used(page=8)
-    assert not used(AVX512.isa) and not used(isa.AVX512_AMX)
+    assert not used(AVX512.isa) and used(isa.AVX512_AMX)
+    assert not used(replace(isa.AVX512_AMX, activation_parts=2))
     assert not used(replace(CPU.isa, activation_parts=2))
 
 
@@ -97,58 +118,58 @@ def test_it_compiles_to_the_instruction() -> None:
     assert "vdpbf16ps" not in text
 
 
-@runs_here
+@LEVELS
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
-def test_mixed_batch(dtype: str) -> None:
+def test_mixed_batch(cpu: Cpu, dtype: str) -> None:
     check(Case(dtype=dtype), MIXED)
     check(Case(dtype=dtype), (*MIXED, (300, 301), (9, 700), (200, 900)))
 
 
-@runs_here
+@LEVELS
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 8, 16])
-def test_groups(group: int) -> None:
+def test_groups(cpu: Cpu, group: int) -> None:
     """Rows that end within register tiles, of which some see more of a block than others."""
     check(Case(heads=2 * group, kv_heads=2, dim=32, dtype="float16"), MIXED)
 
 
-@runs_here
+@LEVELS
 @pytest.mark.parametrize("dim", [32, 96, 128, 160, 256])
-def test_head_dims(dim: int) -> None:
+def test_head_dims(cpu: Cpu, dim: int) -> None:
     check(Case(heads=4, kv_heads=2, dim=dim, dtype="float16"), MIXED)
 
 
-@runs_here
+@LEVELS
 @pytest.mark.parametrize("page", [16, 48, 80, 128, 272])
-def test_page_sizes(page: int) -> None:
+def test_page_sizes(cpu: Cpu, page: int) -> None:
     """Blocks that are no multiple of 32 keys."""
     for dtype in ("float16", "int8"):
         check(Case(heads=4, kv_heads=2, dim=32, page=page, dtype=dtype), (*MIXED, (70, 600)))
 
 
-@runs_here
+@LEVELS
 @pytest.mark.parametrize("window", [1, 20, 100, 128, 1000])
-def test_windows(window: int) -> None:
+def test_windows(cpu: Cpu, window: int) -> None:
     sequences = (*MIXED, (1, 1500), (30, 400), (300, 300), (150, 700))
     check(Case(window=window, dtype="float16"), sequences)
     check(Case(window=window, dtype="float16", causal=False), WHOLE)
 
 
-@runs_here
+@LEVELS
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
-def test_softcap_and_sinks(dtype: str) -> None:
+def test_softcap_and_sinks(cpu: Cpu, dtype: str) -> None:
     check(Case(softcap=5.0, dtype=dtype), MIXED)
     check(Case(softcap=5.0, window=33, dtype=dtype), MIXED)
     check(Case(sinks=True, dtype=dtype), (*MIXED, (200, 200)))
 
 
-@runs_here
-def test_both_ways() -> None:
+@LEVELS
+def test_both_ways(cpu: Cpu) -> None:
     check(Case(causal=False, dtype="float16"), WHOLE)
     check(Case(causal=False, dtype="int8"), WHOLE)
 
 
-@runs_here
-def test_lengths_round_every_boundary() -> None:
+@LEVELS
+def test_lengths_round_every_boundary(cpu: Cpu) -> None:
     """Lengths around the boundaries of pairs, vectors (16), steps (32, 64), blocks (128), tiles (21
     tokens) and few rows (8)."""
     tokens = (2, 3, 4, 15, 16, 17, 20, 21, 22, 24, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257)
@@ -158,8 +179,8 @@ def test_lengths_round_every_boundary() -> None:
         check(Case(dtype=dtype), sequences[15:])
 
 
-@runs_here
-def test_random_batches() -> None:
+@LEVELS
+def test_random_batches(cpu: Cpu) -> None:
     rng = np.random.default_rng(3)
     for seed in range(12):
         queries = rng.integers(1, 150, int(rng.integers(1, 7)))
@@ -168,8 +189,8 @@ def test_random_batches() -> None:
         check(Case(window=window, dtype="float16" if seed % 2 else "int8"), sequences, seed)
 
 
-@runs_here
-def test_a_row_does_not_depend_on_its_neighbours() -> None:
+@LEVELS
+def test_a_row_does_not_depend_on_its_neighbours(cpu: Cpu) -> None:
     sequences = ((90, 500), (30, 200), (1, 33), (100, 100))
     for case in (Case(dtype="float16"), Case(window=100, dtype="int8")):
         given = inputs(case, sequences)
@@ -180,8 +201,8 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
             first += queries
 
 
-@runs_here
-def test_equal_scores_average_and_one_far_above_wins() -> None:
+@LEVELS
+def test_equal_scores_average_and_one_far_above_wins(cpu: Cpu) -> None:
     """Exact, if every product and sum is in its place: queries of zero weight all keys equally, and
     a query that matches one key alone gives that key's value."""
     given = inputs(Case(heads=3, kv_heads=1, dtype="float16"), ((200, 200),))
@@ -204,8 +225,8 @@ def test_equal_scores_average_and_one_far_above_wins() -> None:
     np.testing.assert_allclose(y[100:, 0, 0], (100 + np.arange(100, 200)) / 2, rtol=2e-6)
 
 
-@runs_here
-def test_large_scores_do_not_overflow() -> None:
+@LEVELS
+def test_large_scores_do_not_overflow(cpu: Cpu) -> None:
     """The query meets few keys then, each of which it gives as it is, rounded."""
     given = inputs(Case(dtype="float16"), ((70, 300), (21, 21)))
     given.q *= 1000
@@ -215,15 +236,17 @@ def test_large_scores_do_not_overflow() -> None:
     assert np.isfinite(attend(given)).all()
 
 
-@runs_here
-def test_what_is_no_number_stays_so() -> None:
-    """NaN in a query, a key and a value reaches only the queries that read it."""
+@LEVELS
+def test_what_is_no_number_stays_so(cpu: Cpu) -> None:
+    """NaN in a query, a key and a value reaches only the queries that read it; by AMX, a value also
+    those that read another of the same 32."""
     for which in range(2):
+        reached = 32 if which and cpu is AVX512_AMX else 50
         given = inputs(Case(heads=3, kv_heads=1, dtype="float16"), ((80, 80),))
         page = StepView(given.batch).lists(0).ids[3]
         given.pages[page, which, 0, 2] = np.nan  # of token 50
         y = attend(given)
-        assert np.isfinite(y[:50]).all() and np.isnan(y[50:]).all()
+        assert np.isfinite(y[:reached]).all() and np.isnan(y[50:]).all()
     given = inputs(Case(dtype="float16"), ((80, 80),))
     given.q[7, 4] = np.nan
     y = attend(given)

@@ -35,13 +35,21 @@ AVX512 = Cpu(
     (("mcpu", "x86-64-v4"), ("mattr", ("+avx512vnni",))),
     frozenset({"avx512f", "avx512bw", "avx512vl", "avx512vnni"}),
 )
+_BF16 = ("+avx512vnni", "+avx512vbmi", "+avx512bf16")
 AVX512_BF16 = Cpu(
     "avx512-bf16",
     isa.AVX512_BF16,
-    (("mcpu", "x86-64-v4"), ("mattr", ("+avx512vnni", "+avx512vbmi", "+avx512bf16"))),
+    (("mcpu", "x86-64-v4"), ("mattr", _BF16)),
     AVX512.needs | {"avx512vbmi", "avx512bf16"},
 )
 """Not in CPUS: it rounds inputs, which needs other bounds."""
+AVX512_AMX = Cpu(
+    "avx512-amx",
+    isa.AVX512_AMX,
+    (("mcpu", "x86-64-v4"), ("mattr", (*_BF16, "+amx-tile", "+amx-bf16"))),
+    AVX512_BF16.needs,
+)
+"""Likewise; on a CPU without AMX its instructions are emulated (`amx_emulator`)."""
 AVX2_VNNI = Cpu(
     "avx2-vnni",
     isa.AVX2_VNNI,

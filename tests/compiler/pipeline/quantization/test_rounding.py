@@ -97,4 +97,4 @@ def test_attention_rounds_where_weights_have_rows_rounded(
     kernels = kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows)
     step = StepLayout((CacheGroup("paged", 16),), 64, 1, 1, 4, 1)
     layout = KvLayout(16, "float16", 1, 32, step, 0)
-    assert Blocking(AttentionShape(1, 1, 32, 1.0), layout, kernels.device).uses_bf16_dot is rounds
+    assert Blocking(AttentionShape(1, 1, 32, 1.0), layout, kernels.device).uses_bf16 is rounds

@@ -33,6 +33,7 @@ _ROWS = 64  # query rows per tile: tokens times heads of a group
 LINE = 64  # bytes of a cache line
 _PAIR_STEP = 64  # keys of a register tile, which may end behind a block
 PAIR_ROWS = 6  # query rows of one
+TILE_ROWS = 32  # query rows that AMX multiplies at once
 FEW = 8  # query rows up to which keys are multiplied out of the pages, and not out of scratch
 NO_SCORE = -1e30  # below every score, and still finite
 KEYS, VALUES = 0, 1
@@ -68,12 +69,17 @@ class Blocking:
         return self.quads and self.isa.dot in BYTE_DOTS
 
     @property
-    def uses_bf16_dot(self) -> bool:
-        """Whether many rows use bf16 products: `bf16_tile.py`."""
+    def uses_bf16(self) -> bool:
+        """Whether products of many rows are bf16: `bf16_tile.py`, or with AMX `amx_tile.py`."""
         isa = self.isa
-        able = isa.has_bf16 and not isa.has_tiles and isa.activation_parts == 1
+        able = (isa.has_bf16 or isa.has_tiles) and isa.activation_parts == 1
         whole = self.layout.page_size % 16 == 0 and self.shape.head_dim % 32 == 0
         return able and whole and self.key_columns and self.layout.dtype != "float32"
+
+    @property
+    def uses_amx(self) -> bool:
+        """Whether those products are AMX's."""
+        return self.isa.has_tiles and self.uses_bf16
 
     @property
     def key_columns(self) -> bool:
@@ -92,7 +98,7 @@ class Blocking:
 
     @property
     def block(self) -> int:
-        wanted = _PAIR_BLOCK if self.uses_bf16_dot else _BLOCK
+        wanted = _PAIR_BLOCK if self.uses_bf16 else _BLOCK
         return -(-wanted // self.layout.page_size) * self.layout.page_size
 
     @property
@@ -127,10 +133,12 @@ class Scratch:
 
     def __init__(self, cut: Blocking) -> None:
         rows, dim, block = cut.rows, cut.shape.head_dim, cut.block
+        if cut.uses_amx:
+            rows = -(-rows // TILE_ROWS) * TILE_ROWS
         self.sums = T.alloc_buffer((rows, dim), "float32")
-        if cut.uses_bf16_dot:
+        if cut.uses_bf16:
             self.queries = T.alloc_buffer((FEW, dim), "float32")
-            self.pairs = Pairs(rows, dim, block)
+            self.pairs = Pairs(rows, TILE_ROWS if cut.uses_amx else PAIR_ROWS, dim, block)
         else:
             self.queries = T.alloc_buffer((rows, dim), "float32")
             self.scores = T.alloc_buffer((rows, block), "float32")
@@ -161,14 +169,14 @@ class Pairs:
     """Scratch of many rows as bf16: two in a lane of 32 bits. Intermediates of a few rows are
     float32, except weights."""
 
-    def __init__(self, rows: int, dim: int, block: int) -> None:
+    def __init__(self, rows: int, at_once: int, dim: int, block: int) -> None:
         whole = -(-block // _PAIR_STEP) * _PAIR_STEP
         self.queries = T.alloc_buffer((rows, dim // 2), "int32")
         self.keys = T.alloc_buffer((dim // 2, whole), "int32")
-        self.values = T.alloc_buffer((block // 2, dim), "int32")
-        self.scores = T.alloc_buffer((PAIR_ROWS, whole), "float32")
-        self.weights = T.alloc_buffer((PAIR_ROWS, whole // 2), "int32")
-        self.shrink = T.alloc_buffer((PAIR_ROWS,), "float32")
+        self.values = T.alloc_buffer((whole // 2, dim), "int32")
+        self.scores = T.alloc_buffer((at_once, whole), "float32")
+        self.weights = T.alloc_buffer((at_once, whole // 2), "int32")
+        self.shrink = T.alloc_buffer((at_once,), "float32")
 
 
 class RowBytes:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from mlcc.artifact.schema import DTYPE_BYTES
 from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.kernels.cpu.attention.amx_tile import AmxTile
 from mlcc_compiler.kernels.cpu.attention.bf16_tile import Bf16Tile
 from mlcc_compiler.kernels.cpu.attention.blocking import (
     FEW,
@@ -57,13 +58,18 @@ class TileKernel:
     def __init__(self, cut: Blocking, cache: Cache) -> None:
         self.cut, self.cache = cut, cache
         self.scores = self._scores()
-        self.bf16 = Bf16Tile(cut, cache) if cut.uses_bf16_dot else None
+        self.bf16 = self._bf16()
         self.bytes = ByteValues(cut, cache) if cut.uses_byte_dot else None
 
     def _scores(self) -> Scores:
         if self.cut.uses_byte_dot:
             return ByteScores(self.cut, self.cache)
         return (ColumnScores if self.cut.key_columns else Scores)(self.cut, self.cache)
+
+    def _bf16(self) -> Bf16Tile | None:
+        if not self.cut.uses_bf16:
+            return None
+        return (AmxTile if self.cut.uses_amx else Bf16Tile)(self.cut, self.cache)
 
     def run(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
         """Fill scratch.sums, .top and .total; a row's output is sums / total."""

@@ -13,7 +13,7 @@ Reference, "Intel AMX". Knows nothing of matrix layouts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,32 +49,34 @@ define linkonce_odr hidden void @mlcc_tiles_zero() alwaysinline {{
   call void @llvm.x86.tilezero(i8 3)
   ret void
 }}
-define linkonce_odr hidden void @mlcc_tiles_load(ptr %sums) alwaysinline {{
+define linkonce_odr hidden void @mlcc_tiles_load(ptr %sums, i64 %pitch) alwaysinline {{
+  %half = mul i64 %pitch, 16
   %right = getelementptr i8, ptr %sums, i64 64
-  %lower = getelementptr i8, ptr %sums, i64 2048
-  %last = getelementptr i8, ptr %sums, i64 2112
-  call void @llvm.x86.tileloadd64(i8 0, ptr %sums, i64 128)
-  call void @llvm.x86.tileloadd64(i8 1, ptr %right, i64 128)
-  call void @llvm.x86.tileloadd64(i8 2, ptr %lower, i64 128)
-  call void @llvm.x86.tileloadd64(i8 3, ptr %last, i64 128)
+  %lower = getelementptr i8, ptr %sums, i64 %half
+  %last = getelementptr i8, ptr %lower, i64 64
+  call void @llvm.x86.tileloadd64(i8 0, ptr %sums, i64 %pitch)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %right, i64 %pitch)
+  call void @llvm.x86.tileloadd64(i8 2, ptr %lower, i64 %pitch)
+  call void @llvm.x86.tileloadd64(i8 3, ptr %last, i64 %pitch)
   ret void
 }}
-define linkonce_odr hidden void @mlcc_tiles_store(ptr %sums) alwaysinline {{
+define linkonce_odr hidden void @mlcc_tiles_store(ptr %sums, i64 %pitch) alwaysinline {{
+  %half = mul i64 %pitch, 16
   %right = getelementptr i8, ptr %sums, i64 64
-  %lower = getelementptr i8, ptr %sums, i64 2048
-  %last = getelementptr i8, ptr %sums, i64 2112
-  call void @llvm.x86.tilestored64(i8 0, ptr %sums, i64 128)
-  call void @llvm.x86.tilestored64(i8 1, ptr %right, i64 128)
-  call void @llvm.x86.tilestored64(i8 2, ptr %lower, i64 128)
-  call void @llvm.x86.tilestored64(i8 3, ptr %last, i64 128)
+  %lower = getelementptr i8, ptr %sums, i64 %half
+  %last = getelementptr i8, ptr %lower, i64 64
+  call void @llvm.x86.tilestored64(i8 0, ptr %sums, i64 %pitch)
+  call void @llvm.x86.tilestored64(i8 1, ptr %right, i64 %pitch)
+  call void @llvm.x86.tilestored64(i8 2, ptr %lower, i64 %pitch)
+  call void @llvm.x86.tilestored64(i8 3, ptr %last, i64 %pitch)
   ret void
 }}
-define linkonce_odr hidden void @mlcc_tiles_add(ptr %rows, ptr %lower, ptr %columns) alwaysinline {{
-  %right = getelementptr i8, ptr %columns, i64 1024
-  call void @llvm.x86.tileloadd64(i8 6, ptr %columns, i64 64)
-  call void @llvm.x86.tileloadd64(i8 4, ptr %rows, i64 64)
-  call void @llvm.x86.tileloadd64(i8 7, ptr %right, i64 64)
-  call void @llvm.x86.tileloadd64(i8 5, ptr %lower, i64 64)
+define linkonce_odr hidden void @mlcc_tiles_add(ptr %upper, ptr %lower, i64 %row_pitch,
+    ptr %left, ptr %right, i64 %column_pitch) alwaysinline {{
+  call void @llvm.x86.tileloadd64(i8 6, ptr %left, i64 %column_pitch)
+  call void @llvm.x86.tileloadd64(i8 4, ptr %upper, i64 %row_pitch)
+  call void @llvm.x86.tileloadd64(i8 7, ptr %right, i64 %column_pitch)
+  call void @llvm.x86.tileloadd64(i8 5, ptr %lower, i64 %row_pitch)
   call void @llvm.x86.tdpbf16ps(i8 0, i8 4, i8 6)
   call void @llvm.x86.tdpbf16ps(i8 1, i8 4, i8 7)
   call void @llvm.x86.tdpbf16ps(i8 2, i8 5, i8 6)
@@ -110,20 +112,20 @@ def zero() -> None:
     _call("mlcc_tiles_zero")
 
 
-def load(sums: Expr) -> None:
-    """Emit: load the sums from an address, f32[32, 32]."""
-    _call("mlcc_tiles_load", sums)
+def load(sums: Expr, pitch: int) -> None:
+    """Emit: load the sums from an address, 32 rows of float32 `pitch` bytes apart."""
+    _call("mlcc_tiles_load", sums, T.int64(pitch))
 
 
-def store(sums: Expr) -> None:
+def store(sums: Expr, pitch: int) -> None:
     """Emit: store the sums to an address."""
-    _call("mlcc_tiles_store", sums)
+    _call("mlcc_tiles_store", sums, T.int64(pitch))
 
 
-def add(upper: Expr, lower: Expr, columns: Expr) -> None:
-    """Emit a step: 32 rows of 32 bf16, tiles of 16 rows at two addresses, times the columns at a
-    third."""
-    _call("mlcc_tiles_add", upper, lower, columns)
+def add(rows: Sequence[Expr], row_pitch: int, columns: Sequence[Expr], column_pitch: int) -> None:
+    """Emit a step: 32 rows times 32 columns, 32 bf16 of each. Addresses of the upper and lower 16
+    rows, whose rows are so many bytes apart; of 16 columns each, whose pairs are."""
+    _call("mlcc_tiles_add", *rows, T.int64(row_pitch), *columns, T.int64(column_pitch))
 
 
 def _call(name: str, *arguments: Expr) -> None:

@@ -44,6 +44,10 @@ Expr = Any
 
 SQUARE = amx.SIDE * amx.SIDE
 """Sums of 32 rows and 32 columns, row after row."""
+_PITCH = 4 * amx.SIDE
+"""Bytes between rows of sums."""
+_LINE = 64
+"""Bytes of a row of a tile."""
 _BLOCK = 16
 """Squares of rows in a block at most: its sums are kept, 64 KiB for 32 columns."""
 _BLOCK_BYTES = 1 << 20
@@ -217,13 +221,16 @@ class AmxGemm:
             with B.Then():
                 amx.zero()
             with B.Else():
-                amx.load(T.address_of(sums[place]))
+                amx.load(T.address_of(sums[place]), _PITCH)
         upper = B.bind(tile_at(self.k, row, first))
         with B.serial(self.chunk) as i:
             rows = [T.address_of(self.x[upper + part * self.steps + i, 0]) for part in range(2)]
-            columns = T.address_of(panel[(t * self.chunk + i) * amx.STEP_WORDS])
-            amx.add(*rows, columns)
-        amx.store(T.address_of(sums[place]))
+            word = (t * self.chunk + i) * amx.STEP_WORDS
+            columns = [
+                T.address_of(panel[word + side * (amx.STEP_WORDS // 2)]) for side in range(2)
+            ]
+            amx.add(rows, _LINE, columns, _LINE)
+        amx.store(T.address_of(sums[place]), _PITCH)
 
 
 def _store(n: Expr, output: Output, row: Expr, tile: Expr, sums: Expr, places: list[Expr]) -> None:
