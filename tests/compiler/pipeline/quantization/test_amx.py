@@ -1,10 +1,11 @@
-"""The CPU level with AMX, which is compiled on request: whole models.
+"""The CPU level with AMX: whole models, and which machines take it.
 
 On a CPU without AMX its instructions are emulated (`amx_emulator`).
 """
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import mlcc.artifact.checks.host_check
 from mlcc.artifact.folder import Artifact
 from mlcc.device.reference import ops
+from mlcc.errors import ArtifactError
 from mlcc.loader import open_executor
 from mlcc.util.machine import cpu_features
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -90,22 +92,35 @@ def test_models_err_no_more_than_weights_and_inputs_of_bf16(
 
 
 @pytest.mark.parametrize(
-    ("vendor", "best"),
-    [("GenuineIntel", "avx512-vbmi"), ("AuthenticAMD", "avx512-bf16"), ("", "avx512-bf16")],
+    ("vendor", "refused", "best"),
+    [
+        ("GenuineIntel", 0, AMX),
+        ("GenuineIntel", errno.ENOSYS, "avx512-vbmi"),
+        ("AuthenticAMD", errno.EPERM, "avx512-bf16"),
+        ("", 0, AMX),
+    ],
 )
-def test_amx_is_only_compiled_on_request(
-    monkeypatch: pytest.MonkeyPatch, vendor: str, best: str
+def test_a_machine_has_amx_where_the_system_allows_it(
+    monkeypatch: pytest.MonkeyPatch, vendor: str, refused: int, best: str
 ) -> None:
-    """AMX is never a machine's default level, nor one of `any`'s."""
     needs = levels.level(AMX).features
     monkeypatch.setattr(levels, "machine", lambda: "x86_64")
     monkeypatch.setattr(
         levels, "cpu_features", lambda: frozenset(name.replace("-", "") for name in needs)
     )
     monkeypatch.setattr(levels, "cpu_vendor", lambda: vendor)
+    monkeypatch.setattr(levels, "allow_tiles", lambda: refused)
     assert levels.host_level().name == best
-    assert AMX not in levels.ANY["x86_64"]
-    assert set(row_of(AMX).features) - set(row_of("avx512-bf16").features) == {
-        "amx-tile",
-        "amx-bf16",
-    }
+    assert levels.ANY["x86_64"][0] == AMX
+
+
+def test_a_folder_of_all_levels_runs_without_amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system refuses tiles the next library is chosen."""
+    row = get_target("cpu", Choices(cpu="any-x86-64"))
+    everything = frozenset(name.replace("-", "") for name in row.features)
+    checks = mlcc.artifact.checks.host_check
+    monkeypatch.setattr(checks, "cpu_features", lambda: everything)
+    monkeypatch.setattr(checks, "allow_tiles", lambda: errno.ENOSYS)
+    with pytest.raises(ArtifactError, match=r"needs AMX, which .* does not let this process use"):
+        checks._check_features(row)
+    assert checks._check_features(row.alternatives[0]) == ()
