@@ -19,6 +19,7 @@ from mlcc_compiler.kernels.cpu.isa.vector_math import (
 )
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, kernel, store
 
+_SCALE = 2 * 0.7978845608028654  # 2 sqrt(2 / pi)
 _CHUNK = 2048  # elements of a row that one task takes
 
 
@@ -35,10 +36,10 @@ def gelu(x: Expr) -> Expr:
 
 
 def gelu_tanh(x: Expr) -> Expr:
-    """The tanh approximation of GELU (Hendrycks & Gimpel, 2016)."""
+    """The tanh approximation of GELU (Hendrycks & Gimpel, 2016), as (1 + tanh(y)) / 2 =
+    sigmoid(2 y): that is one exponential, and exact where 1 + tanh(y) cancels."""
     lanes = lanes_of(x)
-    inner = (x + x * x * x * spread(0.044715, lanes)) * spread(0.7978845608028654, lanes)
-    return x * spread(0.5, lanes) * (spread(1.0, lanes) + tanh(inner))
+    return x * sigmoid((x + x * x * x * spread(0.044715, lanes)) * spread(_SCALE, lanes))
 
 
 def relu2(x: Expr) -> Expr:

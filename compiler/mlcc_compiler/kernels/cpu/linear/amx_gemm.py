@@ -50,6 +50,8 @@ _LINE = 64
 """Bytes of a row of a tile."""
 _BLOCK = 16
 """Squares of rows in a block at most: its sums are kept, 64 KiB for 32 columns."""
+_LEAST_BLOCK = 8
+"""At least: a panel is made once for each block, and costs as much as 80 rows."""
 _BLOCK_BYTES = 1 << 20
 """Of rows in a block: half of a second-level cache, as each panel reads them all."""
 _CHUNK = 16
@@ -175,7 +177,7 @@ class AmxGemm:
         self.chunk = self.steps if self.steps <= _WHOLE else _divisor(self.steps, _CHUNK)
         self.chunks = self.steps // self.chunk
         rows = _BLOCK_BYTES // (2 * self.k)
-        self.block = max(min(rows // amx.SIDE, _BLOCK), 1)
+        self.block = max(min(rows // amx.SIDE, _BLOCK), _LEAST_BLOCK)
 
     def emit(self, n: Expr) -> None:
         """Emit the loops over blocks of rows, in equal shares, and over panels."""
