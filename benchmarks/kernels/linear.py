@@ -2,7 +2,7 @@
 
     python -m benchmarks.kernels.linear [--schemes int4_g32,int8_g32] [--shapes 576x576]
         [--json out.json]
-    python -m benchmarks.kernels.linear --cpu avx512-amx    # the gain of AMX, beside a run without
+    python -m benchmarks.kernels.linear --cpu avx512-vbmi   # beside a run without: the gain of AMX
 
 Floors to read the table against, for weights of B bytes, n rows, N x K weights:
 
@@ -41,6 +41,7 @@ from mlcc_compiler.ir._tvm import B, IRBuilder, T, tvm
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.linear.amx_gemm import uses_amx
+from mlcc_compiler.kernels.cpu.linear.amx_rows import TILE, tiles_of
 from mlcc_compiler.kernels.cpu.linear.bf16 import uses_bf16_dot
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.quantization import SCHEMES, scheme
@@ -119,17 +120,21 @@ def random_tensors(packing: linear.CpuPacking, rng: np.random.Generator) -> list
 def inputs_of(cpu: Level, k: int, name: str, x: Any, row: dict[str, Any]) -> list[Any]:
     """x as the kernel reads it; the time to quantize it goes to `row`."""
     isa, quantization = isa_of(cpu), scheme(name)
-    bits = tensor((x.view(np.uint32) >> 16).astype(np.uint16))
+    n, tiles = len(x), []
+    if uses_amx(isa, k, quantization):
+        tiles.append(tensor(np.full((tiles_of(n, k), TILE), 0x3C00, np.uint16)))
+    if uses_bf16_dot(isa, k, quantization):
+        return [tensor((x.view(np.uint32) >> 16).astype(np.uint16))]
     if quantization.is_float:
-        return [bits if uses_bf16_dot(isa, k, quantization) else tensor(x)]
-    n, form = len(x), linear.row_form(quantization, k)
+        return [tensor(x), *tiles]
+    form = linear.row_form(quantization, k)
     codes = [tensor(np.zeros((n, k), np.int8))]
     codes += [tensor(np.zeros((n, k // form.group), np.float32))]
     codes += [tensor(np.zeros((n, k // form.sums), np.int32))]
     rows = compile_kernel(linear.quantize_rows(isa, k, form.group, form.sums), cpu)
     call = partial(rows, tensor(x), *codes)
     row[f"quantize_rows_{n}_s"] = measure([call], 0.1)["best"]
-    return [*codes, bits] if uses_amx(isa, k, quantization) else codes
+    return [*codes, *tiles]
 
 
 def isa_of(cpu: Level) -> Isa:

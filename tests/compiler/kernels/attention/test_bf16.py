@@ -38,7 +38,11 @@ from tests.helpers.emulators import amx_emulator
 CPU = AVX512_BF16
 WHOLE = ((1, 1), (16, 16), (5, 5), (130, 130), (64, 64), (3, 3), (333, 333))
 
-LEVELS = pytest.mark.parametrize("cpu", [AVX512_BF16, AVX512_AMX], indirect=True)
+LEVELS = pytest.mark.parametrize(
+    "cpu", [AVX512_BF16, AVX512_AMX], indirect=True, ids=lambda each: each.name
+)
+WITHOUT_AMX = pytest.mark.parametrize("cpu", [AVX512_BF16], indirect=True, ids=["avx512-bf16"])
+"""For what both share: the masks, the softmax and how a step is cut."""
 
 
 @pytest.fixture
@@ -154,7 +158,7 @@ def test_windows(cpu: Cpu, window: int) -> None:
     check(Case(window=window, dtype="float16", causal=False), WHOLE)
 
 
-@LEVELS
+@WITHOUT_AMX
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_softcap_and_sinks(cpu: Cpu, dtype: str) -> None:
     check(Case(softcap=5.0, dtype=dtype), MIXED)
@@ -179,7 +183,7 @@ def test_lengths_round_every_boundary(cpu: Cpu) -> None:
         check(Case(dtype=dtype), sequences[15:])
 
 
-@LEVELS
+@WITHOUT_AMX
 def test_random_batches(cpu: Cpu) -> None:
     rng = np.random.default_rng(3)
     for seed in range(12):
@@ -225,7 +229,7 @@ def test_equal_scores_average_and_one_far_above_wins(cpu: Cpu) -> None:
     np.testing.assert_allclose(y[100:, 0, 0], (100 + np.arange(100, 200)) / 2, rtol=2e-6)
 
 
-@LEVELS
+@WITHOUT_AMX
 def test_large_scores_do_not_overflow(cpu: Cpu) -> None:
     """The query meets few keys then, each of which it gives as it is, rounded."""
     given = inputs(Case(dtype="float16"), ((70, 300), (21, 21)))

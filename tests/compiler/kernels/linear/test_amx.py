@@ -319,7 +319,7 @@ def test_the_emulator_refuses_what_a_cpu_would() -> None:
         sums = B.arg("sums", B.buffer((amx.SIDE * amx.SIDE,), "float32"))
         with amx.imported():
             amx.zero()
-            amx.store(T.address_of(sums[0]))
+            amx.store(T.address_of(sums[0]), 4 * amx.SIDE)
     kernel = lt.build(builder.get(), CPU)["main"]
     if not amx_emulator.emulated():
         pytest.skip("on a CPU with AMX these faults end the process")
