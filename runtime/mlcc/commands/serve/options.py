@@ -47,7 +47,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     SPECIAL_OPTION,
     click.option("--ray", is_flag=True,
                  help="Answer with replicas on Ray Serve (docs/scale.md). Needs the extra ray."),
-    click.option("--replicas", type=_COUNT, help="Number of replicas.", show_default="1"),
+    click.option("--replicas", type=_COUNT, metavar="N", help="Number of replicas.", show_default="1"),
     click.option("--autoscale", metavar="MIN:MAX",
                  help="Number of replicas by load; 0:MAX = none while there are no requests."),
     click.option("--prefill", type=_COUNT, metavar="N",
