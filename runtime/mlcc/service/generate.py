@@ -46,6 +46,7 @@ from mlcc.api.parsers.tools.grammar import calls_grammar
 from mlcc.api.parsers.tools.prompted import with_prompted_tools
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
+from mlcc.api.schema.json_references import with_definitions
 from mlcc.api.schema.tool_fields import Tool, ToolUse
 from mlcc.engine.events import Finished
 from mlcc.engine.request import Request
@@ -55,7 +56,7 @@ from mlcc.engine.text.stop_checker import ParserSpec
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_rule
-from mlcc.model.structured_output.schema_keywords import LEVELS, relaxed
+from mlcc.model.structured_output.schema_keywords import LEVELS, check_schema, relaxed
 from mlcc.service.engine_client import Job, with_param
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.served_model import Prompts, ServedModel, check_built
@@ -192,7 +193,7 @@ class ChatPlan:
         answer: Mapping[str, Any] | None,
     ) -> tuple[Structure, list[str]]:
         """The grammar of calls, and the paths of what it leaves out of the tools' schemas."""
-        pairs = [(tool, []) if tool.strict else known(tool) for tool in use.tools]
+        pairs = [_strict(tool) if tool.strict else known(tool) for tool in use.tools]
         held = replace(use, tools=tuple(tool for tool, _ in pairs))
         grammar = calls_grammar(self._output_format.format, held, self._text.marks, answer)
         left_out = [path for _, paths in pairs for path in paths]
@@ -206,6 +207,13 @@ def _relaxed(tool: Tool) -> tuple[Tool, list[str]]:
         schema = {"additionalProperties": False, **schema}
     made = replace(tool, parameters={**schema, "type": "object"})
     return made, [tool.field + path for path in left_out]
+
+
+def _strict(tool: Tool) -> tuple[Tool, list[str]]:
+    """The tool, if its schema can be enforced in full. Raises UnsupportedError or
+    InvalidRequestError."""
+    check_schema(tool.parameters, tool.field)
+    return replace(tool, parameters=with_definitions(tool.parameters)[0]), []
 
 
 def _anything(tool: Tool) -> tuple[Tool, list[str]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -217,3 +218,34 @@ def test_what_is_left_out_of_a_tools_arguments_is_named(service: Calls) -> None:
     body = {"messages": HI, "tools": [{"type": "function", "function": tool}]}
     headers = service.post("/v1/chat/completions", body).headers
     assert headers[HEADER] == "tools[0].function.parameters.properties.a.format"
+
+
+PET = {"$ref": "#/components/schemas/Pet"}
+OF_PETS = {
+    "type": "object",
+    "properties": {"pet": PET, "n": INT, "m": {"$ref": "#/properties/n"}},
+    "required": ["pet"],
+    "additionalProperties": False,
+    "components": {"schemas": {"Pet": {"type": "object", "properties": {"mate": PET}}}},
+}
+
+
+@pytest.mark.parametrize("parser", ["hermes", "pythonic", "qwen-xml", "glm", "gemma4"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_arguments_may_refer_to_any_place(tmp_path: Path, parser: str, strict: bool) -> None:
+    """The grammars of formats that write each argument by itself have its definitions too."""
+    tool = {"name": "f", "parameters": OF_PETS, "strict": strict}
+    body = {"messages": HI, "tools": [{"type": "function", "function": tool}], "max_tokens": 1}
+    with calls_to(scripted(tmp_path, "no", PLAIN_TEMPLATE, tool_parser=parser)) as calls:
+        response = calls.post("/v1/chat/completions", {**body, "tool_choice": "required"})
+    assert response.status == 200 and HEADER not in response.headers, response
+
+
+@pytest.mark.parametrize("word", ["x-note", "minProperties"])
+def test_a_strict_tool_is_refused_for_what_is_not_enforced(service: Calls, word: str) -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": "object", word: 2}}}
+    tool = {"name": "f", "parameters": parameters, "strict": True}
+    body = {"messages": HI, "tools": [{"type": "function", "function": tool}]}
+    response = service.post("/v1/chat/completions", body)
+    assert response.status == 400 and repr(word) in response.body["error"]["message"]
+    assert response.body["error"]["param"] == "tools[0].function.parameters"
