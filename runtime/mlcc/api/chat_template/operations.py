@@ -38,6 +38,9 @@ class OwnList(list[Any]):
     """A list that the template itself made, the only kind that it may change."""
 
 
+OwnList.__name__ = "list"  # as errors call it
+
+
 def text_of(value: Any) -> str:
     """`str(value)`."""
     budget = BUDGET.get()
