@@ -233,6 +233,16 @@ def test_how_llama_cpps_rules_cut(pre: str, words: str) -> None:
     assert [word for word, _ in found] == words.split("|")
 
 
+@pytest.mark.parametrize(("pre", "ids"), [("glm4", [3]), ("glm5", [3]), ("chatglm-bpe", [2, 0])])
+def test_words_of_the_vocabulary_need_no_merges(pre: str, ids: list[int]) -> None:
+    """llama.cpp's `ignore_merges`, which GLM's files have as they were made of a tiktoken model."""
+    keys = {
+        KEY + "model": "gpt2", KEY + "pre": pre, KEY + "tokens": ["a", "b", "ab", "aba"],
+        KEY + "merges": ["a b"], KEY + "token_type": np.array([1] * 4),
+    }  # fmt: skip
+    assert rebuilt(keys).encode("aba", add_special_tokens=False).ids == ids
+
+
 def test_every_rule_is_read_by_the_library() -> None:
     for name, rules in PRE_TOKENIZERS.items():
         cuts = [pre_tokenizers.Split(Regex(rule), "isolated") for rule in rules.rules]

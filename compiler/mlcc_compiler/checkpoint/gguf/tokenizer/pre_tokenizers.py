@@ -124,7 +124,8 @@ PRE_TOKENIZERS = {
         ),
         _OF_LLAMA3,
     ),
-    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe", "glm4"), Rules((_LLAMA3,))),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), Rules((_LLAMA3,))),
+    **dict.fromkeys(("glm4", "glm5"), Rules((_LLAMA3,), ignore_merges=True)),
     **dict.fromkeys(
         ("qwen2", "deepseek-r1-qwen", "hunyuan", "megrez", "kormo", "f2llmv2"), _OF_QWEN2
     ),
@@ -165,7 +166,7 @@ PRE_TOKENIZERS = {
     ),
     "tekken": Rules((_TEKKEN,), ignore_merges=True, begin=True),
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2", "talkie"), Rules((_GPT4O,))),
-    "tiny_aya": Rules((r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O)),
+    **dict.fromkeys(("tiny_aya", "cohere2moe"), Rules((r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O))),
     **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), Rules(_DEEPSEEK3)),
     "deepseek-llm": Rules(_DEEPSEEK_LLM),
     "deepseek-coder": Rules(_DEEPSEEK_CODER),
