@@ -169,6 +169,16 @@ def test_ends_of_answers() -> None:
     assert found.notes == ["tokenizer: '<end_of_turn>' of another type: read as control"]
 
 
+@pytest.mark.parametrize(("kind", "ids"), [(3, (1, 2)), (1, (1,)), (4, (1,))])
+def test_the_old_end_beside_a_new_one(kind: int, ids: tuple[int, ...]) -> None:
+    """Fine-tunes of Mistral keep `</s>` beside `<|im_end|>`; Gemma has it as a tag of HTML."""
+    keys = {
+        KEY + "tokens": ["a", "<|im_end|>", "</s>"], KEY + "token_type": np.array([1, 3, kind]),
+        KEY + "eos_token_id": 1,
+    }  # fmt: skip
+    assert Vocabulary.of(keys).end_ids == ids
+
+
 ENDINGS = [
     "<|im_end|>",
     "<end_of_turn>",

@@ -39,6 +39,8 @@ _ENDINGS = {
 }
 """Tokens that end an answer in any model, as in llama.cpp: few files name all of theirs by key, and
 some converters give them another type than control."""
+_OLD_END = "</s>"
+"""An end where it is a control token: for Gemma it is a tag of HTML."""
 _STARTS = {"<|im_start|>", "<start_of_turn>", "<|start_header_id|>", "<|end_header_id|>"}
 """Their counterparts, which are control tokens too."""
 _OF_MESSAGE = "<|end|>"
@@ -121,7 +123,9 @@ class Vocabulary:
         """All ids that end an answer."""
         named = [self.id_of(role) for role in _ENDS]
         known = [
-            i for i, text in enumerate(self.tokens) if text in _ENDINGS and self.types[i] == CONTROL
+            i
+            for i, text in enumerate(self.tokens)
+            if self.types[i] == CONTROL and (text in _ENDINGS or text == _OLD_END)
         ]
         texts = {self.tokens[i] for i in known}
         if any(texts >= pair for pair in _PAIRS):
