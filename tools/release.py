@@ -73,7 +73,10 @@ def check() -> str:
 
 
 def make(output: Path, version: str) -> list[Path]:
-    """Build all files into `output`, atomically. web/dist must be built."""
+    """Build all files into `output`, atomically. web/dist must be built. Raises ReleaseError, also
+    for a folder that holds anything but a release: it would be deleted."""
+    if output.is_dir() and any(output.iterdir()) and not (output / "SHA256SUMS").is_file():
+        raise ReleaseError(f"{output} is no release, and would be replaced; give a new folder")
     seconds = int(_git("log", "-1", "--format=%ct"))
     os.environ["SOURCE_DATE_EPOCH"] = str(seconds)
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -118,6 +118,8 @@ def relinked(page: str, number: int, line: str, files: set[str], linked: set[str
 
 def main() -> None:
     site = Path(sys.argv[1]) if len(sys.argv) > 1 else SITE
+    if site.is_dir() and any(site.iterdir()) and not (site / "404.html").is_file():
+        sys.exit(f"docs: {site} is no site, and would be replaced; give a new folder")
     try:
         build(site)
     except BrokenLinkError as error:

@@ -55,6 +55,10 @@ class PageError(Exception):
     """The page cannot be built; the message says why."""
 
 
+PAGE = {"assets", "icon.svg", "index.html", "licences.txt"}
+"""What a built page consists of."""
+
+
 def sources() -> list[Path]:
     """The files that the page is made of."""
     kinds = {".ts", ".css", ".html", ".svg"}
@@ -90,7 +94,9 @@ def build_or_explain(output: Path) -> str:
 
 
 def build(output: Path) -> None:
-    """Build into the folder `output`, whole or not at all. Raises PageError, OSError."""
+    """Build into the folder `output`, whole or not at all. Raises PageError, also for a folder that
+    holds anything but a page, and OSError."""
+    check_replaceable(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         modules = node_modules(Path(folder) / "node_modules")
@@ -99,6 +105,16 @@ def build(output: Path) -> None:
         (made / "licences.txt").write_text(licences(used), encoding="utf-8")
         shutil.rmtree(output, ignore_errors=True)
         made.rename(output)
+
+
+def check_replaceable(output: Path) -> None:
+    """Raise PageError for a folder that holds anything but a page: it would be deleted."""
+    others = {path.name for path in output.iterdir()} - PAGE if output.is_dir() else set()
+    if others or output.is_file():
+        raise PageError(
+            f"{output} is no page ({min(others, default='a file')} is there), and would be "
+            "replaced; give a folder that is new or empty"
+        )
 
 
 def bundle(modules: Path, made: Path) -> set[Path]:
@@ -219,4 +235,6 @@ def unpack(archive: bytes, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python web/tools/server_page.py OUTPUT")
     sys.exit(build_or_explain(Path(sys.argv[1]).resolve()) or None)

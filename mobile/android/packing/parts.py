@@ -30,9 +30,12 @@ OURS = ("libmlcc.so", "libmlcc_executor.so", "libmlcc_jni.so")
 def make(system: System, libraries: Path, out: Path) -> dict[str, Any]:
     """Collect all parts. libraries: the output folder of mobile/c/build.py and jni/build.py.
 
-    Returns the list. Raises PackingError.
+    Returns the list. Raises PackingError, also if `out` holds anything but parts: it would be
+    deleted.
     """
     _check(libraries)
+    if out.is_dir() and any(out.iterdir()) and not (out / LIST).is_file():
+        raise PackingError(f"{out} holds no parts, and would be replaced; give a new folder")
     shutil.rmtree(out, ignore_errors=True)
     lib, modules = out / "lib", out / "modules"
     lib.mkdir(parents=True)

@@ -125,3 +125,12 @@ def test_the_lock_names_all_that_is_fetched(tool: Any) -> None:
     assert {*tool.LIBRARIES, tool.package_of_esbuild(), "highlight.js"} <= set(names)
     assert len(names) < 25
     assert all(entry["integrity"].startswith("sha512-") for entry in names.values())
+
+
+def test_a_folder_with_anything_else_is_not_replaced(tool: Any, tmp_path: Path) -> None:
+    kept = tmp_path / "work" / "thesis.md"
+    kept.parent.mkdir()
+    kept.write_text("years of work")
+    assert "is no page (thesis.md is there)" in tool.build_or_explain(kept.parent)
+    assert kept.read_text() == "years of work" and [*tmp_path.iterdir()] == [kept.parent]
+    assert "is no page (a file is there)" in tool.build_or_explain(kept)
