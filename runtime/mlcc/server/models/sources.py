@@ -129,7 +129,7 @@ def with_names(
 ) -> list[Source]:
     """Apply aliases to sources: pairs (alias, model), where model None = the only model.
 
-    Two models of one name are named after their folders. Raises InvalidRequestError for a name that
+    Models of one name are named after their folders. Raises InvalidRequestError for a name that
     is unknown or ambiguous.
     """
     named = _distinct(sources)
@@ -158,10 +158,19 @@ def with_names(
 
 def _distinct(sources: Mapping[str, Source]) -> dict[str, Source]:
     names = [source.name for source in sources.values()]
+    folders = [Path(key).name for key in sources]
     return {
-        key: replace(source, name=Path(key).name) if names.count(source.name) > 1 else source
+        key: replace(source, name=_folder_name(Path(key), folders))
+        if names.count(source.name) > 1
+        else source
         for key, source in sources.items()
     }
+
+
+def _folder_name(path: Path, folders: Sequence[str]) -> str:
+    """The name of a model's folder; of the folder around it if others have it too, as in the cache
+    of compiled models (`mlcc list --json` has it as `id`)."""
+    return path.name if folders.count(path.name) == 1 else path.parent.name or path.name
 
 
 def _clip_context(context: int | None, most: int) -> int | None:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from mlcc.api.errors import BusyError, NotFoundError
 from mlcc.errors import CapacityError, DeviceError
 from mlcc.model.model import Model
 from mlcc.server.models.pool import ModelPool
-from mlcc.server.models.sources import Needs, Source
+from mlcc.server.models.sources import Needs, Source, with_names
 from mlcc.service.http.types import ApiRequest, ApiResponse
 from mlcc.service.served_model import ServiceBounds
 from mlcc.service.service import Service
@@ -333,3 +334,11 @@ def test_closing_twice_waits_twice(tmp_path: Path) -> None:
             await first
 
     run(work())
+
+
+def test_models_of_one_name_are_named_after_their_folders(tmp_path: Path) -> None:
+    model = source(tmp_path, "demo")
+    named = with_names({"a/fast": model, "b/small": model, "c/other": replace(model, name="x")}, [])
+    assert [each.name for each in named] == ["fast", "small", "x"]
+    cached = with_names({"compiled/demo-1f/model": model, "compiled/demo-2e/model": model}, [])
+    assert [each.name for each in cached] == ["demo-1f", "demo-2e"]

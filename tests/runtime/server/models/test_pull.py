@@ -4,6 +4,7 @@ lines, and the model that is added."""
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import aclosing
 from pathlib import Path
@@ -12,11 +13,15 @@ from typing import Any
 import pytest
 
 from mlcc.api.errors import BusyError
+from mlcc.commands.serve.models import puller_of
+from mlcc.engine_args import EngineArgs
 from mlcc.errors import CheckpointError, InvalidRequestError, UnsupportedError
 from mlcc.server.models.pool import ModelPool
 from mlcc.server.models.puller import Pulled, Puller
 from mlcc.service.served_model import PullStep, ServiceBounds
 from mlcc.service.service import Service
+from tests.compiler.weights.fake_hub import REPO, FakeHub, serving
+from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 from tests.runtime.server.helpers.server_process import alive
 from tests.runtime.server.models.test_pool import CHAT, ask, post, run, source
 
@@ -107,3 +112,30 @@ def test_what_is_not_fetched(tmp_path: Path) -> None:
     alone = ModelPool([source(tmp_path, "a")], {"toy": None}, ServiceBounds(), 64)
     with pytest.raises(UnsupportedError, match="adds no models: others can reach it"):
         alone.pull("org/new")
+
+
+def test_mlcc_pull_brings_a_model_of_a_hub_to_a_running_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "HF_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    checkpoint = write_checkpoint(tmp_path / "tiny")
+    hub = FakeHub({path.name: path.read_bytes() for path in checkpoint.iterdir()})
+
+    async def work() -> None:
+        puller = puller_of(EngineArgs("", target="reference", max_batch=1, context=64), False, {})
+        bounds = ServiceBounds(timeout_s=60)
+        pool = ModelPool([source(tmp_path, "old")], {"toy": None}, bounds, 64, puller=puller)
+        service = Service(pool)
+        lines = await lines_of(service, REPO)
+        assert lines[-1] == {"status": "success"}, lines
+        assert any("compl" in line["status"] or "pack" in line["status"] for line in lines)
+        said = await ask(service, {**CHAT, "model": REPO})
+        assert said["choices"][0]["finish_reason"] == "length", said
+        await pool.close()
+
+    with serving(hub):
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        run(work())
