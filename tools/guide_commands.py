@@ -32,6 +32,7 @@ STANDS_FOR = {
     r"\bMODEL\b|\bCHECKPOINT\b|path/to/checkpoint|\bFOLDER\b": "examples/demo/model",
     r"dist/(NAME|MODEL|examples/demo/model)-": "dist/demo-",
     r"\bCOMMAND\b": "run",
+    r"\btexts\.(jsonl|txt)\b": "examples/demo/heldout.jsonl",
     r"\s\[[^]]*\]": "",  # an option that may be left out
 }
 LEFT_OUT = (

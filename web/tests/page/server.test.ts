@@ -211,6 +211,7 @@ test('answers under a schema are JSON, and an invalid schema is reported', async
 test('a model that is not loaded yet is not called ready, and its loading is followed', async () => {
   const page = await connected('&unloaded');
   expect(await state(page).textContent()).toBe('on this server, loaded by the first question');
+  await page.getByText('context 2,048 tokens; the first question loads it').waitFor();
   await look(page);
   const states = page.evaluate(`new Promise((done) => {
     const seen = [];

@@ -161,7 +161,7 @@ export class ChatView {
   greet(info: EngineInfo, isLoaded: boolean): void {
     this.#notices.clear();
     for (const note of info.notes) this.#notices.add(note, 'note');
-    this.#welcome.show(info);
+    this.#welcome.show(info, isLoaded);
     this.#announcer.say(
       `${info.model} ${isLoaded ? 'is ready' : 'loads with the first question'}.`,
     );

@@ -27,11 +27,12 @@ export class Welcome {
     this.element = h('div', 'welcome', heading, this.#about, this.#ideas);
   }
 
-  /** Name the running model. */
-  show({ model, context, where }: EngineInfo): void {
+  /** Name the running model; `isLoaded`: it answers at once. */
+  show({ model, context, where }: EngineInfo, isLoaded: boolean): void {
     const place = where === 'server' ? 'on this server' : 'on your GPU';
     const size = context ? `, context ${context.toLocaleString('en')} tokens` : '';
-    setText(this.#about, `${model} ${place}${size}`);
+    const wait = isLoaded ? '' : '; the first question loads it';
+    setText(this.#about, `${model} ${place}${size}${wait}`);
     this.#ideas.hidden = false;
   }
 }
