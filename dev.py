@@ -31,6 +31,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -237,8 +238,12 @@ def environment() -> dict[str, str]:
 
 
 def run(*command: str) -> int:
-    """Run the environment's Python; Ctrl-C is the command's to handle."""
+    """Run the environment's Python; Ctrl-C is the command's to handle, and SIGTERM is passed on."""
     child = subprocess.Popen([str(PYTHON), *command], cwd=ROOT, env=environment())
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
+            signal.signal(number, lambda number, _: child.send_signal(number))
     while True:
         try:
             return child.wait()

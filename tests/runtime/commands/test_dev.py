@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.runtime.server.helpers.server_process import alive
 from tools import debian, packages
 
 ROOT = Path(__file__).parents[3]
@@ -258,3 +259,17 @@ def test_the_longest_files_of_the_last_run_begin_first(project: Path) -> None:
 def test_a_name_that_is_no_row_is_an_error(project: Path) -> None:
     (project / "tests" / "test_some.py").write_text(TESTS.replace('"g++"', '"gpp"'))
     assert "KeyError: 'gpp'" in ran(project)
+
+
+def test_a_signal_ends_the_command_and_not_dev_alone() -> None:
+    """`kill` of `python3 dev.py run serve` leaves no server behind."""
+    waits = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    runs = f"import dev; dev.PYTHON = {sys.executable!r}; dev.run('-c', {waits!r})"
+    with subprocess.Popen(
+        [sys.executable, "-c", runs], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        child = int(program.stdout.readline())
+        program.terminate()
+        program.wait(30)
+    assert not alive(child)
