@@ -11,6 +11,7 @@ import pytest
 from mlcc.device.reference import ops as twin
 from mlcc_compiler.kernels.cpu.elementwise import activation
 from mlcc_compiler.kernels.cpu.isa import vector_math
+from mlcc_compiler.kernels.cpu.isa.activations import ACTIVATIONS
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import each, span
 from mlcc_compiler.kernels.frame import f32, kernel, store
@@ -91,7 +92,7 @@ def test_gauss_tail(cpu: Cpu) -> None:
     np.testing.assert_allclose(apply("gauss_tail", x, cpu), exact, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", sorted(activation.ACTIVATIONS))
+@pytest.mark.parametrize("kind", sorted(ACTIVATIONS))
 @pytest.mark.parametrize(
     ("cpu", "inner"), [*((cpu, 1541) for cpu in CPUS), (BEST, 64), (BEST, 9000)]
 )

@@ -37,6 +37,7 @@ FACTORIES: dict[str, Factory] = {
     "activated": activation.activated,
     "gated": activation.gated,
     "gated_fused": activation.gated_fused,
+    "gated_few": activation.gated_few,
     "softcap": activation.softcap,
     "route": router.route,
     "route_corrected": biased_router.route_corrected,

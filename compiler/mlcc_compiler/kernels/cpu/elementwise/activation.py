@@ -3,64 +3,21 @@
 from collections.abc import Callable
 
 from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.kernels.cpu.isa.activations import ACTIVATIONS
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.parallel import SERIAL_ELEMENTS
 from mlcc_compiler.kernels.cpu.isa.vector_math import (
     bind,
     each,
-    gauss_tail,
-    lanes_of,
-    maximum,
     prefetch,
-    sigmoid,
     span,
     spread,
     tanh,
 )
+from mlcc_compiler.kernels.cpu.linear.amx_rows import of_few
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, kernel, store
 
-_SCALE = 2 * 0.7978845608028654  # 2 sqrt(2 / pi)
 _CHUNK = 2048  # elements of a row that one task takes
-
-
-def silu(x: Expr) -> Expr:
-    """x * sigmoid(x)."""
-    return x * sigmoid(x)
-
-
-def gelu(x: Expr) -> Expr:
-    """x * Phi(x) with the normal distribution's own Phi."""
-    lanes = lanes_of(x)
-    tail = bind(x * gauss_tail(x) * spread(0.5, lanes))
-    return T.Select(x > spread(0.0, lanes), x - tail, tail)
-
-
-def gelu_tanh(x: Expr) -> Expr:
-    """The tanh approximation of GELU (Hendrycks & Gimpel, 2016), as (1 + tanh(y)) / 2 =
-    sigmoid(2 y): that is one exponential, and exact where 1 + tanh(y) cancels."""
-    lanes = lanes_of(x)
-    return x * sigmoid((x + x * x * x * spread(0.044715, lanes)) * spread(_SCALE, lanes))
-
-
-def relu2(x: Expr) -> Expr:
-    """The square of max(x, 0) (So et al., 2021)."""
-    above = bind(maximum(x, spread(0.0, lanes_of(x))))
-    return above * above
-
-
-def identity(x: Expr) -> Expr:
-    """x: for products without an activation."""
-    return x
-
-
-ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
-    "silu": silu,
-    "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
-    "sigmoid": sigmoid,
-    "relu2": relu2,
-    "identity": identity,
-}
 
 
 def _chunks(y: Expr, lanes: int, value: Callable[[Expr, Expr, int], Expr]) -> None:
@@ -124,6 +81,12 @@ def gated_fused(isa: Isa, row: Sizes, kind: str) -> PrimFunc:
         _chunks(y, isa.lanes, value)
 
     return kernel(body, x=activations(isa, "n", 2 * inner), y=activations(isa, "n", inner))
+
+
+def gated_few(isa: Isa, row: Sizes, kind: str, is_float: bool) -> PrimFunc:
+    """`gated_fused` of as few rows as do not use AMX; nothing for more, of which `gated_many`
+    makes the tiles."""
+    return of_few(gated_fused(isa, row, kind), is_float)
 
 
 def softcap(isa: Isa, row: Sizes, cap: float) -> PrimFunc:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler.ir._tvm import B, T, tirx
-from mlcc_compiler.kernels.cpu.elementwise.activation import ACTIVATIONS, gated_fused
+from mlcc_compiler.ir._tvm import B, T
 from mlcc_compiler.kernels.cpu.isa import amx
+from mlcc_compiler.kernels.cpu.isa.activations import ACTIVATIONS
 from mlcc_compiler.kernels.cpu.isa.bf16_pairs import halves
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.amx_gemm import (
@@ -25,8 +25,7 @@ from mlcc_compiler.kernels.cpu.linear.amx_gemm import (
     linear_few,
     uses_amx,
 )
-from mlcc_compiler.kernels.cpu.linear.amx_rows import TILE, least_rows, tile_at
-from mlcc_compiler.kernels.cpu.linear.quantize_rows import quantize_rows
+from mlcc_compiler.kernels.cpu.linear.amx_rows import TILE, tile_at
 from mlcc_compiler.kernels.cpu.linear.quantized import Part
 from mlcc_compiler.quantization import scheme
 
@@ -89,18 +88,3 @@ def _write_products(
         words = T.reinterpret(f"uint16x{amx.DEPTH}", halves(*both))
         place = T.Ramp((row + r) % (amx.SIDE // 2) * amx.DEPTH, 1, amx.DEPTH)
         B.buffer_store(products, words, [tile_at(inner, row + r, tile), place])
-
-
-def gated_few(isa: Isa, row: tuple[int, ...], kind: str, is_float: bool) -> Expr:
-    """`gated_fused` of few rows; nothing for many."""
-    return _of_few(gated_fused(isa, row, kind), is_float)
-
-
-def quantize_few(isa: Isa, k: int, group: int, sums: int) -> Expr:
-    """`quantize_rows` of few rows; nothing for many."""
-    return _of_few(quantize_rows(isa, k, group, sums), False)
-
-
-def _of_few(kernel: Expr, is_float: bool) -> Expr:
-    few = kernel.params[0].ty.shape[0] < least_rows(is_float)
-    return kernel.with_body(tirx.IfThenElse(few, kernel.body, None))

@@ -79,3 +79,14 @@ def rows_or_tiles(isa: Isa, k: int, group: int, sums: int) -> Expr:
     body = tirx.IfThenElse(x.ty.shape[0] >= MANY, tiles.body, codes.body)
     apart = tirx.PrimFunc([*codes.params, x, made], body, attrs=codes.attrs)
     return apart.specialize({x: codes.params[0]})
+
+
+def quantize_few(isa: Isa, k: int, group: int, sums: int) -> Expr:
+    """`quantize_rows` of few rows; nothing for many."""
+    return of_few(quantize_rows(isa, k, group, sums), False)
+
+
+def of_few(kernel: Expr, is_float: bool) -> Expr:
+    """A kernel that does nothing for as many rows as use AMX. Of its first parameter are rows."""
+    few = kernel.params[0].ty.shape[0] < least_rows(is_float)
+    return kernel.with_body(tirx.IfThenElse(few, kernel.body, None))

@@ -17,9 +17,15 @@ from typing import Any
 from mlcc_compiler.ir.graph import Graph, Merged, Weight, dims, tensor
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
-from mlcc_compiler.kernels.cpu.linear.amx_gated import gated_few, gated_many, quantize_few
+from mlcc_compiler.kernels.cpu.linear.amx_gated import gated_many
 from mlcc_compiler.kernels.cpu.linear.amx_gemm import linear_many, uses_amx
-from mlcc_compiler.kernels.cpu.linear.amx_rows import TILE, round_to_tiles, rows_or_tiles, tiles_of
+from mlcc_compiler.kernels.cpu.linear.amx_rows import (
+    TILE,
+    quantize_few,
+    round_to_tiles,
+    rows_or_tiles,
+    tiles_of,
+)
 from mlcc_compiler.kernels.cpu.linear.bf16 import linear_bf16, round_rows, uses_bf16_dot
 from mlcc_compiler.kernels.cpu.linear.floats import linear_float
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking, RowForm, row_form
@@ -131,7 +137,7 @@ def emit_gated_linear(
     made = [tensor([rows, 2 * inner]), tensor([tiles_of(rows, inner), TILE], "uint16")]
     call = graph.call_tir(kernel, "gated_linear", [*inputs, *weight.tensors, *bias], made)
     both, tiles = graph.items(call, 2)
-    few = kernels.cached_kernel(gated_few, (2 * inner,), kind, parts[0][1].is_float)
+    few = kernels.kernel("gated_few", (2 * inner,), kind, parts[0][1].is_float)
     products = graph.call_tir(few, "gated_few", [both], out)
     graph.memo[_TILES, products] = tiles
     return products

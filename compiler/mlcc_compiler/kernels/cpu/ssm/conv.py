@@ -13,7 +13,7 @@ from collections.abc import Callable
 from mlcc_compiler.ir._tvm import T
 from mlcc_compiler.ir.caches import CacheLayout
 from mlcc_compiler.ir.states import ConvShape
-from mlcc_compiler.kernels.cpu.elementwise.activation import ACTIVATIONS
+from mlcc_compiler.kernels.cpu.isa.activations import ACTIVATIONS
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.vector_math import bind, fit_lanes, span, spread
 from mlcc_compiler.kernels.cpu.ssm.sequences import each_sequence
