@@ -20,6 +20,7 @@ PHASES = [
     "norms_fused",
     "projections_merged",
     "paged_kv",
+    "gated_fused",
     "kernels",
     "kernels_joined",
     "functions",
