@@ -8,7 +8,6 @@ model's answers are compared with the reference's.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -19,12 +18,7 @@ from mlcc.errors import MlccError
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("name")
-    parser.add_argument("--device", type=int)
-    parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
+    given = measure.stage_arguments(__doc__)
     try:
         if given.name == "demo":
             say(demo=measure.demo(given.folder, given.device))

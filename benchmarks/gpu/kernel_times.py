@@ -8,7 +8,6 @@ CUDA waits for each kernel, so that short ones seem to take a launch's time.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -31,12 +30,7 @@ Times = tuple[str, list[tuple[str, float, float]]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("name")
-    parser.add_argument("--device", type=int)
-    parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
+    given = measure.stage_arguments(__doc__)
     try:
         kernel_times(given.folder, given.name, given.device, quick=given.quick)
     except MlccError as error:

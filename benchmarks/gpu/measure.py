@@ -7,6 +7,7 @@ second are to be compared with the copy bandwidth measured on the same device.
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -69,6 +70,16 @@ class Sizes:
 
 QUICK = Sizes(copy_bytes=1 << 22, steps=2, prompt=64, short=32, long=256, batches=(1, 2), rounds=1)
 """For a trial run on a machine without a GPU."""
+
+
+def stage_arguments(description: str | None) -> argparse.Namespace:
+    """The command line of a stage that measures a shape: folder, name, device, quick."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("--device", type=int)
+    parser.add_argument("--quick", action="store_true")
+    return parser.parse_args()
 
 
 def handle_of(row: dict[str, Any], index: int | None) -> DeviceHandle:

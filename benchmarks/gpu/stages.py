@@ -123,7 +123,7 @@ def _environment(folder: Path) -> Mapping[str, str]:
 
 
 def run_stage(stage: Stage, folder: Path, left: float) -> dict[str, Any]:
-    """Run one within its limit. Whatever happens is told, never raised."""
+    """Run one stage within its time limit. Every failure becomes a result; none is raised."""
     environment = _environment(folder) if stage.ours else os.environ
     start = time.monotonic()
     found: dict[str, Any] = {}

@@ -17,7 +17,6 @@ from mlcc_targets.target import Choices, Target, TargetError
 class Level:
     """A set of CPUs that one library serves. `cpu`: LLVM's base; `features`: additional ones.
 
-    `proven`: it has run on such a CPU; other levels are compiled only if they are named.
     `slow_on`: a vendor whose CPUs have these instructions, but are faster with the next level's.
     """
 
@@ -26,7 +25,6 @@ class Level:
     cpu: str
     features: tuple[str, ...]
     vector_bits: int
-    proven: bool = True
     slow_on: str = ""
 
 
@@ -37,7 +35,7 @@ _AVX512_VBMI = (*_AVX512, "avx512vnni", "avx512vbmi")
 _AVX512_BF16 = (*_AVX512_VBMI, "avx512bf16")
 _AMX = (*_AVX512_BF16, "amx-tile", "amx-bf16")
 
-LEVELS = (  # best first: the host gets the first proven level whose features it has
+LEVELS = (  # best first: the host gets the first level whose features it has
     Level("avx512-amx", "x86_64", "x86-64-v4", _AMX, 512),
     # two cycles for a VDPBF16PS, against four float32 multiply-adds (Emerald Rapids)
     Level("avx512-bf16", "x86_64", "x86-64-v4", _AVX512_BF16, 512, slow_on="GenuineIntel"),
@@ -67,10 +65,10 @@ _ANY_OF = {"any-x86-64": "x86_64", "any-arm": "aarch64"}
 
 
 def host_level() -> Level:
-    """The best proven level this machine has. Raises TargetError on an unknown instruction set."""
+    """The best level this machine has. Raises TargetError on an unknown instruction set."""
     have, arch, vendor = cpu_features(), machine(), cpu_vendor()
     for level in LEVELS:
-        wanted = level.proven and level.arch == arch and not (vendor and level.slow_on == vendor)
+        wanted = level.arch == arch and not (vendor and level.slow_on == vendor)
         if not wanted or missing_features(level.features, have):
             continue
         if "amx-tile" in level.features and allow_tiles():

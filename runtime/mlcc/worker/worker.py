@@ -188,8 +188,8 @@ def _refusal(error: BaseException) -> MlccError:
 
 
 OpenModel = Callable[..., Model]
-"""Opens the model in the engine's process; must be picklable. To be told what has been read, it is
-called with `progress` (`mlcc.loader.Progress`)."""
+"""Opens the model in the engine's process; must be picklable. `progress`
+(`mlcc.loader.Progress`) is called with what has been read."""
 
 
 PROGRESS_S = 0.1

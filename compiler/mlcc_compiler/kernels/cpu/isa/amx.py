@@ -123,8 +123,9 @@ def store(sums: Expr, pitch: int) -> None:
 
 
 def add(rows: Sequence[Expr], row_pitch: int, columns: Sequence[Expr], column_pitch: int) -> None:
-    """Emit a step: 32 rows times 32 columns, 32 bf16 of each. Addresses of the upper and lower 16
-    rows, whose rows are so many bytes apart; of 16 columns each, whose pairs are."""
+    """Emit a step: 32 rows times 32 columns, 32 bf16 of each. `rows` are the addresses of the upper
+    and of the lower 16 rows, `row_pitch` bytes apart; `columns` those of the left and of the right
+    16 columns, whose pairs are `column_pitch` bytes apart."""
     _call("mlcc_tiles_add", *rows, T.int64(row_pitch), *columns, T.int64(column_pitch))
 
 

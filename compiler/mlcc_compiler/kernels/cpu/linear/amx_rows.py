@@ -36,7 +36,7 @@ def least_rows(is_float: bool) -> int:
 
 
 def tiles_of(rows: Any, k: int) -> Any:
-    """Tiles that hold so many rows of k, in whole squares; of a number or a symbolic size."""
+    """The number of tiles of `rows` rows of k, in whole squares; `rows` may be symbolic."""
     return (rows + (amx.SIDE - 1)) // amx.SIDE * (amx.SIDE // _ROWS * (k // amx.DEPTH))
 
 
@@ -87,6 +87,6 @@ def quantize_few(isa: Isa, k: int, group: int, sums: int) -> Expr:
 
 
 def of_few(kernel: Expr, is_float: bool) -> Expr:
-    """A kernel that does nothing for as many rows as use AMX. Of its first parameter are rows."""
+    """A kernel that does nothing for as many rows as use AMX: the rows of its first parameter."""
     few = kernel.params[0].ty.shape[0] < least_rows(is_float)
     return kernel.with_body(tirx.IfThenElse(few, kernel.body, None))

@@ -284,7 +284,7 @@ class JsonRules:
     def _counted(
         self, pairs: Sequence[tuple[str, bool]], loop: str, least: int, most: int | None
     ) -> str:
-        """Required pairs, then others, so many in all."""
+        """Required pairs, then others: `least` to `most` in all."""
         fixed = len(pairs)
         if most is not None and most < max(least, fixed):
             raise Inexpressible  # llguidance says why
