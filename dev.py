@@ -237,18 +237,30 @@ def environment() -> dict[str, str]:
     return found
 
 
-def run(*command: str) -> int:
-    """Run the environment's Python; Ctrl-C is the command's to handle, and SIGTERM is passed on."""
-    child = subprocess.Popen([str(PYTHON), *command], cwd=ROOT, env=environment())
+children: set[subprocess.Popen[bytes]] = set()
+"""The commands that `run` waits for, of any thread."""
+
+
+def forward_signals() -> None:
+    """SIGTERM and SIGHUP go to the commands that run, and `run` returns once they have ended."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
-            signal.signal(number, lambda number, _: child.send_signal(number))
-    while True:
-        try:
-            return child.wait()
-        except KeyboardInterrupt:
-            continue
+            signal.signal(number, lambda number, _: [c.send_signal(number) for c in [*children]])
+
+
+def run(*command: str) -> int:
+    """Run the environment's Python; Ctrl-C is the command's to handle."""
+    child = subprocess.Popen([str(PYTHON), *command], cwd=ROOT, env=environment())
+    children.add(child)
+    try:
+        while True:
+            try:
+                return child.wait()
+            except KeyboardInterrupt:
+                continue
+    finally:
+        children.discard(child)
 
 
 def check() -> int:
@@ -360,6 +372,7 @@ def main() -> int:
     if command not in COMMANDS:
         print(__doc__)
         return 0 if command in ("help", "-h", "--help") else 2
+    forward_signals()
     if sys.platform != "linux":
         say("macOS and Windows are untried; what follows was written for Linux")
     if command == "lock":
