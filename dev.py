@@ -243,10 +243,15 @@ children: set[subprocess.Popen[bytes]] = set()
 
 def forward_signals() -> None:
     """SIGTERM and SIGHUP go to the commands that run, and `run` returns once they have ended."""
+
+    def forward(number: int, _: object) -> None:
+        for child in tuple(children):
+            child.send_signal(number)
+
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
-            signal.signal(number, lambda number, _: [c.send_signal(number) for c in [*children]])
+            signal.signal(number, forward)
 
 
 def run(*command: str) -> int:
