@@ -52,6 +52,8 @@ class Manifest(ManifestRecord):
             del plain["encoder"]  # absent in files without an encoder, as before
         if self.ranks is None:
             del plain["ranks"]
+        if self.vision is None:
+            del plain["vision"]
         try:
             text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:

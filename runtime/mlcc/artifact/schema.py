@@ -296,6 +296,40 @@ class EncoderInfo:
 
 
 @fast_dataclass(frozen=True, kw_only=True)
+class VisionInfo:
+    """How pictures become rows of a prompt, for a model with a vision tower."""
+
+    processor: str
+    """Sizes, tiles and the text around an image: idefics3 (SmolVLM too), gemma3, qwen2_vl
+    (Qwen2-VL, Qwen2.5-VL and Qwen3-VL)."""
+    image_token: str
+    """Text of the placeholder token, such as <image>."""
+    image_token_id: int
+    patch_size: int
+    """Side of a patch in pixels."""
+    merge_size: int
+    """merge_size x merge_size patches become one row of the prompt."""
+    image_size: int
+    """Side of the tower's square input in pixels; 0 = any multiple of a row's pixels."""
+    mean: tuple[float, ...]
+    """Of each channel, as std: applied in the tower, after pixels are divided by 255."""
+    std: tuple[float, ...]
+    resample: str
+    """nearest, bilinear, bicubic or lanczos."""
+    longest_edge: int = 0
+    """idefics3: the longer side in pixels before an image is split into tiles."""
+    split: bool = False
+    """idefics3's do_image_splitting, gemma3's do_pan_and_scan."""
+    max_tiles: int = 0
+    """gemma3: most crops of pan and scan."""
+    min_pixels: int = 0
+    """qwen2_vl: bounds of an image's area, as max_pixels."""
+    max_pixels: int = 0
+    folder: str = "vision"
+    """The tower's own artifact, below the model's folder."""
+
+
+@fast_dataclass(frozen=True, kw_only=True)
 class FileEntry:
     """A file of the folder, other than the manifest. Hashes are sha256 in lower-case hex."""
 
@@ -353,6 +387,8 @@ class ManifestRecord:
     """None = the model generates text."""
     ranks: RanksInfo | None = None
     """None = one process computes the model."""
+    vision: VisionInfo | None = None
+    """None = the model reads text only."""
     activation_dtype: str = "float32"
     """Dtype of activations between operators. Logits are always float32."""
     schema_version: int = SCHEMA_VERSION

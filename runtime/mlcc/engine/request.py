@@ -230,6 +230,23 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageTile:
+    """A picture, or a tile of one, that the vision tower reads: its rows stand for tokens of the
+    prompt."""
+
+    start: int
+    """Index in the prompt of the first of these tokens."""
+    rows: int
+    """Number of these tokens."""
+    key: bytes
+    """sha256 of the pixels, their size and the processor's version."""
+    pixels: bytes
+    """uint8 RGB [height, width, 3], resized; the tower normalises them."""
+    height: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One prompt to answer. `id` is unique among the unfinished requests."""
 
@@ -264,6 +281,9 @@ class Request:
 
     parser: ParserSpec | None = None
     """Stop strings count in the content that this parser finds; None = in the whole output."""
+
+    images: tuple[ImageTile, ...] = ()
+    """Tiles in the order of the prompt, which holds the model's image token in their places."""
 
     prediction: Sequence[int] = ()
     """Predicted output tokens, from the client. Speculation drafts from them, so the output may
