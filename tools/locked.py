@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
-USED = ("--extra=compile", "--extra=serve", "--extra=vulkan")
+USED = ("--extra=compile", "--extra=serve", "--extra=vision", "--extra=vulkan")
 ALIKE = "--constraints=requirements/develop.lock"
 LOCKS: dict[str, tuple[str, ...]] = {
     "develop": ("pyproject.toml", "requirements/build.in", "--extra=all", "--extra=dev"),

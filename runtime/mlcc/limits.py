@@ -104,11 +104,26 @@ BOUNDS = {
             "max_unread_bytes", "Events that an app has not taken.", least=0, default=16 * MIB,
             unit="bytes",
         ),
+        Bound("max_images", "Pictures of a request.", most=16, default=16),
+        Bound(
+            "max_image_bytes", "All pictures of a request, as they are sent.", most=20_000_000,
+            default=20_000_000, unit="bytes",
+        ),
+        Bound(
+            "max_image_pixels", "All pictures of a request, before they are resized.",
+            most=50_000_000, default=50_000_000, unit="pixels",
+        ),
+        Bound(
+            "max_image_side", "A side of a picture.", most=16_384, default=16_384, unit="pixels",
+        ),
     )
 }  # fmt: skip
 """By name."""
 IN_OTHERS = ("draft_tokens",)
 """Bounds that are a part of another option."""
+FIXED = ("max_images", "max_image_bytes", "max_image_pixels", "max_image_side")
+"""Bounds that no option changes: the memory and time of the processes that decode pictures are
+planned from them."""
 ONLY_IN_APPS = ("memory_bytes", "max_unread_bytes")
 """Bounds of mlcc.h and the tab, which cannot read the free memory, or have no sockets."""
 
@@ -133,6 +148,7 @@ def table() -> str:
     rows = ["| name | option | range | default | what it bounds |", "|---|---|---|---|---|"]
     for bound in BOUNDS.values():
         option = f"`{bound.option}`" if bound.name not in ONLY_IN_APPS else "apps only"
+        option = "fixed" if bound.name in FIXED else option
         meaning, _, suits = bound.meaning.partition("  [")
         value = suits.rstrip("]") or "what fits" if bound.default is None else f"{bound.default}"
         unit = f" {bound.unit}" if bound.unit and bound.default is not None else ""

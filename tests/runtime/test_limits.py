@@ -15,12 +15,12 @@ from mlcc.cli import cli
 from mlcc.commands.serve.command import serve_command
 from mlcc.embedded.c.options import Options
 from mlcc.errors import InvalidRequestError
-from mlcc.limits import BOUNDS, IN_OTHERS, ONLY_IN_APPS, Bound, check_all, table
+from mlcc.limits import BOUNDS, FIXED, IN_OTHERS, ONLY_IN_APPS, Bound, check_all, table
 from mlcc.server.asgi import Settings
 from mlcc.service.served_model import ServiceBounds
 
 ROOT = Path(__file__).parents[2]
-SERVED = [name for name in BOUNDS if name not in (*ONLY_IN_APPS, *IN_OTHERS)]
+SERVED = [name for name in BOUNDS if name not in (*ONLY_IN_APPS, *IN_OTHERS, *FIXED)]
 HOSTED = [name for name in BOUNDS if name in Options.__dataclass_fields__]
 OUTSIDE: list[tuple[str, Any]] = [
     (name, bound.least if bound.above else bound.least - 1) for name, bound in BOUNDS.items()

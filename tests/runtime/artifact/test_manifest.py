@@ -12,7 +12,7 @@ from mlcc.artifact.checks.consistency import check_relative
 from mlcc.artifact.kv_format import kv_identity
 from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.manifest import _seal as seal
-from mlcc.artifact.schema import FileEntry, WeightsInfo, WeightSpec
+from mlcc.artifact.schema import FileEntry, VisionInfo, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError
 from tests.runtime.artifact.small_artifact import manifest
 
@@ -181,3 +181,39 @@ def test_pages_of_another_form_are_not_the_same_pages() -> None:
     assert kv_identity(other).layout != kv_identity(SMALL).layout
     assert kv_identity(other).model == kv_identity(SMALL).model
     refused(replace(SMALL, caches=(replace(cache, form="spiral"),)).to_bytes(), "form 'spiral'")
+
+
+SEEING = replace(
+    SMALL,
+    vision=VisionInfo(
+        processor="idefics3", image_token="<image>", image_token_id=2, patch_size=8, merge_size=2,
+        image_size=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), resample="lanczos",
+        longest_edge=128, split=True,
+    ),
+)  # fmt: skip
+
+
+def test_pictures_come_back_as_they_were_and_are_absent_without_a_tower() -> None:
+    assert Manifest.from_bytes(SEEING.to_bytes()) == SEEING
+    assert "vision" not in json.loads(SMALL.to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"patch_size": 0}, "no sound size"),
+        ({"image_size": 33}, "no sound size"),
+        ({"max_tiles": -1}, "no sound size"),
+        ({"image_token_id": -1}, "an image token that is none"),
+        ({"image_token_id": 1 << 30}, "an image token that is none"),
+        ({"image_token": ""}, "an image token that is none"),
+        ({"std": (0.5, 0.0, 0.5)}, "three channels"),
+        ({"longest_edge": 0}, "without their size"),
+        ({"processor": "gemma3", "image_size": 0}, "without their size"),
+        ({"processor": "qwen2_vl", "min_pixels": 9, "max_pixels": 8}, "bounds of their pixels"),
+        ({"folder": "../vision"}, "unsafe path"),
+    ],
+)
+def test_pictures_that_make_no_sense_are_refused(changed: dict[str, Any], message: str) -> None:
+    assert SEEING.vision is not None
+    refused(replace(SEEING, vision=replace(SEEING.vision, **changed)).to_bytes(), message)

@@ -75,6 +75,7 @@ def _faults(manifest: ManifestRecord) -> Iterator[str]:
     yield from _of_tables(manifest)
     yield from _of_adapters(manifest)
     yield from _of_encoder(manifest)
+    yield from _of_vision(manifest)
     yield from _of_weights(manifest)
     yield from _of_ranks(manifest)
     yield from _of_sums(manifest)
@@ -169,6 +170,31 @@ def _of_encoder(manifest: ManifestRecord) -> Iterator[str]:
         yield "has steps too small for an encoder's texts"
     if any(cache.kind == "state" for cache in manifest.caches):
         yield "has an encoder that keeps more than a step"
+
+
+def _of_vision(manifest: ManifestRecord) -> Iterator[str]:
+    """Sizes are positive and whole rows; a processor that this mlcc does not know is refused with
+    the first picture, so that the text part still runs."""
+    if (info := manifest.vision) is None:
+        return
+    check_relative(info.folder)
+    side = info.patch_size * info.merge_size
+    sizes = (info.image_size, info.longest_edge, info.max_tiles, info.min_pixels, info.max_pixels)
+    sound = 1 <= info.patch_size <= 1024 and 1 <= info.merge_size <= 64
+    sound = sound and all(0 <= size <= _INT32 for size in sizes)
+    if not sound or info.image_size % side or info.image_size > 1 << 14:
+        yield "has a vision tower of no sound size"
+    if not 0 <= info.image_token_id < manifest.model.vocab_size or not info.image_token:
+        yield "has an image token that is none of its tokens"
+    if len(info.mean) != 3 or len(info.std) != 3 or not all(value > 0 for value in info.std):
+        yield "has pictures without three channels"
+    square = info.processor in ("idefics3", "gemma3")
+    if (square and not info.image_size) or (info.processor == "idefics3" and not info.longest_edge):
+        yield "has a processor of pictures without their size"
+    if info.processor == "qwen2_vl" and not side * side <= info.min_pixels <= info.max_pixels:
+        yield "has a processor of pictures without bounds of their pixels"
+    if manifest.encoder is not None:
+        yield "has a vision tower and an encoder"
 
 
 def _of_weights(manifest: ManifestRecord) -> Iterator[str]:

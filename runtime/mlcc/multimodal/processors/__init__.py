@@ -1,0 +1,1 @@
+"""One file for each way in which models want pictures, named as transformers names it."""

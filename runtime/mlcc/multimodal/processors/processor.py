@@ -1,0 +1,109 @@
+"""What a processor decides about a picture, from its size alone: the resizes, the tiles that the
+tower reads, and the text that stands for them in the prompt.
+
+A plan is numbers and text, so that the tab and phones can carry it out with a resize of their own.
+The arithmetic is that of transformers' processors with the PIL backend.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from mlcc.artifact.schema import VisionInfo
+from mlcc.errors import UnsupportedError
+from mlcc.util.fast_dataclass import fast_dataclass
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+VERSION = 1
+"""Raised when a processor gives other pixels: prefix caches must not mix both."""
+RESAMPLES = ("nearest", "bilinear", "bicubic", "lanczos")
+
+Size = tuple[int, int]
+"""Width and height in pixels."""
+Box = tuple[int, int, int, int]
+"""Left, upper, right and lower edge in pixels."""
+
+
+@fast_dataclass(frozen=True)
+class TilePlan:
+    """A part of the picture, and the size in which the tower reads it."""
+
+    box: Box
+    size: Size
+
+
+@fast_dataclass(frozen=True)
+class ImagePlan:
+    """How a picture of one size becomes tiles and text."""
+
+    resizes: tuple[Size, ...]
+    """Applied to the picture one after another, before it is cut."""
+    tiles: tuple[TilePlan, ...]
+    text: str
+    """Replaces the template's mark of the picture; the image token once for each tile."""
+
+
+@fast_dataclass(frozen=True)
+class Tile:
+    """What the tower reads: see `mlcc.engine.request.ImageTile`."""
+
+    rows: int
+    key: bytes
+    pixels: bytes
+    height: int
+    width: int
+
+
+class Processor(ABC):
+    """One model's way from a picture to tiles. Immutable; needs no Pillow to plan."""
+
+    mark: str
+    """The text that a chat template writes where a picture is."""
+    marks: tuple[str, ...]
+    """All tokens of `ImagePlan.text`, which only a processor writes."""
+
+    def __init__(self, info: VisionInfo) -> None:
+        self.info = info
+        if info.resample not in RESAMPLES:
+            raise UnsupportedError(
+                f"the model's pictures are resized by {info.resample!r:.40}, which is not built; "
+                f"built are {', '.join(RESAMPLES)}"
+            )
+
+    @abstractmethod
+    def plan(self, width: int, height: int) -> ImagePlan:
+        """The plan of a picture of this size, in pixels. Raises InvalidRequestError for a size
+        that the model cannot read."""
+
+    def rows(self, size: Size) -> int:
+        """The tokens that stand for a tile of this size."""
+        side = self.info.patch_size * self.info.merge_size
+        return (size[0] // side) * (size[1] // side)
+
+    def tokens(self, plan: ImagePlan) -> int:
+        """The image tokens of a picture."""
+        return sum(self.rows(tile.size) for tile in plan.tiles)
+
+    def tiles(self, image: Image, plan: ImagePlan) -> list[Tile]:
+        """The tiles of a picture in mode RGB, which the plan is of."""
+        for size in plan.resizes:
+            image = self._resized(image, size)
+        return [self._tile(image, tile) for tile in plan.tiles]
+
+    def _tile(self, image: Image, tile: TilePlan) -> Tile:
+        part = image if tile.box == (0, 0, *image.size) else image.crop(tile.box)
+        pixels = self._resized(part, tile.size).tobytes()
+        width, height = tile.size
+        named = f"{self.info.processor}.{VERSION} {width}x{height} ".encode()
+        return Tile(self.rows(tile.size), sha256(named + pixels).digest(), pixels, height, width)
+
+    def _resized(self, image: Image, size: Size) -> Image:
+        from PIL.Image import Resampling
+
+        if image.size == size:
+            return image
+        return image.resize(size, Resampling[self.info.resample.upper()])

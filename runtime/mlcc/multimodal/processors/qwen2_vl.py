@@ -1,0 +1,53 @@
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: the picture in its own ratio, in whole groups of patches.
+
+Follows `Qwen2VLImageProcessorPil` and `Qwen2VLProcessor` of transformers.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor, sqrt
+
+from mlcc.artifact.schema import VisionInfo
+from mlcc.errors import InvalidRequestError
+from mlcc.multimodal.processors.processor import ImagePlan, Processor, Size, TilePlan
+
+MOST_RATIO = 200
+"""Of the sides of a picture."""
+
+
+class Qwen2VL(Processor):
+    """One tile, whose size keeps within `min_pixels` and `max_pixels`."""
+
+    def __init__(self, info: VisionInfo) -> None:
+        super().__init__(info)
+        self.mark = info.image_token
+        self.marks = (info.image_token,)
+
+    def plan(self, width: int, height: int) -> ImagePlan:
+        """The plan of a picture of this size. Raises InvalidRequestError for one that is far
+        longer than wide."""
+        if max(width, height) / min(width, height) > MOST_RATIO:
+            raise InvalidRequestError(
+                f"a picture of {width} x {height} pixels is too long for this model, whose "
+                f"pictures are at most {MOST_RATIO} times as long as wide; cut it in parts",
+                code="invalid_image",
+            )
+        tile = TilePlan((0, 0, width, height), self._size(width, height))
+        return ImagePlan((), (tile,), self.info.image_token)
+
+    def _size(self, width: int, height: int) -> Size:
+        """Multiples of a group of patches, with about the ratio of the picture."""
+        info = self.info
+        side = info.patch_size * info.merge_size
+        made = (round(width / side) * side, round(height / side) * side)
+        if made[0] * made[1] > info.max_pixels:
+            shrink = sqrt(height * width / info.max_pixels)
+            return _floored(width, shrink, side), _floored(height, shrink, side)
+        if made[0] * made[1] < info.min_pixels:
+            grow = sqrt(info.min_pixels / (height * width))
+            return ceil(width * grow / side) * side, ceil(height * grow / side) * side
+        return made
+
+
+def _floored(length: int, shrink: float, side: int) -> int:
+    return max(side, floor(length / shrink / side) * side)

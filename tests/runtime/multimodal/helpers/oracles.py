@@ -1,0 +1,116 @@
+"""transformers' processors with the PIL backend, of tiny models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers.trainers import BpeTrainer
+
+from mlcc.artifact.schema import VisionInfo
+
+_RESAMPLES = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
+_WORDS = ["what is this? a b here are some crops to help you see better the original image\n\n\n"]
+_SPECIAL = {
+    "idefics3": ["<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>"]
+    + [f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)],
+    "gemma3": ["<start_of_image>", "<image_soft_token>", "<end_of_image>"],
+    "qwen2_vl": ["<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>"],
+}
+
+
+def image_processor(info: VisionInfo) -> Any:
+    """The image processor, which neither scales nor normalizes: its output is the bytes."""
+    common = {"resample": _RESAMPLES[info.resample], "do_rescale": False, "do_normalize": False}
+    if info.processor == "idefics3":
+        from transformers.models.idefics3 import image_processing_pil_idefics3 as idefics3
+
+        return idefics3.Idefics3ImageProcessorPil(
+            size={"longest_edge": info.longest_edge},
+            max_image_size={"longest_edge": info.image_size},
+            do_image_splitting=info.split,
+            **common,
+        )
+    if info.processor == "gemma3":
+        from transformers.models.gemma3 import image_processing_pil_gemma3 as gemma3
+
+        return gemma3.Gemma3ImageProcessorPil(
+            size={"height": info.image_size, "width": info.image_size},
+            do_pan_and_scan=info.split,
+            pan_and_scan_min_crop_size=256,
+            pan_and_scan_max_num_crops=info.max_tiles,
+            pan_and_scan_min_ratio_to_activate=1.2,
+            **common,
+        )
+    from transformers.models.qwen2_vl import image_processing_pil_qwen2_vl as qwen2_vl
+
+    return qwen2_vl.Qwen2VLImageProcessorPil(
+        size={"shortest_edge": info.min_pixels, "longest_edge": info.max_pixels},
+        patch_size=info.patch_size,
+        temporal_patch_size=1,
+        merge_size=info.merge_size,
+        **common,
+    )
+
+
+def resized_by(info: VisionInfo, image: Image.Image) -> list[np.ndarray]:
+    """uint8 [height, width, 3] of each tile."""
+    given = [[image]] if info.processor == "idefics3" else [image]
+    made = image_processor(info)(images=given, return_tensors="np")
+    pixels = made["pixel_values"]
+    if info.processor == "qwen2_vl":
+        return [_unpatched(pixels, *made["image_grid_thw"][0][1:], info)]
+    whole = pixels[0] if info.processor == "idefics3" else pixels
+    return [np.ascontiguousarray(tile.transpose(1, 2, 0)).astype(np.uint8) for tile in whole]
+
+
+def _unpatched(patches: np.ndarray, rows: int, columns: int, info: VisionInfo) -> np.ndarray:
+    """The picture of patches in the order of their groups."""
+    side, merge = info.patch_size, info.merge_size
+    shape = (rows // merge, columns // merge, merge, merge, 3, side, side)
+    picture = patches.reshape(shape).transpose(0, 2, 5, 1, 3, 6, 4)
+    return np.ascontiguousarray(picture.reshape(rows * side, columns * side, 3)).astype(np.uint8)
+
+
+def tokenizer_of(info: VisionInfo) -> Any:
+    """A tiny byte-level tokenizer with the processor's special tokens, that joins line ends."""
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = _SPECIAL[info.processor]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(
+        _WORDS * 3, BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet)
+    )
+    extra = {}
+    if info.processor == "gemma3":
+        names = ("boi_token", "image_token", "eoi_token")
+        extra = {"extra_special_tokens": dict(zip(names, special, strict=True))}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, additional_special_tokens=special, **extra
+    )
+
+
+def processor_of_transformers(info: VisionInfo) -> tuple[Any, Any]:
+    """The processor of texts and pictures, and its tokenizer."""
+    from transformers.models.gemma3 import Gemma3Processor
+    from transformers.models.idefics3 import Idefics3Processor
+    from transformers.models.qwen2_vl import Qwen2VLProcessor
+
+    tokenizer, images = tokenizer_of(info), image_processor(info)
+    if info.processor == "qwen2_vl":
+        made = object.__new__(
+            Qwen2VLProcessor
+        )  # without a video processor, which needs torchvision
+        made.image_token, made.video_token = "<|image_pad|>", "<|video_pad|>"
+        made.image_token_id = tokenizer.convert_tokens_to_ids("<|image_pad|>")
+        made.video_token_id = tokenizer.convert_tokens_to_ids("<|video_pad|>")
+        made.image_processor, made.tokenizer, made.chat_template = images, tokenizer, None
+        return made, tokenizer
+    rows = (info.image_size // info.patch_size // info.merge_size) ** 2
+    if info.processor == "gemma3":
+        return Gemma3Processor(images, tokenizer, image_seq_length=rows), tokenizer
+    return Idefics3Processor(images, tokenizer, image_seq_len=rows), tokenizer

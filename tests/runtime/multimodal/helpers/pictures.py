@@ -1,0 +1,62 @@
+"""Pictures for tests, encoded, and the records of models that see."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from mlcc.artifact.schema import VisionInfo
+from mlcc.multimodal.header import EncodedImage
+
+HALF = (0.5, 0.5, 0.5)
+
+
+def idefics3(**more: Any) -> VisionInfo:
+    """Tiles of 32 pixels, of 4 rows each."""
+    fields = {
+        "processor": "idefics3", "image_token": "<image>", "image_token_id": 5, "patch_size": 8,
+        "merge_size": 2, "image_size": 32, "mean": HALF, "std": HALF, "resample": "lanczos",
+        "longest_edge": 128, "split": True,
+    }  # fmt: skip
+    return VisionInfo(**{**fields, **more})
+
+
+def gemma3(**more: Any) -> VisionInfo:
+    """One square of 56 pixels, of 4 rows; pan and scan if asked for."""
+    fields = {
+        "processor": "gemma3", "image_token": "<image_soft_token>", "image_token_id": 5,
+        "patch_size": 14, "merge_size": 2, "image_size": 56, "mean": HALF, "std": HALF,
+        "resample": "bilinear",
+    }  # fmt: skip
+    return VisionInfo(**{**fields, **more})
+
+
+def qwen2_vl(**more: Any) -> VisionInfo:
+    """Any size in multiples of 28 pixels."""
+    fields = {
+        "processor": "qwen2_vl", "image_token": "<|image_pad|>", "image_token_id": 5,
+        "patch_size": 14, "merge_size": 2, "image_size": 0, "mean": HALF, "std": HALF,
+        "resample": "bicubic", "min_pixels": 56 * 56, "max_pixels": 28 * 28 * 40,
+    }  # fmt: skip
+    return VisionInfo(**{**fields, **more})
+
+
+def noise(width: int, height: int, seed: int = 0, channels: int = 3) -> Image.Image:
+    """Random pixels, the same for a seed."""
+    shape = (height, width) if channels == 1 else (height, width, channels)
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, np.uint8))
+
+
+def encoded(image: Image.Image, format: str = "PNG", **options: Any) -> bytes:
+    """A file's bytes."""
+    out = io.BytesIO()
+    image.save(out, format, **options)
+    return out.getvalue()
+
+
+def given(data: bytes, field: str = "image") -> EncodedImage:
+    """As a request has it."""
+    return EncodedImage(data, field)

@@ -1,0 +1,140 @@
+"""Processors against transformers' own with the PIL backend: the bytes of resized pixels, and the
+token ids of texts with several pictures."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mlcc.artifact.schema import VisionInfo
+from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
+from mlcc.multimodal.processors.processor import Tile
+from mlcc.multimodal.processors.registry import processor_of
+from mlcc.multimodal.prompt import with_images, with_rows
+from tests.runtime.multimodal.helpers.oracles import processor_of_transformers, resized_by
+from tests.runtime.multimodal.helpers.pictures import gemma3, idefics3, noise, qwen2_vl
+
+MODELS = {
+    "smolvlm": idefics3(),
+    "idefics3 whole": idefics3(split=False),
+    "idefics3 large": idefics3(longest_edge=5000, image_size=1024, patch_size=64),
+    "gemma3": gemma3(),
+    "gemma3 pan and scan": gemma3(split=True, max_tiles=4),
+    "qwen2_vl": qwen2_vl(),
+    "qwen3_vl": qwen2_vl(patch_size=16, min_pixels=65536, max_pixels=300_000),
+}
+
+
+def tiles_of(info: VisionInfo, image: Image.Image) -> list[Tile]:
+    processor = processor_of(info)
+    return processor.tiles(image, processor.plan(*image.size))
+
+
+def sizes(name: str) -> list[tuple[int, int]]:
+    rng = random.Random(name)
+    drawn = [(rng.randint(1, 300), rng.randint(1, 300)) for _ in range(16)]
+    drawn += [(rng.randint(257, 1200), rng.randint(257, 400)) for _ in range(5)]
+    drawn += [(height, width) for width, height in drawn[-3:]]
+    edges = [(1, 1), (32, 32), (128, 128), (128, 96), (33, 31), (512, 426), (512, 427), (57, 56)]
+    return [size for size in drawn + edges if max(size) / min(size) < 200]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_pixels_are_those_of_transformers_to_the_byte(name: str) -> None:
+    info = MODELS[name]
+    few = 1 if "large" in name else None
+    for seed, (width, height) in enumerate(sizes(name)[:few]):
+        image = noise(width, height, seed)
+        made = tiles_of(info, image)
+        expected = resized_by(info, image)
+        assert len(made) == len(expected), (width, height)
+        for tile, pixels in zip(made, expected, strict=True):
+            assert pixels.shape == (tile.height, tile.width, 3), (width, height)
+            assert tile.pixels == pixels.tobytes(), (width, height)
+            assert tile.rows == processor_of(info).rows((tile.width, tile.height)) > 0
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "large" not in name])
+def test_token_ids_are_those_of_transformers(name: str) -> None:
+    oracle, tokenizer = processor_of_transformers(MODELS[name])
+    info = MODELS[name]
+    info = replace(info, image_token_id=tokenizer.convert_tokens_to_ids(info.image_token))
+    processor = processor_of(info)
+    rng = random.Random(name)
+    for count in (1, 1, 2, 3, 5):
+        images = [noise(*rng.choice(sizes(name)), seed) for seed in range(count)]
+        text = written(rng, processor.mark, count)
+        more = {"do_pan_and_scan": info.split} if info.processor == "gemma3" else {}
+        expected = oracle(text=[text], images=[images], **more)["input_ids"][0]
+        plans = [processor.plan(*image.size) for image in images]
+        pairs = zip(images, plans, strict=True)
+        tiles = [tile for image, plan in pairs for tile in processor.tiles(image, plan)]
+        ids = tokenizer(with_images(text, processor.mark, plans))["input_ids"]
+        made, placed = with_rows(ids, info.image_token_id, tiles)
+        assert made.tolist() == list(expected), text
+        covered = [at for tile in placed for at in range(tile.start, tile.start + tile.rows)]
+        assert covered == [at for at, token in enumerate(made) if token == info.image_token_id]
+        assert [tile.key for tile in placed] == [tile.key for tile in tiles]
+
+
+def written(rng: random.Random, mark: str, count: int) -> str:
+    """Words around the marks, with the white space that a tokenizer could join with theirs."""
+    around = ["", " ", "\n", "\n\n", " a ", "what is this?", "\n b\n"]
+    return rng.choice(around).join([rng.choice(around) + mark + rng.choice(around)] * count)
+
+
+def test_every_name_of_the_record_has_a_processor() -> None:
+    for info in (idefics3(), gemma3(), qwen2_vl()):
+        assert processor_of(info).info is info
+
+
+def test_an_unknown_processor_says_what_is_known() -> None:
+    with pytest.raises(ArtifactError, match="processor 'pixtral'; this mlcc knows idefics3"):
+        processor_of(idefics3(processor="pixtral"))
+
+
+def test_an_unknown_resampling_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="resized by 'hamming', which is not built"):
+        processor_of(idefics3(resample="hamming"))
+
+
+def test_a_picture_too_long_for_qwen_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="too long for this model"):
+        processor_of(qwen2_vl()).plan(2010, 10)
+
+
+def test_keys_differ_by_pixels_size_and_processor() -> None:
+    wide, high = (Image.new("RGB", size, "red") for size in ((56, 28), (28, 56)))
+    no_minimum = qwen2_vl(min_pixels=28 * 28)
+    keys = {tiles_of(no_minimum, image)[0].key for image in (wide, high)}
+    keys.add(tiles_of(no_minimum, Image.new("RGB", (56, 28), "blue"))[0].key)
+    keys.add(tiles_of(gemma3(), wide)[0].key)
+    keys.add(tiles_of(idefics3(image_size=56, patch_size=14, split=False), wide)[0].key)
+    assert len(keys) == 5
+    assert tiles_of(no_minimum, wide)[0].key == tiles_of(no_minimum, wide.copy())[0].key
+
+
+@pytest.mark.parametrize(("text", "count"), [("a", 1), ("<image>", 0), ("<image> <image>", 1)])
+def test_a_template_must_write_each_picture(text: str, count: int) -> None:
+    plans = [processor_of(idefics3()).plan(32, 32)] * count
+    with pytest.raises(InvalidRequestError, match=f"of {count} pictures; put pictures into"):
+        with_images(text, "<image>", plans)
+
+
+@pytest.mark.parametrize("ids", [[1, 2], [1, 5, 5], [5, 5, 5]])
+def test_image_tokens_must_be_those_of_tiles(ids: Sequence[int]) -> None:
+    tiles: list[Any] = tiles_of(idefics3(split=False), noise(32, 32))
+    with pytest.raises(InvalidRequestError, match="image tokens for 1 tiles"):
+        with_rows(ids, 5, tiles)
+
+
+def test_nearest_is_pillows() -> None:
+    image = noise(50, 41)
+    (tile,) = tiles_of(gemma3(resample="nearest"), image)
+    assert tile.pixels == np.asarray(image.resize((56, 56), Image.Resampling.NEAREST)).tobytes()
