@@ -10,6 +10,9 @@ numbers again, and no code for every remainder.
 Rows come first: a thread multiplies some rows with all columns, as far as there are blocks for
 threads. What makes those rows and what reads them has the same rows of that thread, so they stay in
 its core's caches; cores of one machine may read each other's three times slower than their own.
+
+Rows and tiles are in every index of a kernel's body, so they are bound by `bind`, not `B.bind`:
+TVM's simplifier would replace each by what it was computed from, which took a third of a compile.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler.ir._tvm import B, T
+from mlcc_compiler.kernels.cpu.isa.vector_math import bind
 
 Expr = Any
 """A TVM expression; TVM ships no types for them."""
@@ -123,9 +127,9 @@ def _tasks(
     work = B.bind(blocks * tiles)
 
     def one(index: Expr) -> None:
-        begin = B.bind(index // tiles * share)
-        end = B.bind(T.min(begin + share, n))
-        _of_tile(weights, B.bind(index % tiles), lambda weight, own: emit(weight, begin, end, own))
+        begin = bind(index // tiles * share)
+        end = bind(T.min(begin + share, n))
+        _of_tile(weights, bind(index % tiles), lambda weight, own: emit(weight, begin, end, own))
 
     if not many:
         with B.parallel(work) as index:
@@ -133,10 +137,10 @@ def _tasks(
         return
     little = B.bind(work < _MUCH)
     with B.parallel(T.Select(little, T.int64(_SHARES), work)) as part:
-        first = B.bind(T.Select(little, part * work // _SHARES, part))
-        last = B.bind(T.Select(little, (part + 1) * work // _SHARES, part + 1))
+        first = bind(T.Select(little, part * work // _SHARES, part))
+        last = bind(T.Select(little, (part + 1) * work // _SHARES, part + 1))
         with B.serial(last - first) as i:
-            one(B.bind(first + i))
+            one(bind(first + i))
 
 
 def _of_tile(
@@ -145,7 +149,7 @@ def _of_tile(
     """Emit the work of the weight that contains a tile, of the tiles of all weights."""
 
     def cover(weight: int, first: int) -> None:
-        own = B.bind(tile - first) if first else tile
+        own = bind(tile - first) if first else tile
         if weight + 1 == len(weights):
             emit(weights[weight], own)
             return
@@ -166,7 +170,7 @@ def cover_rows(
 
     def cover() -> None:
         with B.serial((end - begin + (rows - 1)) // rows) as i:
-            body(rows, B.bind(T.min(begin + i * rows, n - rows)))
+            body(rows, bind(T.min(begin + i * rows, n - rows)))
 
     if not smaller:
         cover()
