@@ -171,6 +171,9 @@ def test_api_imports_the_standard_library_and_jinja2_only() -> None:
         "mlcc.errors",
         "mlcc.util.fast_dataclass",
         "mlcc.version",
+        "mlcc.limits",
+        "mlcc.multimodal.header",
+        "mlcc.multimodal.stand_ins",
         "jinja2",
     )
     assert not offenders("mlcc", "api", lambda n: not (is_standard(n) or within(n, *ours)))
@@ -187,7 +190,7 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     """`service` and `embedded`, and the modules that they import; Pyodide only in one function."""
     ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.util.sizes")
     ours += ("mlcc.lora", "mlcc.limits", "mlcc.util.fast_dataclass", "mlcc.version")
-    ours += ("mlcc.util.memory",)
+    ours += ("mlcc.util.memory", "mlcc.multimodal")
     of_artifact = ("manifest", "schema", "records", "text_files", "generation_config")
     ours += tuple(f"mlcc.artifact.{name}" for name in of_artifact)
     ours += tuple(f"mlcc.model.{name}" for name in _OF_MODEL)
@@ -196,6 +199,15 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
         return not (is_standard(name) or within(name, *ours))
 
     assert not offenders("mlcc", "service", bad)
+    seeing = offenders("mlcc", "multimodal", lambda n: bad(n) and n != "mlcc.util.extras")
+    assert set(seeing) == {  # in functions: without pictures, nothing needs Pillow
+        f"runtime/mlcc/multimodal/{path} imports {name}"
+        for path, names in {
+            "image.py": ("PIL", "PIL.Image", "PIL.ImageOps"),
+            "processors/processor.py": ("PIL.Image",),
+        }.items()
+        for name in names
+    }
     found = offenders("mlcc", "embedded", lambda n: bad(n) and not within(n, "mlcc.embedded"))
     assert not [line for line in found if "/embedded/c/" not in line and "bridge.py" not in line]
     assert "runtime/mlcc/embedded/bridge.py imports pyodide.ffi" in found

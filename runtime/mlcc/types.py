@@ -23,6 +23,23 @@ class TextPart(TypedDict, total=False):
     text: Required[str]
 
 
+class ImageURL(TypedDict, total=False):
+    """A picture, and how closely the model looks at it."""
+
+    url: Required[str]
+    """The picture as a data URL: data:image/png;base64,..."""
+    detail: Literal["auto", "low", "high", "original"] | None
+    """low = few tokens: without tiles, or of fewer pixels."""
+
+
+class ImagePart(TypedDict, total=False):
+    """A part of a message: a picture, for a model that sees."""
+
+    type: Required[Literal["image_url"]]
+    image_url: Required[str | ImageURL]
+    """A picture."""
+
+
 class RefusalPart(TypedDict, total=False):
     """A part of an assistant's message: words in which it refused."""
 
@@ -119,9 +136,10 @@ class Message(TypedDict, total=False):
 
     role: Required[Literal["system", "developer", "user", "assistant", "tool", "function"]]
     """Author; developer is another name of system, function an older one of tool."""
-    content: str | Sequence[TextPart | RefusalPart] | None
-    """A text, or text parts that are joined. May be null in an assistant's or a tool's message.
-    Images are left out of a tool's message, and refused in others."""
+    content: str | Sequence[TextPart | ImagePart | RefusalPart] | None
+    """A text, or parts that are joined: texts, and images for a model that sees. May be null in an
+    assistant's or a tool's message. A model that reads text only leaves images out of a tool's
+    message, and refuses others."""
     name: str | None
     """Name of the author, for templates that support names."""
     tool_calls: Sequence[MessageToolCall] | None
@@ -571,6 +589,8 @@ class PromptTokensDetails(View):
 
     cached_tokens: int
     """Tokens that the prefix cache had."""
+    image_tokens: int | None
+    """Tokens that stand for images, which `prompt_tokens` counts; present if there are any."""
 
 
 class CompletionTokensDetails(View):
@@ -825,6 +845,8 @@ class Model(View):
     """Share of the model's bytes that have been read, 0 to 1; null unless it is being loaded."""
     default_sampling: dict[str, float]
     """Values of a request without its own: temperature, top_p, ...; empty for an encoder."""
+    input_modalities: list[str] | None
+    """Of a model that sees: text, image."""
 
 
 class ModelList(View):

@@ -28,6 +28,14 @@ class Calls:
     def post(self, path: str, body: Mapping[str, Any]) -> Response:
         return self._caller.start(self._post(path, body)).result(60)
 
+    def get(self, path: str) -> Response:
+        return self._caller.start(self._get(path)).result(60)
+
+    async def _get(self, path: str) -> Response:
+        response = await self._caller._service.answer(_request("GET", path, None))
+        assert isinstance(response.body, str)
+        return Response(response.status, response.headers, json.loads(response.body))
+
     async def _post(self, path: str, body: Mapping[str, Any]) -> Response:
         response = await self._caller._service.answer(_request("POST", path, body))
         if isinstance(response.body, str):

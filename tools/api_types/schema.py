@@ -23,6 +23,7 @@ from mlcc.api.schema.chat_fields import (
     STREAM_OPTIONS,
     THINKING_SWITCH,
 )
+from mlcc.api.schema.image_fields import IMAGE_PART, IMAGE_URL
 from mlcc.api.schema.message_fields import MESSAGE, REFUSAL_PART, TEXT_PART
 from mlcc.api.schema.schema import Field, Integer, Number, Use
 from mlcc.api.schema.structured_output import (
@@ -55,6 +56,8 @@ ENCODERS = (
 """Requests of encoders, for tabs and servers."""
 PARTS = (
     (TEXT_PART, "A part of a message."),
+    (IMAGE_URL, "A picture, and how closely the model looks at it."),
+    (IMAGE_PART, "A part of a message: a picture, for a model that sees."),
     (REFUSAL_PART, "A part of an assistant's message: words in which it refused."),
     (CALLED_FUNCTION, "The function of a call."),
     (TOOL_CALL, "A tool call in an assistant's message."),

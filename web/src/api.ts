@@ -12,6 +12,21 @@ export interface TextPart {
   text: string;
 }
 
+/** A picture, and how closely the model looks at it. */
+export interface ImageURL {
+  /** The picture as a data URL: data:image/png;base64,... */
+  url: string;
+  /** low = few tokens: without tiles, or of fewer pixels. */
+  detail?: 'auto' | 'low' | 'high' | 'original' | null;
+}
+
+/** A part of a message: a picture, for a model that sees. */
+export interface ImagePart {
+  type: 'image_url';
+  /** A picture. */
+  image_url: string | ImageURL;
+}
+
 /** A part of an assistant's message: words in which it refused. */
 export interface RefusalPart {
   type: 'refusal';
@@ -98,10 +113,11 @@ export interface Message {
   /** Author; developer is another name of system, function an older one of tool. */
   role: 'system' | 'developer' | 'user' | 'assistant' | 'tool' | 'function';
   /**
-   * A text, or text parts that are joined. May be null in an assistant's or a tool's message.
-   * Images are left out of a tool's message, and refused in others.
+   * A text, or parts that are joined: texts, and images for a model that sees. May be null in
+   * an assistant's or a tool's message. A model that reads text only leaves images out of a
+   * tool's message, and refuses others.
    */
-  content?: string | readonly (TextPart | RefusalPart)[] | null;
+  content?: string | readonly (TextPart | ImagePart | RefusalPart)[] | null;
   /** Name of the author, for templates that support names. */
   name?: string | null;
   /** An assistant's tool calls. */
@@ -640,8 +656,13 @@ export interface RerankRequest {
  */
 export type FinishReason = 'stop' | 'length' | 'tool_calls';
 
+interface ImageTokens {
+  /** Tokens that stand for images, which `prompt_tokens` counts; present if there are any. */
+  image_tokens?: number;
+}
+
 /** Breakdown of the prompts' tokens. */
-export interface PromptTokensDetails {
+export interface PromptTokensDetails extends ImageTokens {
   /** Tokens that the prefix cache had. */
   cached_tokens: number;
 }
@@ -861,8 +882,13 @@ export interface CompletionChunk extends UsageAtEnd {
 /** loaded = ready; loading = requests wait for it; unloaded = the next request loads it. */
 export type ModelState = 'loaded' | 'loading' | 'unloaded';
 
+interface Modalities {
+  /** Of a model that sees: text, image. */
+  input_modalities?: string[];
+}
+
 /** One entry of /v1/models. */
-export interface Model {
+export interface Model extends Modalities {
   id: string;
   object: 'model';
   created: number;

@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
+from mlcc.api.chat_template.images import ImageTexts
 from mlcc.api.chat_template.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.api.openai.infill import Infill, family_of
 from mlcc.api.openai.requests import SamplingOptions
@@ -24,7 +25,7 @@ from mlcc.api.parsers.output_format import (
     new_content_parser,
     output_format_of,
 )
-from mlcc.artifact.schema import AdaptersInfo, EncoderInfo
+from mlcc.artifact.schema import AdaptersInfo, EncoderInfo, VisionInfo
 from mlcc.engine.admission import too_long
 from mlcc.engine.batch.batch import Capacity
 from mlcc.engine.batch.executor import Executor
@@ -37,6 +38,10 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer.special_tokens import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
+from mlcc.multimodal.processors.processor import Processor
+from mlcc.multimodal.processors.registry import processor_of
+from mlcc.multimodal.prompt import PreparedImage, Prompt, least_tokens, prepare, with_rows
+from mlcc.multimodal.stand_ins import PromptImages
 from mlcc.util.fast_dataclass import fast_dataclass
 
 
@@ -62,6 +67,8 @@ class ModelText:
     """Reasoning parser by name; None = detected, "none" = reasoning stays in the text."""
     encoder: EncoderInfo | None = None
     """Pooling and prompts of an encoder; None = a generative model."""
+    vision: VisionInfo | None = None
+    """How pictures become rows of the prompt; None = the model reads text only."""
 
     @property
     def output_format(self) -> OutputFormat:
@@ -109,13 +116,59 @@ class ModelText:
         Only the template writes control tokens: in a message they are plain text, unless the model
         was opened `with_special`. variables: template variables, including `tools`.
         """
-        chat, template = self.render(messages, variables or {})
+        return self._encode(*self.render(messages, variables or {}), context)
+
+    def encode_chat_with_images(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        images: PromptImages,
+        context: int | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> Prompt:
+        """The prompt of a conversation with pictures, for which its messages have stand-ins. Raises
+        what `encode_chat` raises, and InvalidRequestError for a picture that cannot be read."""
+        prepared = self._prepared(images, context)
+        texts = ImageTexts(images, [image.plan.text for image in prepared])
+        chat, template = self.render(messages, variables or {}, texts)
+        return self._with_rows(self._encode(chat, template, context), prepared, chat.images)
+
+    def encode_prompt_with_images(
+        self, text: str, images: PromptImages, context: int | None = None
+    ) -> Prompt:
+        """The prompt of a raw text with stand-ins of pictures; as `encode_prompt`."""
+        prepared = self._prepared(images, context)
+        parts = images.split(text)
+        whole = (prepared[p].plan.text if isinstance(p, int) else p for p in parts)
+        numbers = [part for part in parts if isinstance(part, int)]
+        return self._with_rows(self.encode_prompt("".join(whole), context), prepared, numbers)
+
+    @cached_property
+    def processor(self) -> Processor | None:
+        """Makes tiles of pictures; None = the model reads text only. Raises ArtifactError."""
+        return None if self.vision is None else processor_of(self.vision)
+
+    def _prepared(self, images: PromptImages, context: int | None) -> list[PreparedImage]:
+        """The pictures, decoded one at a time, unless they cannot fit the context."""
+        if self.processor is None:
+            raise UnsupportedError(f"'{self.name}' reads text only; leave images out")
+        if context is not None and (least := least_tokens(self.processor, images.images)) > context:
+            raise too_long(f"at least {least} tokens of images", context)
+        return [prepare(self.processor, image) for image in images.images]
+
+    def _with_rows(
+        self, ids: array[int], prepared: Sequence[PreparedImage], numbers: Sequence[int]
+    ) -> Prompt:
+        assert self.vision is not None, "checked by _prepared"
+        tiles = [tile for number in numbers for tile in prepared[number].tiles]
+        return Prompt(*with_rows(ids, self.vision.image_token_id, tiles))
+
+    def _encode(self, chat: ChatText, template: ChatTemplate, context: int | None) -> array[int]:
         self._check_length(chat.text, context)
         first, *rest = chat.pieces
         ids = self.tokenizer.encode(first, add_special_tokens=chat.add_special_tokens)
         if rest:
             # Some tokenizers put a space before the first word of a text, not after a control token
-            before = template.control_tokens[0]
+            before = (*template.control_tokens, *template.image_marks)[0]
             start = self.tokenizer.encode(before, add_special_tokens=False)
             for piece in rest:
                 more = self.tokenizer.encode(before + piece, add_special_tokens=False)
@@ -123,13 +176,32 @@ class ModelText:
         return ids
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any],
+        images: ImageTexts | None = None,
     ) -> tuple[ChatText, ChatTemplate]:
-        """The text of a conversation, and the template that rendered it."""
+        """The text of a conversation, and the template that rendered it. images: the texts of the
+        pictures in it."""
         template = self.chat_template
         if variables.get("tools") and self.tool_template is not None:
             template = self.tool_template
-        return template.render(messages, **variables), template
+        if images is None:
+            return template.render(messages, **variables), template
+        return template.render(messages, images, **variables), template
+
+    def written(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any],
+        images: PromptImages | None = None,
+    ) -> str:
+        """The text of a conversation, with the template's marks of pictures as they are."""
+        texts = None
+        if images is not None:
+            marks = self.chat_template.image_marks[:1] * len(images.images)
+            texts = ImageTexts(images, marks)
+        return self.render(messages, variables, texts)[0].text
 
     def encode_prompt(
         self, text: str, context: int | None = None, add_special: bool = True

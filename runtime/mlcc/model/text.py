@@ -20,6 +20,7 @@ from mlcc.artifact.text_files import Read, chat_templates, generation_config, te
 from mlcc.errors import ArtifactError
 from mlcc.model.model import ModelText
 from mlcc.model.tokenizer.tokenizer import FileTokenizer, TextTokenizer
+from mlcc.multimodal.processors.registry import processor_of
 
 if TYPE_CHECKING:
     from mlcc.artifact.folder import Artifact
@@ -71,16 +72,18 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
     template, tools = templates.get("default"), templates.get("tool_use")
     control, ends = tokenizer.special_tokens(), frozenset(info.eos_token_ids)
     config = generation_config(manifest, read)
+    marks = () if manifest.vision is None else processor_of(manifest.vision).marks
     return ModelText(
         name=info.name,
         tokenizer=tokenizer,
-        chat_template=ChatTemplate(template, info.special_tokens, control),
-        tool_template=ChatTemplate(tools, info.special_tokens, control) if tools else None,
+        chat_template=ChatTemplate(template, info.special_tokens, control, marks),
+        tool_template=ChatTemplate(tools, info.special_tokens, control, marks) if tools else None,
         eos_ids=ends,
         sampling={**recommended(config), **tokens_never_sampled(config, info.vocab_size, ends)},
         notes=() if template or manifest.encoder else (_NO_TEMPLATE,),
         info=model_about(manifest, config),
         encoder=manifest.encoder,
+        vision=manifest.vision,
     )
 
 
@@ -104,4 +107,5 @@ def model_about(manifest: Manifest, config: Mapping[str, Any]) -> ModelInfo:
         + (manifest.adapters.nbytes if manifest.adapters else 0),
         sampling={} if manifest.encoder else default_sampling(config),
         digest=digest.hexdigest(),
+        sees=manifest.vision is not None,
     )

@@ -26,6 +26,8 @@ class EncodedImage:
 
     data: bytes
     field: str = "image"
+    low_detail: bool = False
+    """The client wants few tokens for it (`detail` "low")."""
 
 
 @fast_dataclass(frozen=True)

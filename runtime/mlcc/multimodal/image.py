@@ -19,7 +19,7 @@ from mlcc.util.extras import require
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-WORST_BYTES_PER_PIXEL = 32
+BYTES_PER_PIXEL = 32
 """Most memory that decoding takes for each pixel, of all formats and modes
 (tests/runtime/multimodal/test_budget.py)."""
 

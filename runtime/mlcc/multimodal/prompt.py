@@ -1,37 +1,64 @@
-"""Puts pictures into the text and the token ids of a prompt.
+"""Pictures of a prompt: decoded and cut into tiles, and their places among the token ids.
 
-A rendered conversation has a mark for each picture. `with_images` replaces each by the text of the
-picture, with one image token for each tile; `with_rows` then repeats that token in the ids, once
-for each row of the tile. Repeating it in the ids gives what transformers gets from repeating it in
-the text: a control token is encoded by itself.
+A rendered conversation has the text of each picture, with one image token for each tile.
+`with_rows` repeats that token in the ids, once for each row of the tile, which gives what
+transformers gets from repeating it in the text: a control token is encoded by itself.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mlcc.engine.request import ImageTile
 from mlcc.errors import InvalidRequestError
-from mlcc.multimodal.processors.processor import ImagePlan, Tile
+from mlcc.multimodal.header import EncodedImage, read_header
+from mlcc.multimodal.image import decode
+from mlcc.multimodal.processors.processor import ImagePlan, Processor, Tile
 
 
-def with_images(text: str, mark: str, plans: Sequence[ImagePlan]) -> str:
-    """The text with each mark replaced by the text of its picture. Raises InvalidRequestError if
-    there are not as many marks as pictures."""
-    parts = text.split(mark)
-    if len(parts) - 1 != len(plans):
-        raise InvalidRequestError(
-            f"the model's chat template writes {len(parts) - 1} of {len(plans)} pictures; put "
-            "pictures into messages of the role 'user', or give the model a template that has "
-            "them (chat_template.jinja)",
-            param="messages",
-            code="image_count",
-        )
-    texts = (
-        part for plan, rest in zip(plans, parts[1:], strict=True) for part in (plan.text, rest)
-    )
-    return parts[0] + "".join(texts)
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids, and the tiles of the pictures among them."""
+
+    ids: array[int]
+    images: tuple[ImageTile, ...] = ()
+
+
+@dataclass(frozen=True)
+class PreparedImage:
+    """A picture that was cut into tiles."""
+
+    plan: ImagePlan
+    tiles: Sequence[Tile]
+
+
+def least_tokens(processor: Processor, images: Sequence[EncodedImage]) -> int:
+    """The tokens that these pictures take at least, by their headers: EXIF data may turn them."""
+    return sum(_least_tokens(processor, image) for image in images)
+
+
+def _least_tokens(processor: Processor, image: EncodedImage) -> int:
+    header = read_header(image)
+    sizes = ((header.width, header.height), (header.height, header.width))
+    return min(processor.tokens(planned(processor, image, size)) for size in sizes)
+
+
+def prepare(processor: Processor, image: EncodedImage) -> PreparedImage:
+    """The tiles of a picture. Raises InvalidRequestError for one that cannot be read."""
+    decoded = decode(image)
+    plan = planned(processor, image, decoded.size)
+    return PreparedImage(plan, processor.tiles(decoded, plan))
+
+
+def planned(processor: Processor, image: EncodedImage, size: tuple[int, int]) -> ImagePlan:
+    """The plan of a picture of this size. Errors name the field that has it."""
+    try:
+        return processor.plan(*size, low_detail=image.low_detail)
+    except InvalidRequestError as error:
+        error.param = image.field
+        raise
 
 
 def with_rows(
@@ -43,8 +70,8 @@ def with_rows(
     if len(places) != len(tiles):
         raise InvalidRequestError(
             f"the prompt has {len(places)} image tokens for {len(tiles)} tiles of pictures; leave "
-            "image tokens out of the text of messages",
-            param="messages",
+            "image tokens out of the text",
+            param="prompt",
             code="image_count",
         )
     made, placed, at = array("i"), list[ImageTile](), 0

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -57,6 +56,7 @@ from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_rule
 from mlcc.model.structured_output.schema_keywords import LEVELS, check_schema, relaxed
+from mlcc.multimodal.prompt import Prompt
 from mlcc.service.engine_client import Job, with_param
 from mlcc.service.http.types import ApiRequest
 from mlcc.service.served_model import Prompts, ServedModel, check_built
@@ -96,6 +96,13 @@ class ChatPlan:
             self.messages = with_prompted_tools(ordered, parsed.use.shown)
         elif parsed.use.shown:
             self.variables["tools"] = [*parsed.use.shown]
+
+    async def prompt(self, prompts: Prompts, context: int, seconds: float | None) -> Prompt:
+        """The prompt, of at most `context` tokens. Raises MlccError."""
+        messages, variables, images = self.messages, self.variables, self._parsed.images
+        if images is None:
+            return Prompt(await prompts.chat(messages, context, seconds, variables))
+        return await prompts.chat_with_images(messages, images, context, seconds, variables)
 
     async def structure(
         self, prompts: Prompts, time_left: Callable[[], float | None]
@@ -303,7 +310,8 @@ async def _generate_chat(
     served: ServedModel, request: ApiRequest, body: Any, names: FieldNames
 ) -> Generation:
     started = time.monotonic()
-    parsed, ignored = await served.checked(request, body, parse_chat, CHAT)
+    parse = partial(parse_chat, sees=served.sees)
+    parsed, ignored = await served.checked(request, body, parse, CHAT)
     time_left = served.clock(started, parsed.delivery.timeout)
     served.check_model(parsed.delivery.model)
     served.check_generates()
@@ -313,14 +321,14 @@ async def _generate_chat(
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
     structure = await plan.structure(served.prompts, time_left)
     try:
-        prompt = await served.prompts.chat(plan.messages, context, time_left(), plan.variables)
+        prompt = await plan.prompt(served.prompts, context, time_left())
     except MlccError as error:
         raise with_param("messages", error) from None
     ignored = served.named(ignored, [names.of(path) for path in (*left_out, *plan.left_out)])
-    head = _head(served, "chatcmpl", parsed)
+    head = _head(served, "chatcmpl", parsed, [prompt])
     prediction = await plan.prediction(served.prompts, context, time_left)
-    reasoning = plan.reasoning(prompt, structure is not None)
-    opened = plan.opened(prompt)
+    reasoning = plan.reasoning(prompt.ids, structure is not None)
+    opened = plan.opened(prompt.ids)
     parser = plan.parser_spec(opened)
     spec = GenerationSpec(structure, reasoning, served.text.shown, prediction, parser)
     job = _submit(served, request, head, [prompt], parsed, None, time_left(), spec)
@@ -328,17 +336,17 @@ async def _generate_chat(
     new_parser = plan.parsers(opened)
     chunks = ChatChunks(head, parsed.delivery.include_usage, new_parser)
     whole = partial(chat_completion, head, new_parser=new_parser)
-    return Generation(head, job, chunks, whole, ignored, len(prompt))
+    return Generation(head, job, chunks, whole, ignored, len(prompt.ids))
 
 
 async def count_prompt_tokens(served: ServedModel, request: ApiRequest, body: Any) -> int:
     """The number of prompt tokens of a body of /v1/chat/completions; it may exceed the context."""
     started = time.monotonic()
-    parsed = await request.offload.check(partial(parse_chat, body))
+    parsed = await request.offload.check(partial(parse_chat, body, served.sees))
     served.check_model(parsed.delivery.model)
     time_left = served.clock(started, parsed.delivery.timeout)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
-    return len(await served.prompts.chat(plan.messages, MOST_COUNTED, time_left(), plan.variables))
+    return len((await plan.prompt(served.prompts, MOST_COUNTED, time_left())).ids)
 
 
 async def generate_completion(
@@ -363,7 +371,7 @@ async def _generate_completion(
     if parsed.suffix:
         parsed = _with_infill(served, parsed)
     prompts = [await served.encode(prompt, time_left()) for prompt in parsed.prompts]
-    head = _head(served, "cmpl", parsed)
+    head = _head(served, "cmpl", parsed, prompts)
     if parsed.echo:
         head = replace(head, echoes=[_echo(served, prompt) for prompt in parsed.prompts])
     limit, spec = COMPLETION_MAX_TOKENS, GenerationSpec(parsed.structure)
@@ -439,7 +447,7 @@ def _submit(
     served: ServedModel,
     request: ApiRequest,
     head: Head,
-    prompts: Sequence[array[int]],
+    prompts: Sequence[Prompt],
     parsed: ChatRequest | CompletionRequest,
     limit: int | None,
     seconds: float | None,
@@ -453,7 +461,7 @@ def _submit(
     requests = [
         Request(
             f"{head.id}-{index}-{number}",
-            prompt,
+            prompt.ids,
             of_answer(params, number),
             tenant=request.tenant,
             cache_salt=delivery.cache_salt,
@@ -465,6 +473,7 @@ def _submit(
             sampling_group=f"{head.id}-{index}" if delivery.made > 1 else "",
             priority=delivery.priority,
             adapter=adapter or "",
+            images=prompt.images,
         )
         for index, prompt in enumerate(prompts)
         for number in range(delivery.made)
@@ -472,12 +481,19 @@ def _submit(
     return served.engine.submit(requests, seconds)
 
 
-def _head(served: ServedModel, prefix: str, parsed: ChatRequest | CompletionRequest) -> Head:
+def _head(
+    served: ServedModel,
+    prefix: str,
+    parsed: ChatRequest | CompletionRequest,
+    prompts: Sequence[Prompt],
+) -> Head:
     logprobs = parsed.sampling.get("logprobs") is not None
     name, made = f"{prefix}-{os.urandom(16).hex()}", parsed.delivery.made
     model = parsed.delivery.model or served.text.name  # as it was called: one of its names
     head = Head(name, int(time.time()), model, logprobs, made)
-    return replace(head, fingerprint=served.text.info.fingerprint)
+    image_tokens = sum(tile.rows for prompt in prompts for tile in prompt.images)
+    fingerprint = served.text.info.fingerprint
+    return replace(head, fingerprint=fingerprint, image_tokens=image_tokens)
 
 
 def _echo(served: ServedModel, prompt: str | list[int]) -> str:

@@ -30,6 +30,8 @@ from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.limits import default
 from mlcc.model.model import ModelText
+from mlcc.multimodal.prompt import Prompt
+from mlcc.multimodal.stand_ins import PromptImages, TextWithImages
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.engine_client import EngineClient
 from mlcc.service.http.types import ApiRequest, read_json
@@ -60,11 +62,29 @@ class Prompts(Protocol):
         """The token ids of a raw prompt, with the model's start token or without."""
         ...
 
+    async def chat_with_images(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        images: PromptImages,
+        context: int,
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> Prompt:
+        """The prompt of a conversation with pictures, for which its messages have stand-ins."""
+        ...
+
+    async def text_with_images(
+        self, prompt: str, images: PromptImages, context: int, seconds: float | None
+    ) -> Prompt:
+        """The prompt of a raw text with stand-ins of pictures."""
+        ...
+
     async def written(
         self,
         messages: Sequence[Mapping[str, Any]],
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
+        images: PromptImages | None = None,
     ) -> str:
         """The text that the template renders for a conversation."""
         ...
@@ -108,14 +128,34 @@ class DirectPrompts:
         """The token ids of a raw prompt, with the model's start token or without."""
         return self._text.encode_prompt(prompt, context, add_special)
 
+    async def chat_with_images(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        images: PromptImages,
+        context: int,
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> Prompt:
+        """The prompt of a conversation with pictures; decoded in a thread, as that takes long."""
+        work = self._text.encode_chat_with_images
+        return await asyncio.to_thread(work, messages, images, context, variables)
+
+    async def text_with_images(
+        self, prompt: str, images: PromptImages, context: int, seconds: float | None
+    ) -> Prompt:
+        """The prompt of a raw text with pictures."""
+        work = self._text.encode_prompt_with_images
+        return await asyncio.to_thread(work, prompt, images, context)
+
     async def written(
         self,
         messages: Sequence[Mapping[str, Any]],
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
+        images: PromptImages | None = None,
     ) -> str:
         """The text that the template renders for a conversation."""
-        return self._text.render(messages, variables)[0].text
+        return self._text.written(messages, variables, images)
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
         """Raise MlccError if answers cannot be constrained to it; runs in a thread, as it is
@@ -225,16 +265,24 @@ class ServedModel:
                 code="model_not_found",
             )
 
+    @property
+    def sees(self) -> bool:
+        """Whether the model reads pictures."""
+        return self.text.vision is not None
+
     def check_generates(self) -> None:
         """Raise UnsupportedError if the model is an encoder, which generates no text."""
         if self.text.encoder is not None:
             raise writes_nothing(self.text.name)
 
-    async def encode(self, prompt: str | list[int], seconds: float | None) -> array[int]:
-        """The token ids of a raw prompt."""
+    async def encode(self, prompt: str | list[int], seconds: float | None) -> Prompt:
+        """A raw prompt in token ids."""
         if isinstance(prompt, list):
-            return array("i", prompt)
-        return await self.prompts.text(prompt, self.engine.capacity.context, seconds)
+            return Prompt(array("i", prompt))
+        context = self.engine.capacity.context
+        if isinstance(prompt, TextWithImages):
+            return await self.prompts.text_with_images(prompt, prompt.images, context, seconds)
+        return Prompt(await self.prompts.text(prompt, context, seconds))
 
     def clock(self, started: float, wanted: float | None) -> Callable[[], float | None]:
         """A function for the seconds left of a request, which began at `started` (monotonic) and

@@ -16,7 +16,7 @@ from mlcc.artifact.schema import VisionInfo
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.multimodal.processors.processor import Tile
 from mlcc.multimodal.processors.registry import processor_of
-from mlcc.multimodal.prompt import with_images, with_rows
+from mlcc.multimodal.prompt import with_rows
 from tests.runtime.multimodal.helpers.oracles import processor_of_transformers, resized_by
 from tests.runtime.multimodal.helpers.pictures import gemma3, idefics3, noise, qwen2_vl
 
@@ -69,13 +69,15 @@ def test_token_ids_are_those_of_transformers(name: str) -> None:
     rng = random.Random(name)
     for count in (1, 1, 2, 3, 5):
         images = [noise(*rng.choice(sizes(name)), seed) for seed in range(count)]
-        text = written(rng, processor.mark, count)
+        text = written(rng, processor.marks[0], count)
         more = {"do_pan_and_scan": info.split} if info.processor == "gemma3" else {}
         expected = oracle(text=[text], images=[images], **more)["input_ids"][0]
         plans = [processor.plan(*image.size) for image in images]
         pairs = zip(images, plans, strict=True)
         tiles = [tile for image, plan in pairs for tile in processor.tiles(image, plan)]
-        ids = tokenizer(with_images(text, processor.mark, plans))["input_ids"]
+        parts = iter(text.split(processor.marks[0]))
+        whole = next(parts) + "".join(plan.text + next(parts) for plan in plans)
+        ids = tokenizer(whole)["input_ids"]
         made, placed = with_rows(ids, info.image_token_id, tiles)
         assert made.tolist() == list(expected), text
         covered = [at for tile in placed for at in range(tile.start, tile.start + tile.rows)]
@@ -120,11 +122,17 @@ def test_keys_differ_by_pixels_size_and_processor() -> None:
     assert tiles_of(no_minimum, wide)[0].key == tiles_of(no_minimum, wide.copy())[0].key
 
 
-@pytest.mark.parametrize(("text", "count"), [("a", 1), ("<image>", 0), ("<image> <image>", 1)])
-def test_a_template_must_write_each_picture(text: str, count: int) -> None:
-    plans = [processor_of(idefics3()).plan(32, 32)] * count
-    with pytest.raises(InvalidRequestError, match=f"of {count} pictures; put pictures into"):
-        with_images(text, "<image>", plans)
+@pytest.mark.parametrize("name", ["smolvlm", "gemma3 pan and scan", "qwen2_vl"])
+def test_low_detail_takes_few_tokens(name: str) -> None:
+    """One tile, of fewer pixels where the size is free; never below what the model needs."""
+    info = MODELS[name] if name != "qwen2_vl" else qwen2_vl(max_pixels=28 * 28 * 5000)
+    processor = processor_of(info)
+    low, high = (processor.plan(1200, 400, low_detail=low) for low in (True, False))
+    assert len(low.tiles) == 1
+    assert processor.tokens(low) < processor.tokens(high)
+    if name == "qwen2_vl":
+        width, height = low.tiles[0].size
+        assert 0.8 < width * height / (512 * 512) <= 1
 
 
 @pytest.mark.parametrize("ids", [[1, 2], [1, 5, 5], [5, 5, 5]])

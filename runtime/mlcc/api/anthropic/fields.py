@@ -13,6 +13,7 @@ from mlcc.api.schema.schema import (
     NOT_EMPTY,
     Custom,
     Either,
+    Field,
     Flag,
     Integer,
     Json,
@@ -30,6 +31,7 @@ from mlcc.api.schema.structured_output import SCHEMA
 COUNT = Integer(1, 2**31 - 1)
 MOST_TOOLS = 512
 NO_IMAGES = "this model reads text only: leave images out, or say in words what they show"
+NO_ADDRESS = "none is fetched here: send the picture itself, as base64"
 AS_TEXT = "send the document's text: 'source': {'type': 'text', 'data': TEXT}"
 CACHED = metadata("cache_control")
 """Accepted and dropped: the prefix cache works without it."""
@@ -113,43 +115,75 @@ RESULT_DOCUMENT = Object(
     "AnthropicResultDocument",
     (honoured("source", RESULT_SOURCE, "Its text.", required=True), *ABOUT_DOCUMENT),
 )
-RESULT_BLOCK = Tagged("a text block", {**TEXTS, "document": RESULT_DOCUMENT}, open=True)
-"""What is not text, such as a screenshot, is left out with a note."""
-TOOL_RESULT = Object(
-    "AnthropicToolResult",
-    (
-        honoured("tool_use_id", NOT_EMPTY, "The id of the call.", required=True),
-        honoured("content", Either(Text(), Many(RESULT_BLOCK)), "The tool's output."),
-        honoured("is_error", Flag(), "Whether the call failed; the model sees this."),
-        CACHED,
-    ),
-)
-BLOCK = Tagged(
-    "a content block",
+IMAGE_SOURCE = Tagged(
+    "a source of the type 'base64'",
     {
-        **TEXTS,
-        "tool_use": TOOL_USE,
-        "tool_result": TOOL_RESULT,
-        "thinking": THINKING_BLOCK,
-        "redacted_thinking": REDACTED,
+        "base64": Object(
+            "AnthropicImageSource",
+            (
+                honoured("data", NOT_EMPTY, "The file's bytes as base64.", required=True),
+                metadata("media_type"),
+            ),
+        )
     },
-    refused={"image": NO_IMAGES},
-    open=True,
+    refused=dict.fromkeys(("url", "file"), NO_ADDRESS),
 )
+IMAGE_BLOCK = Object(
+    "AnthropicImage",
+    (honoured("source", IMAGE_SOURCE, "The picture.", required=True), CACHED),
+)
+
+
+def _block(sees: bool) -> Tagged:
+    """The blocks of a message, with pictures for a model that sees."""
+    images = {"image": IMAGE_BLOCK} if sees else {}
+    result = Tagged(
+        "a text block", {**TEXTS, "document": RESULT_DOCUMENT, **images}, open=True
+    )  # what is neither, such as a file, is left out with a note
+    tool_result = Object(
+        "AnthropicToolResult",
+        (
+            honoured("tool_use_id", NOT_EMPTY, "The id of the call.", required=True),
+            honoured("content", Either(Text(), Many(result)), "The tool's output."),
+            honoured("is_error", Flag(), "Whether the call failed; the model sees this."),
+            CACHED,
+        ),
+    )
+    return Tagged(
+        "a content block",
+        {
+            **TEXTS,
+            **images,
+            "tool_use": TOOL_USE,
+            "tool_result": tool_result,
+            "thinking": THINKING_BLOCK,
+            "redacted_thinking": REDACTED,
+        },
+        refused={} if sees else {"image": NO_IMAGES},
+        open=True,
+    )
+
+
+BLOCK = _block(True)
 """Others in a message of the assistant's are of tools that Anthropic runs (server_tool_use,
 web_search_tool_result): left out, and named. The model's words about what they found are text."""
-MESSAGE = Object(
-    "AnthropicMessage",
-    (
-        honoured(
-            "role",
-            Text(("user", "assistant", "system")),
-            "Author; later system messages become a part of the user's turn.",
-            required=True,
+
+
+def _message(block: Tagged) -> Object:
+    return Object(
+        "AnthropicMessage",
+        (
+            honoured(
+                "role",
+                Text(("user", "assistant", "system")),
+                "Author; later system messages become a part of the user's turn.",
+                required=True,
+            ),
+            honoured("content", Either(Text(), Many(block)), "The message.", required=True),
         ),
-        honoured("content", Either(Text(), Many(BLOCK)), "The message.", required=True),
-    ),
-)
+    )
+
+
 TOOL = Object(
     "AnthropicTool",
     (
@@ -215,9 +249,8 @@ OUTPUT_CONFIG = Object(
         metadata("task_budget"),
     ),
 )
-INPUT = (
-    honoured("model", NOT_EMPTY, "Must be the model that is loaded.", required=True),
-    honoured("messages", Many(MESSAGE, 1), "The conversation so far.", required=True),
+MODEL = honoured("model", NOT_EMPTY, "Must be the model that is loaded.", required=True)
+OTHER_INPUT = (
     honoured(
         "system",
         Either(Text(), Many(Tagged("a text block", {"text": TEXT_BLOCK}))),
@@ -240,21 +273,33 @@ INPUT = (
     not_built("container"),
     not_built("mcp_servers", []),
 )
-"""Fields of the prompt, and those that do not affect the answer."""
+"""Fields of the prompt but the messages, and those that do not affect the answer."""
 OWN_NAMES = {"max_tokens", "stop"}
 """Sampling fields for which Anthropic has its own names or rules."""
-MESSAGES = Object(
-    "AnthropicRequest",
-    (
-        *INPUT,
-        honoured("max_tokens", COUNT, "Longest answer in tokens.", required=True),
-        honoured(
-            "stop_sequences",
-            Many(NOT_EMPTY, 0, MAX_STOP),
-            "The answer ends before the first of these.",
-        ),
-        honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
-        *(row for row in SAMPLING if row.name not in OWN_NAMES),
+OF_ANSWER = (
+    honoured("max_tokens", COUNT, "Longest answer in tokens.", required=True),
+    honoured(
+        "stop_sequences",
+        Many(NOT_EMPTY, 0, MAX_STOP),
+        "The answer ends before the first of these.",
     ),
+    honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
+    *(row for row in SAMPLING if row.name not in OWN_NAMES),
 )
-COUNT_TOKENS = Object("AnthropicCountRequest", INPUT)
+
+
+def _input(block: Tagged) -> tuple[Field, ...]:
+    messages = Many(_message(block), 1)
+    return (
+        MODEL,
+        honoured("messages", messages, "The conversation so far.", required=True),
+        *OTHER_INPUT,
+    )
+
+
+MESSAGES = Object("AnthropicRequest", (*_input(BLOCK), *OF_ANSWER))
+COUNT_TOKENS = Object("AnthropicCountRequest", _input(BLOCK))
+TEXT_BLOCKS = _block(False)
+TEXT_MESSAGES = Object("AnthropicRequest", (*_input(TEXT_BLOCKS), *OF_ANSWER))
+TEXT_COUNT_TOKENS = Object("AnthropicCountRequest", _input(TEXT_BLOCKS))
+"""The same for a model that reads text only."""

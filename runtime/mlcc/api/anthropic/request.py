@@ -5,14 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlcc.api.anthropic.fields import BLOCK, COUNT_TOKENS, MESSAGES, OWN_NAMES, TEXTS
-from mlcc.api.openai.message_merging import MessageMerger, as_text, joined_parts
+from mlcc.api.anthropic.fields import (
+    BLOCK,
+    COUNT_TOKENS,
+    MESSAGES,
+    OWN_NAMES,
+    TEXT_COUNT_TOKENS,
+    TEXT_MESSAGES,
+    TEXTS,
+)
+from mlcc.api.openai.message_merging import (
+    Content,
+    MessageMerger,
+    as_text,
+    content_of,
+    joined_parts,
+)
 from mlcc.api.parsers.opaque_reasoning import unpacked
 from mlcc.api.schema.chat_fields import (
     SAMPLING,
 )
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
-from mlcc.api.schema.message_fields import left_out
+from mlcc.api.schema.image_fields import base64_part, left_out
 from mlcc.api.schema.schema import Json
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -38,10 +52,11 @@ class MessagesRequest:
     """Names of the chat's fields in the request."""
 
 
-def parse_messages(body: Json) -> MessagesRequest:
-    """Translate a request. Raises InvalidRequestError or UnsupportedError naming the field."""
-    fields = MESSAGES.check(body, "")
-    chat = _prompt(fields)
+def parse_messages(body: Json, sees: bool = False) -> MessagesRequest:
+    """Translate a request. sees: whether the model reads pictures. Raises InvalidRequestError or
+    UnsupportedError naming the field."""
+    fields = (MESSAGES if sees else TEXT_MESSAGES).check(body, "")
+    chat = _prompt(fields, sees)
     last = chat["messages"][-1]
     if last["role"] == "assistant" and not last.get("tool_calls"):
         last["prefix"] = True  # Anthropic's models go on from a last message of theirs
@@ -80,16 +95,16 @@ def _names(fields: Mapping[str, Any]) -> FieldNames:
     )
 
 
-def parse_count(body: Json) -> dict[str, Any]:
+def parse_count(body: Json, sees: bool = False) -> dict[str, Any]:
     """A request to count a prompt, as the body of a chat. Raises as `parse_messages`."""
-    return _prompt(COUNT_TOKENS.check(body, ""))
+    return _prompt((COUNT_TOKENS if sees else TEXT_COUNT_TOKENS).check(body, ""), sees)
 
 
-def _prompt(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _prompt(fields: Mapping[str, Any], sees: bool) -> dict[str, Any]:
     merger = MessageMerger()
     merger.system(_system(fields.get("system") or ""))
     for number, message in enumerate(fields["messages"]):
-        _say(merger, message, f"messages[{number}]")
+        _say(merger, message, f"messages[{number}]", sees)
     if not merger.messages:
         raise InvalidRequestError(
             "'messages' has no text; send a message of the user with content",
@@ -105,15 +120,14 @@ def _system(given: str | list[dict[str, Any]]) -> str:
     return joined_parts([text for text in texts if not text.startswith(BILLING)])
 
 
-def _say(merger: MessageMerger, message: Mapping[str, Any], where: str) -> None:
+def _say(merger: MessageMerger, message: Mapping[str, Any], where: str, sees: bool) -> None:
     role, content = message["role"], message["content"]
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     texts: list[str] = []
-    say = {"user": merger.user, "assistant": merger.assistant, "system": merger.system}[role]
     for number, block in enumerate(blocks):
-        kind = block["type"]
-        if kind in TEXTS:
-            texts.append(_text(block))
+        kind, place = block["type"], f"{where}.content[{number}]"
+        if kind in TEXTS or (kind == "image" and role == "user"):
+            texts.append(_text(block, place))
             continue
         if kind not in BLOCK.kinds and role == "assistant":
             continue
@@ -124,7 +138,8 @@ def _say(merger: MessageMerger, message: Mapping[str, Any], where: str) -> None:
                 param=f"{where}.content[{number}].type",
                 code="unsupported_value",
             )
-        if role != ("user" if kind == "tool_result" else "assistant"):
+        of_user = kind in ("tool_result", "image")
+        if role != ("user" if of_user else "assistant"):
             raise InvalidRequestError(
                 f"'{where}.content[{number}]' is of type '{kind}', which messages of the role "
                 f"'{role}' do not have; send it in the other's",
@@ -132,25 +147,32 @@ def _say(merger: MessageMerger, message: Mapping[str, Any], where: str) -> None:
                 code="invalid_value",
             )
         if texts:
-            say(_whole(role, texts))
+            _say_texts(merger, role, texts, sees)
             texts = []
         if kind == "tool_result":
-            merger.result(block["tool_use_id"], _result(block))
+            merger.result(block["tool_use_id"], _result(block, place, sees))
         elif kind == "tool_use":
             merger.call(block["id"], block["name"], as_text(block.get("input")))
         elif kind == "thinking":
             merger.reasoning(block["thinking"] or unpacked(block.get("signature", "")))
     if texts:
-        say(_whole(role, texts))
+        _say_texts(merger, role, texts, sees)
 
 
-def _whole(role: str, texts: list[str]) -> str:
-    return "".join(texts) if role == "assistant" else joined_parts(texts)
+def _say_texts(merger: MessageMerger, role: str, texts: list[str], sees: bool) -> None:
+    if role == "assistant":
+        merger.assistant("".join(texts))
+    elif role == "system":
+        merger.system(joined_parts(texts))
+    else:
+        merger.user(content_of(texts, sees))
 
 
-def _text(block: Mapping[str, Any]) -> str:
-    """The text of a block; of one that a tool's result alone may have, a note."""
+def _text(block: Mapping[str, Any], where: str = "") -> str:
+    """The text of a block, or its picture; of one that a tool's result alone may have, a note."""
     kind = block["type"]
+    if kind == "image" and "source" in block:
+        return base64_part(kind, block["source"]["data"], f"{where}.source.data")
     if kind == "text":
         return str(block["text"])
     source = block if kind == "search_result" else block.get("source", {})
@@ -163,10 +185,16 @@ def _text(block: Mapping[str, Any]) -> str:
     return joined_parts([f"<{kind}>", *about, text, f"</{kind}>"])
 
 
-def _result(block: Mapping[str, Any]) -> str:
-    content = block.get("content") or ""
-    text = content if isinstance(content, str) else joined_parts([_text(part) for part in content])
-    return f"Error: {text}" if block.get("is_error") else text
+def _result(block: Mapping[str, Any], where: str, sees: bool) -> Content:
+    given = block.get("content") or ""
+    parts = [{"type": "text", "text": given}] if isinstance(given, str) else given
+    texts = [_text(part, f"{where}.content[{number}]") for number, part in enumerate(parts)]
+    content = content_of(texts, sees)
+    if not block.get("is_error"):
+        return content
+    if isinstance(content, str):
+        return f"Error: {content}"
+    return [{"type": "text", "text": "Error: "}, *content]
 
 
 def _tools(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,10 @@ _PREFERRED = "|｜]>"
 _ESCAPED = re.compile(r"\\\\|\\ufd[de][0-9a-f]")
 
 
+class TemplateText(str):
+    """Text that counts as the template's own: it stays as it is."""
+
+
 class ControlTokenGuard:
     """The exchange for one set of control tokens. Immutable."""
 
@@ -39,6 +43,8 @@ class ControlTokenGuard:
     def mark(self, value: Any) -> Any:
         """A value of a request, in which all strings are marked."""
         if not self._there:
+            return value
+        if isinstance(value, TemplateText):
             return value
         if isinstance(value, str):
             text = value if value.isascii() else _STRAY.sub("\ufffd", value)

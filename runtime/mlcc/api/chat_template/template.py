@@ -25,6 +25,7 @@ from mlcc.api.chat_template.history import (
     refuses_ids,
     with_short_ids,
 )
+from mlcc.api.chat_template.images import IMAGE, ImageTexts
 from mlcc.api.chat_template.tools import plain_tools
 from mlcc.api.chat_template.turns import TurnRules
 from mlcc.api.parsers.tools.plain_text import plain_text
@@ -59,6 +60,8 @@ _TOOL = {
     },
 }
 """A tool of the conversations that find out what a template can render."""
+_WORDS = "zq words"
+"""A text that no template writes itself."""
 
 
 @fast_dataclass(frozen=True)
@@ -70,6 +73,8 @@ class ChatText:
     pieces: tuple[str, ...]
     """The text, cut inside every control token that is not the template's own. Encoded one by one,
     the pieces contain the template's control tokens and no others."""
+    images: tuple[int, ...] = ()
+    """The pictures in their order, by number."""
 
 
 @fast_dataclass
@@ -84,10 +89,15 @@ class ChatTemplate:
     """`bos_token`, `eos_token` ... as the template spells them."""
     control_tokens: tuple[str, ...] = ()
     """Tokens that count only where the template writes them. If empty, all written tokens count."""
+    image_marks: tuple[str, ...] = ()
+    """Tokens of pictures, which never count in messages; the first is what the template writes for
+    a picture. Empty = the model reads text only."""
 
     def __post_init__(self) -> None:
         self._template: Template | None = None
-        self._guard = ControlTokenGuard((*self.control_tokens, *self._named_tokens()))
+        self._known_images: dict[str, bool] = {}
+        named = self._named_tokens()
+        self._guard = ControlTokenGuard((*self.control_tokens, *named, *self.image_marks))
 
     @property
     def is_plain(self) -> bool:
@@ -97,21 +107,28 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
+        images: ImageTexts | None = None,
+        /,
         *,
         add_generation_prompt: bool = True,
         **variables: Any,
     ) -> ChatText:
         """The text of a conversation; with `prefix` in its last message, up to the end of that
-        message.
+        message. images: of a model that sees, the texts of the pictures in the messages.
 
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
+        if images is not None and not self._writes_images("tool"):
+            messages = images.after_tools(messages)
         messages = self._turns[bool(variables.get("tools"))].apply(messages)
         adapted = self._adapted(messages)
         continues = bool(adapted) and bool(adapted[-1].pop("prefix", False))
         if continues:
             adapted[-1]["content"] += CONTINUATION_MARK
+        numbers = images.numbers(adapted) if images is not None else []
+        if images is not None:
+            adapted = self._with_images(adapted, images)
         given: dict[str, Any] = {"messages": adapted}
         given |= {"tools": None, "documents": None, **variables}
         given["tools"] = given["tools"] or self._no_tools
@@ -126,8 +143,58 @@ class ChatTemplate:
             own = [name for name in _TOOLS_AS if given.get(name) == given["tools"]]
             given |= dict.fromkeys(own, plain_tools(given["tools"]))
             text = self._text(self._guard.mark(given), generates)
-        pieces = tuple(self._guard.pieces(_until_continuation(text) if continues else text))
-        return ChatText("".join(pieces), self.is_plain, pieces)
+        text = _until_continuation(text) if continues else text
+        if images is not None:
+            text = images.place(text, self.image_marks[0], numbers)
+        pieces = tuple(self._guard.pieces(text))
+        return ChatText("".join(pieces), self.is_plain, pieces, tuple(numbers))
+
+    def _with_images(
+        self, messages: Sequence[dict[str, Any]], images: ImageTexts
+    ) -> list[dict[str, Any]]:
+        """The messages with their pictures as parts, or as marks within the text."""
+        if self._writes_images("user"):
+            return [images.as_parts(message) for message in messages]
+        mark, guarded = self.image_marks[0], self._guard.mark
+        return [images.as_text(message, mark, guarded) for message in messages]
+
+    def _writes_images(self, role: str) -> bool:
+        """Whether the template writes the mark of a picture among the parts of such a message."""
+        if role not in self._known_images:
+            self._known_images[role] = self._tries_image(role)
+        return self._known_images[role]
+
+    def _tries_image(self, role: str) -> bool:
+        parts = [IMAGE, {"type": "text", "text": _WORDS}]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": parts}]
+        if role == "tool":
+            result = {"role": "tool", "tool_call_id": "zqcall123", "name": "zq_name"}
+            function = {"name": "zq_name", "arguments": {}}
+            call = {"id": "zqcall123", "type": "function", "function": function}
+            asked: list[dict[str, Any]] = [
+                {"role": "user", "content": "zq"},
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+            ]
+            messages = [*self._adapted(asked), {**result, "content": parts}]
+        text = self._tried(messages)
+        return text.count(self.image_marks[0]) == 1 and _WORDS in text
+
+    @cached_property
+    def _wants_parts(self) -> bool:
+        """Whether a text must be given as a part: of a string the template writes nothing."""
+        if "type" not in (self.source or ""):
+            return False
+        if _WORDS in self._tried([{"role": "user", "content": _WORDS}]):
+            return False
+        parts = [{"type": "text", "text": _WORDS}]
+        return _WORDS in self._tried([{"role": "user", "content": parts}])
+
+    def _tried(self, messages: list[dict[str, Any]]) -> str:
+        """What the template writes for these messages as they are; "" if it refuses them."""
+        try:
+            return self._written({"messages": messages, "tools": None})
+        except (ArtifactError, InvalidRequestError):
+            return ""
 
     def _adapted(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Earlier calls and reasoning in the template's style."""
@@ -190,6 +257,11 @@ class ChatTemplate:
 
     def _text(self, given: dict[str, Any], add_generation_prompt: bool = False) -> str:
         """The template's output, unchanged."""
+        if self._wants_parts:
+            given = {**given, "messages": [*map(_in_parts, given["messages"])]}
+        return self._written(given, add_generation_prompt)
+
+    def _written(self, given: dict[str, Any], add_generation_prompt: bool = False) -> str:
         with self._bounded():
             pieces = self._compiled().generate(
                 **given, add_generation_prompt=add_generation_prompt, **self.special_tokens
@@ -230,6 +302,14 @@ class ChatTemplate:
                 raise OverBudget(f"it writes more than {MAX_OUTPUT_CHARS} characters")
             kept.append(piece)
         return "".join(kept)
+
+
+def _in_parts(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with a text as the only part of its content."""
+    content = message.get("content")
+    if not isinstance(content, str):
+        return dict(message)
+    return {**message, "content": [{"type": "text", "text": content}]}
 
 
 def _until_continuation(text: str) -> str:

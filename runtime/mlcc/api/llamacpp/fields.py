@@ -105,7 +105,6 @@ COMMON = (
     not_built("lora", []),
     not_built("grammar_lazy", False),
     not_built("grammar_triggers", []),
-    not_built("image_data", []),
     metadata("id_slot"),
     metadata("slot_id"),
     metadata("n_keep"),
@@ -117,13 +116,51 @@ COMMON = (
     metadata("preserved_tokens"),
 )
 
+NO_IMAGES = not_built("image_data", [])
+MULTIMODAL_PROMPT = Object(
+    "LlamaMultimodalPrompt",
+    (
+        honoured("prompt_string", NOT_EMPTY, "A text with <__media__> at each.", required=True),
+        honoured("multimodal_data", Many(NOT_EMPTY), "Pictures as base64.", required=True),
+    ),
+)
+
+
+def _prompt(value: Json, where: str) -> Any:
+    if isinstance(value, Mapping):
+        return MULTIMODAL_PROMPT.check(value, where)
+    return PROMPT.check(value, where)
+
+
+SEEN_PROMPT = Custom(
+    f"{PROMPT.wants}, or an object of 'prompt_string' and 'multimodal_data'",
+    _prompt,
+    (PROMPT, MULTIMODAL_PROMPT),
+)
+IMAGE_DATA = Object(
+    "LlamaImage",
+    (
+        honoured("data", NOT_EMPTY, "The picture as base64.", required=True),
+        honoured("id", Integer(0, 2**31 - 1), "Its mark is [img-ID].", required=True),
+    ),
+)
 COMPLETION = Object(
     "LlamaCompletionRequest",
     (
-        honoured("prompt", PROMPT, "A text, or its tokens; one prompt.", required=True),
+        honoured("prompt", SEEN_PROMPT, "A text, or its tokens; one prompt.", required=True),
+        honoured("image_data", Many(IMAGE_DATA), "Pictures in a text, for a model that sees."),
         *COMMON,
     ),
 )
+TEXT_COMPLETION = Object(
+    "LlamaCompletionRequest",
+    (
+        honoured("prompt", PROMPT, "A text, or its tokens; one prompt.", required=True),
+        NO_IMAGES,
+        *COMMON,
+    ),
+)
+"""For a model that reads text only."""
 EXTRA = Object(
     "LlamaInfillFile",
     (
@@ -138,6 +175,7 @@ INFILL = Object(
         honoured("input_suffix", Text(), "Text after the gap.", required=True),
         honoured("input_extra", Many(EXTRA), "Other files of the same repository."),
         honoured("prompt", Text(), "Text after the prefix, as the beginning of the answer."),
+        NO_IMAGES,
         *COMMON,
     ),
 )

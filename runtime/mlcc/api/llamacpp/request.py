@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,17 @@ from mlcc.api.llamacpp.fields import OTHER_NAMES
 from mlcc.api.ollama.request import STREAMED, plain_sampling
 from mlcc.api.openai.infill import Infill
 from mlcc.api.schema.field_names import FieldNames
+from mlcc.api.schema.image_fields import base64_part
 from mlcc.errors import InvalidRequestError
+from mlcc.multimodal.stand_ins import ImageCollector, TextWithImages
 
 NOT_OURS = ("stream", "cache_prompt", "response_fields", "n_probs", "prompt", "input_prefix",
-            "input_suffix", "input_extra")  # fmt: skip
+            "input_suffix", "input_extra", "image_data")  # fmt: skip
+
+
+MEDIA = "<__media__>"
+"""Stands for a picture in the text of a prompt."""
+_NUMBERED = re.compile(r"\[img-[0-9]+\]")
 
 
 def completion_body(
@@ -51,7 +59,7 @@ def field_names(fields: Mapping[str, Any]) -> FieldNames:
 
 def one_prompt(prompt: Any) -> Any:
     """The only prompt of a checked field. Raises InvalidRequestError for several."""
-    if isinstance(prompt, str):
+    if isinstance(prompt, (str, Mapping)):
         return prompt
     if len(prompt) != 1:
         raise InvalidRequestError(
@@ -61,6 +69,60 @@ def one_prompt(prompt: Any) -> Any:
             code="too_many_prompts",
         )
     return prompt[0]
+
+
+def with_images(fields: Mapping[str, Any]) -> Any:
+    """The prompt of checked fields with its pictures: a `TextWithImages`, or a prompt without any.
+    Raises InvalidRequestError or UnsupportedError that names the field."""
+    prompt, given = fields["prompt"], fields.get("image_data", ())
+    if isinstance(prompt, Mapping):
+        where = "prompt.multimodal_data"
+        data = [(MEDIA, one, f"{where}[{i}]") for i, one in enumerate(prompt["multimodal_data"])]
+        return _with_images(prompt["prompt_string"], data, MEDIA, where)
+    if not given:
+        return prompt
+    if not isinstance(prompt, str):
+        raise InvalidRequestError(
+            "'image_data' goes with a prompt that is a text, with [img-ID] where each picture is",
+            param="image_data",
+            code="invalid_value",
+        )
+    marked = {f"[img-{one['id']}]": (i, one["data"]) for i, one in enumerate(given)}
+    marks = [mark for mark in _NUMBERED.findall(prompt) if mark in marked]
+    data = [(mark, marked[mark][1], f"image_data[{marked[mark][0]}].data") for mark in marks]
+    if len(marks) != len(given):
+        raise _not_placed("image_data", "[img-ID]", len(marks), len(given))
+    return _with_images(prompt, data, "[img-ID]", "image_data")
+
+
+def _with_images(
+    prompt: str, data: Sequence[tuple[str, str, str]], mark: str, where: str
+) -> TextWithImages:
+    """The prompt with stand-ins for pictures, each (its mark, base64, field), in order."""
+    collector, made, rest = ImageCollector(), "", prompt
+    for number, (its, picture, field) in enumerate(data):
+        before, found, rest = rest.partition(its)
+        if not found:
+            raise _not_placed(where, mark, number, len(data))
+        made += before + collector.add(base64_part("image", picture, field).image())
+    if mark in rest:
+        raise _not_placed(where, mark, len(data) + rest.count(mark), len(data))
+    if (images := collector.collected()) is None:
+        raise InvalidRequestError(
+            f"'{where}' has no pictures; send the text as 'prompt'",
+            param=where,
+            code="invalid_value",
+        )
+    return TextWithImages(made + rest, images)
+
+
+def _not_placed(where: str, mark: str, marks: int, images: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the prompt has {marks} of {mark} for the {images} pictures of '{where}'; write one for "
+        "each",
+        param=where,
+        code="image_count",
+    )
 
 
 def infill_texts(fields: Mapping[str, Any], family: Infill) -> tuple[str, str, str]:

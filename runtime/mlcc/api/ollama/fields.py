@@ -15,6 +15,7 @@ from mlcc.api.schema.schema import (
     NOT_EMPTY,
     Custom,
     Either,
+    Field,
     Flag,
     Integer,
     Json,
@@ -107,7 +108,12 @@ MESSAGE = Object(
         honoured("tool_calls", Many(TOOL_CALL), "An assistant's tool calls."),
         honoured("tool_name", Text(), "The function that a tool's message answers."),
         honoured("tool_call_id", Text(), "The call that a tool's message answers."),
-        honoured("images", Many(ANYTHING), "Left out of a tool's message, and refused in others."),
+        honoured(
+            "images",
+            Many(ANYTHING),
+            "Pictures as base64, before the text, for a model that sees. One that reads text only "
+            "leaves them out of a tool's message, and refuses them in others.",
+        ),
     ),
 )
 
@@ -139,22 +145,28 @@ CHAT = Object(
     ),
 )
 
-GENERATE = Object(
-    "OllamaGenerateRequest",
-    (
-        *COMMON,
-        honoured("prompt", Text(), "The user's message; with `raw`, the text to continue."),
-        honoured("suffix", Text(), "Text after the gap that the answer fills."),
-        honoured("system", Text(), "The system prompt."),
-        honoured("raw", Flag(), "Continue the prompt without the chat template."),
-        not_built("images", [], advice="send text only"),
-        not_built("template", ""),
-        not_built("context", [], advice="send the conversation to /api/chat"),
-        not_built("width", 0),
-        not_built("height", 0),
-        not_built("steps", 0),
-    ),
+
+def _generate(images: Field) -> Object:
+    return Object("OllamaGenerateRequest", (*_GENERATE, images, *_REST))
+
+
+_GENERATE = (
+    *COMMON,
+    honoured("prompt", Text(), "The user's message; with `raw`, the text to continue."),
+    honoured("suffix", Text(), "Text after the gap that the answer fills."),
+    honoured("system", Text(), "The system prompt."),
+    honoured("raw", Flag(), "Continue the prompt without the chat template."),
 )
+_REST = (
+    not_built("template", ""),
+    not_built("context", [], advice="send the conversation to /api/chat"),
+    not_built("width", 0),
+    not_built("height", 0),
+    not_built("steps", 0),
+)
+GENERATE = _generate(honoured("images", Many(NOT_EMPTY), "Pictures as base64, before the text."))
+TEXT_GENERATE = _generate(not_built("images", [], advice="send text only"))
+"""For a model that sees, and for one that reads text only."""
 
 NAMED = Object(
     "OllamaModelRequest",

@@ -107,7 +107,8 @@ def show(
     }
 
 
-def capabilities(tools: bool, infill: bool, thinking: bool) -> list[str]:
+def capabilities(tools: bool, infill: bool, thinking: bool, vision: bool = False) -> list[str]:
     """The abilities of a model, in Ollama's words."""
     abilities = {"completion": True, "tools": tools, "insert": infill, "thinking": thinking}
+    abilities["vision"] = vision
     return [name for name, can in abilities.items() if can]

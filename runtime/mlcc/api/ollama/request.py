@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from mlcc.api.openai.message_merging import as_text
+from mlcc.api.openai.message_merging import Content, as_text
 from mlcc.api.schema.chat_fields import (
     SAMPLING,
 )
 from mlcc.api.schema.field_names import FieldNames
-from mlcc.api.schema.message_fields import left_out
+from mlcc.api.schema.image_fields import base64_part, left_out
+from mlcc.api.schema.schema import NOT_EMPTY
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
@@ -38,9 +40,10 @@ def model_name(asked: str, loaded: str) -> str:
     return asked.removesuffix(LATEST)
 
 
-def chat_body(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Body for /api/chat, without the model."""
-    body = {"messages": messages(fields["messages"]), **_common(fields), **_thinking(fields)}
+def chat_body(fields: Mapping[str, Any], sees: bool = False) -> dict[str, Any]:
+    """Body for /api/chat, without the model. sees: whether the model reads pictures."""
+    told = messages(fields["messages"], sees)
+    body = {"messages": told, **_common(fields), **_thinking(fields)}
     if tools := fields.get("tools"):
         body["tools"] = tools
     if fields.get("logprobs"):
@@ -51,7 +54,7 @@ def chat_body(fields: Mapping[str, Any]) -> dict[str, Any]:
 def is_chat(fields: Mapping[str, Any]) -> bool:
     """Whether /api/generate puts the prompt into the chat template. Raises InvalidRequestError."""
     raw, suffix = fields.get("raw", False), fields.get("suffix", "")
-    for name in ("system", "think"):
+    for name in ("system", "think", "images"):
         if fields.get(name) and (raw or suffix):
             raise InvalidRequestError(
                 f"'{name}' belongs to the chat template, which 'raw' and 'suffix' leave out; send "
@@ -62,12 +65,16 @@ def is_chat(fields: Mapping[str, Any]) -> bool:
     return not raw and not suffix
 
 
-def generate_chat_body(fields: Mapping[str, Any]) -> dict[str, Any]:
+def generate_chat_body(fields: Mapping[str, Any], sees: bool = False) -> dict[str, Any]:
     """Body for /api/generate through the chat template."""
     system = [{"role": "system", "content": text}] if (text := fields.get("system")) else []
-    return chat_body(
-        {**fields, "messages": [*system, {"role": "user", "content": fields["prompt"]}]}
-    )
+    asked: dict[str, Any] = {"role": "user", "content": fields.get("prompt", "")}
+    if images := fields.get("images"):
+        pictures = [base64_part("image", data, f"images[{i}]") for i, data in enumerate(images)]
+        asked["content"] = [*pictures, {"type": "text", "text": fields.get("prompt", "")}]
+    body = chat_body({**fields, "messages": system}, sees)
+    body["messages"].append(asked)
+    return body
 
 
 def generate_body(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,14 +87,14 @@ def generate_body(fields: Mapping[str, Any]) -> dict[str, Any]:
     return body
 
 
-def messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def messages(given: Sequence[Mapping[str, Any]], sees: bool = False) -> list[dict[str, Any]]:
     """Ollama names results by function, OpenAI by call id: each result gets the id of the oldest
     unanswered call of its function."""
     made: list[dict[str, Any]] = []
     waiting: list[tuple[str, str]] = []
     for number, message in enumerate(given):
         translated: dict[str, Any] = {"role": message["role"]}
-        translated["content"] = _content(message, f"messages[{number}].images")
+        translated["content"] = _content(message, f"messages[{number}].images", sees)
         if thinking := message.get("thinking"):
             translated["reasoning_content"] = thinking
         if calls := message.get("tool_calls"):
@@ -103,16 +110,22 @@ def messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return made
 
 
-def _content(message: Mapping[str, Any], images: str) -> str:
-    """The text of a message, with a note in place of each image of a tool's result."""
-    count = len(message.get("images", ()))
+def _content(message: Mapping[str, Any], images: str, sees: bool) -> Content:
+    """The text of a message behind its pictures; of a model that reads text only, with a note in
+    place of each picture of a tool's result."""
+    given, text = message.get("images", ()), message.get("content", "")
+    if sees and given:
+        places = [f"{images}[{number}]" for number in range(len(given))]
+        data = map(NOT_EMPTY.check, given, places)
+        return [*map(partial(base64_part, "image"), data, places), {"type": "text", "text": text}]
+    count = len(given)
     if count and message["role"] != "tool":
         raise UnsupportedError(
             f"'{images}' is not built yet, and this value would change the answer; send text only",
             param=images,
             code="unsupported_parameter",
         )
-    return "\n".join(filter(None, (message.get("content", ""), *[left_out("image")] * count)))
+    return "\n".join(filter(None, (text, *[left_out("image")] * count)))
 
 
 def _call(call: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -8,9 +8,15 @@ left to `mlcc.api.chat_template.turns`, which knows the template.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
 
 from mlcc.api.chat_template.turns import joined
+from mlcc.api.schema.image_fields import ImagePart
+
+Content: TypeAlias = "str | list[dict[str, str] | ImagePart]"
+"""A message's text, or its parts if pictures are among them."""
 
 
 class MessageMerger:
@@ -24,9 +30,9 @@ class MessageMerger:
         if text:
             self.messages.append({"role": "system", "content": text})
 
-    def user(self, text: str) -> None:
+    def user(self, content: Content) -> None:
         """A user message."""
-        self.messages.append({"role": "user", "content": text})
+        self.messages.append({"role": "user", "content": content})
 
     def assistant(self, text: str) -> None:
         """Text of the model."""
@@ -45,9 +51,9 @@ class MessageMerger:
         function = {"name": name, "arguments": arguments}
         calls.append({"id": call_id, "type": "function", "function": function})
 
-    def result(self, call_id: str, text: str) -> None:
+    def result(self, call_id: str, content: Content) -> None:
         """A tool's output."""
-        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def _turn(self) -> dict[str, Any]:
         """The last message if it is the model's, or a new one."""
@@ -63,7 +69,21 @@ def as_text(arguments: Any) -> str:
     return "{}" if arguments is None else json.dumps(arguments)
 
 
-def joined_parts(parts: list[str]) -> str:
+def content_of(parts: Sequence[str], sees: bool) -> Content:
+    """The content of a message of text parts and pictures. A model that reads text only gets the
+    notes of the pictures."""
+    if not sees or not any(isinstance(part, ImagePart) for part in parts):
+        return joined_parts(parts)
+    content: list[dict[str, str] | ImagePart] = []
+    for is_image, group in groupby(parts, lambda part: isinstance(part, ImagePart)):
+        if is_image:
+            content += [part for part in group if isinstance(part, ImagePart)]
+        else:
+            content.append({"type": "text", "text": joined_parts([*group])})
+    return content
+
+
+def joined_parts(parts: Sequence[str]) -> str:
     """The text parts of one message, separated: agents send separate texts as parts."""
     text = ""
     for part in parts:

@@ -28,6 +28,7 @@ from mlcc.engine.batch.random import derive_seed
 from mlcc.engine.request import SamplingParams
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError
+from mlcc.multimodal.stand_ins import ImageCollector, PromptImages
 from mlcc.util.fast_dataclass import fast_dataclass
 
 COMPLETION_MAX_TOKENS = 16
@@ -170,6 +171,8 @@ class ChatRequest:
     """Predicted text of the answer."""
     generation_prompt: bool = True
     """Whether the prompt ends with the beginning of the model's turn."""
+    images: PromptImages | None = None
+    """Pictures, for which the messages have stand-ins."""
 
 
 @fast_dataclass(frozen=True)
@@ -187,10 +190,13 @@ class CompletionRequest:
     """Text after the gap that the answer fills; "" = there is none."""
 
 
-def parse_chat(body: Json) -> ChatRequest:
-    """A chat request. Raises InvalidRequestError or UnsupportedError naming the field."""
+def parse_chat(body: Json, sees: bool = False) -> ChatRequest:
+    """A chat request. sees: whether the model reads pictures. Raises InvalidRequestError or
+    UnsupportedError naming the field."""
     fields = CHAT.check(body, "")
-    messages = messages_of(fields["messages"])
+    collector = ImageCollector() if sees else None
+    messages = messages_of(fields["messages"], collector)
+    images = collector.collected() if collector else None
     _continue_last(messages, fields)
     for i, message in enumerate(messages[:-1]):
         if "prefix" in message:
@@ -211,7 +217,9 @@ def parse_chat(body: Json) -> ChatRequest:
     reasoning, prediction = reasoning_options(fields), prediction_of(fields)
     ends = fields.get("add_generation_prompt", True)
     delivery = _delivery(fields)
-    return ChatRequest(messages, sampling, delivery, structure, use, reasoning, prediction, ends)
+    return ChatRequest(
+        messages, sampling, delivery, structure, use, reasoning, prediction, ends, images
+    )
 
 
 def _continue_last(messages: Sequence[dict[str, Any]], fields: Mapping[str, Any]) -> None:

@@ -59,6 +59,8 @@ class ModelInfo:
     """Sampling of a request without parameters of its own; {} for an encoder."""
     digest: str = ""
     """sha256 in hex over the hashes of the artifact's files."""
+    sees: bool = False
+    """Whether prompts may have pictures."""
 
     @property
     def fingerprint(self) -> str:
@@ -96,6 +98,8 @@ class Head:
     """Text sent before each answer; empty = none."""
     fingerprint: str = ""
     """Fingerprint of the artifact; "" = it has none."""
+    image_tokens: int = 0
+    """Tokens of the prompts that stand for pictures."""
 
     @property
     def model_fields(self) -> ByModel:
@@ -125,9 +129,11 @@ class Answer:
         return FINISH_REASONS[self.finished.reason]
 
 
-def usage(answers: Sequence[Finished], per_prompt: int, reasoning: int = 0) -> Usage:
+def usage(
+    answers: Sequence[Finished], per_prompt: int, reasoning: int = 0, images: int = 0
+) -> Usage:
     """Token counts of all answers generated together; a prompt counts once. reasoning: tokens of
-    their reasoning."""
+    their reasoning; images: tokens of the prompts that stand for pictures."""
     prompts = answers[::per_prompt]
     prompt = sum(answer.prompt_tokens for answer in prompts)
     completion = sum(answer.completion_tokens for answer in answers)
@@ -137,6 +143,8 @@ def usage(answers: Sequence[Finished], per_prompt: int, reasoning: int = 0) -> U
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(first.cached_tokens for first in prompts)},
     }
+    if images:
+        counts["prompt_tokens_details"]["image_tokens"] = images
     details: CompletionTokensDetails = {}
     if reasoning:
         details["reasoning_tokens"] = reasoning
@@ -179,7 +187,7 @@ def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
             }
             for index, (echo, answer) in enumerate(zip(echoes, answers, strict=True))
         ],
-        "usage": usage([answer.finished for answer in made], per_prompt),
+        "usage": usage([one.finished for one in made], per_prompt, images=head.image_tokens),
     }
 
 
@@ -209,8 +217,8 @@ class Chunks:
         """The last chunk, if usage was requested."""
         if not self._include_usage:
             return None
-        chunk = self._empty()
-        chunk["usage"] = usage(answers, self._head.per_prompt, self.reasoning_tokens)
+        chunk, head = self._empty(), self._head
+        chunk["usage"] = usage(answers, head.per_prompt, self.reasoning_tokens, head.image_tokens)
         return chunk
 
     @property
@@ -290,9 +298,10 @@ def model(
     parent: str | None = None,
     progress: float | None = None,
     sampling: Mapping[str, float] | None = None,
+    sees: bool = False,
 ) -> Model:
     """One entry of /v1/models."""
-    return {
+    made: Model = {
         "id": name,
         "object": "model",
         "created": created,
@@ -307,6 +316,9 @@ def model(
         "progress": progress,
         "default_sampling": dict(sampling or {}),
     }
+    if sees:
+        made["input_modalities"] = ["text", "image"]
+    return made
 
 
 LEAST = -9999.0
@@ -397,7 +409,9 @@ def chat_completion(
             }
             for index, (answer, message) in enumerate(zip(answers, messages, strict=True))
         ],
-        "usage": usage([answer.finished for answer in answers], head.per_prompt, reasoning),
+        "usage": usage(
+            [answer.finished for answer in answers], head.per_prompt, reasoning, head.image_tokens
+        ),
     }
 
 

@@ -12,7 +12,12 @@ FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 context was reached; tool_calls = it ended with tool calls."""
 
 
-class PromptTokensDetails(TypedDict):
+class _ImageTokens(TypedDict, total=False):
+    image_tokens: int
+    """Tokens that stand for images, which `prompt_tokens` counts; present if there are any."""
+
+
+class PromptTokensDetails(_ImageTokens):
     """Breakdown of the prompts' tokens."""
 
     cached_tokens: int
@@ -249,7 +254,12 @@ ModelState: TypeAlias = Literal["loaded", "loading", "unloaded"]
 """loaded = ready; loading = requests wait for it; unloaded = the next request loads it."""
 
 
-class Model(TypedDict):
+class _Modalities(TypedDict, total=False):
+    input_modalities: list[str]
+    """Of a model that sees: text, image."""
+
+
+class Model(_Modalities):
     """One entry of /v1/models."""
 
     id: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlcc.api.openai_responses.item_fields import ITEM
+from mlcc.api.openai_responses.item_fields import ITEM, TEXT_ITEM
 from mlcc.api.openai_responses.tools import CHOICE, MOST_TOOLS, TOOL
 from mlcc.api.schema.chat_fields import COUNT, LIKELIEST, SAMPLING
 from mlcc.api.schema.schema import (
@@ -17,6 +17,7 @@ from mlcc.api.schema.schema import (
     NOT_EMPTY,
     Custom,
     Either,
+    Field,
     Flag,
     Json,
     Many,
@@ -98,9 +99,7 @@ FORMAT = Tagged(
 )
 TEXT_CONFIG = Object("ResponsesTextConfig", (honoured("format", FORMAT, "Format of the answer."),))
 STREAM_OPTIONS = Object("ResponsesStreamOptions", (not_built("include_obfuscation", False),))
-INPUT = (
-    honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
-    honoured("input", Either(Text(), Many(ITEM)), "The user's text, or a list of items."),
+OTHER_INPUT = (
     honoured("instructions", Text(), "The system prompt."),
     honoured(
         "previous_response_id",
@@ -117,39 +116,49 @@ INPUT = (
     not_built("context_management", []),
     not_built("prompt", advice="send 'instructions' and 'input'"),
 )
-"""Fields of the prompt."""
+"""Fields of the prompt but the items."""
 OWN_NAMES = {"max_tokens"}
 """Sampling fields that have other names in this API."""
-RESPONSES = Object(
-    "ResponsesRequest",
-    (
-        *INPUT,
-        honoured("max_output_tokens", COUNT, "Longest answer in tokens, reasoning included."),
-        honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
-        honoured("stream_options", STREAM_OPTIONS, "Only with `stream`."),
-        honoured(
-            "store",
-            Flag(),
-            "Store the answer for `previous_response_id` and retrieval; true by default.",
-        ),
-        honoured("metadata", PAIRS, "Stored with the answer."),
-        honoured("include", Many(Text(INCLUDABLE)), "Additional fields of the answer."),
-        honoured(
-            "top_logprobs",
-            LIKELIEST,
-            "Report this many of the likeliest tokens at each position, with log-probabilities.",
-        ),
-        *(row for row in SAMPLING if row.name not in OWN_NAMES),
-        not_built("background", False, advice="stream the answer, or wait for it"),
-        not_built("moderation"),
-        metadata("max_tool_calls"),
-        metadata("user"),
-        metadata("safety_identifier"),
-        metadata("service_tier"),
-        metadata("prompt_cache_key"),
-        metadata("prompt_cache_options"),
-        metadata("prompt_cache_retention"),
-        metadata("client_metadata"),
+
+
+def _input(item: Tagged) -> tuple[Field, ...]:
+    return (
+        honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
+        honoured("input", Either(Text(), Many(item)), "The user's text, or a list of items."),
+        *OTHER_INPUT,
+    )
+
+
+OF_ANSWER = (
+    honoured("max_output_tokens", COUNT, "Longest answer in tokens, reasoning included."),
+    honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
+    honoured("stream_options", STREAM_OPTIONS, "Only with `stream`."),
+    honoured(
+        "store",
+        Flag(),
+        "Store the answer for `previous_response_id` and retrieval; true by default.",
     ),
+    honoured("metadata", PAIRS, "Stored with the answer."),
+    honoured("include", Many(Text(INCLUDABLE)), "Additional fields of the answer."),
+    honoured(
+        "top_logprobs",
+        LIKELIEST,
+        "Report this many of the likeliest tokens at each position, with log-probabilities.",
+    ),
+    *(row for row in SAMPLING if row.name not in OWN_NAMES),
+    not_built("background", False, advice="stream the answer, or wait for it"),
+    not_built("moderation"),
+    metadata("max_tool_calls"),
+    metadata("user"),
+    metadata("safety_identifier"),
+    metadata("service_tier"),
+    metadata("prompt_cache_key"),
+    metadata("prompt_cache_options"),
+    metadata("prompt_cache_retention"),
+    metadata("client_metadata"),
 )
-COUNT_INPUT = Object("ResponsesCountRequest", INPUT)
+RESPONSES = Object("ResponsesRequest", (*_input(ITEM), *OF_ANSWER))
+COUNT_INPUT = Object("ResponsesCountRequest", _input(ITEM))
+TEXT_RESPONSES = Object("ResponsesRequest", (*_input(TEXT_ITEM), *OF_ANSWER))
+TEXT_COUNT_INPUT = Object("ResponsesCountRequest", _input(TEXT_ITEM))
+"""The same for a model that reads text only."""

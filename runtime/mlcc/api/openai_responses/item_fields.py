@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mlcc.api.schema.image_fields import DATA_URL, DETAIL
 from mlcc.api.schema.schema import (
     NOT_EMPTY,
     Either,
@@ -15,6 +16,7 @@ from mlcc.api.schema.schema import (
     Use,
     honoured,
     metadata,
+    not_built,
 )
 
 IMAGES = "this model reads text only: leave images out, or say in words what they show"
@@ -25,31 +27,43 @@ MARKS = (metadata("id"), metadata("status"))
 PLAIN = Object("ResponsesText", (honoured("text", Text(), required=True), metadata("annotations"),
                                  metadata("logprobs")))  # fmt: skip
 REFUSAL = Object("ResponsesRefusal", (honoured("refusal", Text(), required=True),))
-PART = Tagged(
-    "a text part",
-    {"input_text": PLAIN, "output_text": PLAIN, "text": PLAIN, "refusal": REFUSAL},
-    refused={"input_image": IMAGES, "input_file": FILES, "input_audio": "send a transcript"},
-)
-RESULT_PART = Tagged("a text part", PART.kinds, open=True)
-"""A part of a tool's output: what is not text, such as a screenshot, is left out with a note."""
-SUMMARY_PART = Tagged("a part of a summary", {"summary_text": PLAIN})
-REASONING_PART = Tagged("a part of reasoning", {"reasoning_text": PLAIN, "text": PLAIN})
-TEXTS = Either(Text(), Many(PART))
-
-MESSAGE = Object(
-    "ResponsesMessage",
+IMAGE = Object(
+    "ResponsesImage",
     (
-        honoured(
-            "role",
-            Text(("user", "assistant", "system", "developer")),
-            "Author; later system messages become a part of the user's turn.",
-            required=True,
-        ),
-        honoured("content", TEXTS, "The message.", required=True),
-        *MARKS,
-        metadata("phase"),
+        honoured("image_url", NOT_EMPTY, f"The picture as a data URL: {DATA_URL}", required=True),
+        honoured("detail", DETAIL, "low = few tokens: without tiles, or of fewer pixels."),
+        not_built("file_id", advice="send the picture itself as 'image_url'"),
     ),
 )
+TEXT_PARTS = {"input_text": PLAIN, "output_text": PLAIN, "text": PLAIN, "refusal": REFUSAL}
+IMAGE_PARTS = {**TEXT_PARTS, "input_image": IMAGE}
+SUMMARY_PART = Tagged("a part of a summary", {"summary_text": PLAIN})
+REASONING_PART = Tagged("a part of reasoning", {"reasoning_text": PLAIN, "text": PLAIN})
+
+
+def _message(sees: bool) -> Object:
+    refused = {} if sees else {"input_image": IMAGES}
+    part = Tagged(
+        "a text part",
+        IMAGE_PARTS if sees else TEXT_PARTS,
+        refused={**refused, "input_file": FILES, "input_audio": "send a transcript"},
+    )
+    return Object(
+        "ResponsesMessage",
+        (
+            honoured(
+                "role",
+                Text(("user", "assistant", "system", "developer")),
+                "Author; later system messages become a part of the user's turn.",
+                required=True,
+            ),
+            honoured("content", Either(Text(), Many(part)), "The message.", required=True),
+            *MARKS,
+            metadata("phase"),
+        ),
+    )
+
+
 CALL_ID = honoured("call_id", NOT_EMPTY, "The id that a call and its output share.", required=True)
 NAMESPACE = honoured("namespace", Text(), "The tool's namespace, if it has one.")
 FUNCTION_CALL = Object(
@@ -74,16 +88,24 @@ CUSTOM_CALL = Object(
         metadata("caller"),
     ),
 )
-OUTPUT = Object(
-    "ResponsesCallOutput",
-    (
-        CALL_ID,
-        honoured("output", Either(Text(), Many(RESULT_PART)), "The tool's output.", required=True),
-        *MARKS,
-        metadata("name"),
-        metadata("caller"),
-    ),
-)
+
+
+def _output(sees: bool) -> Object:
+    """A tool's output: what is neither text nor a picture that the model sees is left out with a
+    note."""
+    part = Tagged("a text part", IMAGE_PARTS if sees else TEXT_PARTS, open=True)
+    return Object(
+        "ResponsesCallOutput",
+        (
+            CALL_ID,
+            honoured("output", Either(Text(), Many(part)), "The tool's output.", required=True),
+            *MARKS,
+            metadata("name"),
+            metadata("caller"),
+        ),
+    )
+
+
 REASONING = Object(
     "ResponsesReasoningItem",
     (
@@ -103,25 +125,34 @@ HOSTED = frozenset(
 )
 """Items of tools that OpenAI runs, in a conversation that began there: left out, and named. The
 model's words about what they found are messages."""
-ITEM = Tagged(
-    "an item of a conversation",
-    {
-        "message": MESSAGE,
-        "function_call": FUNCTION_CALL,
-        "function_call_output": OUTPUT,
-        "custom_tool_call": CUSTOM_CALL,
-        "custom_tool_call_output": OUTPUT,
-        "reasoning": REASONING,
-        "item_reference": REFERENCE,
-    },
-    default="message",
-    dropped=HOSTED,
-)
+
+
+def _item(sees: bool) -> Tagged:
+    """An item, with pictures for a model that sees."""
+    output = _output(sees)
+    return Tagged(
+        "an item of a conversation",
+        {
+            "message": _message(sees),
+            "function_call": FUNCTION_CALL,
+            "function_call_output": output,
+            "custom_tool_call": CUSTOM_CALL,
+            "custom_tool_call_output": output,
+            "reasoning": REASONING,
+            "item_reference": REFERENCE,
+        },
+        default="message",
+        dropped=HOSTED,
+    )
+
+
+ITEM, TEXT_ITEM = _item(True), _item(False)
+"""For a model that sees, and for one that reads text only."""
 
 
 def known(kind: Any, value: Any) -> Any:
     """A value without unknown fields, without metadata that is an array or an object, and without
-    what is left out of an open union (an image): what is stored of it. What has another type than
+    what is left out of an open union (a file): what is stored of it. What has another type than
     `kind` stays, for the check to refuse."""
     if isinstance(kind, Tagged) and isinstance(value, Mapping):
         tag = kind.kind(value)

@@ -6,9 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcc.api.openai.message_merging import MessageMerger, joined_parts
-from mlcc.api.openai_responses.fields import COUNT_INPUT, OWN_NAMES, RESPONSES
-from mlcc.api.openai_responses.item_fields import ITEM, PART, known
+from mlcc.api.openai.message_merging import MessageMerger, content_of, joined_parts
+from mlcc.api.openai_responses.fields import (
+    COUNT_INPUT,
+    OWN_NAMES,
+    RESPONSES,
+    TEXT_COUNT_INPUT,
+    TEXT_RESPONSES,
+)
+from mlcc.api.openai_responses.item_fields import ITEM, TEXT_ITEM, TEXT_PARTS, known
 from mlcc.api.openai_responses.tools import (
     ToolNames,
     chat_tools,
@@ -21,8 +27,8 @@ from mlcc.api.schema.chat_fields import (
     SAMPLING,
 )
 from mlcc.api.schema.field_names import FieldNames
-from mlcc.api.schema.message_fields import left_out
-from mlcc.api.schema.schema import Json, Text
+from mlcc.api.schema.image_fields import left_out, url_part
+from mlcc.api.schema.schema import Json, Object, Tagged, Text
 from mlcc.errors import InvalidRequestError, printable
 from mlcc.util.fast_dataclass import fast_dataclass
 
@@ -39,6 +45,8 @@ class ResponsesRequest:
     body: Mapping[str, Any]
     """The fields as sent, which the answer repeats."""
     names: ToolNames
+    sees: bool = False
+    """Whether the model reads pictures."""
 
     @property
     def stream(self) -> bool:
@@ -87,7 +95,11 @@ class ResponsesRequest:
         given = self.body.get("input") or []
         if isinstance(given, str):
             given = [{"role": "user", "content": [{"type": "input_text", "text": given}]}]
-        return [known(ITEM, item) for item in given]
+        return [known(self._item, item) for item in given]
+
+    @property
+    def _item(self) -> Tagged:
+        return ITEM if self.sees else TEXT_ITEM
 
     def chat(self, items: Sequence[Json]) -> dict[str, Any]:
         """The body for /v1/chat/completions, always of a stream with its usage. Raises
@@ -96,7 +108,8 @@ class ResponsesRequest:
         merger = MessageMerger()
         merger.system(fields.get("instructions", ""))
         for number, item in enumerate(items):
-            _say(merger, ITEM.check(item, f"input[{number}]"))
+            where = f"input[{number}]"
+            _say(merger, self._item.check(item, where), where, self.sees)
         if not merger.messages:
             raise InvalidRequestError(
                 "'input' is missing; it must be a text or an array of items",
@@ -117,10 +130,18 @@ class ResponsesRequest:
         return {**chat, "stream": True, "stream_options": {"include_usage": True}}
 
 
-def parse_responses(body: Json, counted: bool = False) -> ResponsesRequest:
-    """Parse a request, or one to count its tokens (`counted`). Raises InvalidRequestError or
-    UnsupportedError naming the field."""
-    fields = (COUNT_INPUT if counted else RESPONSES).check(body, "")
+def table_of(counted: bool, sees: bool) -> Object:
+    """The table of a request, or of one to count its tokens (`counted`). sees: whether the model
+    reads pictures."""
+    if sees:
+        return COUNT_INPUT if counted else RESPONSES
+    return TEXT_COUNT_INPUT if counted else TEXT_RESPONSES
+
+
+def parse_responses(body: Json, counted: bool = False, sees: bool = False) -> ResponsesRequest:
+    """Parse a request, as by `table_of`. Raises InvalidRequestError or UnsupportedError naming the
+    field."""
+    fields = table_of(counted, sees).check(body, "")
     _check_sendable(body)
     if fields.get("stream_options") is not None and not fields.get("stream"):
         raise InvalidRequestError(
@@ -128,18 +149,19 @@ def parse_responses(body: Json, counted: bool = False) -> ResponsesRequest:
             param="stream_options",
             code="invalid_value",
         )
-    return ResponsesRequest(fields, body, tool_names(fields.get("tools", ())))
+    return ResponsesRequest(fields, body, tool_names(fields.get("tools", ())), sees)
 
 
-def _say(merger: MessageMerger, item: Mapping[str, Any]) -> None:
+def _say(merger: MessageMerger, item: Mapping[str, Any], where: str, sees: bool) -> None:
     kind = item["type"]
     if kind == "message":
-        role = item["role"]
+        role, parts = item["role"], _parts(item["content"], f"{where}.content")
         if role == "assistant":
-            merger.assistant(_text(item["content"], "".join))
+            merger.assistant("".join(parts))
+        elif role == "user":
+            merger.user(content_of(parts, sees))
         else:
-            say = merger.user if role == "user" else merger.system
-            say(_text(item["content"], joined_parts))
+            merger.system(joined_parts(parts))
     elif kind == "reasoning":
         merger.reasoning(_reasoning(item))
     elif kind == "function_call":
@@ -149,7 +171,8 @@ def _say(merger: MessageMerger, item: Mapping[str, Any]) -> None:
         name = flat_name(item["name"], item.get("namespace", ""))
         merger.call(item["call_id"], name, custom_arguments(item["input"]))
     elif kind in ("function_call_output", "custom_tool_call_output"):
-        merger.result(item["call_id"], _text(item["output"], joined_parts))
+        parts = _parts(item["output"], f"{where}.output")
+        merger.result(item["call_id"], content_of(parts, sees))
     elif kind == "item_reference":
         raise InvalidRequestError(
             f"no item with id '{item['id'][:80]}' is kept; send the item itself, or with 'store': "
@@ -159,15 +182,18 @@ def _say(merger: MessageMerger, item: Mapping[str, Any]) -> None:
         )
 
 
-def _text(content: str | list[dict[str, Any]], join: Any) -> str:
+def _parts(content: str | list[dict[str, Any]], where: str) -> list[str]:
     if isinstance(content, str):
-        return content
-    return str(join([_part(part) for part in content]))
+        return [content]
+    return [_part(part, f"{where}[{number}]") for number, part in enumerate(content)]
 
 
-def _part(part: Mapping[str, Any]) -> str:
-    if part["type"] not in PART.kinds:  # of a tool's output
-        return left_out(part["type"])
+def _part(part: Mapping[str, Any], where: str) -> str:
+    kind = part["type"]
+    if kind == "input_image" and "image_url" in part:
+        return url_part(kind, part["image_url"], f"{where}.image_url", part.get("detail", ""))
+    if kind not in TEXT_PARTS:  # of a tool's output
+        return left_out(kind)
     return str(part.get("text") or part.get("refusal", ""))
 
 

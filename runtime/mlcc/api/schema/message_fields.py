@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mlcc.api.schema.image_fields import IMAGE_PART, ImagePart, LeftOut, left_out, openai_part
 from mlcc.api.schema.schema import (
     NOT_EMPTY,
     Custom,
@@ -20,7 +21,8 @@ from mlcc.api.schema.schema import (
     refuse,
 )
 from mlcc.api.schema.tool_fields import MESSAGE_TOOLS
-from mlcc.errors import InvalidRequestError, UnsupportedError, printable
+from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.multimodal.stand_ins import ImageCollector
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -48,31 +50,20 @@ TEXT_PART = Object(
 TEXT_CONTENT = Either(Text(), Many(Custom("a text part", _content_part, (TEXT_PART,)), 1))
 
 
-class LeftOut(str):
-    """The note in place of a part of a tool's result that is not text. Agents send screenshots and
-    go on sending them with the conversation, which must not end it."""
-
-    kind: str
-    """The part's type."""
-
-
 class Refused(str):
     """The words of a part in which the assistant refused."""
 
 
-def left_out(kind: str) -> LeftOut:
-    """The note for a part of this type."""
-    name = printable(kind[:40]).removeprefix("input_").removesuffix("_url")
-    note = LeftOut(f"[{name} left out: this model reads text only]")
-    note.kind = kind
-    return note
-
-
 def _message_part(value: Json, where: str) -> str:
-    """The text of one part of a message; the note for another, which only a tool may send."""
+    """The text of one part of a message, or a picture; the note for another, which only a tool may
+    send."""
+    if isinstance(value, ImagePart):  # of another protocol
+        return value
     kind = value.get("type") if isinstance(value, dict) else None
     if kind == "refusal":
         return Refused(REFUSAL_PART.check(value, where)["refusal"])
+    if kind == "image_url":
+        return openai_part(value, where)
     if isinstance(kind, str) and kind not in ("text", ""):
         return left_out(kind)
     return _content_part(value, where)
@@ -86,7 +77,7 @@ REFUSAL_PART = Object(
     ),
 )
 MESSAGE_CONTENT = Either(
-    Text(), Many(Custom("a text part", _message_part, (TEXT_PART, REFUSAL_PART)))
+    Text(), Many(Custom("a text part", _message_part, (TEXT_PART, IMAGE_PART, REFUSAL_PART)))
 )
 MESSAGE = Object(
     "Message",
@@ -100,8 +91,9 @@ MESSAGE = Object(
         honoured(
             "content",
             MESSAGE_CONTENT,
-            "A text, or text parts that are joined. May be null in an assistant's or a tool's "
-            "message. Images are left out of a tool's message, and refused in others.",
+            "A text, or parts that are joined: texts, and images for a model that sees. May be "
+            "null in an assistant's or a tool's message. A model that reads text only leaves "
+            "images out of a tool's message, and refuses others.",
         ),
         honoured("name", NOT_EMPTY, "Name of the author, for templates that support names."),
         *MESSAGE_TOOLS,
@@ -119,12 +111,14 @@ MESSAGE = Object(
 )
 
 
-def messages_of(given: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The messages of a conversation for templates, from checked fields. Raises
-    InvalidRequestError."""
+def messages_of(
+    given: Sequence[dict[str, Any]], images: ImageCollector | None = None
+) -> tuple[dict[str, Any], ...]:
+    """The messages of a conversation for templates, from checked fields. images: takes the pictures
+    for a model that sees. Raises InvalidRequestError."""
     called: dict[str, str] = {}
     return tuple(
-        message_of(_with_tools(message, i, called), f"messages[{i}]")
+        message_of(_with_tools(message, i, called), f"messages[{i}]", images)
         for i, message in enumerate(given)
     )
 
@@ -149,7 +143,9 @@ def _with_tools(fields: dict[str, Any], number: int, called: dict[str, str]) -> 
     return {**fields, "role": "tool", "tool_call_id": fields.get("tool_call_id", known)}
 
 
-def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
+def message_of(
+    fields: dict[str, Any], where: str, images: ImageCollector | None = None
+) -> dict[str, Any]:
     """A message for templates, from checked fields: text content; 'developer' is the newer name of
     'system'. Raises InvalidRequestError for fields that its role does not have."""
     role, calls = fields["role"], fields.get("tool_calls")
@@ -172,7 +168,7 @@ def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
         )
     if content == [] and role != "tool" and not calls:
         raise refuse(TEXT_CONTENT, content, f"{where}.content")
-    text = content if isinstance(content, str) else _joined(content or (), role, where)
+    text = content if isinstance(content, str) else _joined(content or (), role, where, images)
     made: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": text}
     if fields.get("prefix"):
         if role != "assistant" or calls:
@@ -196,9 +192,12 @@ def _with_refusal(fields: dict[str, Any]) -> Any:
     return [*(content or ()), words]
 
 
-def _joined(parts: Sequence[str], role: str, where: str) -> str:
+def _joined(parts: Sequence[str], role: str, where: str, images: ImageCollector | None) -> str:
     text = ""
     for number, part in enumerate(parts):
+        if isinstance(part, ImagePart) and images is not None and role != "assistant":
+            text += images.add(part.image())
+            continue
         if isinstance(part, Refused) and role != "assistant":
             raise _not_text("refusal", f"{where}.content[{number}]")
         if isinstance(part, LeftOut):

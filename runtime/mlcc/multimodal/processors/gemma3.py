@@ -20,13 +20,13 @@ class Gemma3(Processor):
 
     def __init__(self, info: VisionInfo) -> None:
         super().__init__(info)
-        self.mark = BEGIN
         self.marks = (BEGIN, info.image_token, END)
 
-    def plan(self, width: int, height: int) -> ImagePlan:
+    def plan(self, width: int, height: int, low_detail: bool = False) -> ImagePlan:
         """The plan of a picture of this size."""
         size = (self.info.image_size, self.info.image_size)
-        crops = _crops(width, height, self.info.max_tiles) if self.info.split else []
+        cuts = self.info.split and not low_detail
+        crops = _crops(width, height, self.info.max_tiles) if cuts else []
         tiles = tuple(TilePlan(box, size) for box in [(0, 0, width, height), *crops])
         one = f"\n\n{BEGIN}{self.info.image_token}{END}\n\n"
         if not crops:

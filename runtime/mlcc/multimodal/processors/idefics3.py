@@ -20,16 +20,15 @@ class Idefics3(Processor):
 
     def __init__(self, info: VisionInfo) -> None:
         super().__init__(info)
-        self.mark = info.image_token
         most = ceil(min(info.longest_edge, MOST_SIDE) / info.image_size) if info.split else 0
         names = tuple(_name(row, column) for row in range(most) for column in range(most))
-        self.marks = (AROUND, GLOBAL, info.image_token, *names)
+        self.marks = (info.image_token, AROUND, GLOBAL, *names)
 
-    def plan(self, width: int, height: int) -> ImagePlan:
+    def plan(self, width: int, height: int, low_detail: bool = False) -> ImagePlan:
         """The plan of a picture of this size."""
         side = self.info.image_size
         first = _below(_of_length(width, height, self.info.longest_edge), MOST_SIDE)
-        if not self.info.split:
+        if low_detail or not self.info.split:
             tile = TilePlan((0, 0, *first), (side, side))
             return ImagePlan((first,), (tile,), self._whole)
         second = _in_tiles(first, side)

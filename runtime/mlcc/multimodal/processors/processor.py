@@ -61,10 +61,9 @@ class Tile:
 class Processor(ABC):
     """One model's way from a picture to tiles. Immutable; needs no Pillow to plan."""
 
-    mark: str
-    """The text that a chat template writes where a picture is."""
     marks: tuple[str, ...]
-    """All tokens of `ImagePlan.text`, which only a processor writes."""
+    """The token that a chat template writes where a picture is, and the others of
+    `ImagePlan.text`, which only a processor writes."""
 
     def __init__(self, info: VisionInfo) -> None:
         self.info = info
@@ -75,9 +74,10 @@ class Processor(ABC):
             )
 
     @abstractmethod
-    def plan(self, width: int, height: int) -> ImagePlan:
-        """The plan of a picture of this size, in pixels. Raises InvalidRequestError for a size
-        that the model cannot read."""
+    def plan(self, width: int, height: int, low_detail: bool = False) -> ImagePlan:
+        """The plan of a picture of this size, in pixels; with low_detail one of few tokens: the
+        whole picture alone, or of fewer pixels. Raises InvalidRequestError for a size that the
+        model cannot read."""
 
     def rows(self, size: Size) -> int:
         """The tokens that stand for a tile of this size."""

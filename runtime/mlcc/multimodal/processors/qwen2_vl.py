@@ -13,6 +13,8 @@ from mlcc.multimodal.processors.processor import ImagePlan, Processor, Size, Til
 
 MOST_RATIO = 200
 """Of the sides of a picture."""
+LOW_DETAIL_PIXELS = 512 * 512
+"""Most pixels of a picture in low detail, as OpenAI's models read it."""
 
 
 class Qwen2VL(Processor):
@@ -20,10 +22,9 @@ class Qwen2VL(Processor):
 
     def __init__(self, info: VisionInfo) -> None:
         super().__init__(info)
-        self.mark = info.image_token
         self.marks = (info.image_token,)
 
-    def plan(self, width: int, height: int) -> ImagePlan:
+    def plan(self, width: int, height: int, low_detail: bool = False) -> ImagePlan:
         """The plan of a picture of this size. Raises InvalidRequestError for one that is far
         longer than wide."""
         if max(width, height) / min(width, height) > MOST_RATIO:
@@ -32,16 +33,20 @@ class Qwen2VL(Processor):
                 f"pictures are at most {MOST_RATIO} times as long as wide; cut it in parts",
                 code="invalid_image",
             )
-        tile = TilePlan((0, 0, width, height), self._size(width, height))
+        most = self.info.max_pixels
+        if low_detail:
+            most = max(self.info.min_pixels, min(most, LOW_DETAIL_PIXELS))
+        tile = TilePlan((0, 0, width, height), self._size(width, height, most))
         return ImagePlan((), (tile,), self.info.image_token)
 
-    def _size(self, width: int, height: int) -> Size:
-        """Multiples of a group of patches, with about the ratio of the picture."""
+    def _size(self, width: int, height: int, most: int) -> Size:
+        """Multiples of a group of patches, with about the ratio of the picture and `most` pixels
+        at most."""
         info = self.info
         side = info.patch_size * info.merge_size
         made = (round(width / side) * side, round(height / side) * side)
-        if made[0] * made[1] > info.max_pixels:
-            shrink = sqrt(height * width / info.max_pixels)
+        if made[0] * made[1] > most:
+            shrink = sqrt(height * width / most)
             return _floored(width, shrink, side), _floored(height, shrink, side)
         if made[0] * made[1] < info.min_pixels:
             grow = sqrt(info.min_pixels / (height * width))

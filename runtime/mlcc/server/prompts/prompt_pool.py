@@ -15,6 +15,8 @@ from typing import Any
 from mlcc.api.errors import BusyError, RequestTimeoutError
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import MlccError
+from mlcc.multimodal.prompt import Prompt
+from mlcc.multimodal.stand_ins import PromptImages
 from mlcc.server.prompts import chunked_pickle
 from mlcc.server.prompts.prompt_worker import (
     OpenText,
@@ -191,14 +193,32 @@ class PromptPool:
         job = PromptJob(prompt, context, add_special=add_special)
         return await self._ids(job, len(prompt), seconds)
 
+    async def chat_with_images(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        images: PromptImages,
+        context: int,
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> Prompt:
+        """Return the prompt of a conversation with pictures."""
+        return await self._prompt(PromptJob(messages, context, variables, images=images), seconds)
+
+    async def text_with_images(
+        self, prompt: str, images: PromptImages, context: int, seconds: float | None
+    ) -> Prompt:
+        """Return the prompt of a raw text with pictures."""
+        return await self._prompt(PromptJob(str(prompt), context, images=images), seconds)
+
     async def written(
         self,
         messages: Sequence[Mapping[str, Any]],
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
+        images: PromptImages | None = None,
     ) -> str:
         """Return the rendered text of a conversation."""
-        job = PromptJob(messages, variables=variables, written=True)
+        job = PromptJob(messages, variables=variables, written=True, images=images)
         codes = await self._ids(job, await _size(messages, variables), seconds)
         return await asyncio.to_thread(lambda: "".join(map(chr, codes)))
 
@@ -212,6 +232,17 @@ class PromptPool:
         self._known.move_to_end(structure)
 
     async def _ids(self, job: PromptJob, size: int, seconds: float | None) -> array[int]:
+        reply = await self._reply(job, size, seconds)
+        assert isinstance(reply, array), "a job without pictures"
+        return reply
+
+    async def _prompt(self, job: PromptJob, seconds: float | None) -> Prompt:
+        """Of pictures one job at a time is processed, as of large texts."""
+        reply = await self._reply(job, LARGE + 1, seconds)
+        assert isinstance(reply, Prompt), "a job with pictures"
+        return reply
+
+    async def _reply(self, job: PromptJob, size: int, seconds: float | None) -> array[int] | Prompt:
         try:
             reply = await asyncio.wait_for(self._turn(job, size), seconds)
         except asyncio.TimeoutError:

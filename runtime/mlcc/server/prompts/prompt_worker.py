@@ -17,11 +17,20 @@ from typing import Any, TypeAlias
 from mlcc.api.errors import internal_error
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
+from mlcc.limits import default
 from mlcc.model.model import ModelText
+from mlcc.multimodal.image import BYTES_PER_PIXEL
+from mlcc.multimodal.prompt import Prompt
+from mlcc.multimodal.stand_ins import PromptImages
 from mlcc.server.prompts import chunked_pickle
 
 OpenText = Callable[[], ModelText]
 """Opens the text side of the model in the process; must be picklable."""
+
+
+IMAGE_MEMORY_BYTES = BYTES_PER_PIXEL * default("max_image_pixels") + 4 * default("max_image_bytes")
+"""Further memory for decoding the largest picture of a request, with all pictures as they were
+sent, twice, and the tiles."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +46,11 @@ class PromptJob:
     """Whether a raw prompt gets the model's start token."""
     written: bool = False
     """Return the conversation's text, as code points, instead of token ids."""
+    images: PromptImages | None = None
+    """Pictures, for which the text has stand-ins. The reply is then a Prompt."""
 
 
-Reply: TypeAlias = "array[int] | MlccError"
+Reply: TypeAlias = "array[int] | Prompt | MlccError"
 
 
 def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) -> None:
@@ -51,23 +62,28 @@ def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) 
             text = open_text()
         except MlccError as error:
             return connection.send(error)
+        memory_bytes += 0 if text.vision is None else IMAGE_MEMORY_BYTES
         bound_memory(memory_bytes)
         connection.send(array("i"))
         while True:
             job = chunked_pickle.loads(connection.recv_bytes())
-            connection.send(_ids(text, job, memory_bytes))
+            connection.send(_reply(text, job, memory_bytes))
 
 
-def _ids(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
+def _reply(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
     try:
         if isinstance(job.what, str):
+            if job.images is not None:
+                return text.encode_prompt_with_images(job.what, job.images, job.context)
             return text.encode_prompt(job.what, job.context, job.add_special)
         if isinstance(job.what, Structure):
             assert text.grammars is not None, "asked for what is not built"
             text.grammars.check(job.what)
             return array("i")
         if job.written:
-            return array("i", map(ord, text.render(job.what, job.variables)[0].text))
+            return array("i", map(ord, text.written(job.what, job.variables, job.images)))
+        if job.images is not None:
+            return text.encode_chat_with_images(job.what, job.images, job.context, job.variables)
         return text.encode_chat(job.what, job.context, job.variables)
     except MlccError as error:
         return error
@@ -85,6 +101,12 @@ def too_costly_error(job: PromptJob, what: str) -> MlccError:
             f"reading '{job.what.field}' took {what}; simplify it",
             param=job.what.field,
             code="structure_too_costly",
+        )
+    if job.images is not None:
+        return CapacityError(
+            f"reading the prompt took {what}, by its pictures, its length or the model's chat "
+            "template; send smaller pictures",
+            code="prompt_too_costly",
         )
     return CapacityError(
         f"reading the prompt took {what}, by its length or by the model's chat template; shorten "

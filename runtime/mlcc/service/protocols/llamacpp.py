@@ -6,21 +6,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mlcc.api.errors import error_body
 from mlcc.api.llamacpp.answer import Payload, Pieces, only
-from mlcc.api.llamacpp.fields import COMPLETION, EMBEDDING, INFILL
+from mlcc.api.llamacpp.fields import COMPLETION, EMBEDDING, INFILL, TEXT_COMPLETION
 from mlcc.api.llamacpp.request import (
     NOT_OURS,
     completion_body,
     field_names,
     infill_texts,
     one_prompt,
+    with_images,
 )
 from mlcc.api.openai.infill import no_infill
 from mlcc.api.schema.schema import merged_headers
 from mlcc.errors import MlccError, UnsupportedError
+from mlcc.multimodal.stand_ins import TextWithImages
 from mlcc.service.embeddings import Encoding, encoder_of
 from mlcc.service.generate import Generation, generate_completion, infill_prompt
 from mlcc.service.http.router import Handlers
@@ -40,8 +43,10 @@ from mlcc.version import __version__
 async def complete(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /completion, /completions."""
     body = await served.body(request)
-    fields, ignored = await served.checked(request, body, COMPLETION.fields_of, COMPLETION)
-    return await _generation(served, request, ignored, fields, one_prompt(fields["prompt"]))
+    table = COMPLETION if served.sees else TEXT_COMPLETION
+    fields, ignored = await served.checked(request, body, table.fields_of, table)
+    prompt = one_prompt(await request.offload.check(partial(with_images, fields)))
+    return await _generation(served, request, ignored, fields, prompt)
 
 
 async def infill(served: ServedModel, request: ApiRequest) -> ApiResponse:
@@ -90,7 +95,7 @@ async def props(served: ServedModel, request: ApiRequest) -> ApiResponse:
             "chat_template": text.chat_template.source or "",
             "bos_token": special.get("bos_token") or "",
             "eos_token": special.get("eos_token") or "",
-            "modalities": {"vision": False, "audio": False},
+            "modalities": {"vision": served.sees, "audio": False},
             "build_info": f"mlcc {__version__}",
         }
     )
@@ -120,7 +125,10 @@ async def _generation(
     generation = await generate_completion(served, request, body, field_names(fields))
     ignored = merged_headers(ignored, generation.ignored)
     settings = {name: value for name, value in fields.items() if name not in NOT_OURS}
-    pieces, job = Pieces(served.text.name, prompt, settings), generation.job
+    shown = fields["prompt"] if isinstance(prompt, TextWithImages) else prompt
+    if isinstance(shown, Mapping):
+        shown = shown["prompt_string"]
+    pieces, job = Pieces(served.text.name, shown, settings), generation.job
     if fields.get("stream"):
         await generation.accepted()
         made = _events(generation, pieces, started, True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mlcc.api.anthropic.answer import MessageEvents
-from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
+from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, TEXT_COUNT_TOKENS, TEXT_MESSAGES
 from mlcc.api.anthropic.request import parse_count, parse_messages
 from mlcc.api.schema.schema import merged_headers
 from mlcc.service.generate import count_prompt_tokens, generate_chat
@@ -17,7 +19,9 @@ from mlcc.service.served_model import ServedModel
 async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/messages."""
     body = await served.body(request)
-    parsed, ignored = await served.checked(request, body, parse_messages, MESSAGES)
+    table = MESSAGES if served.sees else TEXT_MESSAGES
+    parse = partial(parse_messages, sees=served.sees)
+    parsed, ignored = await served.checked(request, body, parse, table)
     generation = await generate_chat(served, request, parsed.chat, parsed.names)
     ignored = merged_headers(ignored, generation.ignored)
     made_id = generation.head.id.rpartition("-")[2]
@@ -33,7 +37,9 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
 async def count(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /v1/messages/count_tokens."""
     body = await served.body(request)
-    chat, ignored = await served.checked(request, body, parse_count, COUNT_TOKENS)
+    table = COUNT_TOKENS if served.sees else TEXT_COUNT_TOKENS
+    parse = partial(parse_count, sees=served.sees)
+    chat, ignored = await served.checked(request, body, parse, table)
     tokens = await count_prompt_tokens(served, request, chat)
     return json_response({"input_tokens": tokens}, headers=ignored)
 

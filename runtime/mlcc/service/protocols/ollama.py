@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from mlcc.api.ollama.answer import Durations, Line, Lines, error_line, whole
-from mlcc.api.ollama.fields import CHAT, GENERATE
+from mlcc.api.ollama.fields import CHAT, GENERATE, TEXT_GENERATE
 from mlcc.api.ollama.request import (
     CHAT_NAMES,
     GENERATE_NAMES,
@@ -39,7 +39,7 @@ async def chat(served: ServedModel, request: ApiRequest) -> ApiResponse:
     lines = Lines(name, since(time.time()), chat=True)
     if not fields.get("messages"):
         return _loaded(lines, fields, ignored)
-    chat_fields = await request.offload.check(partial(chat_body, fields))
+    chat_fields = await request.offload.check(partial(chat_body, fields, served.sees))
     generation = await generate_chat(served, request, chat_fields, CHAT_NAMES)
     return await _answered(generation, lines, started, fields, ignored)
 
@@ -48,13 +48,14 @@ async def generate(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /api/generate."""
     started = time.monotonic_ns()
     body = await served.body(request)
-    fields, ignored = await served.checked(request, body, GENERATE.fields_of, GENERATE)
+    table = GENERATE if served.sees else TEXT_GENERATE
+    fields, ignored = await served.checked(request, body, table.fields_of, table)
     name = _checked(served, fields)
     lines = Lines(name, since(time.time()), chat=False)
-    if not fields.get("prompt"):
+    if not fields.get("prompt") and not fields.get("images"):
         return _loaded(lines, fields, ignored)
     if is_chat(fields):
-        chat_fields = generate_chat_body(fields)
+        chat_fields = generate_chat_body(fields, served.sees)
         generation = await generate_chat(served, request, chat_fields, GENERATE_NAMES)
     else:
         raw = generate_body(fields)

@@ -52,7 +52,10 @@ def abilities(text: ModelText) -> list[str]:
     are listed only if the template supports them."""
     output_format = text.output_format
     return capabilities(
-        output_format.native, text.infill is not None, output_format.tags is not None
+        output_format.native,
+        text.infill is not None,
+        output_format.tags is not None,
+        text.vision is not None,
     )
 
 

@@ -71,6 +71,7 @@ def shown(entry: ModelEntry) -> Model:
         parent=entry.parent,
         progress=entry.progress,
         sampling=entry.info.sampling,
+        sees=entry.info.sees,
     )
 
 

@@ -66,10 +66,12 @@ async def detokenize(served: ServedModel, request: ApiRequest) -> ApiResponse:
 async def apply_template(served: ServedModel, request: ApiRequest) -> ApiResponse:
     """POST /apply-template, with a body as the chat's."""
     body = await served.body(request)
-    parsed, ignored = await served.checked(request, body, parse_chat, CHAT)
+    parse = partial(parse_chat, sees=served.sees)
+    parsed, ignored = await served.checked(request, body, parse, CHAT)
     served.check_model(parsed.delivery.model)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
-    text = await served.prompts.written(plan.messages, parsed.delivery.timeout, plan.variables)
+    seconds, images = parsed.delivery.timeout, parsed.images
+    text = await served.prompts.written(plan.messages, seconds, plan.variables, images)
     return await _written(request, lambda: {"prompt": text}, ignored)
 
 
@@ -79,8 +81,9 @@ async def _ids(
     """The token ids; the length is not limited, as nothing is computed."""
     if word == "messages":
         chat = {name: body[name] for name in OF_CHAT if name in body}
-        plan = await request.offload.check(lambda: ChatPlan(parse_chat(chat), served.text))
-        return await served.prompts.chat(plan.messages, MOST_COUNTED, None, plan.variables)
+        parse = partial(parse_chat, chat, served.sees)
+        plan = await request.offload.check(lambda: ChatPlan(parse(), served.text))
+        return (await plan.prompt(served.prompts, MOST_COUNTED, None)).ids
     name, default = ("add_special", False) if word == "content" else ("add_special_tokens", True)
     special = fields.get(name, default)
     return await served.prompts.text(fields[word], MOST_COUNTED, None, special)

@@ -6,6 +6,26 @@ import kotlinx.serialization.SerialName
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.JsonElement
 
+/** low = few tokens: without tiles, or of fewer pixels. */
+@Serializable
+public enum class Detail {
+    /** `auto` */
+    @SerialName("auto")
+    AUTO,
+
+    /** `low` */
+    @SerialName("low")
+    LOW,
+
+    /** `high` */
+    @SerialName("high")
+    HIGH,
+
+    /** `original` */
+    @SerialName("original")
+    ORIGINAL,
+}
+
 /** Whether a tool must be called. */
 @Serializable
 public enum class Mode {
@@ -157,6 +177,24 @@ public data class TextPart(
     val text: String,
 )
 
+/** A picture, and how closely the model looks at it. */
+@Serializable
+public data class ImageURL(
+    /** The picture as a data URL: data:image/png;base64,... */
+    val url: String,
+    /** low = few tokens: without tiles, or of fewer pixels. */
+    val detail: Detail? = null,
+)
+
+/** A part of a message: a picture, for a model that sees. */
+@Serializable
+public data class ImagePart(
+    val type: String = "image_url",
+    /** A picture. */
+    @SerialName("image_url")
+    val imageUrl: JsonElement,
+)
+
 /** A part of an assistant's message: words in which it refused. */
 @Serializable
 public data class RefusalPart(
@@ -256,8 +294,9 @@ public data class Message(
     /** Author; developer is another name of system, function an older one of tool. */
     val role: Role,
     /**
-     * A text, or text parts that are joined. May be null in an assistant's or a tool's
-     * message. Images are left out of a tool's message, and refused in others.
+     * A text, or parts that are joined: texts, and images for a model that sees. May be null
+     * in an assistant's or a tool's message. A model that reads text only leaves images out of
+     * a tool's message, and refuses others.
      */
     val content: Content? = null,
     /** Name of the author, for templates that support names. */
@@ -1440,6 +1479,9 @@ public data class PromptTokensDetails(
     /** Tokens that the prefix cache had. */
     @SerialName("cached_tokens")
     val cachedTokens: Long,
+    /** Tokens that stand for images, which `prompt_tokens` counts; present if there are any. */
+    @SerialName("image_tokens")
+    val imageTokens: Long? = null,
 )
 
 /** Tokens of the reasoning, and draft tokens (`--speculate`, `prediction`); what there was. */
@@ -1728,6 +1770,9 @@ public data class Model(
     /** Values of a request without its own: temperature, top_p, ...; empty for an encoder. */
     @SerialName("default_sampling")
     val defaultSampling: Map<String, Double>,
+    /** Of a model that sees: text, image. */
+    @SerialName("input_modalities")
+    val inputModalities: List<String>? = null,
 )
 
 /** The answer of /v1/models. */

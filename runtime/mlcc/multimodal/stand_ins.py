@@ -1,0 +1,74 @@
+"""Pictures of a request while its messages are still text.
+
+Messages are merged, ordered and adapted to a chat template as text. In the content of a message a
+picture is a stand-in: a short text with a number and a random secret, which no client can write.
+The chat template's rendering exchanges it (`mlcc.api.chat_template.images`). Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cached_property
+
+from mlcc.multimodal.header import EncodedImage, read_headers
+from mlcc.util.fast_dataclass import fast_dataclass
+
+_OPEN, _CLOSE = "\ue0b9", "\ue0ba"
+
+
+@fast_dataclass(frozen=True)
+class PromptImages:
+    """The pictures of one request, by number, and the secret of their stand-ins."""
+
+    secret: str
+    images: tuple[EncodedImage, ...]
+
+    def split(self, text: str) -> list[str | int]:
+        """The text at its stand-ins: texts, perhaps empty, and between them numbers."""
+        parts = self._pattern.split(text)
+        return [int(part) if at % 2 else part for at, part in enumerate(parts)]
+
+    def stand_in(self, number: int) -> str:
+        """The stand-in of a picture."""
+        return _stand_in(self.secret, number)
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(f"{_OPEN}{self.secret}:([0-9]+){_CLOSE}")
+
+
+class TextWithImages(str):
+    """A raw prompt with stand-ins, and its pictures."""
+
+    images: PromptImages
+
+    def __new__(cls, text: str, images: PromptImages) -> TextWithImages:
+        made = super().__new__(cls, text)
+        made.images = images
+        return made
+
+
+class ImageCollector:
+    """Collects the pictures of a request while it is parsed."""
+
+    def __init__(self) -> None:
+        self._secret = os.urandom(16).hex()
+        self._images: list[EncodedImage] = []
+
+    def add(self, image: EncodedImage) -> str:
+        """The stand-in of a picture."""
+        self._images.append(image)
+        return _stand_in(self._secret, len(self._images) - 1)
+
+    def collected(self) -> PromptImages | None:
+        """All pictures, within the bounds of a request; None = there are none. Raises
+        InvalidRequestError."""
+        if not self._images:
+            return None
+        read_headers(self._images)
+        return PromptImages(self._secret, tuple(self._images))
+
+
+def _stand_in(secret: str, number: int) -> str:
+    return f"{_OPEN}{secret}:{number}{_CLOSE}"
