@@ -28,8 +28,10 @@ from mlcc_compiler.calibration.calibrate import CalibratedTensors, calibrate
 from mlcc_compiler.calibration.dataset import calibration_rows, resolve_calibration
 from mlcc_compiler.calibration.pipelined import pipelined_packing
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.vision import TowerCheckpoint
 from mlcc_compiler.driver.checks import check_ready
 from mlcc_compiler.driver.libraries import Libraries, build_libraries
+from mlcc_compiler.driver.vision_plan import describe_tower, tower_options
 from mlcc_compiler.ir.graph import Traced
 from mlcc_compiler.models.config import long_factors, rope_note
 from mlcc_compiler.models.registry import max_context, with_defaults
@@ -92,6 +94,8 @@ def _write_artifact(
 ) -> Path:
     """Generate code, convert weights in parallel, and write both."""
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
+        if plan.tower is not None:
+            _write_tower(plan, plan.tower, writer, progress)
         with build_libraries(_variants(plan), writer, progress.phase) as found:
             weights, ranks = _convert_weights(plan, found, rows, calibrated, writer, progress)
             licence = writer.add_checkpoint(plan.checkpoint)
@@ -101,6 +105,24 @@ def _write_artifact(
         writer.finish(first, dict(zip(names, others, strict=True)))
     trust(writer.out)
     return writer.out
+
+
+def _write_tower(
+    plan: Plan, tower: TowerCheckpoint, writer: ArtifactWriter, progress: Progress
+) -> None:
+    """Compile the vision tower into a folder of the artifact, which is an artifact of its own."""
+    folder = tower.info.folder
+    own = resolve_calibration(make_plan(tower, plan.target, tower_options(plan.options, folder)))
+    tower.tensors.check_dtypes(own.read_names)
+    progress.decided("vision tower", describe_tower(own))
+    with ArtifactWriter(writer.folder / folder, _weight_bytes(own)) as inner:
+        with build_libraries(_variants(own), inner, progress.phase) as found:
+            weights, _ = _convert_weights(own, found, [], None, inner, progress)
+            found.wait(progress.phase, progress.kernels)
+        first, *others = (manifest_of(built, weights, None) for built in found.built)
+        names = (f"mlcc.{other.variant}.json" for other in own.target.alternatives)
+        inner.finish(first, dict(zip(names, others, strict=True)))
+    writer.add_folder(folder)
 
 
 def _variants(plan: Plan) -> list[Plan]:

@@ -51,6 +51,8 @@ class Options:
     """Read a language model as a reranker, by its next token."""
     static_library: bool = False
     """Also build a static library, for programs that link their model."""
+    vision: bool = True
+    """Whether a checkpoint's vision tower is compiled too."""
     ranks: int = 1
     """Processes that compute the model together (tensor parallelism)."""
 

@@ -15,12 +15,14 @@ from typing import Any
 from mlcc.artifact.schema import (
     AdaptersInfo,
     AdapterSite,
+    EmbeddingsInfo,
     EncoderInfo,
     Limits,
 )
 from mlcc.engine.batch.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.vision import TowerCheckpoint, tower_of
 from mlcc_compiler.driver.encoder_plan import as_encoder, check_caches, encoder_info, step_pools
 from mlcc_compiler.driver.sizes import caches_for, context_of, limits_of
 from mlcc_compiler.driver.toolchain import missing
@@ -74,6 +76,8 @@ class Plan:
     """Output of an encoder; None = a generative model."""
     split: Split | None = None
     """Partition for tensor parallelism; None = one process computes the model."""
+    tower: TowerCheckpoint | None = None
+    """The vision tower, which is compiled into a folder of its own; None = the model reads text."""
 
     @cached_property
     def encoder(self) -> EncoderInfo | None:
@@ -121,6 +125,13 @@ class Plan:
         info = AdaptersInfo(slots=lora.slots, rank=lora.rank, sites=tuple(sites))
         check_lora_limits(info, self.target)
         return info
+
+    @property
+    def embeddings(self) -> EmbeddingsInfo | None:
+        """The record of rows that the host writes, of two steps at most: while one is computed the
+        next is written."""
+        width = self.caches.embeddings
+        return EmbeddingsInfo(slots=2 * self.limits.max_step_tokens, width=width) if width else None
 
     @property
     def pools(self) -> tuple[int, ...]:
@@ -224,7 +235,14 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
     check_layers(layers, len(checkpoint.tensors.shapes))
     dtype = target.activation_dtype
-    architecture = build_model(checkpoint.config, context, dtype, encoder_head)
+    tower = tower_of(checkpoint) if options.vision and encoder_head is None else None
+    if tower is not None and options.ranks > 1:
+        raise UnsupportedError(
+            f"--tp {options.ranks}: images are not read by several ranks; add --no-vision"
+        )
+    architecture = build_model(
+        checkpoint.config, context, dtype, encoder_head, reads_images=tower is not None
+    )
     assignment = assign(
         architecture.model, options.recipe, _checkpoint_schemes(architecture.model, checkpoint)
     )
@@ -254,7 +272,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         )
     plan = Plan(
         checkpoint, target, options, architecture, traced, sources, limits, caches, notes,
-        encoder_head, split,
+        encoder_head, split, tower,
     )  # fmt: skip
     _check_rounding(plan)
     return plan

@@ -32,6 +32,7 @@ from mlcc.model.model import Model
 from mlcc.model.speculation import check_draft
 from mlcc.model.text import text_of
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
+from mlcc.model.vision_tower import VisionTower
 from mlcc.util.extras import is_here, require
 from mlcc.util.memory import DeviceMemory, available_bytes
 
@@ -90,6 +91,7 @@ def open_model(
     notes = list(artifact.notes)
     # A draft model's pages take the memory that the prefix cache would fill.
     loaded = replace(args, prefix_cache=prefix_cache and draft is None)
+    tower = _open_tower(artifact, args)  # first: its memory is not the prefix cache's
     executor = open_executor(artifact, loaded, note=notes.append, progress=reading.weights)
     if speculation is not None:
         speculation.check(executor.capacity)
@@ -102,7 +104,27 @@ def open_model(
     text = text_of(artifact, tokenizer)
     text = replace(text, notes=(*text.notes, *notes))
     adapters, identity = artifact.manifest.adapters, kv_identity(artifact.manifest)
-    return Model(text, executor, prefix_cache, speculation, draft_executor, adapters, identity)
+    return Model(
+        text, executor, prefix_cache, speculation, draft_executor, adapters, tower, identity
+    )
+
+
+def _open_tower(artifact: Artifact, args: EngineArgs) -> VisionTower | None:
+    """The model's vision tower on the same device; None = it reads text only."""
+    if (info := artifact.manifest.vision) is None:
+        return None
+    tower = Artifact.open(artifact.folder / info.folder)
+    if tower.manifest.encoder is None:
+        raise ArtifactError(f"{tower.folder}: is no vision tower; compile the model again")
+    own = EngineArgs(
+        threads=args.threads,
+        device=args.device,
+        prefix_cache=False,
+        memory=args.memory,
+        memory_bytes=args.memory_bytes,
+    )
+    executor = open_executor(tower, own)
+    return VisionTower(executor, info.patch_size, info.merge_size, tower.manifest.encoder.width)
 
 
 def opener(path: Path, args: EngineArgs) -> Callable[..., Model]:
@@ -199,6 +221,7 @@ def compiled_model(artifact: Artifact, rank: int = 0, *, streamed: bool = False)
         manifest.interface,
         manifest.adapters,
         str(manifest.target.options.get("linked_prefix", "")),
+        manifest.embeddings,
         streamed,
     )
 
@@ -299,6 +322,7 @@ def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
             manifest.caches,
             manifest.activation_dtype,
             manifest.adapters,
+            manifest.embeddings,
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactError(

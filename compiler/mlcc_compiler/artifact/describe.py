@@ -76,12 +76,15 @@ def manifest_of(
         adapters=adapters,
         encoder=plan.encoder,
         ranks=ranks,
+        embeddings=plan.embeddings,
+        vision=plan.tower.info if plan.tower else None,
         activation_dtype=plan.config.activation_dtype,
         weights=weights,
         memory=MemoryPlan(
             weights_bytes=sum(tensor.nbytes for tensor in weights.tensors),
             cache_bytes=sum(cache.pool * cache.bytes_per_page for cache in caches),
-            workspace_bytes=built.workspace_bytes,
+            workspace_bytes=built.workspace_bytes
+            + (plan.embeddings.nbytes if plan.embeddings else 0),
         ),
         tools=ToolVersions(
             mlcc=__version__,

@@ -88,6 +88,14 @@ class ArtifactWriter:
         self.path(name)
         self._entries[name] = self._write(name, data)
 
+    def add_folder(self, name: str) -> None:
+        """Take over an artifact that was written into a folder below this one."""
+        inner = self.folder / name
+        manifest = Manifest.from_bytes((inner / MANIFEST_NAME).read_bytes())
+        for entry in manifest.files:
+            self._entries[f"{name}/{entry.path}"] = changed(entry, path=f"{name}/{entry.path}")
+        self._entries[f"{name}/{MANIFEST_NAME}"] = None
+
     def add_weights(
         self,
         specs: Sequence[TensorSpec],

@@ -21,7 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.device.reference import ops
-from mlcc.device.reference.caches import CachedOperator, LayerCache, StepOperator, layer_caches
+from mlcc.device.reference.caches import (
+    CachedOperator,
+    EmbeddingsOperator,
+    LayerCache,
+    StepOperator,
+    layer_caches,
+)
 from mlcc.device.reference.executor import OPERATORS
 from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.batch import Batch, Capacity
@@ -160,6 +166,8 @@ class Forward:
             return operator.twin(self.step, self.caches[layer], *inputs, **json.loads(record))
         if isinstance(operator, StepOperator):
             return operator.twin(self.step, *inputs, *node["attributes"])
+        if isinstance(operator, EmbeddingsOperator):
+            return operator.twin(np.zeros((0, 0), np.float32), *inputs, *node["attributes"])
         return operator(*inputs, *node["attributes"])
 
     def _attention(self, inputs: Sequence[Array], layer: int, record: str) -> Array:

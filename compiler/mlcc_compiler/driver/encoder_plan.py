@@ -9,9 +9,11 @@ from mlcc.artifact.schema import EncoderInfo
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.sentence_transformers import dense_folders, encoder_head_of, pair_of
+from mlcc_compiler.checkpoint.vision import TowerCheckpoint
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.pooling import EncoderHead
+from mlcc_compiler.models.vision.tower import patches_per_side
 from mlcc_compiler.weights.encoder import with_answers, with_dense
 
 ENCODER_BATCH = 64
@@ -26,6 +28,9 @@ def as_encoder(
     options: options that only generative models support, by name; None = not given. Raises
     CheckpointError, and UnsupportedError for unsupported encoders.
     """
+    if isinstance(checkpoint, TowerCheckpoint):
+        rows = (patches_per_side(checkpoint.config) // checkpoint.config["merge_size"]) ** 2
+        return checkpoint, EncoderHead("cls", normalize=False, image_rows=rows)
     encoder_head = encoder_head_of(checkpoint, reranker)
     if encoder_head is None:
         return checkpoint, None
@@ -55,8 +60,9 @@ def encoder_info(model: Encoder, encoder_head: EncoderHead, tokenizer: bytes) ->
     tokenizer joins no pairs of texts."""
     joins = encoder_head.labels and not encoder_head.template
     pair, apart = pair_of(tokenizer) if joins else ((), False)
+    task = "score" if encoder_head.labels else "embed"
     return EncoderInfo(
-        task="score" if encoder_head.labels else "embed",
+        task="vision" if encoder_head.image_rows else task,
         pooling=encoder_head.pooling,
         width=model.width,
         normalize=encoder_head.normalize,

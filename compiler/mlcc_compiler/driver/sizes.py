@@ -53,6 +53,9 @@ def limits_of(
             )
         most = max(options.max_step_tokens or target.max_step_tokens, context)
         options = replace(options, max_step_tokens=most, max_rows=batch)
+        if encoder_head.image_rows:  # an image is a step's, and has many rows
+            batch = 1
+            options = replace(options, max_step_tokens=context, max_rows=encoder_head.image_rows)
     rows = options.max_rows or batch
     layout = StepLayout.of(
         caches.groups,

@@ -160,6 +160,8 @@ class Caches:
     and layer after layer within a group."""
 
     plans: tuple[CachePlan, ...]
+    embeddings: int = 0
+    """Width of the rows that the host writes in place of tokens, behind all tensors; 0 = none."""
 
     @property
     def groups(self) -> tuple[CacheGroup, ...]:

@@ -37,8 +37,15 @@ class Decoder(nn.Module):
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """The input of the first layer."""
-        x = self.embed_tokens(token_ids)
-        return x if self.config.embed_scale == 1.0 else x * self.config.embed_scale
+        config = self.config
+        ids = token_ids
+        if config.reads_images:
+            ids = ops.remap(token_ids, 0, 1, config.vocab_size)  # any row of the table will do
+        x = self.embed_tokens(ids)
+        x = x if config.embed_scale == 1.0 else x * config.embed_scale
+        if config.reads_images:
+            x = ops.inputs_embeds(token_ids, x, config.hidden_size, config.vocab_size)
+        return x
 
     def run_layers(
         self, x: Tensor, positions: Tensor, layer_inputs: Sequence[Tensor] = ()

@@ -96,6 +96,8 @@ class DecoderConfig:
     final_softcap: float | None = None
     growth: QueryScaling | None = None
     """Scaling of queries with their position; None = none."""
+    reads_images: bool = False
+    """Whether ids from the vocabulary's end on name rows that a vision tower made."""
     activation_dtype: str = "float32"
     """Dtype of the activations between operators; `ops` documents which results are float32
     regardless."""

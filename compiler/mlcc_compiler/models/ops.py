@@ -42,6 +42,15 @@ def embedding(token_ids: Tensor, table: Tensor, scheme: str, dtype: str = FLOAT3
     return _call("embedding", [token_ids, table], [scheme], shape, dtype)
 
 
+def inputs_embeds(token_ids: Tensor, x: Tensor | None, width: int, first: int) -> Tensor:
+    """Rows that the host writes in place of tokens: the row id - `first` for an id of token_ids
+    i32[n] from `first` on, else that of x a[n, width]; without x every id is such a one ->
+    a[n, width]."""
+    tensors = [token_ids] if x is None else [token_ids, x]
+    dtype = FLOAT32 if x is None else x.dtype
+    return _call("inputs_embeds", tensors, [width, first], [token_ids.shape[0], width], dtype)
+
+
 def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, scheme: str, dtype: str | None = None
 ) -> Tensor:

@@ -44,3 +44,5 @@ class EncoderHead:
     """The prompt of such a model, with {query} and {document}."""
     notes: tuple[str, ...] = ()
     """Messages for the user about how it was determined."""
+    image_rows: int = 0
+    """Rows of an image, of a vision tower; 0 = an encoder of texts, with one row for each."""

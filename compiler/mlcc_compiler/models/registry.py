@@ -65,6 +65,7 @@ from mlcc_compiler.models.config import DecoderConfig, rope_parameters
 from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
 from mlcc_compiler.models.fields import HfConfig, require
 from mlcc_compiler.models.pooling import EncoderHead
+from mlcc_compiler.models.vision import idefics3
 
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,
@@ -132,6 +133,11 @@ ENCODERS: dict[str, Any] = {
 }
 """Encoder-only architectures, each with its own `Model`."""
 
+TOWERS: dict[str, Any] = {
+    "idefics3_vision": idefics3,
+}
+"""Vision towers of multimodal checkpoints (`checkpoint/vision.py`), which are encoders too."""
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -153,7 +159,8 @@ def with_defaults(hf: HfConfig) -> HfConfig:
 def max_context(hf: HfConfig) -> int:
     """Longest sequence that the model's positions support."""
     module, hf = _module(hf), with_defaults(hf)
-    found: int = module.max_context(hf) if module in ENCODERS.values() else 0
+    own = module in (*ENCODERS.values(), *TOWERS.values())
+    found: int = module.max_context(hf) if own else 0
     return found or require(hf, "max_position_embeddings")
 
 
@@ -169,9 +176,11 @@ def build_model(
     context: int,
     activation_dtype: str = "float32",
     encoder_head: EncoderHead | None = None,
+    reads_images: bool = False,
 ) -> Architecture:
-    """The model for a checkpoint's config; encoder_head: the head of an encoder. Raises
-    UnsupportedError for an unknown `model_type`."""
+    """The model for a checkpoint's config; encoder_head: the head of an encoder; reads_images:
+    whether ids beyond the vocabulary name rows of a vision tower. Raises UnsupportedError for an
+    unknown `model_type`."""
     module = _module(hf)
     try:
         config = module.read_config(with_defaults(hf), context)
@@ -180,12 +189,12 @@ def build_model(
             f"config.json: a value is missing or does not fit ({type(error).__name__}: {error}); "
             "fetch the checkpoint's config.json again"
         ) from error
-    config = replace(config, activation_dtype=activation_dtype)
+    config = replace(config, activation_dtype=activation_dtype, reads_images=reads_images)
     if encoder_head is None:
         stack = getattr(module, "Stack", Decoder)
         return Architecture(config, CausalLM(config, module.Layer, stack))
     config = replace(config, tie_embeddings=False, ignored=(*config.ignored, r"^lm_head\."))
-    made = module in ENCODERS.values()
+    made = module in (*ENCODERS.values(), *TOWERS.values())
     model = module.Model(config, encoder_head, with_defaults(hf)) if made else None
     return Architecture(config, model or DecoderEncoder(config, encoder_head, module.Layer))
 
@@ -193,6 +202,8 @@ def build_model(
 def _module(hf: HfConfig) -> Any:
     kind = str(hf.get("model_type"))
     known = {**ARCHITECTURES, **ENCODERS}
+    if kind in TOWERS:
+        return TOWERS[kind]
     if kind not in known:
         near = closest_architecture(kind, known)
         hint = "" if near is None else f"; the nearest that is: '{near}'"

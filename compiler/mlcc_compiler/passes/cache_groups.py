@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from mlcc_compiler.ir._tvm import ir, relax
 from mlcc_compiler.ir.caches import RECORDS, CachePlan, Caches, CacheSpec, LayerRecord, PagedRecord
-from mlcc_compiler.ir.graph import PREFIX, call_parts, literal
+from mlcc_compiler.ir.graph import PREFIX, call_parts, calls, literal
 
 _ORDER = ("paged", "window", "state")
 
@@ -33,8 +33,17 @@ def caches_of(module: ir.IRModule, page_size: int, dtype: str) -> Caches:
         tuple(
             CachePlan(cache_spec, tuple(groups[cache_spec]))
             for cache_spec in sorted(groups, key=_key)
-        )
+        ),
+        _embeddings_width(module["forward"]),
     )
+
+
+def _embeddings_width(function: relax.Function) -> int:
+    """Width of the rows of `inputs_embeds`; 0 = the model reads none."""
+    for name, arguments in map(call_parts, calls(function)):
+        if name == PREFIX + "inputs_embeds":
+            return int(literal(arguments[-2]))
+    return 0
 
 
 def _records_of(function: relax.Function) -> Iterator[tuple[int, LayerRecord]]:

@@ -85,6 +85,14 @@ class PagedKV(Rewriter):
         self.written[ref.first] = pages
         return self._attend([q], pages, ref)
 
+    def op_inputs_embeds(self, arguments: list[Any], call: relax.Call) -> Any:
+        """The rows are the last of the caches' tensors."""
+        *tensors, width, first = arguments
+        numbers = (int(literal(width)), int(literal(first)), len(tensors) > 1)
+        rows = self.builder.emit(relax.TupleGetItem(self.tensors, len(self.caches.tensors)))
+        kernel = self.kernels.kernel("inputs_embeds", *numbers)
+        return self.call_tir(kernel, "inputs_embeds", [*tensors, rows], call.ty_args[0])
+
     def op_mean_rows(self, arguments: list[Any], call: relax.Call) -> Any:
         """The step says which tokens belong to which sequence."""
         kernel = self.kernels.kernel("mean_rows", self.layout, dims(arguments[0])[1])

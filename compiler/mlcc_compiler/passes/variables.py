@@ -24,7 +24,10 @@ def step_variable(layout: StepLayout) -> relax.Var:
 
 
 def cache_variable(caches: Caches) -> relax.Var:
-    """The tensors of all caches; those of a group have the same number of pages."""
+    """The tensors of all caches; those of a group have the same number of pages. Then the rows of
+    embeddings, if the model reads some."""
     pools = [size_variable(f"num_pages_{g}") for g in range(len(caches.plans))]
     types = [tensor([pools[g], *t.shape], t.dtype) for g, t in caches.tensors]
+    if caches.embeddings:
+        types.append(tensor([size_variable("num_embeddings"), caches.embeddings]))
     return relax.Var("caches", relax.TupleType(types))

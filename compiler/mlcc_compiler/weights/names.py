@@ -10,7 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 # (prefix in the checkpoint, what it stands for); the first that occurs is used.
-PREFIXES = (("model.language_model.", "model."), ("language_model.", ""))
+PREFIXES = (
+    ("model.language_model.", "model."),
+    ("model.text_model.", "model."),
+    ("language_model.", ""),
+)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from mlcc.artifact.schema import (
     SCHEMA_VERSION,
     AdaptersInfo,
     CacheInfo,
+    EmbeddingsInfo,
     Limits,
     ManifestRecord,
     TensorSpec,
@@ -52,8 +53,9 @@ class Manifest(ManifestRecord):
             del plain["encoder"]  # absent in files without an encoder, as before
         if self.ranks is None:
             del plain["ranks"]
-        if self.vision is None:
-            del plain["vision"]
+        for name in ("embeddings", "vision"):
+            if plain[name] is None:
+                del plain[name]
         try:
             text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -76,7 +78,9 @@ class Manifest(ManifestRecord):
     def interface(self) -> str:
         """Hash of the sizes that the library was compiled for; a library reports its own."""
         vocab, weights = self.model.vocab_size, self.weights.tensors
-        return interface_hash(self.caches, self.limits, vocab, weights, self.adapters)
+        return interface_hash(
+            self.caches, self.limits, vocab, weights, self.adapters, self.embeddings
+        )
 
 
 def abi_hash(tvm: str, tvm_ffi: str, kernel_interface: int = KERNEL_INTERFACE) -> str:
@@ -91,9 +95,10 @@ def interface_hash(
     vocab_size: int,
     weights: Iterable[TensorSpec | WeightSpec],
     adapters: AdaptersInfo | None = None,
+    embeddings: EmbeddingsInfo | None = None,
 ) -> str:
-    """Hash of all constants in a library's code: caches, bounds, vocabulary, weights and adapter
-    slots.
+    """Hash of all constants in a library's code: caches, bounds, vocabulary, weights, adapter slots
+    and the width of embeddings.
 
     16 hex digits. Excludes the number of pages, which is chosen when the library is loaded.
     """
@@ -102,7 +107,10 @@ def interface_hash(
         for c in caches
     ]
     arrays = [(tensor.name, tensor.dtype, tensor.shape) for tensor in weights]
-    plain = to_plain([groups, limits, vocab_size, arrays, *([adapters] if adapters else [])])
+    optional: list[object] = [adapters] if adapters else []
+    if embeddings is not None:
+        optional.append({"embeddings": embeddings.width})
+    plain = to_plain([groups, limits, vocab_size, arrays, *optional])
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
 
 

@@ -273,7 +273,7 @@ class EncoderInfo:
     no other function. A text is computed in one step; its pages are not needed afterwards."""
 
     task: str
-    """embed, or score: one number for a pair of texts."""
+    """embed; score: one number for a pair of texts; vision: rows of an image."""
     pooling: str
     """The token that a row is read from: cls = the first, last = the last, mean = any."""
     width: int
@@ -293,6 +293,23 @@ class EncoderInfo:
     segments: int = 1
     """2 = tokens of a pair's second text have ids of token + vocabulary, and model.vocab_size is
     twice the tokenizer's."""
+
+
+@fast_dataclass(frozen=True, kw_only=True)
+class EmbeddingsInfo:
+    """Rows that the host writes in place of tokens: a step's token id `model.vocab_size` + i names
+    row i. A vision tower reads patches of pixels in this way, a language model the tower's rows.
+
+    `forward` takes them behind the tensors of all cache groups, as f32[slots, width].
+    """
+
+    slots: int
+    """Rows on the device at once."""
+    width: int
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.slots * self.width
 
 
 @fast_dataclass(frozen=True, kw_only=True)
@@ -387,6 +404,8 @@ class ManifestRecord:
     """None = the model generates text."""
     ranks: RanksInfo | None = None
     """None = one process computes the model."""
+    embeddings: EmbeddingsInfo | None = None
+    """None = a step has tokens only."""
     vision: VisionInfo | None = None
     """None = the model reads text only."""
     activation_dtype: str = "float32"

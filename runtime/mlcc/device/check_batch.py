@@ -16,6 +16,7 @@ from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Cache, Capacity, PageList, StateSlot, int32
 from mlcc.engine.batch.tables import ADAPTER, FILTERS, MOST_TOP_LOGPROBS, CacheGroup
+from mlcc.errors import UnsupportedError
 
 
 class BadBatchError(AssertionError):
@@ -58,6 +59,18 @@ def check_pages(
     require(all(0 <= page < pool for page in ids), f"pages {list(ids)[:9]} of a pool of {pool}")
     wanted = len(ids) * page_bytes[group]
     require(size in (None, wanted), f"{size} bytes for pages of {wanted}")
+
+
+def check_embeddings(capacity: Capacity, slots: Sequence[int], width: int, size: int) -> None:
+    """Raise UnsupportedError if there are no embeddings, BadBatchError unless these slots exist and
+    rows of `width` numbers have this size."""
+    if not capacity.embedding_slots:
+        raise UnsupportedError(
+            "the model was compiled without embeddings of images; compile a checkpoint that has a "
+            "vision tower, without --no-vision"
+        )
+    require(all(0 <= slot < capacity.embedding_slots for slot in slots), f"slots {list(slots)[:9]}")
+    require(size == 4 * width * len(slots), f"{size} bytes for {len(slots)} rows of {width}")
 
 
 def check_batch(batch: Batch, capacity: Capacity, previous_rows: int) -> list[Span]:
@@ -224,7 +237,7 @@ def _check_written(spans: Sequence[Span], g: int, group: CacheGroup) -> None:
 def _check_tokens(
     batch: Batch, spans: Sequence[Span], capacity: Capacity, previous_rows: int
 ) -> None:
-    table, vocab = batch.layout.tokens, capacity.vocab_size
+    table, vocab = batch.layout.tokens, capacity.vocab_size + capacity.embedding_slots
     for token in map(int, batch.column(table, "id")):
         good = 0 <= token < vocab if token >= 0 else -1 - token < previous_rows
         require(good, f"token id {token}; vocabulary {vocab}, {previous_rows} rows before")

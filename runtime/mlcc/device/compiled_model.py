@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from mlcc.artifact.safetensors import TensorEntry
-from mlcc.artifact.schema import AdaptersInfo, CacheInfo
+from mlcc.artifact.schema import AdaptersInfo, CacheInfo, EmbeddingsInfo
 from mlcc.util.fast_dataclass import fast_dataclass
 
 
@@ -29,5 +29,7 @@ class CompiledModel:
     """None = compiled without LoRA slots."""
     linked: str = ""
     """Prefix of the model's static library, used if it is linked into the program."""
+    embeddings: EmbeddingsInfo | None = None
+    """None = a step has tokens only."""
     streamed: bool = False
     """Whether experts are offloaded: steps read the chosen ones from their file."""

@@ -6,6 +6,7 @@ from functools import partial
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.batch import Capacity, int32
+from mlcc.engine.image_embeddings import ImageEmbeddings
 from mlcc.engine.kv_cache.cache_manager import CacheManager, longest_sequence
 from mlcc.engine.lora import AdapterSlots
 from mlcc.engine.request import Request
@@ -35,6 +36,7 @@ class Admission:
         pools: CacheManager,
         sampling_groups: SamplingGroups,
         adapters: AdapterSlots,
+        images: ImageEmbeddings,
         new_parser: NewContentParser | None = None,
     ) -> None:
         self._capacity, self._eos_ids, self._tokenizer = capacity, eos_ids, tokenizer
@@ -44,6 +46,7 @@ class Admission:
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
         self._defer_text = defer_text
         self._pools, self._sampling_groups, self._adapters = pools, sampling_groups, adapters
+        self._images = images
         self._mask_words = AdjustLayout.of(capacity.layout, capacity.vocab_size).mask_words
 
     def make(
@@ -83,8 +86,13 @@ class Admission:
         seq.filter_state = FilterState.of(sampling, stream)
         if sampling.prompt_logprobs and self._texts is not None:
             seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
+        seq.images = self._images.join(request)
         if request.sampling_group:  # last: a group waits for its members
-            seq.sampling_group = self._sampling_groups.join(request, tokens)
+            try:
+                seq.sampling_group = self._sampling_groups.join(request, seq.prefix_keys)
+            except Exception:
+                self._images.leave(seq.images)
+                raise
         return seq
 
     def withdraw(self, seq: TokenSequence) -> None:
@@ -93,6 +101,7 @@ class Admission:
             self._sampling_groups.leave(seq.request)
         if seq.adapter is not None:
             self._adapters.leave(seq.adapter)
+        self._images.leave(seq.images)
 
     def _validate(self, request: Request, grammar: Grammar | None) -> None:
         if (structure := request.structure) is not None and grammar is None:
@@ -103,6 +112,13 @@ class Admission:
             )
         vocab, context = self._capacity.vocab_size, self._capacity.context
         check_request(request, vocab, context, self._tokenizer is not None)
+        self._images.check(request)
+        if request.images and request.sampling.prompt_logprobs:
+            raise InvalidRequestError(
+                "log-probabilities of prompt tokens are not defined for images; leave out the "
+                "images, or prompt_logprobs and echo",
+                param="prompt_logprobs",
+            )
         if request.adapter:
             self._adapters.check(request.adapter)
 

@@ -11,6 +11,7 @@ from itertools import islice, repeat
 
 from mlcc.engine.batch.batch import Result
 from mlcc.engine.events import Event, Finished, TextDelta
+from mlcc.engine.image_embeddings import ImageEmbeddings
 from mlcc.engine.lora import AdapterSlots
 from mlcc.engine.request import FinishReason
 from mlcc.engine.sampling.grammar import Grammar, Structure
@@ -34,9 +35,11 @@ class OutputProcessor:
         scheduler: Scheduler,
         sampling_groups: SamplingGroups,
         adapters: AdapterSlots,
+        images: ImageEmbeddings,
     ) -> None:
         self._sequences, self._scheduler = sequences, scheduler
         self._sampling_groups, self._adapters = sampling_groups, adapters
+        self._images = images
         self.sampled = 0
         """Output tokens, including those forced by a grammar."""
         self.drafted = 0
@@ -195,6 +198,7 @@ class OutputProcessor:
                 self._adapters.leave(seq.adapter)
             if seq.sampling_group is not None:
                 self._sampling_groups.leave(seq.request)
+            self._images.leave(seq.images)
             self._scheduler.remove(seq)
         except Exception as error:
             self.damage = error

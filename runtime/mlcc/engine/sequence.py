@@ -6,6 +6,7 @@ from array import array
 from dataclasses import dataclass
 
 from mlcc.engine.batch.batch import Cache
+from mlcc.engine.image_embeddings import ImageEmbeddings, ImageSpan
 from mlcc.engine.lora import NO_ADAPTER, Adapter, AdapterUse
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.filter_state import FilterState
@@ -41,6 +42,8 @@ class TokenSequence:
     prompt_tokens: int
     caches: list[Cache]
     """Pages or state slot in each cache group, just enough for the computed tokens."""
+    images: tuple[ImageSpan, ...] = ()
+    """Tiles of images in the prompt, in order."""
     rank: tuple[int, int] = (0, 0)
     """Priority among running sequences and in the tenant's queue; the lowest is first."""
     logits_processor: LogitsProcessor | None = None
@@ -76,6 +79,11 @@ class TokenSequence:
     yet."""
     cached: int | None = None
     """Prompt tokens found in the prefix cache when it first ran; None = not run, or none found."""
+
+    @property
+    def prefix_keys(self) -> array[int]:
+        """The known tokens as the prefix cache has them."""
+        return ImageEmbeddings.keys(self.tokens, self.images) if self.images else self.tokens
 
     @property
     def planned(self) -> int:

@@ -16,7 +16,7 @@ from time import perf_counter
 from mlcc.engine.batch.batch import Result
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event, Finished
-from mlcc.errors import DeviceLostError, public_error
+from mlcc.errors import DeviceLostError, UnsupportedError, public_error
 from mlcc.lora.loader import AdapterLoader
 from mlcc.model.model import Model
 from mlcc.util.panics import is_panic
@@ -33,6 +33,7 @@ class Driver:
         self.engine: Engine = model.new_engine(defer_text)
         self._executor = model.executor
         self._adapters = AdapterLoader(self.engine, model.executor, model.adapters)
+        self._tower = model.tower
         self._depth = model.depth
         self._draft = model.draft
         self._tickets: deque[tuple[int, float]] = deque()
@@ -102,9 +103,13 @@ class Driver:
             self._planning = True
             self._run_draft()
             self._adapters.swap_in()
+            if self.engine.images.to_encode:
+                if self._tickets:  # rows are written between steps
+                    break
+                self._encode_image()
             batch = self.engine.plan(self._executor.step_buffer())
             if batch is None:
-                if self._adapters.waiting:
+                if self._adapters.waiting or (self.engine.images.to_encode and not self._tickets):
                     continue
                 break
             self._planning = False
@@ -124,6 +129,15 @@ class Driver:
         result: Result = self._executor.collect(ticket)
         began, self._done = max(submitted, self._done), perf_counter()
         return _reported(self.engine.commit(result, self._done - began))
+
+    def _encode_image(self) -> None:
+        """Make the rows of one waiting image; the next step runs before the next image."""
+        image = self.engine.images.to_encode[0]
+        if self._tower is None:
+            raise UnsupportedError("the model was opened without its vision tower")
+        assert image.tile is not None and image.slots is not None
+        self._executor.write_embeddings(image.slots, self._tower.encode(image.tile))
+        self.engine.images.mark_ready(image)
 
     def _run_draft(self) -> None:
         """Run the steps of the draft model that the engine plans, if there is a draft model."""

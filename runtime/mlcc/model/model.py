@@ -38,6 +38,7 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer.special_tokens import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
+from mlcc.model.vision_tower import VisionTower
 from mlcc.multimodal.processors.processor import Processor
 from mlcc.multimodal.processors.registry import processor_of
 from mlcc.multimodal.prompt import PreparedImage, Prompt, least_tokens, prepare, with_rows
@@ -293,6 +294,8 @@ class Model:
     """The executor of the draft model, if there is one."""
     adapters: AdaptersInfo | None = None
     """LoRA slots on the device; None = compiled without."""
+    tower: VisionTower | None = None
+    """Computes the rows of images; None = the model reads text only."""
     identity: Identity | None = None
     """Identity of its KV pages, for `kv_transfer.py`; None = not transferable."""
 
@@ -341,3 +344,5 @@ class Model:
         self.executor.close()
         if self.draft is not None:
             self.draft.close()
+        if self.tower is not None:
+            self.tower.close()

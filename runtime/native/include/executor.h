@@ -58,7 +58,9 @@ typedef struct {
   int32_t matrices;  // of experts, concatenated, if steps prefetch the selected ones; else 0
 } mlcc_weight;
 
-typedef enum { MLCC_PAGED = 0, MLCC_WINDOW = 1, MLCC_STATES = 2 } mlcc_group_kind;
+// MLCC_EMBEDDINGS: rows that the host writes in place of tokens, the last group. It has no columns in a step: the
+// token id `vocabulary` + i names row i.
+typedef enum { MLCC_PAGED = 0, MLCC_WINDOW = 1, MLCC_STATES = 2, MLCC_EMBEDDINGS = 3 } mlcc_group_kind;
 
 // A cache group: layers whose caches grow and are freed together.
 typedef struct {

@@ -159,7 +159,7 @@ def _of_adapters(manifest: ManifestRecord) -> Iterator[str]:
 def _of_encoder(manifest: ManifestRecord) -> Iterator[str]:
     if (info := manifest.encoder) is None:
         return
-    known = info.task in ("embed", "score") and info.pooling in ("cls", "mean", "last")
+    known = info.task in ("embed", "score", "vision") and info.pooling in ("cls", "mean", "last")
     known = known and info.activation in ("none", "sigmoid") and info.segments in (1, 2)
     if not known or not 1 <= info.width <= 1 << 20 or (info.task == "score" and info.width != 1):
         yield "has an encoder that makes no sense"

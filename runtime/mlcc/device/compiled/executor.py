@@ -16,8 +16,8 @@ from pathlib import Path
 
 from mlcc.artifact.expert_weights import expert_matrices
 from mlcc.artifact.safetensors import TensorEntry
-from mlcc.artifact.schema import AdaptersInfo, CacheInfo, page_shape
-from mlcc.device.check_batch import check_pages, require
+from mlcc.artifact.schema import AdaptersInfo, CacheInfo, EmbeddingsInfo, page_shape
+from mlcc.device.check_batch import check_embeddings, check_pages, require
 from mlcc.device.compiled import library as c
 from mlcc.device.compiled import webgpu
 from mlcc.device.compiled.errors import error_of
@@ -54,6 +54,7 @@ class CompiledExecutor:
         self.handle = handle
         self.depth = 1 if handle.kind == "cpu" else 2
         self.page_bytes = tuple(cache.bytes_per_page for cache in model.caches)
+        self._embeddings = model.embeddings
         self._path, path = model.library, bytes(model.library.absolute())
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._library = webgpu.library() if handle.kind == webgpu.KIND else c.load()
@@ -73,7 +74,7 @@ class CompiledExecutor:
                 tuple(name.encode() for name in model.functions),
                 tuple(_weight(w, model.streamed) for w in model.weights),
                 _groups(capacity),
-                _caches(model.caches, capacity.pools),
+                _caches(model.caches, capacity.pools, model.embeddings),
                 _layout(capacity.layout),
                 (
                     capacity.vocab_size,
@@ -203,6 +204,14 @@ class CompiledExecutor:
         with self._typed("writing pages"):
             self._executor.write_pages(group, tuple(ids), data)
 
+    def write_embeddings(self, slots: Sequence[int], rows: bytes) -> None:
+        """Write rows that tokens name by ids from the vocabulary's end on. Raises UnsupportedError
+        if the library reads none."""
+        width = self._embeddings.width if self._embeddings else 0
+        check_embeddings(self.capacity, slots, width, len(rows))
+        with self._typed("writing embeddings"):
+            self._executor.write_pages(len(self.capacity.groups), tuple(slots), rows)
+
     def use(self) -> c.Use:
         """Workspace, graph replays and time since it was opened."""
         with self._typed("counting"):
@@ -280,20 +289,28 @@ def _weight(weight: TensorEntry, streamed: bool) -> c.Weight:
 
 
 def _groups(capacity: Capacity) -> tuple[c.Group, ...]:
-    return tuple(
+    """The cache groups, then the embeddings: a group without columns in a step."""
+    groups = tuple(
         (c.KINDS[group.kind], group.page_size, pool, most_pages)
         for group, pool, most_pages in zip(
             capacity.groups, capacity.pools, capacity.most_pages, strict=True
         )
     )
+    slots = capacity.embedding_slots
+    return (*groups, (c.KINDS["embeddings"], 1, slots, 0)) if slots else groups
 
 
-def _caches(caches: Sequence[CacheInfo], pools: Sequence[int]) -> tuple[c.Cache, ...]:
-    return tuple(
+def _caches(
+    caches: Sequence[CacheInfo], pools: Sequence[int], embeddings: EmbeddingsInfo | None
+) -> tuple[c.Cache, ...]:
+    found = tuple(
         (g, spec.dtype.encode(), (pool, *page_shape(spec)))
         for g, (cache, pool) in enumerate(zip(caches, pools, strict=True))
         for spec in cache.tensors
     )
+    if embeddings is None:
+        return found
+    return (*found, (len(caches), b"float32", (embeddings.slots, embeddings.width)))
 
 
 def _adapters(room: AdaptersInfo | None) -> c.Adapters:

@@ -32,7 +32,7 @@ RANK = 10
 """mlcc_executor_status."""
 DEVICES = {"cpu": 0, "webgpu": 1}
 """mlcc_device_kind."""
-KINDS = {"paged": 0, "window": 1, "state": 2}
+KINDS = {"paged": 0, "window": 1, "state": 2, "embeddings": 3}
 """mlcc_group_kind."""
 
 Table: TypeAlias = tuple[int, int]

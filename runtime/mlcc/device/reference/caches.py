@@ -39,6 +39,14 @@ class StepOperator:
     """Called with the step, then as any other twin."""
 
 
+@dataclass(frozen=True)
+class EmbeddingsOperator:
+    """A twin that reads rows which the host wrote."""
+
+    twin: Callable[..., Any]
+    """Called with the rows [slots, width], then as any other twin."""
+
+
 def layer_caches(
     caches: Sequence[CacheInfo],
     pools: Sequence[int],

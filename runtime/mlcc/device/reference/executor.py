@@ -13,10 +13,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.artifact.schema import AdaptersInfo, CacheInfo
-from mlcc.device.check_batch import check_adjustments, check_pages, require
-from mlcc.device.reference import altup, attention, mla, moe, ops, pooling, ssm
-from mlcc.device.reference.caches import CachedOperator, StepOperator, layer_caches
+from mlcc.artifact.schema import AdaptersInfo, CacheInfo, EmbeddingsInfo
+from mlcc.device.check_batch import (
+    check_adjustments,
+    check_embeddings,
+    check_pages,
+    require,
+)
+from mlcc.device.reference import altup, attention, embeddings, mla, moe, ops, pooling, ssm
+from mlcc.device.reference.caches import (
+    CachedOperator,
+    EmbeddingsOperator,
+    StepOperator,
+    layer_caches,
+)
 from mlcc.device.reference.likelihood import log_likelihood
 from mlcc.device.reference.logits import adjust, top_logprobs
 from mlcc.device.reference.lora import ReferenceAdapters
@@ -29,7 +39,7 @@ from mlcc.engine.lora import AdapterMatrix, no_adapters
 
 Array = npt.NDArray[Any]
 
-OPERATORS: dict[str, Callable[..., Any] | CachedOperator | StepOperator] = {
+OPERATORS: dict[str, Callable[..., Any] | CachedOperator | EmbeddingsOperator | StepOperator] = {
     **ops.OPERATORS,
     **attention.OPERATORS,
     **moe.OPERATORS,
@@ -37,6 +47,7 @@ OPERATORS: dict[str, Callable[..., Any] | CachedOperator | StepOperator] = {
     **pooling.OPERATORS,
     **ssm.OPERATORS,
     **altup.OPERATORS,
+    **embeddings.OPERATORS,
 }
 """By their names in the graph."""
 
@@ -53,6 +64,7 @@ class ReferenceExecutor:
         caches: Sequence[CacheInfo],
         dtype: str = "float32",
         adapters: AdaptersInfo | None = None,
+        embeddings: EmbeddingsInfo | None = None,
     ) -> None:
         self.capacity, self.graph, self.dtype = capacity, graph, np.dtype(dtype)
         self.depth = 1
@@ -60,6 +72,8 @@ class ReferenceExecutor:
         self.constants = {n: self._cast(np.array(v)) for n, v in graph["constants"].items()}
         self.caches = layer_caches(caches, capacity.pools, self.dtype)
         self._adapters = None if adapters is None else ReferenceAdapters(adapters, self.dtype)
+        rows = (embeddings.slots, embeddings.width) if embeddings else (0, 0)
+        self.embeddings: Array = np.full(rows, np.nan, self.dtype)
         self._infos = tuple(caches)
         self.page_bytes = tuple(cache.bytes_per_page for cache in caches)
         self.last_sampled = np.zeros(1, np.int32)
@@ -126,6 +140,13 @@ class ReferenceExecutor:
             tensor[list(ids)] = np.frombuffer(data, kind, count, at).reshape(shape)
             at += count * np.dtype(kind).itemsize
 
+    def write_embeddings(self, slots: Sequence[int], rows: bytes) -> None:
+        """Write rows that tokens name by ids from the vocabulary's end on."""
+        width = self.embeddings.shape[1]
+        require(not self._results, "embeddings are written while steps are not collected")
+        check_embeddings(self.capacity, slots, width, len(rows))
+        self.embeddings[list(slots)] = np.frombuffer(rows, np.float32).reshape(-1, width)
+
     def _of_group(self, group: int) -> Iterator[tuple[Array, str]]:
         """(tensor, the manifest's dtype) of each tensor of a group."""
         info = self._infos[group]
@@ -160,6 +181,8 @@ class ReferenceExecutor:
                 result = operator.twin(step, self.caches[layer], *inputs, **json.loads(record))
             elif isinstance(operator, StepOperator):
                 result = operator.twin(step, *inputs, *node["attributes"])
+            elif isinstance(operator, EmbeddingsOperator):
+                result = operator.twin(self.embeddings, *inputs, *node["attributes"])
             else:
                 result = operator(*inputs, *node["attributes"])
             if self._adapters is not None and batch.adapted and node["op"] == "mlcc.linear":

@@ -18,7 +18,14 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from mlcc.device.check_batch import Span, check_adjustments, check_batch, check_pages, require
+from mlcc.device.check_batch import (
+    Span,
+    check_adjustments,
+    check_batch,
+    check_embeddings,
+    check_pages,
+    require,
+)
 from mlcc.device.toy.caches import HashStates, TokenPages, chain_of, words
 from mlcc.device.toy.logits import ABOVE, adjust, choose, likeliest, toy_logits
 from mlcc.engine.batch.adjustments import AdjustedRow, Adjustments
@@ -47,6 +54,11 @@ def toy_view(tokens: Sequence[int], group: CacheGroup) -> list[int]:
             state = chain_of(state, position, token)
         return words(state)
     return list(tokens if group.window is None else tokens[-group.window :])
+
+
+def token_of_row(row: bytes) -> int:
+    """The token that the toy sees in the place of a row of embeddings: less than 0, as no other."""
+    return -1 - (int.from_bytes(blake2b(row, digest_size=4).digest(), "little") >> 1)
 
 
 def toy_token(
@@ -87,6 +99,8 @@ class ToyExecutor:
         ]
         self._last_sampled: Sequence[int] = ()
         self._queue: deque[tuple[Batch, list[Span], dict[int, AdjustedRow], list[int]]] = deque()
+        self._embeddings: dict[int, int] = {}
+        """Slot -> the token that stands for the row in it."""
         self._adapters: dict[int, int] = {}
         """Contents of the LoRA slots once all submitted steps are done."""
         self._rows_before = 0
@@ -142,6 +156,14 @@ class ToyExecutor:
         for i, page in enumerate(ids):
             self._caches[group].write(page, data[i * size : (i + 1) * size])
 
+    def write_embeddings(self, slots: Sequence[int], rows: bytes) -> None:
+        """Store rows, of any width, each as a token that its bytes decide."""
+        require(not self._queue, "embeddings are written while steps wait")
+        width = len(rows) // len(slots)
+        check_embeddings(self.capacity, slots, width // 4, len(rows))
+        for i, slot in enumerate(slots):
+            self._embeddings[slot] = token_of_row(rows[i * width : (i + 1) * width])
+
     def _check_pages(self, group: int, ids: Sequence[int], size: int | None = None) -> None:
         require(not self._queue, "pages are moved while steps wait")
         check_pages(self.capacity, group, ids, self.page_bytes, size)
@@ -172,6 +194,8 @@ class ToyExecutor:
             self._caches[int(g)].copy(int(source), int(to))
         ids = map(int, batch.column(layout.tokens, "id"))
         tokens = [t if t >= 0 else self._last_sampled[-1 - t] for t in ids]
+        vocab = self.capacity.vocab_size
+        tokens = [t if t < vocab else self._embeddings[t - vocab] for t in tokens]
         views = []
         for span, adapter in zip(spans, adapters, strict=True):
             mine = tokens[span.first : span.first + span.count]

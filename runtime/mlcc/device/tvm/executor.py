@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.artifact.arrays import mapped
-from mlcc.artifact.schema import MANIFEST_NAME, CacheInfo, page_shape
-from mlcc.device.check_batch import require
+from mlcc.artifact.schema import MANIFEST_NAME, CacheInfo, EmbeddingsInfo, page_shape
+from mlcc.device.check_batch import check_embeddings, require
 from mlcc.device.compiled_model import CompiledModel
 from mlcc.device.device import CPU, DeviceHandle
 from mlcc.device.reference.likelihood import log_likelihood
@@ -64,7 +64,8 @@ class TvmExecutor:
             self._check_interface(model.library, model.interface)
         self._tensors.open_step(capacity.layout.words)
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
-        self._caches = self._tvm.runtime.convert(self._pools(model.caches))
+        self._embeddings = self._embeddings_of(model.embeddings)
+        self._caches = self._tvm.runtime.convert([*self._pools(model.caches), *self._embeddings])
         self.group_of_shape = {
             (pool, *page_shape(spec)): g
             for g, (cache, pool) in enumerate(zip(model.caches, capacity.pools, strict=True))
@@ -132,6 +133,15 @@ class TvmExecutor:
             done += array.nbytes
             progress(done, total)
         return tensors
+
+    def _embeddings_of(self, embeddings: EmbeddingsInfo | None) -> list[Any]:
+        """The tensor of rows that the host writes, if the library reads some."""
+        if embeddings is None:
+            return []
+        shape = embeddings.slots, embeddings.width
+        advice = "use a smaller --max-step-tokens"
+        made = self._allocate("embeddings", advice, self._tensors.empty, shape, "float32")
+        return [made]
 
     def _pools(self, caches: Sequence[CacheInfo]) -> list[Any]:
         advice = "use a smaller --context or --max-batch"
@@ -221,6 +231,16 @@ class TvmExecutor:
     def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
         """Raises UnsupportedError: not implemented."""
         raise self._no_moves()
+
+    def write_embeddings(self, slots: Sequence[int], rows: bytes) -> None:
+        """Write rows that tokens name by ids from the vocabulary's end on. Raises UnsupportedError
+        if the library reads none."""
+        width = int(self._embeddings[0].shape[1]) if self._embeddings else 0
+        check_embeddings(self.capacity, slots, width, len(rows))
+        data = np.frombuffer(rows, np.float32).reshape(-1, width)
+        for row, slot in zip(data, slots, strict=True):
+            place = self._embeddings[0]._create_view((width,), "float32", 4 * width * slot)
+            self._call(self._tensors.weight(row.copy()).copyto, place)
 
     def _no_moves(self) -> UnsupportedError:
         return UnsupportedError(

@@ -165,6 +165,8 @@ class Capacity:
     """Tokens per step over all sequences, at most the layout's: the prefill chunk."""
     max_rows: int
     """Logit rows per step, at most the layout's."""
+    embedding_slots: int = 0
+    """Rows that the host can write in place of tokens: id vocab_size + i names row i."""
 
     @property
     def groups(self) -> tuple[CacheGroup, ...]:

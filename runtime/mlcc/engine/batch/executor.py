@@ -67,6 +67,13 @@ class Executor(Protocol):
         UnsupportedError if the device cannot."""
         ...
 
+    def write_embeddings(self, slots: Sequence[int], rows: bytes) -> None:
+        """Write rows f32[len(slots), width] that tokens name by ids from the vocabulary's end on.
+
+        Between steps, as `write_pages`. Raises UnsupportedError if the library reads none.
+        """
+        ...
+
     def close(self) -> None:
         """Free the device's memory. Idempotent."""
         ...

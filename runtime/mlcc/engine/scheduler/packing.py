@@ -19,6 +19,7 @@ from mlcc.engine.batch.batch import Batch, BatchWriter, PageList, StateSlot, int
 from mlcc.engine.batch.filters import NO_FILTERS
 from mlcc.engine.batch.random import Draws, uniform
 from mlcc.engine.batch.tables import CacheGroup, StepLayout, Table
+from mlcc.engine.image_embeddings import ImageEmbeddings
 from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.sampling.logits_processor import LogitsProcessor
 from mlcc.engine.scheduler.scheduler import Chunk
@@ -82,6 +83,7 @@ def pack(
     layout: StepLayout,
     pools: CacheManager,
     into: memoryview | None,
+    images: ImageEmbeddings,
 ) -> tuple[Batch, list[Row], list[AdjustedSequence]]:
     """The batch of `step`, its logit rows, and the rows with adjustments. Marks the tokens as
     computed.
@@ -97,6 +99,8 @@ def pack(
     pools.clear_copies()
     for seq, count in sorted(chunks, key=_is_prefill):
         ids = _tokens(seq, count)
+        if seq.images and seq.images[-1].end > seq.computed:
+            ids = images.placed(int32(ids), seq.images, seq.computed)
         first = writer.sequence(ids, seq.computed, seq.caches, seq.adapter_use)
         if has_states and not seq.draft:
             pools.advance(seq.caches)

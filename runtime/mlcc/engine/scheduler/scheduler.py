@@ -23,6 +23,7 @@ from operator import add, attrgetter, le, sub
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.batch import Capacity, StateSlot
+from mlcc.engine.image_embeddings import ImageEmbeddings
 from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.kv_cache.radix_tree import Hit
 from mlcc.engine.lora import Adapter, AdapterSlots
@@ -131,7 +132,7 @@ class PrefixReuse:
         """The cached prefix of a sequence."""
         scope = self.scope(seq)
         whole = scope is None or seq.prompt_logprobs is not None
-        return None if whole else self._pools.find(scope, seq.tokens)
+        return None if whole else self._pools.find(scope, seq.prefix_keys)
 
     def uncached(self, seq: TokenSequence) -> int:
         """Tokens that a waiting sequence has to compute. Only long prompts are looked up, and only
@@ -166,7 +167,7 @@ class PrefixReuse:
     def store(self, seq: TokenSequence, ended: bool) -> None:
         """Store the computed tokens of a sequence in the prefix cache."""
         if (scope := self.scope(seq)) is not None:
-            self._pools.insert(scope, seq.tokens[: seq.computed], seq.caches, ended)
+            self._pools.insert(scope, seq.prefix_keys[: seq.computed], seq.caches, ended)
 
     def scope(self, seq: TokenSequence) -> Hashable | None:
         """Scope in which the sequence's prefixes are shared; None = not shared."""
@@ -191,6 +192,7 @@ class Scheduler:
         prefix_cache: bool = True,
         speculator: Speculator | None = None,
         adapters: AdapterSlots | None = None,
+        images: ImageEmbeddings | None = None,
     ) -> None:
         self.waiting = WaitingQueue()
         self.running: list[TokenSequence] = []
@@ -205,6 +207,7 @@ class Scheduler:
         self._prefill_budget = prefill_budget
         self.prefix_reuse = PrefixReuse(pools, prefix_cache)
         self._adapters = adapters or AdapterSlots(0)
+        self._images = images or ImageEmbeddings(0, capacity.vocab_size)
         self.draft_planner = DraftPlanner(pools, speculator)
         """Adds draft tokens to steps."""
         self.decode_only = False
@@ -275,6 +278,7 @@ class Scheduler:
 
         Allocates pages and preempts for them, but leaves `computed` to packing.
         """
+        self._images.begin_step(step)
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
         self.num_decoding = decodes
         whole = self._capacity.max_step_tokens - decodes
@@ -325,7 +329,9 @@ class Scheduler:
             most = allowance.tokens(seq.computed, seq.remaining) if prompt else 1
             if not most or not budget.take_adjustments(seq):
                 continue
-            count = self._allocate_or_preempt(seq, self._chunk(seq, most))
+            if not (chunk := self._chunk(seq, most)):
+                continue
+            count = self._allocate_or_preempt(seq, chunk)
             if prompt:
                 allowance.spend(count, seq.computed)
                 budget.take_prefill(seq, count)
@@ -373,15 +379,17 @@ class Scheduler:
             budget.rows -= 1
             insort(self.running, seq, key=attrgetter("rank"))
             self.prefix_reuse.take(seq, hit)
-            count = self._pools.claim(seq.caches, seq.computed, self._chunk(seq, most))
+            chunk = self._chunk(seq, most)
+            count = self._pools.claim(seq.caches, seq.computed, chunk) if chunk else 0
             allowance.spend(count, seq.computed)
             budget.take_prefill(seq, count)
             if count:
                 chunks.append((seq, count))
 
     def _chunk(self, seq: TokenSequence, most: int) -> int:
-        """Number of next tokens to compute. In a model with states a chunk ends at the last whole
-        block of the prompt, so that the state there can be cached."""
+        """Number of next tokens to compute; 0 = images must be encoded first. In a model with
+        states a chunk ends at the last whole block of the prompt, so that the state there can be
+        cached."""
         count = min(seq.remaining, most)
         if seq.prompt_logprobs is not None:
             count = min(count, 1 + self._step_budget.rows)
@@ -389,7 +397,9 @@ class Scheduler:
         if tree.has_states and self.prefix_reuse.scope(seq) is not None:
             whole = (seq.prompt_tokens - 1) // tree.block * tree.block - seq.computed
             if 0 < whole < count:
-                return whole
+                count = whole
+        if seq.images:
+            count = self._images.ready_tokens(seq.images, seq.computed, count)
         return count
 
     def _fits(self, seq: TokenSequence, hit: Hit | None) -> bool:

@@ -62,6 +62,7 @@ def plan_capacity(
         max_batch=max_batch,
         max_step_tokens=max_step_tokens,
         max_rows=max_rows,
+        embedding_slots=manifest.embeddings.slots if manifest.embeddings else 0,
     )
 
 

@@ -87,6 +87,7 @@ void check_pages(const Layout& layout, const int32_t* words, const Step& step, c
 void check_group(const Layout& layout, const int32_t* words, const Step& step, size_t g) {
   const Group& group = layout.groups[g];
   const Table& table = layout.sequences;
+  if (group.kind == MLCC_EMBEDDINGS) return;
   if (!group.has_pages()) {
     const int32_t* at = words + table.offset + group.in_sequences;
     all_within(at + state_sequences::slot_in, step.sequences, table.width, -1, group.pool, "a state out of range");
@@ -104,8 +105,8 @@ void check_tokens(const Layout& layout, const int32_t* words, const Step& step, 
   const Table& table = layout.tokens;
   rises(layout.sequences, words, sequences::first_token, step.sequences, step.tokens, "tokens that do not rise");
   const int32_t* at = words + table.offset;
-  all_within(at + tokens::id, step.tokens, table.width, -previous_rows, layout.bounds.vocabulary,
-             "a token out of range");
+  all_within(at + tokens::id, step.tokens, table.width, -previous_rows,
+             layout.bounds.vocabulary + layout.embeddings, "a token out of range");
   for (int32_t s = 0; s < step.sequences; ++s) {
     const int32_t* sequence = layout.sequences.entry(words, s);
     int32_t first = sequence[sequences::first_token];

@@ -35,7 +35,8 @@ void check_bounds(const Layout& layout) {
 }  // namespace
 
 Layout::Layout(const mlcc_executor_options& options)
-    : words(options.layout.words),
+    : embeddings(0),
+      words(options.layout.words),
       bounds(options.bounds),
       adapter_slots(options.adapter_slots),
       adapter_rank(options.adapter_rank),
@@ -58,6 +59,11 @@ Layout::Layout(const mlcc_executor_options& options)
         break;
       case MLCC_STATES:
         next_sequences += state_sequences::width;
+        break;
+      case MLCC_EMBEDDINGS:
+        require(i == options.num_groups - 1, "embeddings before other groups");
+        require(int64_t{options.bounds.vocabulary} + record.pool <= INT32_MAX, "too many embeddings");
+        embeddings = record.pool;
         break;
       default:
         throw Error(MLCC_ARGUMENT, "a cache group of an unknown kind");

@@ -20,7 +20,7 @@ struct Group {
   int32_t page_size, pool, most_pages;
   // The group's first column in each table; -1 = none.
   int32_t in_header, in_sequences, in_tokens;
-  bool has_pages() const { return kind != MLCC_STATES; }
+  bool has_pages() const { return kind == MLCC_PAGED || kind == MLCC_WINDOW; }
 };
 
 struct Layout {
@@ -28,6 +28,7 @@ struct Layout {
   explicit Layout(const mlcc_executor_options& options);
 
   std::vector<Group> groups;
+  int32_t embeddings;  // rows that token ids from the vocabulary's end on name
   Table header, sequences, rows, copies, tokens, pages;
   int32_t words;
   mlcc_bounds bounds;

@@ -44,7 +44,9 @@ void KernelLog::watch(bool on) {
 void KernelLog::begin(const Step& step) {
   used_pages_ = step.pages;
   for (size_t g = 0; g < used_pages_.size(); ++g) {
-    if (!layout_.groups[g].has_pages()) used_pages_[g] = 2 * int64_t{step.sequences};  // one read, one written
+    if (layout_.groups[g].has_pages()) continue;
+    bool embeddings = layout_.groups[g].kind == MLCC_EMBEDDINGS;
+    used_pages_[g] = embeddings ? step.tokens : 2 * int64_t{step.sequences};  // a state is read and written
   }
 }
 

@@ -1,0 +1,130 @@
+"""A vision tower's tensors, under the names and in the forms of `models/vision`.
+
+The convolution over patches becomes a matrix over a patch's pixels, row by row and channels last,
+0 to 255: the image processor's mean and deviation are in its weight and bias. The table of
+positions is in the order of merge blocks, in which the host writes patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.artifact.schema import VisionInfo
+
+Floats = npt.NDArray[np.float32]
+
+_PATCHES = "embeddings.patch_embedding."
+_POSITIONS = "embeddings.position_embedding.weight"
+
+
+@dataclass(frozen=True)
+class TowerTensors:
+    """The tensors of `base` whose names begin with one of `prefixes`, under the names that
+    `prefixes` gives them; the others are absent."""
+
+    base: Any
+    prefixes: Mapping[str, str]
+    info: VisionInfo
+    side: int
+    """Patches in a row of the tower's input."""
+    transposed: tuple[str, ...] = ()
+    """Matrices that the checkpoint has as [in, out]."""
+
+    is_quantized = False
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """The checkpoint's name of each tensor."""
+        found: dict[str, str] = {}
+        for name in self.base.shapes:
+            for prefix, replacement in self.prefixes.items():
+                if name.startswith(prefix):
+                    found[replacement + name.removeprefix(prefix)] = name
+                    break
+        return found
+
+    @property
+    def schemes(self) -> dict[str, str]:
+        """None: towers are quantized here."""
+        return {}
+
+    nearest = schemes
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of all tensors."""
+        return {name: self._shape(name) for name in self._names}
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.base.shapes[self._names[name]]
+        if name.endswith(_PATCHES + "weight") and len(shape) == 4:
+            return shape[0], shape[1] * shape[2] * shape[3]
+        return shape[::-1] if name in self.transposed else shape
+
+    def check_dtypes(self, names: Iterable[str]) -> None:
+        """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
+        self.base.check_dtypes(self._names[name] for name in names)
+
+    def read(self, name: str) -> Floats:
+        """A fresh float32 copy of one tensor."""
+        tensor: Floats = self.base.read(self._names[name])
+        if name.endswith(_PATCHES + "weight"):
+            return self._matrix(tensor)
+        if name.endswith(_PATCHES + "bias"):
+            return tensor - self._shift(name.removesuffix("bias") + "weight")
+        if name.endswith(_POSITIONS):
+            return tensor[self._positions]
+        return np.ascontiguousarray(tensor.T) if name in self.transposed else tensor
+
+    def _matrix(self, convolution: Floats) -> Floats:
+        """[hidden, 3, height, width] -> [hidden, pixels of a patch], for pixels of 0 to 255."""
+        scaled = convolution.astype(np.float64) / (255 * self._std)
+        found = scaled.transpose(0, 2, 3, 1).reshape(len(convolution), -1)
+        return np.ascontiguousarray(found, np.float32)
+
+    def _shift(self, weight: str) -> Floats:
+        """What subtracting the mean takes from each output."""
+        convolution = self.base.read(self._names[weight]).astype(np.float64)
+        mean = np.array(self.info.mean).reshape(1, 3, 1, 1)
+        found: Floats = (convolution * (mean / self._std)).sum((1, 2, 3)).astype(np.float32)
+        return found
+
+    @property
+    def _std(self) -> npt.NDArray[np.float64]:
+        return np.array(self.info.std).reshape(1, 3, 1, 1)
+
+    @property
+    def _positions(self) -> npt.NDArray[np.int64]:
+        """The row of the checkpoint's table for each patch, in the order of merge blocks."""
+        of_patch = np.arange(self.side * self.side)
+        if self.info.processor == "idefics3":
+            line = bucketized(self.side)
+            of_patch = (line[:, None] * self.side + line[None, :]).reshape(-1)
+        return of_patch[merge_order(self.side, self.side, self.info.merge_size)]
+
+
+def merge_order(height: int, width: int, merge: int) -> npt.NDArray[np.int64]:
+    """The patches of an image of height x width patches, counted row by row, in the order of merge
+    blocks: block after block, and in each row by row."""
+    grid = np.arange(height * width).reshape(height // merge, merge, width // merge, merge)
+    return grid.transpose(0, 2, 1, 3).reshape(-1)
+
+
+def bucketized(side: int) -> npt.NDArray[np.int64]:
+    """The position of each patch of a line as Idefics 3 finds it, in float32: for some sizes a
+    rounding error moves a patch to its neighbour's position, and the model was trained so."""
+    step = np.float32(1.0) / np.float32(side)
+    places = np.minimum(np.arange(side, dtype=np.float32) * step, np.float32(1 - 1e-6))
+    count = int(np.ceil((1.0 - 1 / side) / (1 / side)))
+    boundaries = (1 / side + np.arange(count) * (1 / side)).astype(np.float32)
+    return np.searchsorted(boundaries, places, side="right")

@@ -1,0 +1,157 @@
+"""The vision tower of a multimodal checkpoint: a checkpoint of its own, and how images are prepared
+for it.
+
+A family is a row of `FAMILIES`. Reads config.json and preprocessor_config.json; opens no tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlcc.artifact.schema import VisionInfo
+from mlcc.errors import CheckpointError
+from mlcc_compiler.checkpoint.files import read_object
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.tokenizer_files import token_ids
+from mlcc_compiler.checkpoint.tower_tensors import TowerTensors
+from mlcc_compiler.models.fields import HfConfig, refuse, require
+from mlcc_compiler.models.vision import idefics3
+from mlcc_compiler.models.vision.tower import patches_per_side
+
+PREPROCESSOR = "preprocessor_config.json"
+_RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
+"""Pillow's numbers of its filters."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a multimodal checkpoint holds its tower."""
+
+    tower: str
+    """`model_type` of the tower, in the registry of architectures."""
+    defaults: Mapping[str, Any]
+    """Of vision_config's fields."""
+    prefixes: Mapping[str, str]
+    """Prefix of a tensor in the checkpoint -> in the tower; the first that fits."""
+    merge_size: Callable[[HfConfig, HfConfig], int]
+    """(config.json, vision_config) -> patches a side of a merge block."""
+    info: Callable[[HfConfig, dict[str, Any]], dict[str, Any]]
+    """(preprocessor_config.json, vision_config) -> the fields of VisionInfo that are the
+    family's."""
+    transposed: tuple[str, ...] = ()
+
+
+class TowerCheckpoint(Checkpoint):
+    """A vision tower as a checkpoint of its own, without tokenizer and templates."""
+
+    def __init__(
+        self, parent: Checkpoint, family: Family, config: dict[str, Any], info: VisionInfo
+    ) -> None:
+        super().__init__(parent.folder, config, {"model_type": family.tower}, {}, {}, {})
+        vars(self).update(parent=parent, info=info)  # a frozen dataclass
+        vars(self)["tensors"] = TowerTensors(
+            parent.tensors, family.prefixes, info, patches_per_side(config), family.transposed
+        )
+        vars(self).update(tokenizer=b"", special_tokens={}, eos_token_ids=())
+
+    parent: Checkpoint
+    info: VisionInfo
+
+    @property
+    def name(self) -> str:
+        """The whole model's."""
+        return self.parent.name
+
+
+def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
+    """The checkpoint's vision tower; None if it has none that is built. Raises CheckpointError for
+    values that make no sense."""
+    outer = checkpoint.outer_config
+    family = FAMILIES.get(str(outer.get("model_type")))
+    vision = outer.get("vision_config")
+    if family is None or not isinstance(vision, dict):
+        return None
+    config = {
+        **family.defaults,
+        **vision,
+        "model_type": family.tower,
+        "merge_size": family.merge_size(outer, {**family.defaults, **vision}),
+        "text_hidden_size": require(checkpoint.config, "hidden_size"),
+        "vocab_size": 1,
+    }
+    return TowerCheckpoint(checkpoint, family, config, _info(checkpoint, family, config))
+
+
+def _info(checkpoint: Checkpoint, family: Family, config: dict[str, Any]) -> VisionInfo:
+    processor = read_object(checkpoint.folder, PREPROCESSOR)
+    if processor is None:
+        raise CheckpointError(
+            f"{checkpoint.folder}: has a vision tower and no {PREPROCESSOR}, which says how images "
+            "are prepared; fetch it, or compile with --no-vision"
+        )
+    token = _image_token(checkpoint)
+    kind = processor.get("resample", 3)
+    if kind not in _RESAMPLING:
+        raise CheckpointError(f"{PREPROCESSOR}: 'resample' {kind!r:.20} is none of 0, 1, 2, 3")
+    return VisionInfo(
+        image_token=token[0],
+        image_token_id=token[1],
+        patch_size=require(config, "patch_size"),
+        merge_size=require(config, "merge_size"),
+        image_size=require(config, "image_size"),
+        mean=_channels(processor, "image_mean"),
+        std=_channels(processor, "image_std"),
+        resample=_RESAMPLING[kind],
+        **family.info(processor, config),
+    )
+
+
+def _image_token(checkpoint: Checkpoint) -> tuple[str, int]:
+    """Text and id of the placeholder token."""
+    outer = checkpoint.outer_config
+    key = "image_token_id" if "image_token_id" in outer else "image_token_index"
+    wanted = require(outer, key)
+    for text, number in token_ids(checkpoint.tokenizer).items():
+        if number == wanted:
+            return text, wanted
+    raise CheckpointError(
+        f"config.json: '{key}' is {wanted}, which tokenizer.json does not have; fetch both again"
+    )
+
+
+def _channels(processor: dict[str, Any], key: str) -> tuple[float, ...]:
+    values = processor.get(key, [0.5, 0.5, 0.5])
+    good = isinstance(values, list) and len(values) == 3
+    if not good or not all(isinstance(v, int | float) and v >= 0 for v in values):
+        raise CheckpointError(f"{PREPROCESSOR}: '{key}' must be three numbers; fetch it again")
+    if key == "image_std" and not all(values):
+        raise CheckpointError(f"{PREPROCESSOR}: '{key}' has a zero; fetch it again")
+    return tuple(map(float, values))
+
+
+def _idefics3(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
+    size, most = processor.get("size") or {}, processor.get("max_image_size") or {}
+    tile = most.get("longest_edge", config["image_size"])
+    if tile != config["image_size"]:
+        raise refuse("max_image_size", f"the tower's image_size, {config['image_size']}", tile)
+    return {
+        "processor": "idefics3",
+        "longest_edge": require({"longest_edge": 1820, **size}, "longest_edge"),
+        "split": bool(processor.get("do_image_splitting", True)),
+    }
+
+
+_IDEFICS3 = Family(
+    "idefics3_vision",
+    idefics3.DEFAULTS,
+    {"model.vision_model.": "vision_model.", "model.connector.": "connector."},
+    lambda outer, vision: require({"scale_factor": 2, **outer}, "scale_factor"),
+    _idefics3,
+)
+FAMILIES: dict[str, Family] = {
+    "idefics3": _IDEFICS3,
+    "smolvlm": replace(_IDEFICS3),
+}
+"""By `model_type` of the whole model."""

@@ -1,0 +1,228 @@
+"""Rows of images on the device: which are there, which the driver has to make, and their names.
+
+The tokens of an image stand for rows that a vision tower computes. They are written to slots of the
+executor (`Executor.write_embeddings`) before the chunk of the prompt that reads them, and are not
+needed afterwards; they stay until others need their slots, so that a preempted request, or another
+one with the same picture, finds them.
+
+In the prefix cache the tokens of a tile have ids of their own, which no other picture has: one for
+each row, from the vocabulary's end on. Tiles have the same ids if they have the same pixels and
+come from the same tenant with the same salt.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mlcc.engine.batch.batch import int32
+from mlcc.engine.request import ImageTile, Request
+from mlcc.errors import CapacityError, InvalidRequestError, UnsupportedError
+
+MOST_KNOWN = 1 << 16
+"""Tiles whose ids are remembered once no request uses them."""
+_LAST_ID = 2**31 - 1
+
+
+@dataclass(eq=False, slots=True)
+class ImageRows:
+    """The rows of one tile."""
+
+    rows: int
+    first_id: int
+    """Id of its first row in the prefix cache."""
+    tile: ImageTile | None = None
+    """Its pixels; None = no unfinished request has it."""
+    users: int = 0
+    """Unfinished requests."""
+    slots: array[int] | None = None
+    """Where its rows are, or will be once the driver has made them."""
+    ready: bool = False
+    step: int = -1
+    """The last step that was planned with it."""
+
+
+class ImageSpan(NamedTuple):
+    """A tile in a prompt: tokens start .. end."""
+
+    start: int
+    end: int
+    image: ImageRows
+
+
+class ImageEmbeddings:
+    """The images of one engine. slots: rows that fit the device at once; 0 = the model reads
+    text only."""
+
+    def __init__(self, slots: int, vocab_size: int) -> None:
+        self.count = slots
+        self.to_encode: list[ImageRows] = []
+        """Images that the driver has to make and write to their slots, and then to `mark_ready`."""
+        self._vocab_size = vocab_size
+        self._next_id = vocab_size
+        self._free = list(range(slots))[::-1]
+        self._known: OrderedDict[tuple[bytes, object], ImageRows] = OrderedDict()
+        """By pixels and scope, the least recently used first."""
+        self._step = 0
+
+    def join(self, request: Request) -> tuple[ImageSpan, ...]:
+        """The tiles of a new request. Raises what `check` raises, and CapacityError after two
+        thousand million rows."""
+        self.check(request)
+        spans = [
+            ImageSpan(tile.start, tile.start + tile.rows, self._of(tile, request.scope))
+            for tile in request.images
+        ]
+        for span in spans:
+            span.image.users += 1
+        return tuple(spans)
+
+    def check(self, request: Request) -> None:
+        """Raise UnsupportedError if the model reads no images, CapacityError for a tile with more
+        rows than slots, InvalidRequestError for tiles that do not fit the prompt."""
+        if request.images and not self.count:
+            raise UnsupportedError(
+                "this model reads text only; send the request without images, or load a model "
+                "that has a vision tower",
+                param="messages",
+                code="unsupported_content_part",
+            )
+        end = 0
+        for tile in request.images:
+            if not 0 < tile.rows <= self.count:
+                raise CapacityError(
+                    f"an image of {tile.rows} tokens, and a step reads at most {self.count}; send "
+                    "a smaller one, or compile the model with a larger --max-step-tokens"
+                )
+            if not end <= tile.start <= len(request.prompt) - tile.rows:
+                raise InvalidRequestError(
+                    f"an image at token {tile.start} of {len(request.prompt)} overlaps another or "
+                    "the prompt's end",
+                    param="images",
+                )
+            end = tile.start + tile.rows
+
+    def _of(self, tile: ImageTile, scope: object) -> ImageRows:
+        image = self._known.get((tile.key, scope))
+        if image is None or image.rows != tile.rows:
+            if self._next_id + tile.rows > _LAST_ID:
+                raise CapacityError("the ids of images are used up; restart the server")
+            image = ImageRows(tile.rows, self._next_id)
+            self._next_id += tile.rows
+            self._known[tile.key, scope] = image
+            self._forget()
+        self._known.move_to_end((tile.key, scope))
+        image.tile = image.tile or tile
+        return image
+
+    def _forget(self) -> None:
+        """Keep the number of names within bounds."""
+        over = len(self._known) - MOST_KNOWN
+        unused = [key for key, image in self._known.items() if not image.users][: max(0, over)]
+        for key in unused:
+            self._evict(self._known.pop(key))
+
+    def leave(self, spans: Iterable[ImageSpan]) -> None:
+        """A request has ended."""
+        for _, _, image in spans:
+            image.users -= 1
+            if not image.users:
+                image.tile = None
+                if image in self.to_encode:
+                    self.to_encode.remove(image)
+                    self._evict(image)
+
+    def begin_step(self, step: int) -> None:
+        """Images used from now on stay where they are until the next step is planned."""
+        self._step = step
+
+    def ready_tokens(self, spans: Sequence[ImageSpan], start: int, count: int) -> int:
+        """How many of the `count` tokens from `start` on may be computed now. Those of images may
+        once their rows are on the device; images that are not there are queued in `to_encode`, as
+        many as fit, and none of these tokens is computed before they are there."""
+        end = start + count
+        mine = [span for span in spans if span.end > start and span.start < end]
+        for i, span in enumerate(mine):
+            if not self._has_slots(span.image):
+                end, mine = span.start, mine[:i]
+                break
+        return max(0, end - start) if all(span.image.ready for span in mine) else 0
+
+    def _has_slots(self, image: ImageRows) -> bool:
+        """Whether the image is on the device, or has been queued."""
+        if image.slots is None:
+            slots = self._allocate(image.rows)
+            if slots is None:
+                return False
+            image.slots = slots
+            self.to_encode.append(image)
+        image.step = self._step
+        return True
+
+    def _allocate(self, rows: int) -> array[int] | None:
+        """Free slots, of images that neither this step nor the driver needs; None = too few."""
+        idle = (i for i in self._known.values() if i.ready and i.step != self._step)
+        for image in sorted(idle, key=lambda image: image.step):
+            if len(self._free) >= rows:
+                break
+            self._evict(image)
+        if len(self._free) < rows:
+            return None
+        slots = int32(sorted(self._free[len(self._free) - rows :]))
+        del self._free[len(self._free) - rows :]
+        return slots
+
+    def _evict(self, image: ImageRows) -> None:
+        if image.slots is not None:
+            self._free.extend(reversed(image.slots))
+        image.slots, image.ready = None, False
+
+    def mark_ready(self, image: ImageRows) -> None:
+        """The image's rows are in its slots."""
+        self.to_encode.remove(image)
+        image.ready = True
+
+    def reset(self) -> None:
+        """The device's memory may hold anything: make every image again."""
+        self.to_encode.clear()
+        for image in self._known.values():
+            self._evict(image)
+
+    def placed(self, tokens: array[int], spans: Sequence[ImageSpan], start: int) -> array[int]:
+        """Tokens of a sequence from `start` on, as a step has them: those of images name slots."""
+        found, end = tokens[:], start + len(tokens)
+        for span in spans:
+            first, last = max(span.start, start), min(span.end, end)
+            if first < last:
+                assert span.image.slots is not None
+                slots = span.image.slots[first - span.start : last - span.start]
+                found[first - start : last - start] = int32([self._vocab_size + s for s in slots])
+        return found
+
+    @staticmethod
+    def keys(tokens: array[int], spans: Sequence[ImageSpan]) -> array[int]:
+        """Tokens of a sequence as the prefix cache has them: those of images are the image's."""
+        found = tokens[:]
+        for start, end, image in spans:
+            if start >= len(found):
+                break
+            ids = range(image.first_id, image.first_id + image.rows)
+            found[start:end] = int32(ids[: len(found) - start])
+        return found
+
+    def check_integrity(self, users: Iterable[ImageSpan]) -> None:
+        """Raise AssertionError unless each slot is free or one image's, and users match."""
+        counts: dict[ImageRows, int] = {}
+        for span in users:
+            counts[span.image] = counts.get(span.image, 0) + 1
+        known = list(self._known.values())
+        held = [slot for image in known for slot in image.slots or ()]
+        if sorted([*self._free, *held]) != list(range(self.count)):
+            raise AssertionError("slots of images are lost or held twice")
+        if any(image.users != counts.get(image, 0) for image in known):
+            raise AssertionError("users of images do not match the live requests")
+        if any((i.slots is not None) != (i.ready or i in self.to_encode) for i in known):
+            raise AssertionError("images are marked ready that are not on the device")

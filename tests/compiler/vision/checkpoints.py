@@ -1,0 +1,80 @@
+"""Small random multimodal checkpoints, made by `transformers`, and its answers about images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from mlcc.engine.request import ImageTile
+from tests.compiler.models.helpers.checkpoints import SMALL, save_initialised
+
+IMAGE = 130
+SIDE, PATCH, MERGE = 32, 4, 2
+ROWS = (SIDE // PATCH // MERGE) ** 2
+"""Tokens of an image."""
+TOWER = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": SIDE,
+    "patch_size": PATCH,
+    "num_channels": 3,
+    "hidden_act": "gelu_pytorch_tanh",
+}
+MEAN, STD = [0.4, 0.5, 0.6], [0.3, 0.25, 0.5]
+PROCESSOR = {
+    "image_mean": MEAN,
+    "image_std": STD,
+    "resample": 1,
+    "size": {"longest_edge": 2 * SIDE},
+    "max_image_size": {"longest_edge": SIDE},
+    "do_image_splitting": True,
+}
+
+
+def smolvlm(folder: Path) -> torch.nn.Module:
+    """A SmolVLM in `folder`, and transformers' model of it in float64."""
+    config = transformers.SmolVLMConfig(
+        text_config={"model_type": "llama", **SMALL, "rope_theta": 1000.0},
+        vision_config=TOWER,
+        scale_factor=MERGE,
+        image_token_id=IMAGE,
+        tie_word_embeddings=False,
+        pad_token_id=0,
+    )
+    return _saved(transformers.SmolVLMForConditionalGeneration, config, folder)
+
+
+def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    oracle = save_initialised(kind(config), folder)
+    words = {f"w{i}": i for i in range(IMAGE)} | {"<image>": IMAGE}
+    Tokenizer(WordLevel(words, "w0")).save(str(folder / "tokenizer.json"))
+    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+    return oracle
+
+
+def pictures(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    """uint8 [count, SIDE, SIDE, 3]."""
+    return np.random.default_rng(seed).integers(0, 256, (count, SIDE, SIDE, 3), np.uint8)
+
+
+def tile(picture: np.ndarray[Any, Any], start: int) -> ImageTile:
+    """A picture that stands for ROWS tokens from `start` on."""
+    pixels = picture.tobytes()
+    return ImageTile(start, ROWS, pixels[:32], pixels, SIDE, SIDE)
+
+
+def pixel_values(found: np.ndarray[Any, Any]) -> torch.Tensor:
+    """f64 [count, 3, SIDE, SIDE], as the image processor normalises pixels."""
+    scaled = (found / 255.0 - MEAN) / STD
+    return torch.tensor(scaled.transpose(0, 3, 1, 2))

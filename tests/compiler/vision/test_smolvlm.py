@@ -1,0 +1,109 @@
+"""SmolVLM and Idefics 3 end to end against `transformers`: compiled, opened, and asked about images
+in an engine that shares steps, chunks prompts amid images and finds them again.
+
+f32, a small random checkpoint, the oracle in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mlcc.engine.events import Finished, TextDelta
+from mlcc.engine.request import Request, SamplingParams
+from mlcc.loader import open_model
+from mlcc.model.driver import Driver
+from mlcc.model.model import Model
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.options import Options
+from mlcc_targets import Choices, get_target
+from tests.compiler.vision.checkpoints import IMAGE, ROWS, pictures, pixel_values, smolvlm, tile
+
+BOUND = 2e-4
+"""Of log-probabilities; those of the oracle have a standard deviation near 2."""
+NEW = 6
+PROMPTS: list[list[int]] = [
+    [5, 9, 11, -1, 7, -2, 20, 21, 22],
+    [30, 31, 32, 33],
+    [-1, 8],
+    [5, 9, 11, -1, 7, -3, 41],
+]
+"""Of tokens, and of images -1, -2 and -3."""
+
+
+def prompt_of(words: Sequence[int]) -> list[int]:
+    return [t for word in words for t in ([word] if word >= 0 else [IMAGE] * ROWS)]
+
+
+def request_of(name: str, words: Sequence[int], seen: Any) -> Request:
+    tiles, at = [], 0
+    for word in words:
+        if word < 0:
+            tiles.append(tile(seen[-1 - word], at))
+        at += 1 if word >= 0 else ROWS
+    sampling = SamplingParams(
+        temperature=0, max_tokens=NEW, ignore_eos=True, suppress_tokens=(IMAGE,)
+    )
+    return Request(name, prompt_of(words), sampling, images=tuple(tiles))
+
+
+def answers(model: Model, requests: Sequence[Request]) -> dict[str, list[tuple[int, float]]]:
+    driver = Driver(model)
+    found: dict[str, list[tuple[int, float]]] = {request.id: [] for request in requests}
+    for request in requests:
+        driver.engine.add(request)
+    while driver.has_work:
+        for event in driver.step():
+            driver.engine.check_integrity()
+            if isinstance(event, TextDelta):
+                found[event.request_id] += zip(event.token_ids, event.logprobs, strict=True)
+            if isinstance(event, Finished):
+                assert event.error is None, event.error
+    return found
+
+
+def expected(oracle: Any, words: Sequence[int], seen: Any) -> list[tuple[int, float]]:
+    ids = prompt_of(words)
+    shown = [-1 - word for word in words if word < 0]
+    given = {"pixel_values": pixel_values(seen[shown])[None]} if shown else {}
+    found = []
+    for _ in range(NEW):
+        with torch.no_grad():
+            logits = oracle(input_ids=torch.tensor([ids]), **given).logits[0, -1]
+        logits[IMAGE] = -1e20  # transformers takes one in an answer for an image
+        best = int(logits.argmax())
+        found.append((best, float(torch.log_softmax(logits, -1)[best])))
+        ids.append(best)
+    return found
+
+
+def opened(folder: Path, target: str, **options: Any) -> Model:
+    row = get_target(target, Choices(f16=False) if target == "vulkan" else Choices())
+    wanted = Options(**{"quant": "f32", "max_batch": 4, "max_step_tokens": 24, **options})
+    out = folder / "compiled"
+    return open_model(compile_model(Checkpoint.open(folder), row, out, wanted, Progress()))
+
+
+def check(folder: Path, target: str) -> None:
+    oracle, seen = smolvlm(folder), pictures(3)
+    model = opened(folder, target)
+    try:
+        requests = [request_of(str(i), words, seen) for i, words in enumerate(PROMPTS)]
+        found = answers(model, requests)
+    finally:
+        model.close()
+    for i, words in enumerate(PROMPTS):
+        wanted = expected(oracle, words, seen)
+        assert [token for token, _ in found[str(i)]] == [token for token, _ in wanted]
+        errors = [abs(a - b) for (_, a), (_, b) in zip(found[str(i)], wanted, strict=True)]
+        assert max(errors) < BOUND
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_answers_equal_transformers(target: str, tmp_path: Path) -> None:
+    check(tmp_path, target)
