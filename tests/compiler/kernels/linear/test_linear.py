@@ -126,6 +126,13 @@ def test_lookups_of_six_bits_give_the_same_bits(name: str) -> None:
         np.testing.assert_array_equal(*found)
 
 
+def test_lookups_by_comparison_are_emitted_for_few_and_for_many_rows_alone() -> None:
+    """Not for each register tile: they were most of the code of the level for all x86-64 CPUs."""
+    built = lt.build(linear.linear(isa.SSE2, 64, 64, "t5_g32", False), isa.SSE2)
+    steps, vectors, indices = 8, 2, 31
+    assert built.mod.inspect_source("asm").count("pcmpeqb") == 2 * steps * vectors * indices
+
+
 def test_where_bytes_are_looked_up_by_six_bits() -> None:
     vnni = ("avx512f", "avx512bw", "avx512vl", "avx512vnni")
     assert isa.Isa.from_features("x86_64", (*vnni, "avx512vbmi")) == isa.AVX512_VBMI

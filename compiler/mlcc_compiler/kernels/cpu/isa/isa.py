@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlcc_compiler.ir._tvm import T
+from mlcc_compiler.ir._tvm import B, T
 
 Expr = Any
 """A TVM expression; TVM ships no types for them."""
@@ -53,6 +53,11 @@ class Isa:
         """Whether the dot product takes 8-bit codes minus 128, as signed bytes. SSE2 could take
         either; it uses Arm's form, so that one Android folder serves both."""
         return self.dot in ("avx2", "sse2", "neon_i8mm", "neon_dotprod", "neon")
+
+    @property
+    def shuffles_bytes(self) -> bool:
+        """Whether `byte_shuffle` is an instruction or two, not a comparison with every index."""
+        return self.dot.startswith("neon") or _pshufb(self) is not None
 
     @property
     def flips_codes(self) -> bool:
@@ -130,10 +135,9 @@ def matrix_dot(acc: Expr, rows: Expr, columns: Expr) -> Expr:
 
 def byte_shuffle(isa: Isa, table: Sequence[int], index: Expr) -> Expr:
     """table[index] for every byte of u8x4L `index`; `table` has 8, 16 or 32 bytes."""
-    name, neon = _SHUFFLES.get((isa.dot.removesuffix("vnni"), isa.vector_bits), ""), False
-    if isa.dot.startswith("neon"):
-        name, neon = "llvm.aarch64.neon.tbl1", True
-    if not name:
+    index, neon = B.bind(index), isa.dot.startswith("neon")
+    name = "llvm.aarch64.neon.tbl1" if neon else _pshufb(isa)
+    if name is None:
         return _select(table, index, 4 * isa.lanes)
     low = _shuffled(name, isa.lanes, table[:16], index)
     if len(table) <= 16:
@@ -161,12 +165,17 @@ _SHUFFLES = {
 """Of each 16 bytes on their own, as the table lies in all of them."""
 
 
+def _pshufb(isa: Isa) -> str | None:
+    return _SHUFFLES.get((isa.dot.removesuffix("vnni"), isa.vector_bits))
+
+
 def _select(table: Sequence[int], index: Expr, lanes: int) -> Expr:
-    """By comparing with every index: for SSE2, whose shuffles are fixed, and unknown CPUs."""
-    found = T.Broadcast(T.uint8(table[0]), lanes)
+    """By comparing with every index: for SSE2, whose shuffles are fixed, and unknown CPUs. At most
+    one comparison is true, so "xor" joins what they add to the first value."""
+    found, none = T.Broadcast(T.uint8(table[0]), lanes), T.Broadcast(T.uint8(0), lanes)
     for i, value in enumerate(table[1:], 1):
         here = index == T.Broadcast(T.uint8(i), lanes)
-        found = T.Select(here, T.Broadcast(T.uint8(value), lanes), found)
+        found = found ^ T.Select(here, T.Broadcast(T.uint8(value ^ table[0]), lanes), none)
     return found
 
 

@@ -26,6 +26,7 @@ from mlcc_compiler.kernels.cpu.linear.quantized_tile import AllRows
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
 from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output
+from mlcc_compiler.kernels.cpu.linear.weights.unpacked_panel import unpacks_few
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any
@@ -79,7 +80,10 @@ def linear_merged(
             for kernel in kernels:
                 kernel.sum_all_rows(n, ready)
 
-        tiled = [TiledWeight(each.p.tiles, each.tile, each.unpacked) for each in kernels]
+        tiled = [
+            TiledWeight(each.p.tiles, each.tile, each.unpacked, unpacks_few(each.p))
+            for each in kernels
+        ]
         for_each_tile(tiled, n, k, row_tiles(isa), sums)
     return builder.get()
 

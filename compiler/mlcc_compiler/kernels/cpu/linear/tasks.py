@@ -58,6 +58,8 @@ class TiledWeight:
     body: TileBody
     unpacked: Callable[[Expr], TileBody] | None = None
     """Emits the unpacking of a tile for `MANY` rows and more, and returns the body for them."""
+    unpacks_few: bool = False
+    """Whether tiles are unpacked for fewer rows, too: for less code, not for speed."""
 
 
 def for_each_tile(
@@ -76,7 +78,11 @@ def for_each_tile(
     largest = sizes[0]
 
     def few(weight: TiledWeight, begin: Expr, end: Expr, tile: Expr) -> None:
-        cover_rows(sizes, n, begin, end, lambda rows, row: weight.body(rows, row, tile))
+        body = weight.body
+        if weight.unpacks_few:
+            assert weight.unpacked is not None
+            body = weight.unpacked(tile)
+        cover_rows(sizes, n, begin, end, lambda rows, row: body(rows, row, tile))
 
     def many(weight: TiledWeight, begin: Expr, end: Expr, tile: Expr) -> None:
         assert weight.unpacked is not None

@@ -21,6 +21,7 @@ from mlcc_compiler.ir._tvm import B, IRBuilder, T
 from mlcc_compiler.ir.graph import Graph, Weight, dims, tensor
 from mlcc_compiler.ir.layout import WeightLayout
 from mlcc_compiler.kernels.cpu.isa.isa import Isa
+from mlcc_compiler.kernels.cpu.isa.vector_math import bind
 from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_tile
 from mlcc_compiler.kernels.cpu.linear.linear import inputs_of, packing
 from mlcc_compiler.kernels.cpu.linear.quantized import input_shapes, row_tiles
@@ -28,7 +29,7 @@ from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
 from mlcc_compiler.kernels.cpu.linear.tasks import MANY, TileBody, cover_rows
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output
 from mlcc_compiler.kernels.cpu.linear.weights.stored_weight import StoredWeight
-from mlcc_compiler.kernels.cpu.linear.weights.unpacked_panel import UnpackedPanel
+from mlcc_compiler.kernels.cpu.linear.weights.unpacked_panel import UnpackedPanel, unpacks_few
 from mlcc_compiler.kernels.cpu.moe.packing import ExpertPacking
 from mlcc_compiler.kernels.cpu.moe.sort_tokens import expert_order
 from mlcc_compiler.kernels.frame import Expr, PrimFunc
@@ -147,26 +148,30 @@ class _Product:
         run = B.bind(T.Select(self.n == 1, T.int64(tiles), T.int64(gcd(tiles, _RUN))))
         with B.parallel(count * (kinds * tiles)) as task:
             expert = B.bind(T.Cast("int64", self.active[task // run % count + 1]))
-            entry = B.bind(task // (run * count) * run + task % run)
-            tile, kind = B.bind(entry % tiles), B.bind(entry // tiles)
+            entry = bind(task // (run * count) * run + task % run)
+            tile, kind = bind(entry % tiles), bind(entry // tiles)
             first = B.bind(T.Cast("int64", begin[expert]))
             entries = B.bind(T.Cast("int64", begin[expert + 1]) - first)
-            stored = B.bind((kind * experts + expert) * tiles + tile)
+            stored = bind((kind * experts + expert) * tiles + tile)
             emit(_Task(kind, tile, stored, first, entries))
 
     def _few(self, task: _Task) -> None:
         one = self.form.one
-        self._cover(task, ROW_TILES if one.scheme.is_float else row_tiles(one.isa), None)
+        panel = self._panel(task) if unpacks_few(one) else None
+        self._cover(task, ROW_TILES if one.scheme.is_float else row_tiles(one.isa), panel)
 
     def _many(self, task: _Task) -> None:
-        one = self.form.one
         with B.If(task.entries < MANY):
             with B.Then():
                 self._few(task)
             with B.Else():
-                panel = UnpackedPanel(one, StoredWeight(one, self.weights))
-                panel.fill(task.stored)
-                self._cover(task, row_tiles(one.isa)[:1], panel)
+                self._cover(task, row_tiles(self.form.one.isa)[:1], self._panel(task))
+
+    def _panel(self, task: _Task) -> UnpackedPanel:
+        """The task's tile, unpacked."""
+        panel = UnpackedPanel(self.form.one, StoredWeight(self.form.one, self.weights))
+        panel.fill(task.stored)
+        return panel
 
     def _cover(self, task: _Task, sizes: tuple[int, ...], panel: UnpackedPanel | None) -> None:
         def register_tile(rows: int, row: Expr) -> None:

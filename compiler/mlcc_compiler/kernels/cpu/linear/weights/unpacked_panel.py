@@ -33,6 +33,13 @@ def middle_of(packing: CpuPacking, stored: StoredWeight) -> int | None:
     return packing.scheme.levels if _moves(packing, stored) else stored.middle
 
 
+def unpacks_few(packing: CpuPacking) -> bool:
+    """Whether few rows read a panel, too: where a code is looked up by comparisons, on the oldest
+    CPUs. Unpacking is then most of the work, and its code is emitted once, not for each register
+    tile."""
+    return bool(packing.scheme.table) and not packing.isa.shuffles_bytes
+
+
 def _moves(packing: CpuPacking, stored: StoredWeight) -> bool:
     return stored.middle is None and packing.scheme.bits <= _MOVED_BITS
 
