@@ -92,8 +92,8 @@ BOUNDS = {
         ),
         Bound("max_queue", "Requests that may wait.", least=0, default=64),
         Bound(
-            "max_body_bytes", "Largest request in bytes.", least=1024, default=4 * MIB,
-            unit="bytes", flag="--max-body",
+            "max_body_bytes", "Largest request in bytes; 32 MiB by default for models that see.",
+            least=1024, default=4 * MIB, unit="bytes", flag="--max-body",
         ),
         Bound(
             "timeout_s", "Longest time for an answer in seconds.", least=0, above=True,
@@ -133,6 +133,12 @@ def default(name: str) -> Any:
     value = BOUNDS[name].default
     assert value is not None, name
     return value
+
+
+def body_bytes(sees: bool) -> int:
+    """The default of `max_body_bytes` for a model. One that sees gets the pictures of a request as
+    base64."""
+    return 32 * MIB if sees else int(default("max_body_bytes"))
 
 
 def check_all(given: Mapping[str, object]) -> None:

@@ -19,6 +19,7 @@ from mlcc.embedded.tokenizer import JsTokenizer
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
+from mlcc.limits import body_bytes
 from mlcc.lora.peft import WEIGHTS_NAME
 from mlcc.lora.peft_config import CONFIG_NAME
 from mlcc.model.model import ModelText
@@ -85,9 +86,9 @@ class EmbeddedModel:
         )
         self._name = text.name
         prompts = None if grammars is None else TabPrompts(text, grammars)
-        served = ServedModel(
-            self._engine, text, BOUNDS, prompts, folders=AdapterFolders(None, NO_FOLDERS)
-        )
+        bounds = replace(BOUNDS, max_body_bytes=body_bytes(text.vision is not None))
+        folders = AdapterFolders(None, NO_FOLDERS)
+        served = ServedModel(self._engine, text, bounds, prompts, folders=folders)
         self._calls = Calls(Service(OneModel(served)))
 
     def handle(self, method: str, path: str, headers: str, body: Any, reply: Any) -> Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,10 @@ from click.core import ParameterSource
 from mlcc.commands.server_registry import KEY_VARIABLE
 from mlcc.engine_args import EngineArgs
 from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.limits import body_bytes
 
 if TYPE_CHECKING:
+    from mlcc.server.asgi import Settings
     from mlcc.server.http.tls import Tls
 
 _OF_THE_API = (
@@ -36,6 +39,14 @@ _OF_THE_API = (
     "ray",
 )
 """Parameters that have no effect if only the page is served."""
+
+
+def with_body(settings: Settings, sees: bool) -> Settings:
+    """The settings, with room for pictures unless --max-body says how large a request may be."""
+    source = click.get_current_context().get_parameter_source("max_body_bytes")
+    if source not in (None, ParameterSource.DEFAULT):
+        return settings
+    return replace(settings, max_body_bytes=max(settings.max_body_bytes, body_bytes(sees)))
 
 
 def refuse_web(web: Path | None) -> None:

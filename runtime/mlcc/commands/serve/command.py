@@ -18,6 +18,7 @@ from mlcc.commands.serve.checks import (
     checked_root,
     refuse_web,
     tls_of,
+    with_body,
 )
 from mlcc.commands.serve.config import with_variables
 from mlcc.commands.serve.models import (
@@ -161,7 +162,7 @@ def _serve_several(models: Sequence[str], plan: _Plan) -> None:
     serve_models(
         sources,
         budgets(sources, plan.args.memory),
-        plan.settings,
+        with_body(plan.settings, any(source.info.sees for source in sources)),
         replace(plan.http, routes=routes),
         lambda url: _print_models(url, sources, plan.has_keys),
         note,
@@ -197,6 +198,7 @@ def _serve_one(plan: _Plan) -> None:
     check_adapters(settings, path)
     reader = partial(open_text, path, parse_special=server.parse_special, **server.parsers)
     text = reader()
+    settings = with_body(settings, text.vision is not None)
     note_access(plan)
     try:
         if text.encoder is None:

@@ -19,6 +19,7 @@ from mlcc.embedded.c.options import Options
 from mlcc.embedded.c.tokenizer import HostTokenizer
 from mlcc.embedded.calls import Call, Calls
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
+from mlcc.limits import body_bytes
 from mlcc.model.model import Model
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.service.adapters import AdapterFolders
@@ -141,7 +142,8 @@ class HostedModel:
         self._client = InProcessClient(self._model, self._options.max_queue, self._flush)
         path = self._options.lora_dir
         folders = AdapterFolders(Path(path) if path else None)
-        served = ServedModel(self._client, text, BOUNDS, folders=folders)
+        bounds = replace(BOUNDS, max_body_bytes=body_bytes(text.vision is not None))
+        served = ServedModel(self._client, text, bounds, folders=folders)
         self._calls = Calls(Service(OneModel(served)))
         self._state = "ready"
         self._refuse()

@@ -1,0 +1,31 @@
+"""A server over the seeing toy, as a program: the real HTTP server, prompt processes and engine."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from mlcc.limits import body_bytes
+from mlcc.model.model import Model
+from mlcc.server.asgi import Settings
+from mlcc.server.serve import HttpOptions, serve
+from tests.helpers.toy.toy_model import SlowToy
+from tests.runtime.multimodal.helpers.pictures import idefics3
+from tests.runtime.multimodal.helpers.seeing_toy import CAPACITY, text_of
+
+INFO = idefics3()
+open_text = partial(text_of, INFO)
+
+
+def open_model() -> Model:
+    return Model(open_text(), SlowToy(CAPACITY, 0.01))
+
+
+def main() -> None:
+    settings = Settings(max_body_bytes=body_bytes(True), timeout_s=120)
+    say = partial(print, flush=True)
+    ready = lambda url, _: say(url)  # noqa: E731
+    serve(open_model, open_text, settings, HttpOptions("127.0.0.1", 0), ready, say)
+
+
+if __name__ == "__main__":
+    main()
