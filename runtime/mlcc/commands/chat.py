@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from mlcc.commands.chat_backend import ChatBackend, LocalBackend, RemoteBackend
 from mlcc.commands.conversation_file import load, save, with_setting
 from mlcc.commands.grouped_help import GroupedCommand
+from mlcc.commands.image_files import image_part, with_images
 from mlcc.commands.options import (
     SPECIAL_OPTION,
     answering_options,
@@ -44,6 +45,7 @@ HELP = """\
 /regen            answer the last question again
 /set NAME VALUE   temperature, top_p, max_tokens, system ...; /set alone lists what is set
 /save FILE        write the conversation to a file; /load FILE takes one up
+/image FILE       show an image with the next question; may be repeated
 /stats            how the last answer went
 /exit             leave; Ctrl-D or Ctrl-C at the prompt do the same
 Three quotes begin a text of several lines, and end it. Ctrl-C during an answer stops the answer."""
@@ -137,6 +139,8 @@ class Chat:
     conversation: Conversation
     sampling: SamplingOptions
     screen: Screen
+    images: list[dict[str, Any]] = field(default_factory=list)
+    """Of the next question."""
 
     def answer_once(self, prompt: str) -> None:
         """Answer and return; Ctrl-C ends the program."""
@@ -186,10 +190,11 @@ class Chat:
     def _turn(self, line: str) -> None:
         """One question and its answer; Ctrl-C stops the answer, and the partial text is kept."""
         kept = list(self.conversation.turns)
-        self.conversation.add("user", line)
+        self.conversation.add("user", with_images(self.images, line))
+        self.images = []
         self._answer(kept)
 
-    def _answer(self, kept: list[dict[str, str]]) -> None:
+    def _answer(self, kept: list[dict[str, Any]]) -> None:
         """Answer the last message; `kept` is the conversation to restore if there is no answer."""
         try:
             with Interrupts() as interrupts:
@@ -225,6 +230,7 @@ class Chat:
             "/set": lambda: self._set(rest.strip()),
             "/save": lambda: self._save(rest.strip()),
             "/load": lambda: self._load(rest.strip()),
+            "/image": lambda: self._show(rest.strip()),
             "/stats": lambda: self.screen.note(self._stats()),
         }
         if (obey := known.get(word)) is None:
@@ -238,8 +244,19 @@ class Chat:
             self.screen.note(f"error: {error.message}")
         return True
 
+    def _show(self, name: str) -> None:
+        """Attach an image to the next question."""
+        if not name:
+            raise InvalidRequestError("which file? Type /image FILE")
+        part, header = image_part(name)
+        self.images.append(part)
+        self.screen.note(
+            f"({printable(name)}, {header.width} x {header.height}, goes with the next question)"
+        )
+
     def _clear(self) -> None:
         self.conversation.turns.clear()
+        self.images.clear()
         self.screen.note("(forgotten)")
 
     def _regenerate(self) -> None:

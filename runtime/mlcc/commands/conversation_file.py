@@ -75,9 +75,12 @@ def load(name: str, variables: Mapping[str, Any]) -> Conversation:
 
 
 def _is_message(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(value.get(key), str) for key in ("role", "content")
-    )
+    if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
+        return False
+    content = value.get("content")
+    if isinstance(content, list):  # a question with images
+        return value["role"] == "user" and all(isinstance(part, dict) for part in content)
+    return isinstance(content, str)
 
 
 def _some(names: set[str]) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mlcc.commands.grouped_help import GroupedCommand
+from mlcc.commands.image_files import image_part, with_images
 from mlcc.commands.options import (
     SPECIAL_OPTION,
     answering_options,
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 @answering_options
 @SPECIAL_OPTION
 @click.argument("prompt")
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="FILE",
+    help="Show the model this image (PNG, JPEG, WebP, GIF) before PROMPT. May be repeated.",
+)
 @click.option("--system", help="System message.")
 @click.option(
     "--json-schema", metavar="FILE|JSON", help="Constrain the answer to this JSON Schema."
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
 def run_command(
     args: EngineArgs,
     prompt: str,
+    images: tuple[str, ...],
     system: str | None,
     json_schema: str | None,
     raw: bool,
@@ -61,18 +70,22 @@ def run_command(
     prompt = read_stdin() if prompt == "-" else prompt
     if not prompt.strip():
         raise InvalidRequestError("the prompt is empty; give some text, or - for standard input")
+    if raw and images:
+        raise InvalidRequestError("--image is for a chat template; leave out --raw")
+    parts = [image_part(name)[0] for name in images]
+    from mlcc.model.conversation import encode_messages
     from mlcc.model.session import Session
 
     model = load_model(args, parse_special=parse_special, reasoning_parser=reasoning_parser)
     session = Session(model)
     try:
         text = session.model.text
-        if not raw and text.chat_template.is_plain:
+        if not raw and not parts and text.chat_template.is_plain:
             note("this prompt is no conversation: it is continued as it stands")
             raw = True
         if raw and system is not None:
             raise InvalidRequestError("--system is for a chat template; put it before the prompt")
-        chat = [{"role": "user", "content": prompt}]
+        chat: list[dict[str, Any]] = [{"role": "user", "content": with_images(parts, prompt)}]
         if system is not None:
             chat.insert(0, {"role": "system", "content": system})
         screen = Screen()
@@ -80,8 +93,8 @@ def run_command(
             ids = text.encode_prompt(prompt)
             screen.answer(session.answer(ids, sampling, structure=structure))
         else:
-            ids = text.encode_chat(chat, variables=thinks(think))
-            screen.answer_parsed(session.answer_chat(ids, sampling, structure=structure))
+            asked = encode_messages(text, chat, thinks(think))
+            screen.answer_parsed(session.answer_chat(asked, sampling, structure=structure))
         if cut := cut_off(session.last, sampling.get("max_tokens")):
             note(cut)
     finally:

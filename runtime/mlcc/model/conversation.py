@@ -1,13 +1,21 @@
-"""A multi-turn conversation, truncated to the model's context by dropping its oldest turns."""
+"""A multi-turn conversation, truncated to the model's context by dropping its oldest turns.
+
+The content of a message is a text, or parts as of OpenAI's API: texts and images as data URLs.
+"""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
+from mlcc.api.schema.message_fields import MESSAGE, messages_of
+from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
+from mlcc.multimodal.prompt import Prompt
+from mlcc.multimodal.stand_ins import ImageCollector
+
+Content: TypeAlias = "str | list[dict[str, Any]]"
 
 _RESERVE = 256
 """Tokens reserved for the answer if `max_tokens` is not given."""
@@ -18,31 +26,31 @@ class Conversation:
     """Messages in order, a system message first if there is one."""
 
     system: str | None = None
-    turns: list[dict[str, str]] = field(default_factory=list)
+    turns: list[dict[str, Any]] = field(default_factory=list)
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Variables of the chat template."""
 
     @property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[dict[str, Any]]:
         """The messages in the form that chat templates take."""
         first = [{"role": "system", "content": self.system}] if self.system else []
         return first + self.turns
 
-    def add(self, role: str, content: str) -> None:
+    def add(self, role: str, content: Content) -> None:
         """Append a message."""
         self.turns.append({"role": role, "content": content})
 
-    def fit(self, text: ModelText, context: int, max_tokens: int | None) -> tuple[array[int], int]:
-        """The prompt's token ids, and the number of old messages that were dropped to fit it.
+    def fit(self, text: ModelText, context: int, max_tokens: int | None) -> tuple[Prompt, int]:
+        """The prompt, and the number of old messages that were dropped to fit it.
 
         The last message always stays; the engine rejects it if it alone is too long.
         """
         budget = context - min(max_tokens or _RESERVE, context // 4)
         before = len(self.turns)
-        prompt = text.encode_chat(self.messages, variables=self.variables)
-        while len(prompt) > budget and len(self.turns) > 1:
+        prompt = encode_messages(text, self.messages, self.variables)
+        while len(prompt.ids) > budget and len(self.turns) > 1:
             del self.turns[: self._first_turn()]
-            prompt = text.encode_chat(self.messages, variables=self.variables)
+            prompt = encode_messages(text, self.messages, self.variables)
         return prompt, before - len(self.turns)
 
     def _first_turn(self) -> int:
@@ -51,3 +59,22 @@ class Conversation:
             if message["role"] == "user":
                 return index
         return len(self.turns) - 1
+
+
+def encode_messages(
+    text: ModelText, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
+) -> Prompt:
+    """The prompt of messages whose content may have images. Raises MlccError; UnsupportedError for
+    images of a model that reads text only."""
+    if not any(isinstance(message["content"], list) for message in messages):
+        return Prompt(text.encode_chat(messages, variables=variables))
+    if text.vision is None:
+        raise UnsupportedError(
+            f"'{text.name}' reads text only; leave the images out, or take a model that sees"
+        )
+    collector = ImageCollector()
+    checked = [MESSAGE.check(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    told = messages_of(checked, collector)
+    if (images := collector.collected()) is None:
+        return Prompt(text.encode_chat(told, variables=variables))
+    return text.encode_chat_with_images(told, images, variables=variables)

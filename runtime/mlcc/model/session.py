@@ -19,6 +19,7 @@ from mlcc.engine.sampling.grammar import Structure
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
 from mlcc.model.reasoning import reasoning_rule
+from mlcc.multimodal.prompt import Prompt
 
 
 @dataclass(frozen=True)
@@ -52,31 +53,34 @@ class Session:
 
     def answer(
         self,
-        prompt: Sequence[int],
+        prompt: Sequence[int] | Prompt,
         fields: SamplingOptions,
         stopped: Callable[[], bool] = lambda: False,
         structure: Structure | None = None,
         thinks: bool = False,
     ) -> Iterator[str]:
-        """Text pieces of the answer, constrained to `structure`. stopped: polled between steps to
-        cancel. thinks: reasoning with its delimiters may come first and is not constrained.
+        """Text pieces of the answer, constrained to `structure`. prompt: with its images, if it has
+        any. stopped: polled between steps to cancel. thinks: reasoning with its delimiters may come
+        first and is not constrained.
 
         Raises InvalidRequestError if the prompt does not fit or the structure is invalid,
         DeviceError if the device fails.
         """
         text, grammar = self.model.text, None
+        ids, images = (prompt.ids, prompt.images) if isinstance(prompt, Prompt) else (prompt, ())
         if structure is not None and text.grammars is not None:
             grammar = text.grammars.open(structure)
         self._count += 1
         params = to_params(fields, text.sampling)
-        reasoning = reasoning_rule(text, prompt) if grammar is not None and thinks else None
+        reasoning = reasoning_rule(text, ids) if grammar is not None and thinks else None
         request = Request(
             f"r{self._count}",
-            prompt,
+            ids,
             params,
             structure=structure,
             shown=text.shown if thinks else (),
             reasoning=reasoning,
+            images=images,
         )
         started = time.perf_counter()
         first = 0.0
@@ -94,7 +98,7 @@ class Session:
 
     def answer_chat(
         self,
-        prompt: Sequence[int],
+        prompt: Sequence[int] | Prompt,
         fields: SamplingOptions,
         stopped: Callable[[], bool] = lambda: False,
         structure: Structure | None = None,
@@ -102,7 +106,8 @@ class Session:
         """`answer` for the prompt of a conversation, split into reasoning and content."""
         text = self.model.text
         output_format = text.output_format
-        opened = output_format.tags is not None and output_format.opened(text.ending(prompt))
+        ids = prompt.ids if isinstance(prompt, Prompt) else prompt
+        opened = output_format.tags is not None and output_format.opened(text.ending(ids))
         parser = output_format.parser(NO_TOOLS, opened, str)
         for piece in self.answer(prompt, fields, stopped, structure, True):
             yield from parser.push(piece) if parser else [ContentDelta(piece)]

@@ -222,7 +222,7 @@ def test_forgetting_keeps_the_system_message_and_whole_turns() -> None:
         talk.add("assistant", "answer " + "y" * 30)
     talk.add("user", "last")
     prompt, forgotten = talk.fit(toy_text(), 300, 60)
-    assert forgotten and forgotten % 2 == 0 and len(prompt) <= 240
+    assert forgotten and forgotten % 2 == 0 and len(prompt.ids) <= 240
     assert talk.messages[0] == {"role": "system", "content": "rules"}
     assert talk.turns[0]["role"] == "user" and talk.turns[-1]["content"] == "last"
 

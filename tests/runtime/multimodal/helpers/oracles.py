@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.trainers import BpeTrainer
 
 from mlcc.artifact.schema import VisionInfo
@@ -80,6 +80,7 @@ def tokenizer_of(info: VisionInfo) -> Any:
 
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
     special = _SPECIAL[info.processor]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     made.train_from_iterator(
