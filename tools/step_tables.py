@@ -23,6 +23,7 @@ from mlcc.engine.batch.tables import (
     OF_GROUP,
     ROWS,
     SEQUENCES,
+    TOKEN_COLUMNS,
     TOKENS,
 )
 
@@ -96,6 +97,7 @@ namespace mlcc {{
     for kind, columns in OF_GROUP.items():
         tables |= {f"{kind}_tokens": columns[0], f"{kind}_sequences": columns[1]}
     tables |= {"adapted_header": ADAPTED, "adapter_sequences": ADAPTER}
+    tables |= {"token_columns": TOKEN_COLUMNS}
     text += "".join(namespace(name.lower(), columns) for name, columns in tables.items())
     return (
         text

@@ -116,7 +116,14 @@ class Plan:
     def layout(self) -> StepLayout:
         """The layout of a step's tables."""
         lora = self.options.adapters
-        return self.limits.layout(self.caches.groups, lora.slots if lora else 0)
+        slots = lora.slots if lora else 0
+        return self.limits.layout(self.caches.groups, slots, self.token_columns)
+
+    @property
+    def token_columns(self) -> tuple[str, ...]:
+        """Further columns of tokens that the model reads."""
+        config = self.config
+        return ("visible_until",) if config.images_both_ways and config.reads_images else ()
 
     def adapters(self, sites: Sequence[AdapterSite]) -> AdaptersInfo | None:
         """The adapters' record in the manifest, given their sites. Raises UnsupportedError."""

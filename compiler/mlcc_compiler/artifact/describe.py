@@ -77,6 +77,7 @@ def manifest_of(
         encoder=plan.encoder,
         ranks=ranks,
         embeddings=plan.embeddings,
+        token_columns=plan.token_columns,
         vision=plan.tower.info if plan.tower else None,
         activation_dtype=plan.config.activation_dtype,
         weights=weights,

@@ -8,7 +8,7 @@ positions is in the order of merge blocks, in which the host writes patches.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -33,8 +33,8 @@ class TowerTensors:
     info: VisionInfo
     side: int
     """Patches in a row of the tower's input."""
-    transposed: tuple[str, ...] = ()
-    """Matrices that the checkpoint has as [in, out]."""
+    transposed: Mapping[str, str] = field(default_factory=dict)
+    """Matrices that are [in, out] in the checkpoint: the end of the name there -> here."""
 
     is_quantized = False
     notes: tuple[str, ...] = ()
@@ -46,9 +46,19 @@ class TowerTensors:
         for name in self.base.shapes:
             for prefix, replacement in self.prefixes.items():
                 if name.startswith(prefix):
-                    found[replacement + name.removeprefix(prefix)] = name
+                    found[self._renamed(replacement + name.removeprefix(prefix))] = name
                     break
         return found
+
+    def _renamed(self, name: str) -> str:
+        """The name of a matrix that is stored transposed."""
+        for theirs, own in self.transposed.items():
+            if name.endswith(theirs):
+                return name.removesuffix(theirs) + own
+        return name
+
+    def _is_transposed(self, name: str) -> bool:
+        return any(name.endswith(own) for own in self.transposed.values())
 
     @property
     def schemes(self) -> dict[str, str]:
@@ -69,7 +79,7 @@ class TowerTensors:
         shape: tuple[int, ...] = self.base.shapes[self._names[name]]
         if name.endswith(_PATCHES + "weight") and len(shape) == 4:
             return shape[0], shape[1] * shape[2] * shape[3]
-        return shape[::-1] if name in self.transposed else shape
+        return shape[::-1] if self._is_transposed(name) else shape
 
     def check_dtypes(self, names: Iterable[str]) -> None:
         """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
@@ -84,7 +94,7 @@ class TowerTensors:
             return tensor - self._shift(name.removesuffix("bias") + "weight")
         if name.endswith(_POSITIONS):
             return tensor[self._positions]
-        return np.ascontiguousarray(tensor.T) if name in self.transposed else tensor
+        return np.ascontiguousarray(tensor.T) if self._is_transposed(name) else tensor
 
     def _matrix(self, convolution: Floats) -> Floats:
         """[hidden, 3, height, width] -> [hidden, pixels of a patch], for pixels of 0 to 255."""

@@ -7,7 +7,8 @@ A family is a row of `FAMILIES`. Reads config.json and preprocessor_config.json;
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from math import isqrt
 from typing import Any
 
 from mlcc.artifact.schema import VisionInfo
@@ -17,7 +18,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.tokenizer_files import token_ids
 from mlcc_compiler.checkpoint.tower_tensors import TowerTensors
 from mlcc_compiler.models.fields import HfConfig, refuse, require
-from mlcc_compiler.models.vision import idefics3
+from mlcc_compiler.models.vision import gemma3, idefics3
 from mlcc_compiler.models.vision.tower import patches_per_side
 
 PREPROCESSOR = "preprocessor_config.json"
@@ -40,7 +41,8 @@ class Family:
     info: Callable[[HfConfig, dict[str, Any]], dict[str, Any]]
     """(preprocessor_config.json, vision_config) -> the fields of VisionInfo that are the
     family's."""
-    transposed: tuple[str, ...] = ()
+    transposed: Mapping[str, str] = field(default_factory=dict)
+    """Matrices that are [in, out] in the checkpoint: the end of the name there -> here."""
 
 
 class TowerCheckpoint(Checkpoint):
@@ -143,6 +145,22 @@ def _idefics3(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _gemma3_merge(outer: HfConfig, vision: HfConfig) -> int:
+    """Patches a side of a token: the image's tokens form a square."""
+    tokens = require({"mm_tokens_per_image": 256, **outer}, "mm_tokens_per_image")
+    side = require(vision, "image_size") // require(vision, "patch_size")
+    per_side = isqrt(tokens)
+    if per_side**2 != tokens or side % per_side:
+        raise refuse("mm_tokens_per_image", f"a square that divides {side} x {side}", tokens)
+    return side // per_side
+
+
+def _gemma3(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
+    pans = bool(processor.get("do_pan_and_scan"))
+    most = processor.get("pan_and_scan_max_num_crops") or 4
+    return {"processor": "gemma3", "split": pans, "max_tiles": most if pans else 0}
+
+
 _IDEFICS3 = Family(
     "idefics3_vision",
     idefics3.DEFAULTS,
@@ -152,6 +170,21 @@ _IDEFICS3 = Family(
 )
 FAMILIES: dict[str, Family] = {
     "idefics3": _IDEFICS3,
-    "smolvlm": replace(_IDEFICS3),
+    "smolvlm": _IDEFICS3,
+    "gemma3": Family(
+        "gemma3_vision",
+        gemma3.DEFAULTS,
+        {
+            "model.vision_tower.vision_model.": "vision_model.",
+            "model.vision_tower.": "vision_model.",
+            "vision_tower.vision_model.": "vision_model.",
+            "vision_tower.": "vision_model.",
+            "model.multi_modal_projector.": "multi_modal_projector.",
+            "multi_modal_projector.": "multi_modal_projector.",
+        },
+        _gemma3_merge,
+        _gemma3,
+        {"mm_input_projection_weight": "mm_input_projection.weight"},
+    ),
 }
 """By `model_type` of the whole model."""

@@ -143,7 +143,9 @@ def _lower(plan: Plan, report: Report) -> Lowered:
     lowered = lower(plan.traced, config, IrDump(plan.options.dump_ir), report)
     caches, vocab = plan.caches.infos(plan.pools), plan.vocab_size
     adapters, specs = plan.adapters(lowered.sites), specs_of(lowered.plans)
-    interface = interface_hash(caches, plan.limits, vocab, specs, adapters, plan.embeddings)
+    interface = interface_hash(
+        caches, plan.limits, vocab, specs, adapters, plan.embeddings, plan.token_columns
+    )
     return replace(lowered, module=add_interface(lowered.module, interface))
 
 

@@ -52,6 +52,9 @@ class AttentionShape(PagedRecord):
     causal: bool = True
     """Whether queries attend to earlier keys only. If not, to the whole sequence, which is in one
     step; with a window, to keys less than `window` away on both sides."""
+    visible_until: bool = False
+    """Whether a causal query sees further than its own position where the step's column
+    `visible_until` says so: an image both ways."""
     shared: bool = False
     """Whether the layer has no keys and values of its own, but attends to another layer's
     (cross-layer attention; Brandon et al., 2024)."""

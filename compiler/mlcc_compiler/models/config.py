@@ -96,6 +96,8 @@ class DecoderConfig:
     final_softcap: float | None = None
     growth: QueryScaling | None = None
     """Scaling of queries with their position; None = none."""
+    images_both_ways: bool = False
+    """Whether the tokens of an image attend to all of it, later ones included."""
     reads_images: bool = False
     """Whether ids from the vocabulary's end on name rows that a vision tower made."""
     activation_dtype: str = "float32"
@@ -115,6 +117,7 @@ class DecoderConfig:
             window=self.windows[layer],
             softcap=None if cap is None else float(cap),
             causal=self.causal,
+            visible_until=self.images_both_ways and self.reads_images,
         )
 
     @property

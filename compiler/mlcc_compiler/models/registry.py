@@ -65,6 +65,7 @@ from mlcc_compiler.models.config import DecoderConfig, rope_parameters
 from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
 from mlcc_compiler.models.fields import HfConfig, require
 from mlcc_compiler.models.pooling import EncoderHead
+from mlcc_compiler.models.vision import gemma3 as gemma3_vision
 from mlcc_compiler.models.vision import idefics3
 
 ARCHITECTURES: dict[str, Any] = {
@@ -135,6 +136,7 @@ ENCODERS: dict[str, Any] = {
 
 TOWERS: dict[str, Any] = {
     "idefics3_vision": idefics3,
+    "gemma3_vision": gemma3_vision,
 }
 """Vision towers of multimodal checkpoints (`checkpoint/vision.py`), which are encoders too."""
 

@@ -53,8 +53,8 @@ class Manifest(ManifestRecord):
             del plain["encoder"]  # absent in files without an encoder, as before
         if self.ranks is None:
             del plain["ranks"]
-        for name in ("embeddings", "vision"):
-            if plain[name] is None:
+        for name in ("embeddings", "token_columns", "vision"):
+            if not plain[name]:
                 del plain[name]
         try:
             text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
@@ -79,7 +79,13 @@ class Manifest(ManifestRecord):
         """Hash of the sizes that the library was compiled for; a library reports its own."""
         vocab, weights = self.model.vocab_size, self.weights.tensors
         return interface_hash(
-            self.caches, self.limits, vocab, weights, self.adapters, self.embeddings
+            self.caches,
+            self.limits,
+            vocab,
+            weights,
+            self.adapters,
+            self.embeddings,
+            self.token_columns,
         )
 
 
@@ -96,9 +102,10 @@ def interface_hash(
     weights: Iterable[TensorSpec | WeightSpec],
     adapters: AdaptersInfo | None = None,
     embeddings: EmbeddingsInfo | None = None,
+    token_columns: tuple[str, ...] = (),
 ) -> str:
-    """Hash of all constants in a library's code: caches, bounds, vocabulary, weights, adapter slots
-    and the width of embeddings.
+    """Hash of all constants in a library's code: caches, bounds, vocabulary, weights, adapter
+    slots, the width of embeddings and further columns of tokens.
 
     16 hex digits. Excludes the number of pages, which is chosen when the library is loaded.
     """
@@ -110,6 +117,8 @@ def interface_hash(
     optional: list[object] = [adapters] if adapters else []
     if embeddings is not None:
         optional.append({"embeddings": embeddings.width})
+    if token_columns:
+        optional.append({"token_columns": token_columns})
     plain = to_plain([groups, limits, vocab_size, arrays, *optional])
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
 

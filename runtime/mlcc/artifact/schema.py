@@ -165,8 +165,13 @@ class Limits:
     max_copies: int
     """Pages and slots copied in one step."""
 
-    def layout(self, groups: Sequence[CacheGroup], adapter_slots: int = 0) -> StepLayout:
-        """The tables of a step for these groups and this number of adapter slots."""
+    def layout(
+        self,
+        groups: Sequence[CacheGroup],
+        adapter_slots: int = 0,
+        token_columns: tuple[str, ...] = (),
+    ) -> StepLayout:
+        """The tables of a step for these groups, adapter slots and further columns of tokens."""
         return StepLayout(
             tuple(groups),
             self.max_step_tokens,
@@ -175,6 +180,7 @@ class Limits:
             self.max_step_pages,
             self.max_copies,
             adapter_slots,
+            token_columns,
         )
 
 
@@ -406,6 +412,8 @@ class ManifestRecord:
     """None = one process computes the model."""
     embeddings: EmbeddingsInfo | None = None
     """None = a step has tokens only."""
+    token_columns: tuple[str, ...] = ()
+    """Further columns of tokens: `mlcc.engine.batch.tables.TOKEN_COLUMNS`."""
     vision: VisionInfo | None = None
     """None = the model reads text only."""
     activation_dtype: str = "float32"
@@ -416,7 +424,8 @@ class ManifestRecord:
     def layout(self) -> StepLayout:
         """The tables of a step. Raises ValueError for inconsistent groups or bounds."""
         slots = self.adapters.slots if self.adapters else 0
-        return self.limits.layout([cache.group for cache in self.caches], slots)
+        groups = [cache.group for cache in self.caches]
+        return self.limits.layout(groups, slots, self.token_columns)
 
     def file(self, path: str) -> FileEntry | None:
         """The entry of a file by its path, or None."""

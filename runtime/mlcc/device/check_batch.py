@@ -243,11 +243,20 @@ def _check_tokens(
         require(good, f"token id {token}; vocabulary {vocab}, {previous_rows} rows before")
     positions = [p for span in spans for p in range(span.start, span.end)]
     require(batch.column(table, "position") == positions, f"positions are not {positions}")
+    if "visible_until" in table.columns:
+        _check_visible(batch.column(table, "visible_until"), spans)
     owners = [s for s, span in enumerate(spans) for _ in range(span.count)]
     require(batch.column(table, "sequence") == owners, f"sequences are not {owners}")
     for g, group in enumerate(capacity.groups):
         if group.has_pages:
             _check_slots(batch.column(table, f"slot.{g}"), spans, g, group)
+
+
+def _check_visible(column: Sequence[float], spans: Sequence[Span]) -> None:
+    for span in spans:
+        seen = column[span.first : span.first + span.count]
+        good = all(i <= last < span.end for i, last in enumerate(seen, span.start))
+        require(good, f"tokens of {span.start} .. {span.end} see to {seen}")
 
 
 def _check_slots(slots: Sequence[float], spans: Sequence[Span], g: int, group: CacheGroup) -> None:

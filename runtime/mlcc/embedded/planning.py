@@ -7,7 +7,7 @@ get a fixed budget, which is halved if the GPU fails to allocate it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -91,6 +91,16 @@ def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
     now, then = (pool_sizes_text(each, before.groups) for each in (halves, pools))
     note = f"the GPU's memory was full: room for {now} instead of {then}"
     return _to_plain(manifest, after, [*plan["notes"], note], fixed)
+
+
+def _caches(manifest: Manifest, capacity: Capacity) -> Iterator[dict[str, Any]]:
+    """The tensors that `forward` takes as caches. The embeddings are there, though nothing is
+    written to them: a tab reads no images yet."""
+    for cache, pool in zip(manifest.caches, capacity.pools, strict=True):
+        for spec in cache.tensors:
+            yield {"dtype": spec.dtype, "shape": [pool, *page_shape(spec)]}
+    if (rows := manifest.embeddings) is not None:
+        yield {"dtype": "float32", "shape": [rows.slots, rows.width]}
 
 
 def capacity_of(manifest: Manifest, plan: Mapping[str, Any]) -> Capacity:
@@ -195,11 +205,7 @@ def _to_plain(
         "step_words": capacity.layout.words,
         "adjust_words": AdjustLayout.of(capacity.layout, capacity.vocab_size).words,
         "fixed": fixed,
-        "caches": [
-            {"dtype": spec.dtype, "shape": [pool, *page_shape(spec)]}
-            for cache, pool in zip(manifest.caches, capacity.pools, strict=True)
-            for spec in cache.tensors
-        ],
+        "caches": [*_caches(manifest, capacity)],
         "weights": to_plain(manifest.weights.tensors),
         "adapters": _adapters(manifest),
         "library": to_plain(manifest.file(manifest.library.path)),

@@ -78,7 +78,12 @@ class Engine:
         )
         self.adapters = AdapterSlots(capacity.layout.adapter_slots)
         """LoRA adapters that requests may name. The driver writes them to their slots."""
-        self.images = ImageEmbeddings(capacity.embedding_slots, capacity.vocab_size)
+        both_ways = "visible_until" in capacity.layout.token_columns
+        self.images = ImageEmbeddings(
+            capacity.embedding_slots,
+            capacity.vocab_size,
+            capacity.max_step_tokens - capacity.max_batch if both_ways else 0,
+        )
         """Images of the requests. The driver makes their rows and writes them to their slots."""
         self._scheduler = Scheduler(
             capacity,

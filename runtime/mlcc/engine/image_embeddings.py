@@ -53,12 +53,25 @@ class ImageSpan(NamedTuple):
     image: ImageRows
 
 
+def image_columns(spans: Sequence[ImageSpan], start: int, count: int) -> dict[str, array[int]]:
+    """The further columns of a sequence's tokens from `start` on, `count` of them, as far as images
+    change them."""
+    visible = int32(range(start, start + count))
+    for span in spans:
+        first, last = max(span.start, start), min(span.end, start + count)
+        if first < last:
+            visible[first - start : last - start] = int32([span.end - 1]) * (last - first)
+    return {"visible_until": visible}
+
+
 class ImageEmbeddings:
     """The images of one engine. slots: rows that fit the device at once; 0 = the model reads
-    text only."""
+    text only. whole_within: tokens of a step, if the model sees an image both ways, so that all
+    its tokens have to be in one step; 0 = an image may be cut."""
 
-    def __init__(self, slots: int, vocab_size: int) -> None:
+    def __init__(self, slots: int, vocab_size: int, whole_within: int = 0) -> None:
         self.count = slots
+        self._whole_within = whole_within
         self.to_encode: list[ImageRows] = []
         """Images that the driver has to make and write to their slots, and then to `mark_ready`."""
         self._vocab_size = vocab_size
@@ -85,16 +98,18 @@ class ImageEmbeddings:
         rows than slots, InvalidRequestError for tiles that do not fit the prompt."""
         if request.images and not self.count:
             raise UnsupportedError(
-                "this model reads text only; send the request without images, or load a model "
-                "that has a vision tower",
+                "this engine reads text only: the model has no vision tower, or nothing runs one "
+                "here; send the request without images",
                 param="messages",
                 code="unsupported_content_part",
             )
-        end = 0
+        end, most = 0, self.count
+        if self._whole_within:
+            most = min(most, self._whole_within)
         for tile in request.images:
-            if not 0 < tile.rows <= self.count:
+            if not 0 < tile.rows <= most:
                 raise CapacityError(
-                    f"an image of {tile.rows} tokens, and a step reads at most {self.count}; send "
+                    f"an image of {tile.rows} tokens, and a step reads at most {most}; send "
                     "a smaller one, or compile the model with a larger --max-step-tokens"
                 )
             if not end <= tile.start <= len(request.prompt) - tile.rows:
@@ -143,13 +158,29 @@ class ImageEmbeddings:
         """How many of the `count` tokens from `start` on may be computed now. Those of images may
         once their rows are on the device; images that are not there are queued in `to_encode`, as
         many as fit, and none of these tokens is computed before they are there."""
-        end = start + count
+        end = start + self.whole(spans, start, count)
         mine = [span for span in spans if span.end > start and span.start < end]
         for i, span in enumerate(mine):
             if not self._has_slots(span.image):
                 end, mine = span.start, mine[:i]
                 break
         return max(0, end - start) if all(span.image.ready for span in mine) else 0
+
+    def whole(self, spans: Sequence[ImageSpan], start: int, count: int) -> int:
+        """`count` tokens from `start` on, or fewer, so that they end within no image that is seen
+        both ways."""
+        if self._whole_within:
+            for span in spans:
+                if span.start < start + count < span.end:
+                    return max(0, span.start - start)
+        return count
+
+    def rest_of_image(self, spans: Sequence[ImageSpan], start: int) -> int:
+        """Tokens from `start` to the end of an image that is seen both ways and that a step has to
+        compute whole; 0 = none begins there."""
+        if not self._whole_within:
+            return 0
+        return next((span.end - start for span in spans if span.start <= start < span.end), 0)
 
     def _has_slots(self, image: ImageRows) -> bool:
         """Whether the image is on the device, or has been queued."""

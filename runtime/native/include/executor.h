@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // The ABI of this header; `mlcc_executor_abi` returns the library's.
-#define MLCC_EXECUTOR_ABI 5
+#define MLCC_EXECUTOR_ABI 6
 
 typedef enum {
   MLCC_OK = 0,
@@ -146,6 +146,8 @@ typedef struct {
   int32_t num_adapters;
   const mlcc_adapter_tensor* adapters;  // in the order in which `forward_adapters` takes them
   mlcc_ranks ranks;  // CPUs only
+  int32_t token_columns;  // a bit for each further column of tokens: visible_until 1, position_t 2, position_h 4,
+                          // position_w 8, hidden_row 16
 } mlcc_executor_options;
 
 // Statistics of a kernel since `mlcc_executor_watch`.

@@ -53,6 +53,41 @@ def smolvlm(folder: Path) -> torch.nn.Module:
     return _saved(transformers.SmolVLMForConditionalGeneration, config, folder)
 
 
+def gemma3(folder: Path) -> torch.nn.Module:
+    """A Gemma 3 in `folder`, and transformers' model of it in float64."""
+    text = {
+        "model_type": "gemma3_text",
+        **SMALL,
+        "head_dim": 16,
+        "sliding_window": 20,
+        "query_pre_attn_scalar": 16,
+        "tie_word_embeddings": True,
+        "layer_types": ["sliding_attention", "full_attention"],
+    }
+    config = transformers.Gemma3Config(
+        text_config=text,
+        vision_config=TOWER,
+        mm_tokens_per_image=ROWS,
+        image_token_id=IMAGE,
+        image_token_index=IMAGE,
+        boi_token_index=129,
+        eoi_token_index=128,
+        tie_word_embeddings=True,
+    )
+    return _saved(transformers.Gemma3ForConditionalGeneration, config, folder)
+
+
+FAMILIES = {"smolvlm": smolvlm, "gemma3": gemma3}
+
+
+def given(family: str, ids: torch.Tensor, shown: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """What transformers' model takes beside the ids of a prompt."""
+    if family == "gemma3":
+        types = {"token_type_ids": (ids == IMAGE).long()}
+        return types | ({"pixel_values": pixel_values(shown)} if len(shown) else {})
+    return {"pixel_values": pixel_values(shown)[None]} if len(shown) else {}
+
+
 def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
     config._attn_implementation = "eager"
     torch.manual_seed(0)

@@ -285,9 +285,11 @@ test('a whole session by keyboard alone, with the focus always seen', async () =
   await page.getByRole('button', { name: 'Ask again' }).waitFor();
   await tabTo(page, 'Ask again', 'Shift+Tab');
   await press('Enter');
+  await page.getByRole('button', { name: 'Answer again' }).waitFor();
   await answered(page);
   await tabTo(page, 'Answer again', 'Shift+Tab');
   await press('Enter');
+  await page.getByRole('group', { name: 'Versions of this answer' }).waitFor();
   await answered(page);
   await tabTo(page, 'Edit question', 'Shift+Tab');
   await press('Enter');

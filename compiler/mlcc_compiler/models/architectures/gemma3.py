@@ -39,6 +39,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
         **fields,
         ropes=(global_rope(hf, context), local_rope(hf, context)),
         qk_norm=True,
+        images_both_ways=causal,
         causal=causal,
         attention_softcap=optional(hf, "attn_logit_softcapping"),
         final_softcap=optional(hf, "final_logit_softcapping"),

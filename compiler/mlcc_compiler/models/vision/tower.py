@@ -5,6 +5,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mlcc_compiler.ir._tvm import Tensor
 from mlcc_compiler.models import ops
@@ -61,4 +62,5 @@ def siglip_config(hf: HfConfig, architecture: str) -> DecoderConfig:
 
     if require(hf, "num_channels") != 3:
         raise refuse("num_channels", "3", hf.get("num_channels"))
-    return encoder_fields(hf, architecture, patches_per_side(hf) ** 2)
+    config = encoder_fields(hf, architecture, patches_per_side(hf) ** 2)
+    return replace(config, ignored=(r"^vision_model\.head\.",))

@@ -29,6 +29,7 @@ from mlcc.artifact.schema import (
     WeightSpec,
     tables_of,
 )
+from mlcc.engine.batch.tables import TOKEN_COLUMNS
 from mlcc.errors import ArtifactError
 
 _INT32, _INT53 = 2**31 - 1, 2**53 - 1
@@ -74,6 +75,7 @@ def _faults(manifest: ManifestRecord) -> Iterator[str]:
         yield from _of_cache(cache)
     yield from _of_tables(manifest)
     yield from _of_adapters(manifest)
+    yield from _of_embeddings(manifest)
     yield from _of_encoder(manifest)
     yield from _of_vision(manifest)
     yield from _of_weights(manifest)
@@ -154,6 +156,16 @@ def _of_adapters(manifest: ManifestRecord) -> Iterator[str]:
     elif any(prod(shape) > _INT32 for shape in room.shapes):
         yield "has room for adapters beyond what kernels count in"
     yield from _twice("the adapted module", modules)
+
+
+def _of_embeddings(manifest: ManifestRecord) -> Iterator[str]:
+    columns, room = manifest.token_columns, manifest.embeddings
+    if columns != tuple(name for name in TOKEN_COLUMNS if name in columns):
+        yield f"has columns of tokens that make no sense: {columns!r:.80}"
+    if room is not None and not (1 <= room.slots <= _INT32 and 1 <= room.width <= 1 << 20):
+        yield "has embeddings of no sound shape"
+    if manifest.vision is not None and room is None:
+        yield "has a vision tower, and a step has no room for its rows"
 
 
 def _of_encoder(manifest: ManifestRecord) -> Iterator[str]:

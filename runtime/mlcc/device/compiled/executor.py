@@ -27,7 +27,7 @@ from mlcc.device.kernel_log import KernelUse
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity, Result, pairs_of
-from mlcc.engine.batch.tables import StepLayout
+from mlcc.engine.batch.tables import TOKEN_COLUMNS, StepLayout
 from mlcc.engine.lora import AdapterMatrix, no_adapters
 from mlcc.errors import DeviceError
 
@@ -88,6 +88,7 @@ class CompiledExecutor:
                 callback.report,
                 _adapters(model.adapters),
                 ranks,
+                sum(1 << TOKEN_COLUMNS.index(name) for name in capacity.layout.token_columns),
             )
         callback.finish()
         with self._typed("making room for steps"):

@@ -20,7 +20,7 @@ from mlcc.errors import DeviceError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-ABI = 5
+ABI = 6
 """MLCC_EXECUTOR_ABI."""
 MODULE = "libmlcc_executor"
 """Name of the module and of its init function, wherever the file is."""
@@ -141,6 +141,7 @@ class Module(Protocol):
         progress: Callable[[int], None],
         adapters: Adapters,
         ranks: Ranks,
+        token_columns: int,
         /,
     ) -> OpenExecutor: ...
 

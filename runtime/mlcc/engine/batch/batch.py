@@ -9,7 +9,7 @@ evaluation, profiles, benchmarks and tests (`manual_steps.py`). Nothing here kno
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -274,6 +274,9 @@ def new_words(layout: StepLayout) -> memoryview:
     return memoryview(bytearray(WORD * layout.words)).cast("i")
 
 
+NO_COLUMNS: Mapping[str, array[int]] = {}
+
+
 class BatchWriter:
     """Fills a buffer with a step: all sequences in turn, each followed by its rows."""
 
@@ -291,10 +294,12 @@ class BatchWriter:
         position: int,
         caches: Sequence[Cache],
         adapter: AdapterUse = NO_ADAPTER,
+        columns: Mapping[str, array[int]] = NO_COLUMNS,
     ) -> int:
         """Add tokens of a sequence, the first of which is at `position`; a cache for each group.
 
-        adapter: if the layout has LoRA slots. Returns the index of the first token.
+        adapter: if the layout has LoRA slots. columns: values of the layout's `token_columns` that
+        are not as for text (`plain_column`). Returns the index of the first token.
         """
         layout, first, count = self._layout, self._tokens, len(tokens)
         index = self._sequences
@@ -319,9 +324,11 @@ class BatchWriter:
         if count == 1:
             table = layout.tokens
             at = table.first_byte + table.entry_bytes * first
+            if layout.token_columns:
+                slots += (found[0] for found in self._further(position, 1, columns))
             table.pack_into(self._words, at, tokens[0], position, index, *slots)
         else:
-            self._chunk(tokens, position, caches)
+            self._chunk(tokens, position, caches, columns)
         self._tokens = first + count
         self._sequences = index + 1
         return first
@@ -384,7 +391,21 @@ class BatchWriter:
         layout.header.pack_into(words, 0, *counts, *begins, *adapted)
         return Batch(layout, words)
 
-    def _chunk(self, tokens: Sequence[int], position: int, caches: Sequence[Cache]) -> None:
+    def _further(
+        self, position: int, count: int, columns: Mapping[str, array[int]]
+    ) -> Iterator[array[int]]:
+        """The layout's further columns of tokens, in order."""
+        for name in self._layout.token_columns:
+            found = columns.get(name)
+            yield plain_column(name, position, count) if found is None else found
+
+    def _chunk(
+        self,
+        tokens: Sequence[int],
+        position: int,
+        caches: Sequence[Cache],
+        further: Mapping[str, array[int]],
+    ) -> None:
         """Write the columns of several tokens at once."""
         table, count = self._layout.tokens, len(tokens)
         ids = tokens if isinstance(tokens, array) else int32(tokens)
@@ -393,10 +414,18 @@ class BatchWriter:
         for cache, group in zip(caches, self._layout.groups, strict=True):
             if isinstance(cache, PageList):
                 columns.append(_slots(cache, group.page_size, position, count))
+        columns += self._further(position, count, further)
         start = table.offset + table.width * self._tokens
         stop = start + table.width * count
         for c, column in enumerate(columns):
             self._words[start + c : stop : table.width] = memoryview(column)
+
+
+def plain_column(name: str, position: int, count: int) -> array[int]:
+    """A further column of tokens of text, from `position` on: its position, or no hidden state."""
+    if name == "hidden_row":
+        return int32([-1]) * count
+    return int32(range(position, position + count))
 
 
 def _slots(cache: PageList, size: int, position: int, count: int) -> array[int]:

@@ -52,6 +52,14 @@ ROWS = (
 report with their log-probabilities. given: the token that is "sampled" in any case, to get its
 log-probability; -1 = one is drawn."""
 COPIES = ("group", "source", "destination")
+TOKEN_COLUMNS = ("visible_until", "position_t", "position_h", "position_w", "hidden_row")
+"""Added to tokens, last and in this order, each only if the model reads it.
+
+visible_until: the position of the last token that a query attends to, its own or, in an image that
+is seen both ways, the image's last. position_t, position_h, position_w: time, row and column of
+multimodal rope (M-RoPE). hidden_row: the row of the previous step whose hidden state a draft head
+continues from; -1 = none.
+"""
 MOST_TOP_LOGPROBS = 20
 """Compiled into every library: the most that OpenAI's API allows."""
 FLOATS = frozenset({"temperature", "top_p", "min_p", "uniform", *FILTERS})
@@ -162,6 +170,8 @@ class StepLayout:
     max_copies: int
     adapter_slots: int = 0
     """LoRA adapters on the device at once; 0 = compiled without."""
+    token_columns: tuple[str, ...] = ()
+    """Those of TOKEN_COLUMNS that the model reads."""
 
     @cached_property
     def header(self) -> Table:
@@ -184,7 +194,7 @@ class StepLayout:
 
     @cached_property
     def tokens(self) -> Table:
-        columns = (*TOKENS, *self._of_groups(0))
+        columns = (*TOKENS, *self._of_groups(0), *self.token_columns)
         return Table("tokens", columns, self.max_tokens, _aligned(self.copies.end))
 
     @cached_property

@@ -15,11 +15,19 @@ from typing import NamedTuple
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
 from mlcc.engine.batch.adjustments import Adjustments, AdjustmentWriter
-from mlcc.engine.batch.batch import Batch, BatchWriter, PageList, StateSlot, int32, new_words
+from mlcc.engine.batch.batch import (
+    NO_COLUMNS,
+    Batch,
+    BatchWriter,
+    PageList,
+    StateSlot,
+    int32,
+    new_words,
+)
 from mlcc.engine.batch.filters import NO_FILTERS
 from mlcc.engine.batch.random import Draws, uniform
 from mlcc.engine.batch.tables import CacheGroup, StepLayout, Table
-from mlcc.engine.image_embeddings import ImageEmbeddings
+from mlcc.engine.image_embeddings import ImageEmbeddings, image_columns
 from mlcc.engine.kv_cache.cache_manager import CacheManager
 from mlcc.engine.sampling.logits_processor import LogitsProcessor
 from mlcc.engine.scheduler.scheduler import Chunk
@@ -98,10 +106,11 @@ def pack(
         writer.copy(*copy)
     pools.clear_copies()
     for seq, count in sorted(chunks, key=_is_prefill):
-        ids = _tokens(seq, count)
+        ids, columns = _tokens(seq, count), NO_COLUMNS
         if seq.images and seq.images[-1].end > seq.computed:
             ids = images.placed(int32(ids), seq.images, seq.computed)
-        first = writer.sequence(ids, seq.computed, seq.caches, seq.adapter_use)
+            columns = image_columns(seq.images, seq.computed, count)
+        first = writer.sequence(ids, seq.computed, seq.caches, seq.adapter_use, columns)
         if has_states and not seq.draft:
             pools.advance(seq.caches)
         if seq.prompt_logprobs is not None:
@@ -228,6 +237,9 @@ class DecodeStep:
         ids = int32([seq.tokens[-1] for seq in seqs]) if known else self._in_flight
         self._write(tokens, "id", ids)
         self._write(tokens, "position", self._positions)
+        for name in layout.token_columns:
+            if name != "hidden_row":
+                self._write(tokens, name, self._positions)
         for (g, _), slots in zip(self._paged, self._slots, strict=True):
             self._write(tokens, f"slot.{g}", slots)
         self._positions, self._slots = _next(self._positions), [_next(s) for s in self._slots]

@@ -380,7 +380,7 @@ class Scheduler:
             insort(self.running, seq, key=attrgetter("rank"))
             self.prefix_reuse.take(seq, hit)
             chunk = self._chunk(seq, most)
-            count = self._pools.claim(seq.caches, seq.computed, chunk) if chunk else 0
+            count = self._claim(seq, chunk) if chunk else 0
             allowance.spend(count, seq.computed)
             budget.take_prefill(seq, count)
             if count:
@@ -399,6 +399,9 @@ class Scheduler:
             if 0 < whole < count:
                 count = whole
         if seq.images:
+            whole = self._images.rest_of_image(seq.images, seq.computed)
+            if count < whole <= self._step_budget.tokens:  # beyond the allowance of prompts
+                count = whole
             count = self._images.ready_tokens(seq.images, seq.computed, count)
         return count
 
@@ -419,10 +422,21 @@ class Scheduler:
     def _allocate_or_preempt(self, seq: TokenSequence, want: int) -> int:
         """Allocate pages for up to `want` more tokens, preempting if needed. Returns how many
         fit."""
-        while not (count := self._pools.claim(seq.caches, seq.computed, want)):
+        while not (count := self._claim(seq, want)):
             if self.running[-1] is seq:
                 return 0
             self._preempt_last()
+        return count
+
+    def _claim(self, seq: TokenSequence, want: int) -> int:
+        """Allocate pages for up to `want` more tokens; returns how many fit, of an image that is
+        seen both ways all or none."""
+        count = self._pools.claim(seq.caches, seq.computed, want)
+        if seq.images and count < want:
+            fits = self._images.whole(seq.images, seq.computed, count)
+            if fits < count:
+                self._pools.trim(seq.caches, seq.computed + fits)
+            return fits
         return count
 
     def _preempt_last(self) -> None:

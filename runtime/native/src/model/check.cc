@@ -121,6 +121,25 @@ void check_tokens(const Layout& layout, const int32_t* words, const Step& step, 
   }
 }
 
+// Columns that only some models have.
+void check_further_tokens(const Layout& layout, const int32_t* words, const Step& step, int32_t previous_rows) {
+  const Table& table = layout.tokens;
+  for (int c = 0; c < token_columns::width; ++c) {
+    if (layout.in_tokens[c] < 0) continue;
+    const int32_t* at = words + table.offset + layout.in_tokens[c];
+    bool row = c == token_columns::hidden_row;
+    all_within(at, step.tokens, table.width, row ? -1 : 0, row ? previous_rows : layout.bounds.context,
+               "a further column of a token out of range");
+  }
+  if (layout.in_tokens[token_columns::visible_until] < 0) return;
+  for (int32_t t = 0; t < step.tokens; ++t) {
+    const int32_t* token = table.entry(words, t);
+    int32_t length = layout.sequences.entry(words, token[tokens::sequence])[sequences::length];
+    within(token[layout.in_tokens[token_columns::visible_until]], token[tokens::position], length,
+           "a token that sees beyond its sequence");
+  }
+}
+
 void check_rows(const Layout& layout, const int32_t* words, const Step& step) {
   const Table& table = layout.rows;
   all_within(words + table.offset + rows::token, step.rows, table.width, 0, step.tokens, "a row of no token");
@@ -191,6 +210,7 @@ void check_row(const Layout& layout, const int32_t* words, const int32_t* row, i
 Step check_step(const Layout& layout, const int32_t* words, int32_t previous_rows) {
   Step step = counts_of(layout, words);
   check_tokens(layout, words, step, previous_rows);
+  check_further_tokens(layout, words, step, previous_rows);
   for (size_t g = 0; g < layout.groups.size(); ++g) check_group(layout, words, step, g);
   check_rows(layout, words, step);
   check_copies(layout, words, step);

@@ -42,7 +42,7 @@ Layout::Layout(const mlcc_executor_options& options)
       adapter_rank(options.adapter_rank),
       in_header(-1),
       in_sequences(-1) {
-  int32_t next_header = header::width, next_sequences = sequences::width, in_tokens = tokens::width;
+  int32_t next_header = header::width, next_sequences = sequences::width, next_tokens = tokens::width;
   for (int i = 0; i < options.num_groups; ++i) {
     const mlcc_group& record = options.groups[i];
     require(record.pool > 0 && record.page_size > 0, "a cache group without pages");
@@ -70,8 +70,8 @@ Layout::Layout(const mlcc_executor_options& options)
     }
     if (group.has_pages()) {
       group.in_header = next_header++;
-      group.in_tokens = in_tokens;
-      in_tokens += paged_tokens::width;
+      group.in_tokens = next_tokens;
+      next_tokens += paged_tokens::width;
     }
     groups.push_back(group);
   }
@@ -82,12 +82,16 @@ Layout::Layout(const mlcc_executor_options& options)
     next_header += adapted_header::width;
     next_sequences += adapter_sequences::width;
   }
+  require(options.token_columns >> token_columns::width == 0, "further columns of tokens that are unknown");
+  for (int c = 0; c < token_columns::width; ++c) {
+    in_tokens[c] = (options.token_columns >> c & 1) != 0 ? next_tokens++ : -1;
+  }
   const mlcc_step_layout& layout = options.layout;
   header = table_of(layout.header, next_header);
   sequences = table_of(layout.sequences, next_sequences);
   rows = table_of(layout.rows, rows::width);
   copies = table_of(layout.copies, copies::width);
-  tokens = table_of(layout.tokens, in_tokens);
+  tokens = table_of(layout.tokens, next_tokens);
   pages = table_of(layout.pages, 1);
   require(header.offset == 0 && header.entries == 1, "a step does not begin with its header");
   check_order(*this);

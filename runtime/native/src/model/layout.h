@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "executor.h"
+#include "model/columns.h"
 
 namespace mlcc {
 
@@ -35,6 +36,8 @@ struct Layout {
   // Adapters: their columns and that of the header's count; -1 = no slots.
   int32_t adapter_slots, adapter_rank;
   int32_t in_header, in_sequences;
+  // Further columns of tokens, by the index of columns.h; -1 = the model does not read it.
+  int32_t in_tokens[token_columns::width];
 };
 
 }  // namespace mlcc

@@ -31,7 +31,7 @@ void report_progress(void* context, int64_t bytes) {
 }  // namespace
 
 // (library, interface, threads, device, index, functions, weights, groups, caches, layout, bounds, progress,
-// adapters, ranks):
+// adapters, ranks, token_columns):
 // paths and dtypes are bytes, `interface` a str or None; a weight is (path, offset, dtype, shape, matrices), a group
 // (kind, page size, pool, most pages), a cache (group, dtype, shape), a table of the layout (offset, entries),
 // adapters (slots, rank, ((rows, columns), ...)), ranks (rank, count, memory, (peer, ...)).
@@ -43,14 +43,14 @@ PyObject* open_executor(PyObject*, PyObject* arguments) {
     PyObject *shapes_of_adapters = nullptr, *peers = nullptr;
     mlcc_step_layout& to = options.layout;
     mlcc_bounds& bounds = options.bounds;
-    parse(arguments, "yziiiOOOO((ii)(ii)(ii)(ii)(ii)(ii)i)(iiiiiii)O(iiO)(iiiO)", &options.library, &options.interface,
+    parse(arguments, "yziiiOOOO((ii)(ii)(ii)(ii)(ii)(ii)i)(iiiiiii)O(iiO)(iiiO)i", &options.library, &options.interface,
           &options.threads, &options.device, &options.device_index, &functions, &weights, &groups, &caches,
           &to.header.offset, &to.header.entries, &to.sequences.offset, &to.sequences.entries, &to.rows.offset,
           &to.rows.entries, &to.copies.offset, &to.copies.entries, &to.tokens.offset, &to.tokens.entries,
           &to.pages.offset, &to.pages.entries, &to.words, &bounds.vocabulary, &bounds.context, &bounds.tokens,
           &bounds.sequences, &bounds.rows, &bounds.adjust_rows, &bounds.adjust_words, &callable,
           &options.adapter_slots, &options.adapter_rank, &shapes_of_adapters, &options.ranks.rank, &options.ranks.count,
-          &options.ranks.memory, &peers);
+          &options.ranks.memory, &peers, &options.token_columns);
 
     Shapes shapes;  // inner vectors stay where they are
     auto names = items<const char*>(functions, [](PyObject* name) { return made(PyBytes_AsString(name)); });

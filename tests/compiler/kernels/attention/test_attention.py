@@ -85,6 +85,11 @@ def test_both_ways(window: int | None) -> None:
     check(Case(heads=4, kv_heads=4, dim=32, window=window, causal=False, dtype="float16"), WHOLE)
 
 
+@pytest.mark.parametrize("window", [None, 60])
+def test_images_both_ways(window: int | None) -> None:
+    check(Case(window=window, images=True), (*MIXED, (150, 400)))
+
+
 def test_lengths_round_every_boundary() -> None:
     """Lengths around the boundaries of pages (16), blocks (64), ranges (128) and the most ranges
     (16 * 128)."""

@@ -173,6 +173,12 @@ def test_both_ways(cpu: Cpu) -> None:
 
 
 @LEVELS
+@pytest.mark.parametrize("window", [None, 60])
+def test_images_both_ways(cpu: Cpu, window: int | None) -> None:
+    check(Case(window=window, dtype="float16", images=True), (*MIXED, (150, 400)))
+
+
+@LEVELS
 def test_lengths_round_every_boundary(cpu: Cpu) -> None:
     """Lengths around the boundaries of pairs, vectors (16), steps (32, 64), blocks (128), tiles (21
     tokens) and few rows (8)."""

@@ -89,6 +89,11 @@ def test_both_ways(window: int | None) -> None:
     check(Case(4, 4, dim=32, window=window, causal=False, dtype="float16"), whole)
 
 
+@pytest.mark.parametrize("window", [None, 60])
+def test_images_both_ways(window: int | None) -> None:
+    check(Case(window=window, images=True), (*MIXED, (150, 400)))
+
+
 def test_softcap_and_window() -> None:
     check(Case(softcap=5.0, window=33, dtype="float16"), MIXED)
 

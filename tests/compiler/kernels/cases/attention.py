@@ -3,7 +3,7 @@ read beyond the sequence spoils the output."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ class Case:
     bounds: tuple[int, ...] = BOUNDS
     sinks: bool = False
     causal: bool = True
+    images: bool = False
+    """Whether some runs of tokens see each other both ways."""
 
     @property
     def scale(self) -> float:
@@ -44,13 +46,14 @@ class Case:
     @property
     def shape(self) -> AttentionShape:
         numbers = (self.scale, self.window, self.softcap, self.sinks, self.causal)
-        return AttentionShape(self.heads, self.kv_heads, self.dim, *numbers)
+        return AttentionShape(self.heads, self.kv_heads, self.dim, *numbers, self.images)
 
     @property
     def step(self) -> StepLayout:
         window = self.window if self.causal else None
         kind = "paged" if window is None else "window"
-        return layout_of((*self.before, CacheGroup(kind, self.page, window)), self.bounds)
+        found = layout_of((*self.before, CacheGroup(kind, self.page, window)), self.bounds)
+        return replace(found, token_columns=("visible_until",)) if self.images else found
 
     @property
     def layout(self) -> KvLayout:
@@ -105,10 +108,13 @@ class Inputs:
     def expected(self) -> Any:
         """The output of the numpy twin."""
         case = self.case
-        lists = StepView(self.batch).lists(case.layout.group)
+        step = StepView(self.batch)
+        lists = step.lists(case.layout.group)
         numbers = (case.scale, case.window, case.softcap)
-        numbers = (*numbers, self.scales, *self.sinks)
-        return twin.paged_attention(self.q, self.pages, lists, *numbers, causal=case.causal)
+        sinks = self.sinks[0] if case.sinks else None
+        visible = step.tokens("visible_until") if case.images else None
+        numbers = (*numbers, self.scales, sinks, case.causal, visible)
+        return twin.paged_attention(self.q, self.pages, lists, *numbers)
 
 
 def key_columns(pages: Any) -> Any:
@@ -208,5 +214,18 @@ def _step(
     words = memoryview(int32([GARBAGE]) * case.step.words)
     writer = BatchWriter(case.step, words)
     for (queries, keys), caches in zip(sequences, rows, strict=True):
-        writer.sequence(int32([1]) * int(queries), int(keys - queries), caches)
+        count, start = int(queries), int(keys - queries)
+        columns = {"visible_until": _visible(start, count, rng)} if case.images else {}
+        writer.sequence(int32([1]) * count, start, caches, columns=columns)
     return writer.finish()
+
+
+def _visible(start: int, count: int, rng: np.random.Generator) -> Any:
+    """The last position that each token sees: its own, or its image's last."""
+    visible, at = list(range(start, start + count)), 0
+    while at < count:
+        length = min(int(rng.integers(1, 50)), count - at)
+        if rng.integers(2):
+            visible[at : at + length] = [start + at + length - 1] * length
+        at += length
+    return int32(visible)

@@ -82,7 +82,7 @@ def test_bounds_choices_and_null(document: dict[str, Any]) -> None:
         {"type": "number", "minimum": 0, "maximum": 2}, {"type": "null"},
     ]  # fmt: skip
     role = document["components"]["schemas"]["Message"]["properties"]["role"]
-    assert role["enum"] == ["system", "developer", "user", "assistant", "tool"]
+    assert role["enum"] == ["system", "developer", "user", "assistant", "tool", "function"]
 
 
 def test_answers_have_the_shapes_that_are_sent(

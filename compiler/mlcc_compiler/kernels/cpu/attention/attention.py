@@ -62,8 +62,9 @@ def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFu
 
     pages: kv_dtype[num_pages, 2, kv_heads, page_size, head_dim]. The last query of a sequence sits
     at its last key. A query at position i sees keys j <= i, with a window w only j > i - w; not
-    causal, all keys, with a window those of |i - j| < w. Pages that no query sees are not read.
-    Tokens beyond the step's own get zeros.
+    causal, all keys, with a window those of |i - j| < w. With `visible_until` the step's column of
+    that name takes the place of i in j <= i. Pages that no query sees are not read. Tokens beyond
+    the step's own get zeros.
     """
     cut = Blocking(shape, layout, isa)
 
@@ -129,6 +130,14 @@ class _PagedSequences:
         if shape.causal:
             return position
         return keys if shape.window is None else bind(T.min(position + shape.window - 1, keys))
+
+    def visible_end(self, token: Expr, count: Expr, keys: Expr) -> Expr:
+        """One past the last key visible to any of `count` tokens of the step."""
+        last = Registers(1, 1, "int64")
+        last[0] = T.int64(0)
+        with T.serial(count) as t:
+            last[0] = T.max(last[0], _to_int64(self.step.token(token + t, "visible_until")))
+        return bind(T.min(last[0] + 1, keys))
 
     def ranges(self, tokens: Expr, pages: Expr) -> Expr:
         """Number of key ranges of a sequence; 1 if it has several tiles of tokens."""
@@ -250,6 +259,8 @@ class _Kernel:
         count = bind(T.min(tokens - skipped, cut.tokens))
         position = bind(keys - tokens + skipped)
         end = sequences.end(bind(position + count), keys)
+        if cut.shape.visible_until:
+            end = sequences.visible_end(bind(first + skipped), count, keys)
         page, pages = sequences.seen_pages(position, end)
         ranges = sequences.ranges(tokens, pages)
         each = bind(T.floordiv(pages + ranges - 1, ranges) * cut.layout.page_size)

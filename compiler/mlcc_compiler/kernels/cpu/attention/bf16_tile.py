@@ -155,7 +155,7 @@ class Bf16Tile:
 
     def _visible_keys(self, tile: Tile, begin: Expr, size: Expr, row: Expr, rows: Expr) -> Expr:
         """Number of a block's keys that any of the rows may attend to."""
-        if not self.cut.shape.causal:
+        if not self.cut.shape.causal or self.cut.shape.visible_until:
             return size
         last = self._position(tile, row + (rows - 1))
         return T.max(T.min(last + 1 - begin, size), 0)
@@ -284,7 +284,11 @@ class Bf16Tile:
         position = T.Cast("int32", self._position(rows.tile, rows.first + r) - rows.begin)
         key = T.Ramp(T.Cast("int32", v * LANES), 1, LANES)
         ahead = T.Cast("int32", rows.size)
-        if shape.causal:
+        if shape.visible_until:
+            token, _ = self.cut.row(rows.tile, rows.first + r)
+            last = self.cache.visible_until(token) - rows.begin
+            ahead = T.min(ahead, T.Cast("int32", last) + 1)
+        elif shape.causal:
             ahead = T.min(ahead, position + 1)
         elif shape.window is not None:
             ahead = T.min(ahead, position + shape.window)

@@ -25,6 +25,7 @@ from mlcc_compiler.kernels.cpu.isa.vector_math import (
     vector,
 )
 from mlcc_compiler.kernels.frame import Expr, store
+from mlcc_compiler.kernels.step import Step
 
 _BLOCK = 64  # keys per block, unless a page holds more
 _PAIR_BLOCK = 128  # likewise, of bf16
@@ -220,6 +221,11 @@ class Cache:
         index = tile.first_page + T.floordiv(key, self.cut.layout.page_size)
         page = bind(T.Cast("int64", self.words[index]))
         return page, bind(T.floormod(key, self.cut.layout.page_size))
+
+    def visible_until(self, token: Expr) -> Expr:
+        """The last position that a token of the step sees."""
+        step = Step(self.cut.layout.step, self.words)
+        return T.Cast("int64", step.token(token, "visible_until"))
 
     def load(self, which: int, page: Expr, head: Expr, offset: Expr, at: Expr) -> Expr:
         """Some dimensions of a contiguous key (KEYS) or value (VALUES), as float32, not yet

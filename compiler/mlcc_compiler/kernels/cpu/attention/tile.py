@@ -121,13 +121,16 @@ class TileKernel:
         best, total = Registers(1, lanes), Registers(1, lanes)
         with T.serial(tile.rows) as r:
             position = bind(tile.position + T.floordiv(r, cut.shape.group) - begin)
+            last = position
+            if cut.shape.visible_until:
+                last = bind(self.cache.visible_until(cut.row(tile, r)[0]) - begin)
             best[0], total[0] = spread(NO_SCORE, lanes), spread(0.0, lanes)
             with T.serial(vectors) as v:
                 at = span(v * lanes, lanes)
                 dot = scratch.scores[r, at]
                 if cut.layout.is_int8:
                     dot = dot * scratch.scales[KEYS, at]
-                score = bind(self._visible(dot, v * lanes, position, size))
+                score = bind(self._visible(dot, v * lanes, position, last, size))
                 store(scratch.scores, score, r, at)
                 best[0] = maximum(score, best[0])
             old = bind(scratch.top[r])
@@ -155,9 +158,9 @@ class TileKernel:
             store(scratch.shrink, bind(factor), at)
             store(scratch.total, scratch.total[at] * scratch.shrink[at] + scratch.added[at], at)
 
-    def _visible(self, score: Expr, first: Expr, position: Expr, size: Expr) -> Expr:
-        """Score after the soft cap; -infinity where the key is ahead of the query, outside its
-        window, or past the block's `size`."""
+    def _visible(self, score: Expr, first: Expr, position: Expr, last: Expr, size: Expr) -> Expr:
+        """Score after the soft cap; -infinity where the key is past the `last` that the query at
+        `position` sees, outside its window, or past the block's `size`."""
         cut, lanes = self.cut, self.cut.key_lanes
         if cut.shape.softcap is not None:
             score = tanh(score * spread(1.0 / cut.shape.softcap, lanes)) * spread(
@@ -166,7 +169,7 @@ class TileKernel:
         position = T.Cast("int32", position)
         key = T.Ramp(T.Cast("int32", first), 1, lanes) if lanes > 1 else first
         if cut.shape.causal:
-            seen = key <= spread(position, lanes)
+            seen = key <= spread(T.Cast("int32", last), lanes)
         else:
             ahead = size if cut.shape.window is None else T.min(size, position + cut.shape.window)
             seen = key < spread(T.Cast("int32", ahead), lanes)

@@ -40,6 +40,7 @@ from mlcc_compiler.kernels.gpu.attention.softmax import OnlineSoftmax
 from mlcc_compiler.kernels.gpu.attention.tiles import each_tile
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
+    Local,
     barrier,
     bind,
     ceil_div,
@@ -102,6 +103,8 @@ class _Tile:
         self.token = bind(sequence.token + start)
         self.position = bind(sequence.keys - sequence.tokens + start)
         self.end = _end(shape, bind(self.position + count), sequence.keys)
+        if shape.visible_until:
+            self.end = self._visible_end()
         # this thread's corner of a product
         self.row_vector = bind(thread // COLUMN_THREADS)
         self.column_vector = bind(thread % COLUMN_THREADS)
@@ -112,6 +115,18 @@ class _Tile:
         self.places = shared((plan.keys,), "int32")
         self.slices = ceil_div(shape.head_dim, plan.keys)
         self.outputs = zeros(self.slices * ROWS * plan.columns)
+
+    def _visible_end(self) -> Expr:
+        """One past the last key that any of the tile's tokens sees."""
+        last = Local(1, "int32")
+        last[0] = T.int32(0)
+        with T.serial(self.count) as t:
+            last[0] = T.max(last[0], self._last_seen(int32(t)))
+        return bind(T.min(last[0] + 1, self.sequence.keys))
+
+    def _last_seen(self, t: Expr) -> Expr:
+        """The last position that token t of the tile sees."""
+        return self.sequences.step.token(self.token + t, "visible_until")
 
     def run(self, q: Expr, rows: Rows, kv_head: Expr, head: Expr) -> None:
         """Go through the blocks of keys."""
@@ -170,7 +185,10 @@ class _Tile:
         if not shape.causal:  # past the last key nothing is near
             columns = [bind(T.if_then_else(j < self.end, j, T.int32(_FAR))) for j in columns]
         for r in range(ROWS):
-            position = bind(self.position + split(self.row + r, plan.heads)[0])
+            token = bind(split(self.row + r, plan.heads)[0])
+            position = last = bind(self.position + token)
+            if shape.visible_until:
+                last = bind(self._last_seen(bind(T.min(token, self.count - 1))))
             for c, j in enumerate(columns):
                 # Both bounds in one comparison: later keys are far away as unsigned numbers.
                 # (With an `and` in each of these SwiftShader compiles for minutes, in 16 GB.)
@@ -180,9 +198,10 @@ class _Tile:
                     away = T.Cast("uint32", position - j + (near - 1))
                     seen = away < T.uint32(2 * near - 1)
                 elif window is not None:
-                    seen = T.Cast("uint32", position - j) < T.uint32(window)
+                    width = bind(window + (last - position)) if shape.visible_until else window
+                    seen = T.Cast("uint32", last - j) < T.Cast("uint32", width)
                 else:
-                    seen = j <= position
+                    seen = j <= last
                 score = bind(apply_softcap(shape, scores[r * plan.columns + c]))
                 value = T.if_then_else(seen, score, real(LOWEST))
                 store(self.softmax.weights, value, self.column + c, self.row + r)

@@ -1,7 +1,7 @@
-"""SmolVLM and Idefics 3 end to end against `transformers`: compiled, opened, and asked about images
-in an engine that shares steps, chunks prompts amid images and finds them again.
+"""Models that see, end to end against `transformers`: compiled, opened, and asked about images in
+an engine that shares steps, cuts prompts into chunks and finds images again.
 
-f32, a small random checkpoint, the oracle in float64.
+f32, small random checkpoints, the oracle in float64.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.vision.checkpoints import IMAGE, ROWS, pictures, pixel_values, smolvlm, tile
+from tests.compiler.vision.checkpoints import FAMILIES, IMAGE, ROWS, given, pictures, tile
 
 BOUND = 2e-4
 """Of log-probabilities; those of the oracle have a standard deviation near 2."""
@@ -67,14 +67,14 @@ def answers(model: Model, requests: Sequence[Request]) -> dict[str, list[tuple[i
     return found
 
 
-def expected(oracle: Any, words: Sequence[int], seen: Any) -> list[tuple[int, float]]:
+def expected(family: str, oracle: Any, words: Sequence[int], seen: Any) -> list[tuple[int, float]]:
     ids = prompt_of(words)
-    shown = [-1 - word for word in words if word < 0]
-    given = {"pixel_values": pixel_values(seen[shown])[None]} if shown else {}
+    shown = seen[[-1 - word for word in words if word < 0]]
     found = []
     for _ in range(NEW):
+        tokens = torch.tensor([ids])
         with torch.no_grad():
-            logits = oracle(input_ids=torch.tensor([ids]), **given).logits[0, -1]
+            logits = oracle(input_ids=tokens, **given(family, tokens, shown)).logits[0, -1]
         logits[IMAGE] = -1e20  # transformers takes one in an answer for an image
         best = int(logits.argmax())
         found.append((best, float(torch.log_softmax(logits, -1)[best])))
@@ -89,8 +89,8 @@ def opened(folder: Path, target: str, **options: Any) -> Model:
     return open_model(compile_model(Checkpoint.open(folder), row, out, wanted, Progress()))
 
 
-def check(folder: Path, target: str) -> None:
-    oracle, seen = smolvlm(folder), pictures(3)
+def check(family: str, folder: Path, target: str) -> None:
+    oracle, seen = FAMILIES[family](folder), pictures(3)
     model = opened(folder, target)
     try:
         requests = [request_of(str(i), words, seen) for i, words in enumerate(PROMPTS)]
@@ -98,12 +98,19 @@ def check(folder: Path, target: str) -> None:
     finally:
         model.close()
     for i, words in enumerate(PROMPTS):
-        wanted = expected(oracle, words, seen)
+        wanted = expected(family, oracle, words, seen)
         assert [token for token, _ in found[str(i)]] == [token for token, _ in wanted]
         errors = [abs(a - b) for (_, a), (_, b) in zip(found[str(i)], wanted, strict=True)]
         assert max(errors) < BOUND
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
-def test_answers_equal_transformers(target: str, tmp_path: Path) -> None:
-    check(tmp_path, target)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_equal_transformers(family: str, target: str, tmp_path: Path) -> None:
+    check(family, tmp_path, target)
+
+
+@pytest.mark.usefixtures("vulkan")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_on_vulkan_equal_transformers(family: str, tmp_path: Path) -> None:
+    check(family, tmp_path, "vulkan")
