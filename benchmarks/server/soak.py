@@ -10,8 +10,8 @@ preempted and recomputed. `--kills` ends the engine, or a process that reads pro
 SIGKILL that often. A separate connection asks `/ready` every 10 ms; its times show stalls of the
 event loop. Prints samples (memory, threads and open files of the server's processes, pages in use)
 and one JSON line. Exits with 1 if an answer was lost or differs from that of a quiet server, if a
-page or thread is still held when all is idle, or if memory is more than 5 % larger in the last
-quarter of the requests than ever in the first half. Linux only. Not a benchmark of speed: `serve.py` is.
+page or thread is still held when all is idle, or if memory in the last quarter of the requests is
+more than 5 % above the most of the first half. Linux only. Not a benchmark of speed: `serve.py` is.
 """
 
 from __future__ import annotations
