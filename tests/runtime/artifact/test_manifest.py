@@ -12,7 +12,7 @@ from mlcc.artifact.checks.consistency import check_relative
 from mlcc.artifact.kv_format import kv_identity
 from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.manifest import _seal as seal
-from mlcc.artifact.schema import FileEntry, VisionInfo, WeightsInfo, WeightSpec
+from mlcc.artifact.schema import EmbeddingsInfo, FileEntry, VisionInfo, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError
 from tests.runtime.artifact.small_artifact import manifest
 
@@ -185,6 +185,7 @@ def test_pages_of_another_form_are_not_the_same_pages() -> None:
 
 SEEING = replace(
     SMALL,
+    embeddings=EmbeddingsInfo(slots=8, width=4),
     vision=VisionInfo(
         processor="idefics3", image_token="<image>", image_token_id=2, patch_size=8, merge_size=2,
         image_size=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), resample="lanczos",
@@ -196,6 +197,21 @@ SEEING = replace(
 def test_pictures_come_back_as_they_were_and_are_absent_without_a_tower() -> None:
     assert Manifest.from_bytes(SEEING.to_bytes()) == SEEING
     assert "vision" not in json.loads(SMALL.to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"embeddings": None}, "no room for its rows"),
+        ({"embeddings": EmbeddingsInfo(slots=0, width=4)}, "no sound shape"),
+        ({"token_columns": ("position_t", "visible_until")}, "columns of tokens"),
+        ({"token_columns": ("colour",)}, "columns of tokens"),
+    ],
+)
+def test_rows_of_images_that_make_no_sense_are_refused(
+    changed: dict[str, Any], message: str
+) -> None:
+    refused(replace(SEEING, **changed).to_bytes(), message)
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,9 @@ def _faults(manifest: ManifestRecord) -> Iterator[str]:
     yield from _out_of_range(manifest)
     for cache in manifest.caches:
         yield from _of_cache(cache)
+    yield from _of_embeddings(manifest)
     yield from _of_tables(manifest)
     yield from _of_adapters(manifest)
-    yield from _of_embeddings(manifest)
     yield from _of_encoder(manifest)
     yield from _of_vision(manifest)
     yield from _of_weights(manifest)
