@@ -11,6 +11,7 @@
 
 #include "error.h"
 #include "model/model.h"
+#include "multimodal/resize.h"
 
 struct mlcc_executor {
   explicit mlcc_executor(const mlcc_executor_options& options) : model(options) {}
@@ -221,6 +222,16 @@ mlcc_executor_status mlcc_executor_copy(mlcc_executor* executor, int64_t bytes, 
 
 mlcc_executor_status mlcc_executor_counts(mlcc_executor* executor, const char** json) {
   return with(executor, [=](mlcc::Model& model) { *json = keep_text(model.device().counts()); });
+}
+
+mlcc_executor_status mlcc_executor_resize(const uint8_t* pixels, int32_t width, int32_t height, int32_t filter,
+                                          uint8_t* resized, int32_t to_width, int32_t to_height) {
+  return guarded([=] {
+    mlcc::require(width > 0 && height > 0, MLCC_ARGUMENT, "a picture of no size");
+    mlcc::Picture picture{width, height, {pixels, pixels + size_t{3} * width * height}};
+    picture = mlcc::resize(picture, to_width, to_height, static_cast<mlcc::Filter>(filter));
+    std::copy(picture.pixels.begin(), picture.pixels.end(), resized);
+  });
 }
 
 void mlcc_executor_close(mlcc_executor* executor) {

@@ -1,5 +1,5 @@
-"""Chat templates and tokenizer.json of strangers, mutated from a seed: each is read, or refused by
-an error of mlcc's own, within bounds of time and memory.
+"""Chat templates, tokenizer.json and pictures of strangers, mutated from a seed: each is read, or
+refused by an error of mlcc's own, within bounds of time and memory.
 
 The mutants run in child processes: what kills one (a crash of a Rust library, no memory) is a
 failure of this test, not the end of it. 1,000 of each run with --long, a tenth of them always.
@@ -13,14 +13,20 @@ import random
 import resource
 import signal
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.errors import MlccError
 from mlcc.model.tokenizer.tokenizer import FileTokenizer
+from mlcc.multimodal.header import EncodedImage, read_headers
+from mlcc.multimodal.processors.registry import processor_of
+from mlcc.multimodal.prompt import prepare
+from tests.runtime.multimodal.helpers.pictures import encoded, gemma3, idefics3, noise, qwen2_vl
 
 ROOT = Path(__file__).resolve().parents[3]
 TEMPLATES = sorted((ROOT / "tests" / "runtime" / "parsers" / "templates").glob("*.jinja"))
@@ -129,6 +135,59 @@ def read_tokenizer(seed: int) -> None:
     assert tokenizer.longest is None or tokenizer.longest >= 0
 
 
+@cache
+def pictures() -> tuple[bytes, ...]:
+    """A small picture in each format and of most of their kinds."""
+    color, alpha = noise(90, 61), noise(90, 61, channels=4)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return (
+        *(encoded(color, format) for format in ("PNG", "JPEG", "WEBP")),
+        *(encoded(alpha, "PNG"), encoded(alpha, "WEBP", lossless=True)),
+        *(encoded(color, "JPEG", progressive=True, exif=exif), encoded(color.convert("P"), "GIF")),
+        encoded(color.convert("P"), "PNG", transparency=3),
+        encoded(color, "WEBP", save_all=True, append_images=[color.rotate(180)], exif=exif),
+    )
+
+
+def mutated_picture(rng: random.Random, data: bytes) -> bytes:
+    """A file with bytes changed, lies in its header, or pieces removed, doubled or moved."""
+    made = bytearray(data)
+    for _ in range(rng.randrange(1, 5)):
+        if not made:
+            break
+        place, length = rng.randrange(len(made)), rng.choice((1, 2, 4, 30, 400))
+        piece = made[place : place + length]
+        change = rng.randrange(6)
+        if change == 0:
+            made[place : place + length] = rng.randbytes(length)
+        elif change == 1:  # where headers are
+            place = rng.randrange(min(64, len(made)))
+            made[place : place + 4] = rng.choice((0, 1, 255, 16000, 2**31, 2**32 - 1)).to_bytes(
+                4, "big"
+            )
+        elif change == 2:
+            del made[place : place + length]
+        elif change == 3:
+            made[place:place] = piece * rng.randrange(1, 50)
+        elif change == 4:
+            del made[place:]
+        else:
+            other = rng.choice(pictures())
+            made[place:] = other[rng.randrange(len(other)) :]
+    return bytes(made)
+
+
+def read_picture(seed: int) -> None:
+    rng = random.Random(seed)
+    image = EncodedImage(mutated_picture(rng, rng.choice(pictures())))
+    read_headers([image])
+    processor = processor_of(rng.choice((idefics3(), gemma3(split=True, max_tiles=4), qwen2_vl())))
+    made = prepare(processor, image)
+    for tile in made.tiles:
+        assert len(tile.pixels) == 3 * tile.width * tile.height and tile.rows > 0
+
+
 def run_batch(read: Callable[[int], None], seeds: range, found: Any) -> None:
     """In a child: read each mutant, and send what went wrong by seed."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
@@ -173,6 +232,6 @@ def faults(read: Callable[[int], None], count: int) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.long)])
-@pytest.mark.parametrize("read", [read_template, read_tokenizer])
+@pytest.mark.parametrize("read", [read_template, read_tokenizer, read_picture])
 def test_each_is_read_or_refused(read: Callable[[int], None], count: int) -> None:
     assert faults(read, count) == {}

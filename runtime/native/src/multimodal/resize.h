@@ -1,0 +1,25 @@
+// Resizes a picture as Pillow does, to the byte: what a vision tower was trained on.
+#ifndef MLCC_MULTIMODAL_RESIZE_H_
+#define MLCC_MULTIMODAL_RESIZE_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace mlcc {
+
+// Pillow's numbers of its filters.
+enum class Filter : int32_t { kNearest = 0, kLanczos = 1, kBilinear = 2, kBicubic = 3 };
+
+// A picture of 8-bit RGB, row by row.
+struct Picture {
+  int32_t width;
+  int32_t height;
+  std::vector<uint8_t> pixels;
+};
+
+// The picture in another size, as Pillow 13 makes it. Throws Error for sizes and filters that are none.
+Picture resize(const Picture& picture, int32_t width, int32_t height, Filter filter);
+
+}  // namespace mlcc
+
+#endif  // MLCC_MULTIMODAL_RESIZE_H_
