@@ -77,6 +77,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "Qwen3.5, dense (text)": ("qwen3_5",),
     "Qwen3.5-MoE (text)": ("qwen3_5_moe",),
     "Granite 4": ("granitemoehybrid",),
+    "images: SmolVLM, Idefics 3": ("smolvlm",),
+    "images: Gemma 3": ("gemma3-images",),
     "weights `f32`": ("f32",),
     "weights `f16`, `bf16`": ("f16", "bf16"),
     "weights `q8`, `q4`": ("q8", "q4"),

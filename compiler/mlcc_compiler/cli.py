@@ -173,6 +173,12 @@ if TYPE_CHECKING:
     help="Compile a Qwen3 as Qwen3-Reranker, which scores pairs of texts.",
 )
 @click.option(
+    "--vision/--no-vision",
+    default=True,
+    show_default=True,
+    help="Compile a checkpoint's vision tower too, so that the model reads images.",
+)
+@click.option(
     "--tp",
     "ranks",
     type=click.IntRange(1, MOST_RANKS),
@@ -219,6 +225,7 @@ def compile_command(
     dump_ir: Path | None,
     reuse_weights: Path | None,
     reranker: bool,
+    vision: bool,
     ranks: int,
     static_library: bool,
     quiet: bool,
@@ -272,6 +279,7 @@ def compile_command(
             dump_ir=dump_ir,
             reuse_weights=reuse_weights,
             reranker=reranker,
+            vision=vision,
             static_library=static_library,
             ranks=ranks,
         )

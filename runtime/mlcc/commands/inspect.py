@@ -11,7 +11,7 @@ from mlcc.artifact.checks.host_check import select_manifest
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.kv_format import kv_dtype
 from mlcc.artifact.manifest import Manifest
-from mlcc.artifact.schema import MANIFEST_NAME, EncoderInfo
+from mlcc.artifact.schema import MANIFEST_NAME, EncoderInfo, VisionInfo
 from mlcc.errors import ArtifactError, printable
 from mlcc.model_argument import HUB
 from mlcc.util.sizes import size
@@ -69,6 +69,8 @@ def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "a step", f"{batch}, {limits.max_rows} rows of logits at most"
     if manifest.encoder is not None:
         yield "encoder", _encoder(manifest.encoder)
+    if manifest.vision is not None:
+        yield "vision", _vision(manifest.vision)
     for text in _caches(manifest):
         yield "cache", text
     yield "memory", _memory(manifest)
@@ -102,6 +104,12 @@ def _memory(manifest: Manifest) -> str:
     each = f"each of {manifest.ranks.count} ranks " if manifest.ranks else ""
     total = each + size(sum(parts.values()))
     return f"{total} = " + " + ".join(f"{name} {size(count)}" for name, count in parts.items())
+
+
+def _vision(info: VisionInfo) -> str:
+    size = f"{info.image_size} x {info.image_size}" if info.image_size else "any size of"
+    side = info.patch_size * info.merge_size
+    return f"images by {info.processor}: {size} pixels, a token for each {side} x {side}"
 
 
 def _encoder(info: EncoderInfo) -> str:

@@ -104,13 +104,28 @@ def check(family: str, folder: Path, target: str) -> None:
         assert max(errors) < BOUND
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_answers_equal_transformers(family: str, target: str, tmp_path: Path) -> None:
-    check(family, tmp_path, target)
+PART = {"smolvlm": "smolvlm", "gemma3": "gemma3-images"}
+"""In the table of features."""
+
+
+def shown(target: str) -> Any:
+    marks = {family: pytest.mark.feature(PART[family], target, "runs") for family in FAMILIES}
+    return pytest.mark.parametrize(
+        "family", [pytest.param(family, marks=mark) for family, mark in marks.items()]
+    )
+
+
+@shown("cpu")
+def test_answers_on_cpu_equal_transformers(family: str, tmp_path: Path) -> None:
+    check(family, tmp_path, "cpu")
+
+
+@shown("reference")
+def test_answers_on_reference_equal_transformers(family: str, tmp_path: Path) -> None:
+    check(family, tmp_path, "reference")
 
 
 @pytest.mark.usefixtures("vulkan")
-@pytest.mark.parametrize("family", FAMILIES)
+@shown("vulkan")
 def test_answers_on_vulkan_equal_transformers(family: str, tmp_path: Path) -> None:
     check(family, tmp_path, "vulkan")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine import Capacity, Engine, Event, Finished, Request, TextDelta, Tokenizer
 from mlcc.engine.batch.executor import Executor
 from mlcc.engine.batch.tables import CacheGroup
 from mlcc.engine.lora import Adapter, AdapterMatrix
+from mlcc.engine.request import ImageTile
 from mlcc.engine.spec_decode.draft_model import DraftModel
 from mlcc.engine.spec_decode.speculator import Speculator
 from mlcc.engine.text.logprobs import TokenLogprob
@@ -47,6 +49,11 @@ class Got:
     finished: Finished | None = None
 
 
+def rows_of(tile: ImageTile) -> list[bytes]:
+    """The rows of a tile, as a tower makes them of its pixels."""
+    return [blake2b(tile.pixels + bytes([k]), digest_size=8).digest() for k in range(tile.rows)]
+
+
 class Driver:
     """Keeps up to `depth` steps in flight and checks the engine's integrity after each."""
 
@@ -60,6 +67,8 @@ class Driver:
         """The executor of the draft model, if there is one."""
         self.copies: dict[Adapter, list[AdapterMatrix]] = {}
         """Host copies of adapters that may be swapped out."""
+        self.encoded = 0
+        """Images whose rows were written."""
 
     def add(self, request: Request) -> None:
         self.engine.add(request)
@@ -75,10 +84,16 @@ class Driver:
         while len(self.tickets) < self.depth:
             self.run_draft()
             self.bring()
+            if self.engine.images.to_encode:
+                if self.tickets:
+                    break
+                self.encode()
             batch = self.engine.plan()
             self.engine.check_integrity()
             if batch is None:
                 if self.engine.adapters.to_load:
+                    continue
+                if self.engine.images.to_encode and not self.tickets:
                     continue
                 break
             self.tickets.append(self.executor.submit(batch, self.engine.adjustments()))
@@ -92,6 +107,14 @@ class Driver:
         for adapter in [*self.engine.adapters.to_load]:
             self.executor.write_adapter(adapter.slot, self.copies[adapter])
             self.engine.adapters.mark_loaded(adapter)
+
+    def encode(self) -> None:
+        """Write the rows of one waiting image, which are not those of any other."""
+        image = self.engine.images.to_encode[0]
+        assert image.tile is not None and image.slots is not None
+        self.executor.write_embeddings(image.slots, b"".join(rows_of(image.tile)))
+        self.encoded += 1
+        self.engine.images.mark_ready(image)
 
     def load(
         self, name: str, matrices: list[AdapterMatrix], in_place: bool = False, kept: bool = False
