@@ -19,7 +19,6 @@ from mlcc.embedded.tokenizer import JsTokenizer
 from mlcc.engine.encoder_engine import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
-from mlcc.limits import body_bytes
 from mlcc.lora.peft import WEIGHTS_NAME
 from mlcc.lora.peft_config import CONFIG_NAME
 from mlcc.model.model import ModelText
@@ -63,6 +62,8 @@ class EmbeddedModel:
         `Speculation.read` and `ModelText.new_engine` raise.
         """
         text = read_texts(manifest, texts, tokenizer)
+        # a tab lacks Pillow, which decodes images: they are refused, as by a model without a tower
+        text = replace(text, vision=None, info=replace(text.info, sees=False))
         if parse_special:
             text = text.with_special()
         read = Manifest.from_bytes(to_bytes(manifest))
@@ -86,9 +87,9 @@ class EmbeddedModel:
         )
         self._name = text.name
         prompts = None if grammars is None else TabPrompts(text, grammars)
-        bounds = replace(BOUNDS, max_body_bytes=body_bytes(text.vision is not None))
-        folders = AdapterFolders(None, NO_FOLDERS)
-        served = ServedModel(self._engine, text, bounds, prompts, folders=folders)
+        served = ServedModel(
+            self._engine, text, BOUNDS, prompts, folders=AdapterFolders(None, NO_FOLDERS)
+        )
         self._calls = Calls(Service(OneModel(served)))
 
     def handle(self, method: str, path: str, headers: str, body: Any, reply: Any) -> Call:

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import subprocess
+import sys
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 import torch
 import transformers
@@ -248,3 +252,78 @@ def test_run_refuses_by_name(
     result = CliRunner().invoke(cli, ["run", str(made.folder), "x", "--image", "a.png", *options])
     assert isinstance(result.exception, InvalidRequestError)
     assert message in str(result.exception)
+
+
+def test_a_server_answers_all_protocols(made: Made) -> None:
+    """Over HTTP, with the pictures decoded in the server's prompt processes."""
+    command = [
+        sys.executable,
+        "-m",
+        "mlcc",
+        "serve",
+        str(made.folder),
+        "--port",
+        "0",
+        "--alias",
+        "it",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    try:
+        found = re.search(r"http://[\d.:]+", process.stdout.readline())
+        assert found
+        wanted = expected(made, "User:<image>so?<end_of_utterance>\nAssistant:", FILES[:1])
+        for path, body in _asked(b64encode(FILES[0]).decode()).items():
+            answer = httpx.post(found[0] + path, json={**body, **_GREEDY}, timeout=60)
+            assert answer.status_code == 200, answer.text
+            assert wanted.strip() in _texts(answer.json()), path
+        (model,) = httpx.get(f"{found[0]}/v1/models").json()["data"]
+        assert model["input_modalities"] == ["text", "image"]
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+_GREEDY = {"temperature": 0, "ignore_eos": True, "logit_bias": {"1": -100}}
+
+
+def _asked(data: str) -> dict[str, dict[str, Any]]:
+    """The same question in each protocol, by address."""
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    shown = {"type": "input_image", "image_url": f"data:image/png;base64,{data}"}
+    rendered = "User:<__media__>so?<end_of_utterance>\nAssistant:"
+    options = {"num_predict": NEW, **_GREEDY}
+    return {
+        "/v1/chat/completions": {
+            "messages": [{"role": "user", "content": [part(FILES[0]), words("so?")]}],
+            "max_tokens": NEW,
+        },
+        "/v1/messages": {
+            "model": "it", "max_tokens": NEW,
+            "messages": [
+                {"role": "user", "content": [{"type": "image", "source": source}, words("so?")]}
+            ],
+        },
+        "/v1/responses": {
+            "input": [{"role": "user", "content": [shown, {"type": "input_text", "text": "so?"}]}],
+            "max_output_tokens": NEW,
+        },
+        "/api/chat": {
+            "messages": [{"role": "user", "content": "so?", "images": [data]}],
+            "stream": False, "options": options,
+        },
+        "/api/generate": {
+            "prompt": "so?", "images": [data], "stream": False, "options": options,
+        },
+        "/completion": {
+            "prompt": {"prompt_string": rendered, "multimodal_data": [data]}, "n_predict": NEW,
+        },
+    }  # fmt: skip
+
+
+def _texts(value: Any) -> list[str]:
+    """All texts in a JSON value, without white space around them."""
+    if isinstance(value, str):
+        return [value.strip()]
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for each in values for text in _texts(each)]

@@ -12,6 +12,7 @@ from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.anthropic.fields import MESSAGES
 from mlcc.api.anthropic.request import parse_messages
 from mlcc.api.errors import BusyError, EngineDiedError, NotFoundError
+from mlcc.api.openai.requests import parse_chat
 from mlcc.api.schema.schema import unknown
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
@@ -277,3 +278,9 @@ def test_errors_by_their_status() -> None:
     ]
     assert kinds[:2] == ["invalid_request_error", "not_found_error"]
     assert kinds[2] in ("rate_limit_error", "overloaded_error") and kinds[3] == "api_error"
+
+
+def test_a_bias_of_tokens_survives_the_translation() -> None:
+    """It is checked twice, the second time with numbers as its keys."""
+    chat = parse_messages({**BASE, "logit_bias": {"5": -100, "7": 1}}).chat
+    assert parse_chat(chat).sampling["logit_bias"] == ((5, -100.0), (7, 1.0))

@@ -216,7 +216,8 @@ class ByToken:
         if not isinstance(value, Mapping) or len(value) > self.most:
             raise refuse(self, value, where)
         found: dict[int, Any] = {}
-        for key, entry in value.items():
+        for name, entry in value.items():
+            key = str(name)  # numbers, where another protocol's table has checked it already
             token = int(key) if key.isascii() and key.isdecimal() and len(key) <= 10 else None
             if token is None or token >= 2**31 or token in found:
                 raise refuse(self, key, f"{where}.{printable(key[:40])}")

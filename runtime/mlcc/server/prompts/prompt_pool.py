@@ -15,6 +15,7 @@ from typing import Any
 from mlcc.api.errors import BusyError, RequestTimeoutError
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import MlccError
+from mlcc.multimodal.header import read_headers
 from mlcc.multimodal.prompt import Prompt
 from mlcc.multimodal.stand_ins import PromptImages
 from mlcc.server.prompts import chunked_pickle
@@ -31,6 +32,8 @@ WORKERS = 2
 LARGE = 64 << 10
 """Characters. Larger prompts are processed one at a time, so that a worker stays free for
 others."""
+PIXELS_OF_A_CHARACTER = 64
+"""So many pixels count as one: pictures of more than 4 million are large."""
 MANY = 256
 """Messages. Longer conversations are measured in a thread."""
 MEMORY_BYTES = 1 << 30
@@ -237,8 +240,9 @@ class PromptPool:
         return reply
 
     async def _prompt(self, job: PromptJob, seconds: float | None) -> Prompt:
-        """Of pictures one job at a time is processed, as of large texts."""
-        reply = await self._reply(job, LARGE + 1, seconds)
+        assert job.images is not None
+        pixels = sum(head.width * head.height for head in read_headers(job.images.images))
+        reply = await self._reply(job, pixels // PIXELS_OF_A_CHARACTER, seconds)
         assert isinstance(reply, Prompt), "a job with pictures"
         return reply
 
