@@ -107,10 +107,10 @@ def counters(url: str, context: ssl.SSLContext | None = None) -> dict[str, float
     return {name.split("{")[0]: float(value) for name, value in pairs}
 
 
-def model_name(url: str, context: ssl.SSLContext | None = None) -> str:
-    """The name of the server's model."""
+def model_of(url: str, context: ssl.SSLContext | None = None) -> dict[str, Any]:
+    """The server's model, as /v1/models has it."""
     with urllib.request.urlopen(f"{url}/v1/models", timeout=30, context=context) as answer:
-        return str(json.load(answer)["data"][0]["id"])
+        return dict(json.load(answer)["data"][0])
 
 
 class Client:
@@ -173,7 +173,9 @@ class Soak:
         self._url, self._pid, self._count, self._clients = url, pid, requests, clients
         self._client = Client(url, context)
         self._context = context
-        self._requests = Requests(seed, vocab, model_name(url, context), grammars)
+        model = model_of(url, context)
+        sees = "image" in model.get("input_modalities", ())
+        self._requests = Requests(seed, vocab, str(model["id"]), grammars, sees)
         self._rng = random.Random(seed)
         self._kills, self._kill_each = kills, requests // (kills + 1)
         self._sent = 0

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import json
 import random
+import struct
+import zlib
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +20,7 @@ Fields = dict[str, Any]
 Outcome = Literal["answered", "refused", "left", "broken", "differs", "lost"]
 """left: the client disconnected; broken: the engine died after text was out; differs: not the
 answer of a quiet server; lost: none of what may be."""
+CHAT = "/v1/chat/completions"
 GREEDY: Fields = {"temperature": 0, "ignore_eos": True}
 DIED = ("engine_died", "engine died", "EngineDiedError", "engine process was ended")
 
@@ -41,6 +45,38 @@ class Call:
 def chat(text: str) -> list[Fields]:
     """A conversation of one message."""
     return [{"role": "user", "content": text}]
+
+
+def png(width: int, height: int, level: int = 0) -> bytes:
+    """A gray picture of this size, with the data of one line at most."""
+    size = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    line = zlib.compress(b"\0" + bytes([level]) * width)
+    if width * height < 1 << 20:
+        line = zlib.compress((b"\0" + bytes([level]) * width) * height)
+    chunks = ((b"IHDR", size), (b"IDAT", line), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+
+
+def seen(data: bytes) -> list[Fields]:
+    """A conversation of a picture and a text."""
+    url = f"data:image/png;base64,{b64encode(data).decode()}"
+    picture = {"type": "image_url", "image_url": {"url": url}}
+    return [{"role": "user", "content": [picture, {"type": "text", "text": "what is it?"}]}]
+
+
+def image_calls() -> list[Call]:
+    """Greedy requests with pictures, for models that see."""
+    sizes = ((40, 30, 9), (30, 40, 9), (300, 200, 7))
+    bodies: list[Fields] = [{"messages": seen(png(*size)), "max_tokens": 12} for size in sizes]
+    return [
+        Call(
+            f"same image {number}", CHAT, encoded({**body, **GREEDY}), ("finish_reason",), same=True
+        )
+        for number, body in enumerate(bodies)
+    ]
 
 
 def fixed_calls(model: str) -> list[Call]:
@@ -86,6 +122,9 @@ def hostile_calls() -> list[Call]:
         ("negative", "/v1/completions", encoded({"prompt": "a", "temperature": -1})),
         ("no message", "/api/chat", encoded({"messages": [{"role": "king", "content": 1}]})),
         ("no role", "/v1/chat/completions", encoded({"messages": [{}]})),
+        ("image bomb", CHAT, encoded({"messages": seen(png(16384, 16384))})),
+        ("image cut off", CHAT, encoded({"messages": seen(png(7000, 7000)[:50])})),
+        ("no image", CHAT, encoded({"messages": seen(b"GIF89a" + bytes(400))})),
     ]
     return [Call(f"hostile: {name}", path, body) for name, path, body in bodies]
 
@@ -93,12 +132,16 @@ def hostile_calls() -> list[Call]:
 class Requests:
     """Draws the calls of a soak from one seed."""
 
-    def __init__(self, seed: int, vocab: int, model: str, grammars: bool = True) -> None:
+    def __init__(
+        self, seed: int, vocab: int, model: str, grammars: bool = True, sees: bool = False
+    ) -> None:
         self._rng = random.Random(seed)
         self._vocab = vocab
         self._grammars = grammars
-        self.fixed, self._hostile = fixed_calls(model), hostile_calls()
-        self._small = [call for call in self._hostile if len(call.body) < 1000]
+        self.fixed, hostile = fixed_calls(model), hostile_calls()
+        self.fixed += image_calls() if sees else []
+        self._small = [call for call in hostile if len(call.body) < 1000]
+        self._large = [call for call in hostile if len(call.body) >= 1000]
 
     def draw(self) -> Call:
         """The next call."""
@@ -111,7 +154,7 @@ class Requests:
             lambda: self._completion("slow"): 3,
             lambda: rng.choice(self.fixed): 25,
             lambda: rng.choice(self._small): 6,
-            lambda: rng.choice(self._hostile): 2,
+            lambda: rng.choice(self._large): 2,
         }
         return rng.choices([*kinds], [*kinds.values()])[0]()
 

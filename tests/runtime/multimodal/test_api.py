@@ -153,6 +153,19 @@ def test_image_tokens_are_counted(toy: Seeing) -> None:
     assert reached[-1].images == ()
 
 
+def test_answers_depend_on_the_pictures(toy: Seeing) -> None:
+    """Of prompts that are the same tokens; the prefix cache does not confuse them."""
+    calls, _ = toy
+
+    def said(*files: bytes) -> str:
+        path, body = openai("see ", *map(image, files), temperature=0)
+        answer = calls.post(path, {**body, "max_tokens": 30, "ignore_eos": True})
+        return str(answer.body["choices"][0]["message"]["content"])
+
+    answers = [said(ONE, TWO), said(TWO, ONE), said(ONE, ONE), said(ONE, TWO)]
+    assert len(set(answers)) == 3 and answers[0] == answers[3]
+
+
 def test_answers_to_one_prompt_share_its_tiles(toy: Seeing) -> None:
     calls, reached = toy
     calls.post(*openai(image(ONE), n=2))

@@ -10,14 +10,14 @@ from mlcc.server.asgi import Settings
 from mlcc.server.serve import HttpOptions, serve
 from tests.helpers.toy.toy_model import SlowToy
 from tests.runtime.multimodal.helpers.pictures import idefics3
-from tests.runtime.multimodal.helpers.seeing_toy import CAPACITY, text_of
+from tests.runtime.multimodal.helpers.seeing_toy import CAPACITY, seeing_model, text_of
 
 INFO = idefics3()
 open_text = partial(text_of, INFO)
 
 
 def open_model() -> Model:
-    return Model(open_text(), SlowToy(CAPACITY, 0.01))
+    return seeing_model(open_text(), SlowToy(CAPACITY, 0.01))
 
 
 def main() -> None:

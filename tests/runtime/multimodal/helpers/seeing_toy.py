@@ -1,5 +1,5 @@
-"""The toy model with a record of vision: the real way from a request's bytes to `Request.images`.
-The engine itself, which has no tower, gets the token ids alone."""
+"""The toy model that sees: the real way from a request's bytes to the engine's, and a tower whose
+rows are hashes of a tile's pixels, so that an answer depends on each picture of its prompt."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import blake2b
 
 from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.api.openai.responses import ModelInfo
 from mlcc.artifact.schema import VisionInfo
 from mlcc.device.toy.executor import ToyExecutor
 from mlcc.engine.batch.batch import Capacity
+from mlcc.engine.batch.executor import Executor
 from mlcc.engine.batch.tables import CacheGroup
-from mlcc.engine.request import Request
+from mlcc.engine.request import ImageTile, Request
 from mlcc.model.model import Model, ModelText
 from mlcc.multimodal.processors.registry import processor_of
 from mlcc.service.engine_client import Job
@@ -30,13 +32,16 @@ SPECIAL = (
 )
 FIRST = 96
 VOCAB = FIRST + len(SPECIAL)
-CAPACITY = Capacity.of(
-    [CacheGroup("paged", 16)],
-    [512],
-    vocab_size=VOCAB,
-    context=2048,
-    max_batch=4,
-    max_step_tokens=256,
+CAPACITY = replace(
+    Capacity.of(
+        [CacheGroup("paged", 16)],
+        [512],
+        vocab_size=VOCAB,
+        context=2048,
+        max_batch=4,
+        max_step_tokens=256,
+    ),
+    embedding_slots=256,
 )
 PARTS_TEMPLATE = (
     "{% for m in messages %}({{ m.role }})"
@@ -69,6 +74,22 @@ class Letters:
         return SPECIAL
 
 
+class ToyTower:
+    """A row is a hash of its tile's key and of its number."""
+
+    def encode(self, tile: ImageTile) -> bytes:
+        rows = (blake2b(tile.key + bytes([row]), digest_size=8) for row in range(tile.rows))
+        return b"".join(row.digest() for row in rows)
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def seeing_model(text: ModelText, executor: Executor) -> Model:
+    """A model of these parts with the tower."""
+    return Model(text, executor, tower=ToyTower())  # type: ignore[arg-type]
+
+
 def with_id(info: VisionInfo) -> VisionInfo:
     """The record with the toy's id of its image token."""
     return replace(info, image_token_id=FIRST + SPECIAL.index(info.image_token))
@@ -93,13 +114,13 @@ def seeing(
 ) -> Iterator[tuple[Calls, list[Request]]]:
     """The service of a toy, and the requests that reach its engine."""
     reached: list[Request] = []
-    with calls_to(Model(text_of(info, template), ToyExecutor(CAPACITY))) as calls:
+    with calls_to(seeing_model(text_of(info, template), ToyExecutor(CAPACITY))) as calls:
         client = calls._caller._client
         submit = client.submit
 
         def recorded(requests: Sequence[Request], seconds: float | None) -> Job:
             reached.extend(requests)
-            return submit([replace(request, images=()) for request in requests], seconds)
+            return submit(requests, seconds)
 
         client.submit = recorded  # type: ignore[method-assign]
         yield calls, reached
