@@ -2,7 +2,9 @@
 
 The convolution over patches becomes a matrix over a patch's pixels, row by row and channels last,
 0 to 255: the image processor's mean and deviation are in its weight and bias. The table of
-positions is in the order of merge blocks, in which the host writes patches.
+positions is in the order of merge blocks, in which the host writes patches. (Idefics 3 finds a
+patch's row of the table by float32 arithmetic, which for some sizes that no model has rounds to a
+neighbour's, to which one depends on the CPU.)
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class TowerTensors:
         if name.endswith(_PATCHES + "bias"):
             return tensor - self._shift(name.removesuffix("bias") + "weight")
         if name.endswith(_POSITIONS):
-            return tensor[self._positions]
+            return tensor[merge_order(self.side, self.side, self.info.merge_size)]
         return np.ascontiguousarray(tensor.T) if self._is_transposed(name) else tensor
 
     def _matrix(self, convolution: Floats) -> Floats:
@@ -113,28 +115,9 @@ class TowerTensors:
     def _std(self) -> npt.NDArray[np.float64]:
         return np.array(self.info.std).reshape(1, 3, 1, 1)
 
-    @property
-    def _positions(self) -> npt.NDArray[np.int64]:
-        """The row of the checkpoint's table for each patch, in the order of merge blocks."""
-        of_patch = np.arange(self.side * self.side)
-        if self.info.processor == "idefics3":
-            line = bucketized(self.side)
-            of_patch = (line[:, None] * self.side + line[None, :]).reshape(-1)
-        return of_patch[merge_order(self.side, self.side, self.info.merge_size)]
-
 
 def merge_order(height: int, width: int, merge: int) -> npt.NDArray[np.int64]:
     """The patches of an image of height x width patches, counted row by row, in the order of merge
     blocks: block after block, and in each row by row."""
     grid = np.arange(height * width).reshape(height // merge, merge, width // merge, merge)
     return grid.transpose(0, 2, 1, 3).reshape(-1)
-
-
-def bucketized(side: int) -> npt.NDArray[np.int64]:
-    """The position of each patch of a line as Idefics 3 finds it, in float32: for some sizes a
-    rounding error moves a patch to its neighbour's position, and the model was trained so."""
-    step = np.float32(1.0) / np.float32(side)
-    places = np.minimum(np.arange(side, dtype=np.float32) * step, np.float32(1 - 1e-6))
-    count = int(np.ceil((1.0 - 1 / side) / (1 / side)))
-    boundaries = (1 / side + np.arange(count) * (1 / side)).astype(np.float32)
-    return np.searchsorted(boundaries, places, side="right")

@@ -1,7 +1,8 @@
 """The vision tower of a multimodal checkpoint: a checkpoint of its own, and how images are prepared
 for it.
 
-A family is a row of `FAMILIES`. Reads config.json and preprocessor_config.json; opens no tensor.
+A family is a row of `FAMILIES`. Reads config.json and preprocessor_config.json (or, of newer
+checkpoints, processor_config.json); opens no tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.vision import gemma3, idefics3
 from mlcc_compiler.models.vision.tower import patches_per_side
 
-PREPROCESSOR = "preprocessor_config.json"
+PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers of its filters."""
 
@@ -87,7 +88,7 @@ def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
 
 
 def _info(checkpoint: Checkpoint, family: Family, config: dict[str, Any]) -> VisionInfo:
-    processor = read_object(checkpoint.folder, PREPROCESSOR)
+    processor = _preprocessor(checkpoint)
     if processor is None:
         raise CheckpointError(
             f"{checkpoint.folder}: has a vision tower and no {PREPROCESSOR}, which says how images "
@@ -108,6 +109,15 @@ def _info(checkpoint: Checkpoint, family: Family, config: dict[str, Any]) -> Vis
         resample=_RESAMPLING[kind],
         **family.info(processor, config),
     )
+
+
+def _preprocessor(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """The image processor's settings: a file of their own, or as transformers 5 saves them."""
+    own = read_object(checkpoint.folder, PREPROCESSOR)
+    if own is not None:
+        return own
+    joined = (read_object(checkpoint.folder, PROCESSOR) or {}).get("image_processor")
+    return joined if isinstance(joined, dict) else None
 
 
 def _image_token(checkpoint: Checkpoint) -> tuple[str, int]:

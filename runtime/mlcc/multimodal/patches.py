@@ -9,15 +9,16 @@ _HIGH = tuple(bytes(pack("<f", value)[i] for value in range(256)) for i in (2, 3
 
 
 def patch_rows(pixels: bytes, height: int, width: int, patch: int, merge: int) -> bytes:
-    """f32[patches, patch * patch * 3] of uint8 RGB [height, width, 3], whose sides are multiples of
-    patch * merge: patches in the order of merge blocks, a patch's pixels row by row.
+    """f32[patches, patch * patch * 3] of uint8 RGB [height, width, 3]: patches in the order of
+    merge blocks, a patch's pixels row by row. What a side has beyond whole blocks is left out, as
+    by a convolution (SmolVLM-2.2B: 384 pixels are 27 patches of 14).
 
     Pixels stay as they are, 0 to 255: the tower's weights hold the processor's mean and deviation.
     """
     line, part, side = 3 * width, 3 * patch, patch * merge
     rows: list[bytes] = []
-    for block_y in range(0, height, side):
-        for block_x in range(0, width, side):
+    for block_y in range(0, height - side + 1, side):
+        for block_x in range(0, width - side + 1, side):
             for y in range(block_y, block_y + side, patch):
                 for x in range(block_x, block_x + side, patch):
                     begin = y * line + 3 * x

@@ -19,6 +19,8 @@ IMAGE = 130
 SIDE, PATCH, MERGE = 32, 4, 2
 ROWS = (SIDE // PATCH // MERGE) ** 2
 """Tokens of an image."""
+ODD_SIDE = 173
+"""Twelve patches of 14, and a rest: 3 x 3 of them are one of the ROWS."""
 TOWER = {
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -40,12 +42,18 @@ PROCESSOR = {
 }
 
 
-def smolvlm(folder: Path) -> torch.nn.Module:
+def smolvlm_odd(folder: Path) -> torch.nn.Module:
+    """A SmolVLM with the odd sizes of the 2.2B: heads of 72, patches of 14, a rest at the edge."""
+    tower = {**TOWER, "hidden_size": 144, "image_size": ODD_SIDE, "patch_size": 14}
+    return smolvlm(folder, tower, 3)
+
+
+def smolvlm(folder: Path, tower: dict[str, Any] = TOWER, merge: int = MERGE) -> torch.nn.Module:
     """A SmolVLM in `folder`, and transformers' model of it in float64."""
     config = transformers.SmolVLMConfig(
         text_config={"model_type": "llama", **SMALL, "rope_theta": 1000.0},
-        vision_config=TOWER,
-        scale_factor=MERGE,
+        vision_config=tower,
+        scale_factor=merge,
         image_token_id=IMAGE,
         tie_word_embeddings=False,
         pad_token_id=0,
@@ -77,7 +85,7 @@ def gemma3(folder: Path) -> torch.nn.Module:
     return _saved(transformers.Gemma3ForConditionalGeneration, config, folder)
 
 
-FAMILIES = {"smolvlm": smolvlm, "gemma3": gemma3}
+FAMILIES = {"smolvlm": smolvlm, "smolvlm-odd": smolvlm_odd, "gemma3": gemma3}
 
 
 def given(family: str, ids: torch.Tensor, shown: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -94,19 +102,22 @@ def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
     oracle = save_initialised(kind(config), folder)
     words = {f"w{i}": i for i in range(IMAGE)} | {"<image>": IMAGE}
     Tokenizer(WordLevel(words, "w0")).save(str(folder / "tokenizer.json"))
-    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+    side = config.vision_config.image_size
+    sizes = {"size": {"longest_edge": 2 * side}, "max_image_size": {"longest_edge": side}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR | sizes))
     return oracle
 
 
-def pictures(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    """uint8 [count, SIDE, SIDE, 3]."""
-    return np.random.default_rng(seed).integers(0, 256, (count, SIDE, SIDE, 3), np.uint8)
+def pictures(family: str, count: int) -> np.ndarray[Any, Any]:
+    """uint8 [count, side, side, 3], of the family's side."""
+    side = ODD_SIDE if family == "smolvlm-odd" else SIDE
+    return np.random.default_rng(0).integers(0, 256, (count, side, side, 3), np.uint8)
 
 
 def tile(picture: np.ndarray[Any, Any], start: int) -> ImageTile:
     """A picture that stands for ROWS tokens from `start` on."""
     pixels = picture.tobytes()
-    return ImageTile(start, ROWS, pixels[:32], pixels, SIDE, SIDE)
+    return ImageTile(start, ROWS, pixels[:32], pixels, *picture.shape[:2])
 
 
 def pixel_values(found: np.ndarray[Any, Any]) -> torch.Tensor:

@@ -194,7 +194,8 @@ def _of_vision(manifest: ManifestRecord) -> Iterator[str]:
     sizes = (info.image_size, info.longest_edge, info.max_tiles, info.min_pixels, info.max_pixels)
     sound = 1 <= info.patch_size <= 1024 and 1 <= info.merge_size <= 64
     sound = sound and all(0 <= size <= _INT32 for size in sizes)
-    if not sound or info.image_size % side or info.image_size > 1 << 14:
+    blocks = info.image_size // info.patch_size % info.merge_size if sound else 0
+    if not sound or blocks or info.image_size > 1 << 14:
         yield "has a vision tower of no sound size"
     if not 0 <= info.image_token_id < manifest.model.vocab_size or not info.image_token:
         yield "has an image token that is none of its tokens"

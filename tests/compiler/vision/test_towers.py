@@ -1,0 +1,132 @@
+"""The tower of a multimodal checkpoint: what it is made of, and how it is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcc.artifact.folder import Artifact
+from mlcc.errors import CheckpointError, MlccError, UnsupportedError
+from mlcc.loader import open_model
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.vision import tower_of
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.options import Options
+from mlcc_targets import Choices, get_target
+from tests.compiler.vision.checkpoints import MEAN, PROCESSOR, STD, gemma3, pictures, smolvlm, tile
+
+
+def compiled(folder: Path, out: Path, **options: Any) -> Path:
+    target = get_target("cpu", Choices())
+    return compile_model(Checkpoint.open(folder), target, out, Options(**options), Progress())
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("smolvlm")
+    smolvlm(folder)
+    return folder
+
+
+def test_the_tower_of_codes_is_near_that_of_floats(checkpoint: Path, tmp_path: Path) -> None:
+    """A 4-bit model has a tower of 8 bits, a model of floats one of the same floats."""
+    rows = {}
+    for quant, own in (("f32", "f32"), ("q4", "q8"), ("bf16", "bf16")):
+        model = open_model(compiled(checkpoint, tmp_path / quant, quant=quant))
+        manifest = Artifact.open(tmp_path / quant / "vision").manifest
+        assert (manifest.quantization.name, manifest.encoder and manifest.encoder.task) == (
+            own,
+            "vision",
+        )
+        assert model.tower is not None
+        rows[quant] = np.frombuffer(
+            model.tower.encode(tile(pictures("smolvlm", 1)[0], 0)), np.float32
+        )
+        model.close()
+    scale = float(rows["f32"].std())
+    assert 0 < np.abs(rows["q4"] - rows["f32"]).max() < 0.05 * scale
+    assert 0 < np.abs(rows["bf16"] - rows["f32"]).max() < 0.05 * scale
+
+
+def test_without_the_tower(checkpoint: Path, tmp_path: Path) -> None:
+    out = compiled(checkpoint, tmp_path / "text", quant="f32", vision=False)
+    manifest = Artifact.open(out).manifest
+    assert (manifest.vision, manifest.embeddings, manifest.token_columns) == (None, None, ())
+    assert not (out / "vision").exists()
+    model = open_model(out)
+    assert model.tower is None
+    model.close()
+
+
+def test_how_images_are_prepared(checkpoint: Path, tmp_path: Path) -> None:
+    tower = tower_of(Checkpoint.open(checkpoint))
+    assert tower is not None
+    info = tower.info
+    assert (info.processor, info.image_token, info.image_token_id) == ("idefics3", "<image>", 130)
+    assert (info.patch_size, info.merge_size, info.image_size) == (4, 2, 32)
+    assert (info.mean, info.std, info.resample) == (tuple(MEAN), tuple(STD), "lanczos")
+    assert (info.longest_edge, info.split) == (64, True)
+    gemma3(tmp_path)
+    other = tower_of(Checkpoint.open(tmp_path))
+    assert other is not None
+    assert (other.info.processor, other.info.merge_size) == ("gemma3", 2)
+
+
+def changed(checkpoint: Path, folder: Path, **values: Any) -> Checkpoint:
+    """The checkpoint with other settings of the image processor; None = without the file."""
+    for path in checkpoint.glob("*.*"):
+        shutil.copy(path, folder)
+    (folder / "preprocessor_config.json").unlink()
+    if values:
+        (folder / "preprocessor_config.json").write_text(json.dumps({**PROCESSOR, **values}))
+    return Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "has a vision tower and no preprocessor_config.json"),
+        ({"image_std": [0.5, 0.0, 0.5]}, "'image_std' has a zero"),
+        ({"image_mean": [0.5]}, "'image_mean' must be three numbers"),
+        ({"resample": 5}, "'resample' 5 is none of 0, 1, 2, 3"),
+        ({"max_image_size": {"longest_edge": 64}}, "'max_image_size' must be the tower's"),
+    ],
+)
+def test_settings_that_make_no_sense(
+    checkpoint: Path, tmp_path: Path, values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        tower_of(changed(checkpoint, tmp_path, **values))
+
+
+def test_settings_as_transformers_5_saves_them(checkpoint: Path, tmp_path: Path) -> None:
+    found = changed(checkpoint, tmp_path)
+    own = json.loads((checkpoint / "preprocessor_config.json").read_text())
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": own}))
+    first, second = tower_of(Checkpoint.open(checkpoint)), tower_of(found)
+    assert first is not None and second is not None
+    assert first.info == second.info
+
+
+def test_ranks_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="--tp 2: images are not read by several ranks"):
+        compiled(checkpoint, tmp_path / "out", quant="f32", ranks=2)
+
+
+def test_a_tower_that_lacks_a_tensor_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    import safetensors.numpy as numbers
+
+    for path in checkpoint.iterdir():
+        if path.suffix != ".safetensors":
+            shutil.copy(path, tmp_path)
+    tensors = numbers.load_file(checkpoint / "model.safetensors")
+    del tensors["model.vision_model.post_layernorm.weight"]
+    numbers.save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(MlccError, match="post_layernorm"):
+        compiled(tmp_path, tmp_path / "out", quant="f32")
+    assert not (tmp_path / "out").exists()
