@@ -279,9 +279,7 @@ export class App {
   #drop(place: ModelRef): void {
     if (this.#site.gpu) void this.start(place);
     else
-      this.#chat.showError(
-        new Error('Here the server has the models: drop text files, not folders.'),
-      );
+      this.#chat.showError(new Error('Here the server has the models: drop files, not folders.'));
   }
 
   #changed(): void {

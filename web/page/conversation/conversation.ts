@@ -19,10 +19,20 @@ export interface Figures {
 }
 
 /** A text file attached to a question. */
-export interface Attachment {
+export interface AttachedText {
   readonly name: string;
   readonly text: string;
 }
+
+/** An image attached to a question, as a data URL. */
+export interface AttachedImage {
+  readonly name: string;
+  readonly url: string;
+  readonly width: number;
+  readonly height: number;
+}
+
+export type Attachment = AttachedText | AttachedImage;
 
 /** A tool call. `arguments` is JSON as the model wrote it. */
 export interface ToolCall {

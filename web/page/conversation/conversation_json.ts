@@ -4,6 +4,8 @@
  */
 
 import type {
+  AttachedImage,
+  AttachedText,
   Attachment,
   End,
   Figures,
@@ -11,6 +13,7 @@ import type {
   StoredConversation,
   ToolCall,
 } from './conversation.js';
+import { isImageUrl } from './images.js';
 
 /** The contents of an exported file. */
 interface Export {
@@ -103,8 +106,11 @@ function isFigures(value: unknown): value is Figures {
 }
 
 function isAttachment(value: unknown): value is Attachment {
-  const attachment = record<Attachment>(value);
-  return isText(attachment?.name) && isText(attachment?.text);
+  const attachment = record<AttachedText & AttachedImage>(value);
+  if (!isText(attachment?.name)) return false;
+  const { text, url, width, height } = attachment;
+  if (url === undefined) return isText(text);
+  return isText(url) && isImageUrl(url) && isNumber(width) && isNumber(height);
 }
 
 function isToolCall(value: unknown): value is ToolCall {

@@ -1,9 +1,10 @@
 /** Builds the request for an answer from the shown path of the conversation and the settings. */
 
-import type { ChatRequest, RequestMessage } from '../engines/engine_port.js';
+import type { ChatRequest, RequestMessage, RequestPart } from '../engines/engine_port.js';
 import { requestFields, type Settings, schemaOf, toolsOf } from '../settings/settings.js';
 import { withAttachments } from './attachments.js';
-import type { Message } from './conversation.js';
+import type { Attachment, Message } from './conversation.js';
+import { isImage, isTextFile } from './images.js';
 
 /** `more`: tools beside those of the settings. `continues`: the last message is an answer to continue. */
 export function requestOf(
@@ -32,7 +33,7 @@ export function requestOf(
 function requestMessage(message: Message): RequestMessage {
   const { role, content, attachments, toolCalls, toolCallId } = message;
   if (role === 'tool') return { role, content, tool_call_id: toolCallId ?? '' };
-  if (role === 'user') return { role, content: withAttachments(content, attachments) };
+  if (role === 'user') return { role, content: questionContent(content, attachments) };
   if (!toolCalls?.length) return { role, content };
   const tool_calls = toolCalls.map(({ id, name, arguments: given }) => ({
     id,
@@ -40,4 +41,16 @@ function requestMessage(message: Message): RequestMessage {
     function: { name, arguments: given },
   }));
   return { role, content, tool_calls };
+}
+
+/** A text, or parts if there are images: those first, as in most templates of models that see. */
+function questionContent(
+  content: string,
+  attachments: readonly Attachment[] = [],
+): string | readonly RequestPart[] {
+  const images = attachments.filter(isImage);
+  const text = withAttachments(content, attachments.filter(isTextFile));
+  if (images.length === 0) return text;
+  const parts = images.map(({ url }) => ({ type: 'image_url' as const, image_url: { url } }));
+  return text ? [...parts, { type: 'text', text }] : parts;
 }

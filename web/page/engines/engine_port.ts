@@ -38,15 +38,22 @@ export interface ServerEngineInfo {
   readonly context: number | null;
   /** Empty if the server does not report it. */
   readonly sampling: Sampling;
+  /** Whether the model takes images. */
+  readonly takesImages: boolean;
   /** The server's address. */
   readonly address: string;
   readonly notes: readonly string[];
 }
 
+/** A part of a message's content. */
+export type RequestPart =
+  | { readonly type: 'text'; readonly text: string }
+  | { readonly type: 'image_url'; readonly image_url: { readonly url: string } };
+
 /** A message of OpenAI's API. */
 export interface RequestMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool';
-  readonly content: string;
+  readonly content: string | readonly RequestPart[];
   readonly tool_calls?: readonly RequestToolCall[];
   readonly tool_call_id?: string;
   /** The last message is the beginning of the answer, to be continued. */

@@ -31,6 +31,7 @@ export interface ServerModel {
   /** Share that has been read while it is loaded, 0 to 1; null if the server does not say. */
   readonly progress: number | null;
   readonly sampling: Sampling;
+  readonly takesImages: boolean;
   /** Planned while it is loaded; null if the server does not say. */
   readonly memoryBytes: number | null;
   /** Requests waiting or being answered. */
@@ -56,6 +57,7 @@ interface ListedModel {
   readonly state?: unknown;
   readonly progress?: unknown;
   readonly default_sampling?: unknown;
+  readonly input_modalities?: unknown;
   readonly memory_bytes?: unknown;
   readonly requests?: unknown;
   readonly parent?: unknown;
@@ -118,12 +120,13 @@ export class Server {
     }
   }
 
-  engine({ name, context, sampling }: ServerModel): ChatEngine {
+  engine({ name, context, sampling, takesImages }: ServerModel): ChatEngine {
     const info = {
       where: 'server',
       model: name,
       context,
       sampling,
+      takesImages,
       address: this.#base,
       notes: [],
     } as const;
@@ -153,13 +156,14 @@ export class Server {
 }
 
 function modelOf(row: ListedModel): ServerModel {
-  const { id, context_length, max_model_len, state, progress } = row;
+  const { id, context_length, max_model_len, state, progress, input_modalities } = row;
   return {
     name: id,
     context: [context_length, max_model_len].find((size) => typeof size === 'number') ?? null,
     state: state === 'loading' || state === 'unloaded' ? state : 'loaded',
     progress: numberOr(progress),
     sampling: samplingOf(row.default_sampling),
+    takesImages: Array.isArray(input_modalities) && input_modalities.includes('image'),
     memoryBytes: numberOr(row.memory_bytes),
     requests: numberOr(row.requests) ?? 0,
   };

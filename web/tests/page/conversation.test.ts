@@ -159,12 +159,16 @@ test.each([
   expect(() => imported(text)).toThrow(why);
 });
 
+/** An imported image is in the file: the page loads none from another host. */
+const ELSEWHERE = { name: 'a.png', url: 'https://h.example/a.png', width: 1, height: 1 };
+
 test.each([
   { leaf: 'nobody' },
   { messages: [{ id: 'a', parent: 'a', role: 'user', content: '' }], leaf: 'a' },
   { messages: [{ id: 'a', parent: null, role: 'system', content: '' }], leaf: 'a' },
   { messages: [{ id: 'a', parent: null, role: 'user', content: 1 }], leaf: 'a' },
   { messages: [{ id: 'a', parent: null, role: 'user', content: '', attachments: [{}] }] },
+  { messages: [{ id: 'a', parent: null, role: 'user', content: '', attachments: [ELSEWHERE] }] },
   { messages: [{ id: 'a', parent: null, role: 'assistant', content: '', end: 'never' }] },
   { messages: [{ id: 'a', parent: null, role: 'assistant', content: '', figures: {} }] },
   { messages: [{ id: 'a', parent: null, role: 'assistant', content: '', toolCalls: [1] }] },

@@ -129,7 +129,13 @@ test('the model that a page starts', () => {
   const here = { kind: 'url', url: 'https://h.example/m/' } as const;
   const small = { kind: 'server', name: 'small' } as const;
   const large = { kind: 'server', name: 'large' } as const;
-  const facts = { progress: null, sampling: {}, memoryBytes: null, requests: 0 };
+  const facts = {
+    progress: null,
+    sampling: {},
+    takesImages: false,
+    memoryBytes: null,
+    requests: 0,
+  };
   const models = [
     { name: 'small', context: null, state: 'loaded' as const, ...facts },
     { name: 'large', context: null, state: 'loaded' as const, ...facts },

@@ -131,6 +131,7 @@ def test_a_policy_without_other_hosts_scripts_on_every_answer(site: TestClient) 
         policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
         assert policy["default-src"] == "'self'"
         assert policy["script-src"] == "'self' 'wasm-unsafe-eval'"
+        assert policy["img-src"] == "'self' data:"
         assert policy["frame-ancestors"] == "'none'"
         assert ("trusted-types" in policy) == (path == "/web/")
         assert headers["x-content-type-options"] == "nosniff"

@@ -3,8 +3,15 @@
  * `chat.ts` sends requests, `library.ts` stores conversations.
  */
 
+import { AttachmentError } from '../../conversation/attachments.js';
 import { Chat } from '../../conversation/chat.js';
-import { type Attachment, Conversation, type Message } from '../../conversation/conversation.js';
+import {
+  type AttachedImage,
+  type Attachment,
+  Conversation,
+  type Message,
+} from '../../conversation/conversation.js';
+import { checkImages, imagesOf, isImage } from '../../conversation/images.js';
 import type { Change, Library } from '../../conversation/library.js';
 import { Sentences } from '../../conversation/sentences.js';
 import type { ChatEngine, EngineInfo } from '../../engines/engine_port.js';
@@ -82,6 +89,7 @@ export class ChatView {
     this.#composer = new Composer(store, {
       onSend: (text, attachments) => this.#ask(text, attachments),
       onStop: () => this.#chat.stop(),
+      checkImages: (images) => this.#checkImages(images),
       onError: (error) => this.showError(error),
     });
     this.log = h('div', 'log-place', this.#welcome.element, this.#log.element);
@@ -162,6 +170,7 @@ export class ChatView {
     this.#notices.clear();
     for (const note of info.notes) this.#notices.add(note, 'note');
     this.#welcome.show(info, isLoaded);
+    this.#composer.takesImages = takesImages(info);
     this.#announcer.say(
       `${info.model} ${isLoaded ? 'is ready' : 'loads with the first question'}.`,
     );
@@ -176,7 +185,7 @@ export class ChatView {
     if (name !== null && !wasShown) this.#announcer.say(`${name} is being loaded.`);
   }
 
-  /** Attach text files to the next question. */
+  /** Attach files to the next question. */
   attach(files: readonly File[]): void {
     void this.#composer.attach(files);
   }
@@ -251,9 +260,38 @@ export class ChatView {
   }
 
   #ask(question: string, attachments: readonly Attachment[]): void {
-    if (this.#context.model()) storeText(this.#store, OPEN, this.id);
-    else this.#composer.offer(question, attachments); // the model was just lost
+    const refusal = this.#refusalOf(attachments);
+    if (refusal) this.showError(refusal);
+    if (refusal || !this.#context.model()) this.#composer.offer(question, attachments);
+    else storeText(this.#store, OPEN, this.id);
+    if (refusal) return;
     this.#with((model, settings) => this.#chat.ask(model, settings, question, attachments));
+  }
+
+  /** Why a request of the conversation with these attachments cannot be sent: the model or the
+   * conversation may be another than when they were attached. */
+  #refusalOf(attachments: readonly Attachment[]): AttachmentError | null {
+    const images = attachments.filter(isImage);
+    if (images.length + imagesOf(this.#conversation.messages).length === 0) return null;
+    try {
+      this.#checkImages(images);
+    } catch (error) {
+      if (error instanceof AttachmentError) return error;
+      throw error;
+    }
+    return null;
+  }
+
+  /** Raises AttachmentError if the model takes no images, or not so many more. */
+  #checkImages(images: readonly AttachedImage[]): void {
+    const info = this.#context.model()?.info;
+    if (info && !takesImages(info)) {
+      const name = info.where === 'tab' ? `On your GPU, ${info.model}` : info.model;
+      throw new AttachmentError(
+        `${name} reads text only and takes no images. Choose a model that sees.`,
+      );
+    }
+    checkImages([...imagesOf(this.#conversation.messages), ...images]);
   }
 
   #with(act: (model: ChatEngine, settings: Settings) => Promise<void>): void {
@@ -312,4 +350,9 @@ export class ChatView {
     const most = context ? ` of ${context.toLocaleString('en')}` : '';
     setText(this.#room, used ? `${used.toLocaleString('en')}${most} tokens` : '');
   }
+}
+
+/** Models in a tab read text only. */
+function takesImages(info: EngineInfo): boolean {
+  return info.where === 'server' && info.takesImages;
 }

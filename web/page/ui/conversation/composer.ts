@@ -1,18 +1,23 @@
 /**
  * The message field: Enter sends, Shift and Enter adds a line; the button stops a running answer.
- * Text files can be attached. The draft survives a reload.
+ * Text files can be attached, and images for a model that takes them: by button, by paste, or
+ * dropped. The draft's text survives a reload.
  */
 
 import { readAttachment } from '../../conversation/attachments.js';
-import type { Attachment } from '../../conversation/conversation.js';
+import type { AttachedImage, Attachment } from '../../conversation/conversation.js';
+import { FORMATS, imageFormat, isImage, readImage } from '../../conversation/images.js';
 import { storeText, type TextStore } from '../../settings/storage.js';
 import { button, h, relabel } from '../dom.js';
 import { perFrame } from '../frame.js';
 import { icon } from '../icons.js';
+import { imageView } from './image_view.js';
 
 export interface ComposerEvents {
   onSend(text: string, attachments: readonly Attachment[]): void;
   onStop(): void;
+  /** Raises AttachmentError if the next question cannot have these images. */
+  checkImages(images: readonly AttachedImage[]): void;
   /** A file could not be attached. */
   onError(error: unknown): void;
 }
@@ -27,7 +32,10 @@ export class Composer {
   readonly #events: ComposerEvents;
   readonly #store: TextStore | null;
   #attachments: Attachment[] = [];
+  readonly #attachImages: HTMLButtonElement;
   #isBusy = false;
+  /** Files that are being read. */
+  #reading = 0;
   readonly #fit = perFrame(() => this.#fitNow());
 
   constructor(store: TextStore | null, events: ComposerEvents) {
@@ -47,11 +55,21 @@ export class Composer {
     this.#button.classList.add('send');
     const attach = button('Attach text files', 'icon', () => this.#pick(), icon('attach'));
     attach.classList.add('attach');
+    this.#attachImages = button('Attach images', 'icon', () => this.#pick(FORMATS), icon('image'));
+    this.#attachImages.classList.add('attach');
+    this.#attachImages.hidden = true;
+    const buttons = h('div', 'attach-buttons', attach, this.#attachImages);
     const label = h('label', { class: 'unseen', attributes: { for: 'message' } }, 'Message');
-    const row = h('div', 'composer-row', attach, label, this.#field, this.#button);
+    const row = h('div', 'composer-row', buttons, label, this.#field, this.#button);
     this.element = h('form', 'composer', this.#chips, row);
     this.element.addEventListener('submit', (event) => event.preventDefault());
+    this.element.addEventListener('paste', (event) => this.#paste(event));
     this.#changed();
+  }
+
+  /** Whether the model takes images. */
+  set takesImages(takesImages: boolean) {
+    this.#attachImages.hidden = !takesImages;
   }
 
   focus(): void {
@@ -67,16 +85,31 @@ export class Composer {
     this.#changed();
   }
 
-  /** Attach files to the next question. */
+  /** Attach files to the next question, which is not sent before they are read. */
   async attach(files: readonly File[]): Promise<void> {
+    this.#reading += 1;
+    this.#changed();
     for (const file of files) {
       try {
-        this.#attachments.push(await readAttachment(file));
+        await this.#read(file);
       } catch (error) {
         this.#events.onError(error);
       }
     }
+    this.#reading -= 1;
     this.#changed();
+  }
+
+  async #read(file: File): Promise<void> {
+    const format = await imageFormat(file);
+    if (format === null) {
+      this.#attachments.push(await readAttachment(file));
+      return;
+    }
+    this.#events.checkImages(this.#attachments.filter(isImage)); // before a long decoding
+    const image = await readImage(file, format);
+    this.#events.checkImages([...this.#attachments.filter(isImage), image]);
+    this.#attachments.push(image);
   }
 
   /** Whether an answer is running: the button then stops it. */
@@ -99,7 +132,7 @@ export class Composer {
       this.#events.onStop();
       return;
     }
-    if (this.#isEmpty) return;
+    if (!this.#canSend) return;
     const text = this.#field.value.trim();
     const attachments = this.#attachments;
     this.#field.value = '';
@@ -108,20 +141,32 @@ export class Composer {
     this.#events.onSend(text, attachments);
   }
 
-  #pick(): void {
-    const input = h('input', { attributes: { type: 'file', multiple: '' } });
+  /** `types`: the media types offered; none for all. */
+  #pick(types: readonly string[] = []): void {
+    const attributes = { type: 'file', multiple: '', accept: types.join(',') };
+    const input = h('input', { attributes });
     input.addEventListener('change', () => void this.attach([...(input.files ?? [])]));
     input.click();
   }
 
-  get #isEmpty(): boolean {
-    return this.#field.value.trim() === '' && this.#attachments.length === 0;
+  /** Attach pasted files. Office programs add a picture to formatted text: that is text. */
+  #paste(event: ClipboardEvent): void {
+    const data = event.clipboardData;
+    const isText = data?.types.includes('text/plain') && data.types.includes('text/html');
+    if (!data?.files.length || isText) return;
+    event.preventDefault();
+    void this.attach([...data.files]);
+  }
+
+  get #canSend(): boolean {
+    if (this.#reading > 0) return false;
+    return this.#field.value.trim() !== '' || this.#attachments.length > 0;
   }
 
   #changed(): void {
     storeText(this.#store, DRAFT, this.#field.value);
     // Not `disabled`: disabling the focused button would lose the keyboard focus.
-    this.#button.setAttribute('aria-disabled', String(this.#isEmpty && !this.#isBusy));
+    this.#button.setAttribute('aria-disabled', String(!this.#canSend && !this.#isBusy));
     this.#chips.hidden = this.#attachments.length === 0;
     this.#chips.replaceChildren(...this.#attachments.map((attachment) => this.#chip(attachment)));
     this.#fit();
@@ -134,7 +179,9 @@ export class Composer {
       this.#changed();
       this.focus();
     };
-    return h('li', 'chip', attachment.name, button(label, 'icon', remove, icon('close')));
+    const close = button(label, 'icon', remove, icon('close'));
+    if (!isImage(attachment)) return h('li', 'chip', attachment.name, close);
+    return h('li', 'chip chip-image', imageView(attachment, attachment.name), close);
   }
 
   #fitNow(): void {

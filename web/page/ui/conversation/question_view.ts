@@ -1,10 +1,12 @@
 /** The view of a question: its text, its files, and the form to edit it. */
 
-import type { Attachment, Message } from '../../conversation/conversation.js';
+import type { AttachedText, Message } from '../../conversation/conversation.js';
+import { isImage, isTextFile } from '../../conversation/images.js';
 import { bytes } from '../../rendering/format.js';
 import { copyButton } from '../copy.js';
 import { button, h } from '../dom.js';
 import { icon } from '../icons.js';
+import { imageButton } from './image_view.js';
 import { type MessageEvents, type MessageState, siblingSwitch } from './message_foot.js';
 
 export class QuestionView {
@@ -40,8 +42,14 @@ export class QuestionView {
     const { role, content, attachments = [] } = this.#message;
     const text = content ? [h('p', 'question-text', content)] : [];
     if (role === 'tool') text.unshift(h('p', 'muted', 'Result of a tool'));
-    this.#body.replaceChildren(...attachments.map(attachmentView), ...text);
+    const files = attachments.filter(isTextFile).map(textView);
+    this.#body.replaceChildren(...this.#images(), ...files, ...text);
     this.element.classList.remove('editing');
+  }
+
+  #images(): HTMLElement[] {
+    const images = (this.#message.attachments ?? []).filter(isImage);
+    return images.length > 0 ? [h('div', 'images', ...images.map(imageButton))] : [];
   }
 
   #write(): void {
@@ -50,7 +58,7 @@ export class QuestionView {
     const send = () => {
       const text = field.value.trim();
       this.#read();
-      if (text) this.#events.onEdit(this.#message, text);
+      if (text || this.#message.attachments?.length) this.#events.onEdit(this.#message, text);
     };
     const cancel = () => {
       this.#read();
@@ -67,13 +75,13 @@ export class QuestionView {
     });
     const buttons = [button('Cancel', 'plain', cancel), button('Ask', 'primary', send)];
     this.element.classList.add('editing');
-    this.#body.replaceChildren(field, h('div', 'actions', ...buttons));
+    this.#body.replaceChildren(...this.#images(), field, h('div', 'actions', ...buttons));
     field.focus();
   }
 }
 
-/** A file, folded. */
-function attachmentView({ name, text }: Attachment): HTMLElement {
+/** A text file, folded. */
+function textView({ name, text }: AttachedText): HTMLElement {
   const size = bytes(new TextEncoder().encode(text).length);
   const summary = h('summary', '', icon('file'), h('span', '', name), h('span', 'muted', size));
   const attributes = { tabindex: '0', role: 'region', 'aria-label': name };

@@ -1,6 +1,6 @@
 /**
  * A scripted server for the page's tests, inside the page's own `fetch` and selected by `?server`:
- * keys, several models, reasoning and tool calls, which the demo model lacks.
+ * keys, several models, images, reasoning and tool calls, which the demo model lacks.
  */
 
 /** `server`: open, locked or down. */
@@ -102,6 +102,10 @@ function models(words: URLSearchParams): readonly object[] {
       return { ...model, state: isLoaded ? 'loaded' : 'unloaded', memory_bytes, requests: 0 };
     });
   }
+  if (words.has('sees')) {
+    const [small, ...others] = MODELS;
+    return [{ ...small, input_modalities: ['text', 'image'] }, ...others];
+  }
   if (!words.has('unloaded')) return MODELS;
   const state = asked === 0 ? 'unloaded' : asked < 3 ? 'loading' : 'loaded';
   if (asked > 0) asked += 1;
@@ -109,16 +113,23 @@ function models(words: URLSearchParams): readonly object[] {
   return MODELS.map((model) => ({ ...model, state, progress }));
 }
 
+interface Part {
+  readonly type: string;
+  readonly text?: string;
+}
+
 interface Body {
   readonly model: string;
-  readonly messages: readonly { role: string; content: string }[];
+  readonly messages: readonly { role: string; content: string | readonly Part[] }[];
   readonly tools?: unknown;
 }
 
 function answer(body: Body, signal: AbortSignal | null): Response {
   const last = body.messages.at(-1);
   const encoder = new TextEncoder();
-  const parts = partsOf(body, last?.role ?? '', last?.content ?? '');
+  const content = last?.content ?? '';
+  const text = typeof content === 'string' ? content : textOf(content);
+  const parts = partsOf(body, last?.role ?? '', text);
   const lines = [...parts.map((delta) => chunk(delta, null)), chunk({}, endOf(parts)), USAGE];
   const stream = new ReadableStream<Uint8Array>({
     async start(controller) {
@@ -132,6 +143,10 @@ function answer(body: Body, signal: AbortSignal | null): Response {
     },
   });
   return new Response(stream, { headers: { 'content-type': 'text/event-stream' } });
+}
+
+function textOf(parts: readonly Part[]): string {
+  return parts.map(({ text = '' }) => text).join('');
 }
 
 type Delta = Record<string, unknown>;

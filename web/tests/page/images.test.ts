@@ -1,0 +1,180 @@
+/**
+ * Images on the page, in a real Chromium with a scripted server: attached by button, paste and drop,
+ * bounded, sent, shown and kept.
+ */
+
+import type { Page } from 'playwright-core';
+import { expect, test } from 'vitest';
+import { answered, ask, field, inChromium, look, open } from './browser.js';
+
+inChromium();
+
+async function connected(query = ''): Promise<Page> {
+  const page = await open(`server=open&sees${query}`);
+  await field(page).waitFor();
+  return page;
+}
+
+interface Drawn {
+  readonly name: string;
+  readonly type?: string;
+  readonly width?: number;
+  readonly height?: number;
+}
+
+/** The bytes of an image of one colour, as base64. */
+function drawn(page: Page, { type = 'image/png', width = 40, height = 30 }: Drawn) {
+  return page.evaluate(
+    async ([type, width, height]) => {
+      const canvas = new OffscreenCanvas(width, height);
+      const context = canvas.getContext('2d');
+      if (!context) throw new Error('no canvas');
+      context.fillStyle = 'teal';
+      context.fillRect(0, 0, width, height);
+      const bytes = new Uint8Array(await (await canvas.convertToBlob({ type })).arrayBuffer());
+      return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''));
+    },
+    [type, width, height] as const,
+  );
+}
+
+/** Paste into the message field, or drop on it, files of these bytes. */
+async function give(page: Page, how: 'paste' | 'drop', names: readonly string[], base64: string) {
+  await field(page).evaluate(
+    (element, [how, names, base64]) => {
+      const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+      const data = new DataTransfer();
+      for (const name of names) data.items.add(new File([bytes], name));
+      const common = { bubbles: true, cancelable: true };
+      element.dispatchEvent(
+        how === 'paste'
+          ? new ClipboardEvent('paste', { clipboardData: data, ...common })
+          : new DragEvent('drop', { dataTransfer: data, ...common }),
+      );
+    },
+    [how, names, base64] as const,
+  );
+}
+
+const removes = (page: Page) => page.getByRole('button', { name: /^Remove / });
+const attach = (page: Page) => page.getByRole('button', { name: 'Attach images' });
+
+test('images come by button, paste and drop, are removed, sent before the text, and kept', async () => {
+  const page = await connected();
+  const png = await drawn(page, { name: 'a.png' });
+  const jpeg = await drawn(page, { name: 'b.jpg', type: 'image/jpeg' });
+  const chosen = page.waitForEvent('filechooser');
+  await attach(page).focus();
+  await page.keyboard.press('Enter');
+  const chooser = await chosen;
+  expect(chooser.isMultiple()).toBe(true);
+  await chooser.setFiles({ name: 'a.png', mimeType: '', buffer: Buffer.from(png, 'base64') });
+  await removes(page).nth(0).waitFor();
+  await give(page, 'paste', ['b.jpg'], jpeg);
+  await removes(page).nth(1).waitFor();
+  await give(page, 'drop', ['c.png', 'd.png'], png);
+  await removes(page).nth(3).waitFor();
+  await look(page);
+  await page.getByRole('button', { name: 'Remove c.png' }).focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('button', { name: 'Remove d.png' }).click();
+  await ask(page, 'echo');
+  const url = (type: string, base64: string) => ({
+    type: 'image_url',
+    image_url: { url: `data:image/${type};base64,${base64}` },
+  });
+  const content = [url('png', png), url('jpeg', jpeg), { type: 'text', text: 'echo' }];
+  expect(JSON.parse(await answered(page)).messages).toEqual([{ role: 'user', content }]);
+  expect(await removes(page).count()).toBe(0);
+
+  await page.reload();
+  await field(page).waitFor();
+  await page.getByRole('button', { name: 'Open a.png' }).focus();
+  await page.keyboard.press('Enter');
+  const dialog = page.getByRole('dialog', { name: 'a.png' });
+  await dialog.getByRole('img', { name: 'a.png' }).waitFor();
+  await look(page);
+  await page.keyboard.press('Escape');
+  await dialog.waitFor({ state: 'detached' });
+  await look(page);
+
+  await page.getByRole('button', { name: 'Edit question' }).click();
+  await page.getByRole('textbox', { name: 'Question' }).fill('echo again');
+  await page.keyboard.press('Enter');
+  await page.locator('.question-text', { hasText: 'echo again' }).waitFor();
+  const [edited] = JSON.parse(await answered(page)).messages;
+  expect(edited.content).toEqual([...content.slice(0, 2), { type: 'text', text: 'echo again' }]);
+  const saved = page.waitForEvent('download');
+  await page.getByRole('button', { name: 'Export all' }).click();
+  const exported = await (await saved).createReadStream();
+  let text = '';
+  for await (const piece of exported) text += piece;
+  expect(text.split(png).length - 1).toBe(4); // both questions, and the two answers that echo them
+});
+
+test('an image larger than models use is scaled down; others are sent as they are', async () => {
+  const page = await connected();
+  await give(
+    page,
+    'drop',
+    ['w.png'],
+    await drawn(page, { name: 'w.png', width: 8192, height: 20 }),
+  );
+  await removes(page).waitFor();
+  await page.getByRole('button', { name: 'Send' }).click();
+  const [{ content }] = JSON.parse(await answered(page)).messages;
+  expect(content).toHaveLength(1); // no text, no part of text
+  const size = await page.evaluate(async (url) => {
+    const image = new Image();
+    image.src = url;
+    await image.decode();
+    return [image.naturalWidth, image.naturalHeight];
+  }, content[0].image_url.url);
+  expect(size).toEqual([4096, 10]);
+});
+
+test('more than a request can have, other formats and damaged images are refused', async () => {
+  const page = await connected();
+  const png = await drawn(page, { name: 'a.png' });
+  const names = Array.from({ length: 17 }, (_, index) => `${index}.png`);
+  await give(page, 'drop', names, png);
+  const alert = page.getByRole('alert');
+  await alert.getByText('would have 17 images; 16 is the most').waitFor();
+  expect(await removes(page).count()).toBe(16);
+  await ask(page, 'say ok');
+  expect(await answered(page)).toBe('ok');
+  await give(page, 'paste', ['more.png'], png); // those of the conversation count
+  await alert.getByText('would have 17 images').waitFor();
+  await page.getByRole('button', { name: 'New chat' }).first().click();
+  const large = await drawn(page, { name: 'l.png', width: 4096, height: 4096 });
+  await give(page, 'drop', ['1.png', '2.png', '3.png'], large);
+  await alert.getByText('50.3 million pixels; 50 million pixels is the most').waitFor();
+  await give(page, 'drop', ['bad.png'], png.slice(0, 40));
+  await alert.getByText('bad.png is damaged').waitFor();
+  await give(page, 'drop', ['a.bmp'], btoa('BM\xff\0'));
+  await alert.getByText('a.bmp is no text file (UTF-8), and no PNG').waitFor();
+});
+
+test('a model that reads text only, here or on the GPU, refuses images by name', async () => {
+  const page = await connected('&gpu');
+  const picker = page.getByLabel('Model', { exact: true });
+  const png = await drawn(page, { name: 'a.png' });
+  await give(page, 'paste', ['draft.png'], png);
+  await removes(page).waitFor();
+  await picker.selectOption('large');
+  await attach(page).waitFor({ state: 'hidden' });
+  await give(page, 'paste', ['a.png'], png);
+  const alert = page.getByRole('alert');
+  await alert.getByText('large reads text only and takes no images.').waitFor();
+  expect(await removes(page).count()).toBe(1);
+  await field(page).fill('What is it?'); // with the image that was attached for the other model
+  await page.keyboard.press('Enter');
+  await expect.poll(() => alert.count()).toBe(2);
+  expect(await field(page).inputValue()).toBe('What is it?');
+  expect(await page.locator('.message').count()).toBe(0);
+  await picker.selectOption('demo-q4');
+  await expect.poll(() => page.locator('.state').textContent()).toBe('on your GPU');
+  await give(page, 'drop', ['a.png'], png);
+  await alert.getByText('On your GPU, demo-q4 reads text only').waitFor();
+  expect(await attach(page).isVisible()).toBe(false);
+});
