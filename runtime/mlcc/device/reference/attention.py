@@ -110,13 +110,12 @@ def gather_kv(
 ) -> Array:
     """Keys (0) or values (1) at first .. last - 1 of the pages in `own`, counted from the first of
     them: [kv_heads, last - first, head_dim]."""
-    page_size = pages.shape[3]
-    where = [divmod(j, page_size) for j in range(first, last)]
-    found = [pages[own[page], which, :, offset] for page, offset in where]
+    at, page_size = np.arange(first, last), pages.shape[3]
+    page, offset = own[at // page_size], at % page_size
+    found = pages[page, which, :, offset]
     if scales is not None:
-        each = [scales[own[page], which, :, offset] for page, offset in where]
-        found = [x * s[..., None] for x, s in zip(found, each, strict=True)]
-    return np.stack(found, axis=1)
+        found = found * scales[page, which, :, offset][..., None]
+    return np.ascontiguousarray(found.swapaxes(0, 1))
 
 
 def attend(
