@@ -7,7 +7,8 @@
 
 import { ApiError } from '../src/errors.js';
 import type { StoredModel } from '../src/model/store/catalog.js';
-import { Library, openConversationStore } from './conversation/library.js';
+import { openConversationStore } from './conversation/conversation_store.js';
+import { Library } from './conversation/library.js';
 import type { ModelRef } from './engines/engine_port.js';
 import {
   AllEngines,
@@ -60,7 +61,6 @@ const SERVER_STATES = {
   loading: 'loading on this server …',
   unloaded: 'on this server, loaded by the first question',
 } as const satisfies Record<LoadState, string>;
-const NOT_KEPT = 'This browser keeps nothing for this page: conversations end with the tab.';
 
 export class App {
   readonly element: HTMLElement;
@@ -93,7 +93,7 @@ export class App {
       progress: (event) => this.#loading?.add(event),
     });
     const channel = 'BroadcastChannel' in globalThis ? new BroadcastChannel('mlcc') : null;
-    const store = openConversationStore(() => this.#chat.note(NOT_KEPT));
+    const store = openConversationStore((text) => this.#chat.note(text));
     this.#library = new Library(store, channel, (change) => {
       void this.#sidebar.refresh();
       void this.#chat.onLibraryChange(change);
@@ -148,6 +148,7 @@ export class App {
       onFiles: (files) => this.#chat.attach(files),
       onError: (error) => this.fail(error),
     });
+    void this.#sidebar.refresh();
     const [site] = await Promise.all([readSite(page), this.#chat.resume()]);
     this.#site = site;
     this.#engines.server = site.api === null ? null : new Server(site.api, this.#environment.tab);

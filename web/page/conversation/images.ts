@@ -69,6 +69,9 @@ export function isImageUrl(url: string): boolean {
   return IMAGE_URL.test(url);
 }
 
+/** The URL of an image without data. */
+export const EMPTY_URL = 'data:image/png;base64,';
+
 /** The images of messages. */
 export function imagesOf(messages: readonly Message[]): AttachedImage[] {
   return messages.flatMap(({ attachments = [] }) => attachments.filter(isImage));

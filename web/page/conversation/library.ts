@@ -5,9 +5,9 @@
  * If the browser forbids storage, conversations last as long as the tab.
  */
 
-import { type DBSchema, type IDBPDatabase, openDB } from 'idb';
 import { type Conversation, type StoredConversation, titleOf } from './conversation.js';
 import { isStored } from './conversation_json.js';
+import type { ConversationStore } from './conversation_store.js';
 
 /** An entry of the list. */
 export interface Summary {
@@ -20,18 +20,6 @@ export interface Summary {
 export interface Change {
   readonly kind: 'saved' | 'removed';
   readonly id: string;
-}
-
-/** The storage of records; a Map can implement it. */
-export interface ConversationStore {
-  /** Read a record and write the result of `change`, in one transaction. */
-  update(
-    id: string,
-    change: (kept: StoredConversation | undefined) => StoredConversation | null,
-  ): Promise<void>;
-  get(id: string): Promise<StoredConversation | undefined>;
-  all(): Promise<StoredConversation[]>;
-  remove(id: string): Promise<void>;
 }
 
 export class Library {
@@ -53,9 +41,10 @@ export class Library {
   /** The newest first; with `words`, those with all of them in title or text. */
   async list(words = ''): Promise<Summary[]> {
     const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = (await this.all()).filter((kept) =>
-      wanted.every((word) => textOf(kept).includes(word)),
-    );
+    const all = await (await this.#store).withoutImages();
+    const found = all
+      .filter(isKept)
+      .filter((kept) => wanted.every((word) => textOf(kept).includes(word)));
     return found
       .map(({ id, title, updated, messages }) => ({
         id,
@@ -97,7 +86,7 @@ export class Library {
   /** The stored conversations, without empty ones (whose only question was refused). */
   async all(): Promise<StoredConversation[]> {
     const all = await (await this.#store).all();
-    return all.filter((kept) => isStored(kept) && kept.messages.length > 0);
+    return all.filter(isKept);
   }
 
   /** Add imported conversations; one that exists already is added as a copy. */
@@ -116,77 +105,9 @@ export class Library {
   }
 }
 
-interface Schema extends DBSchema {
-  conversations: { key: string; value: StoredConversation };
-}
-
-/** The database, or a store in memory if the browser refuses one. */
-export async function openConversationStore(onForgetful: () => void): Promise<ConversationStore> {
-  try {
-    return new DatabaseStore(
-      await openDB<Schema>('mlcc', 1, {
-        upgrade: (database) => void database.createObjectStore('conversations', { keyPath: 'id' }),
-      }),
-    );
-  } catch {
-    onForgetful();
-    return new MemoryConversationStore();
-  }
-}
-
-class DatabaseStore implements ConversationStore {
-  readonly #database: IDBPDatabase<Schema>;
-
-  constructor(database: IDBPDatabase<Schema>) {
-    this.#database = database;
-  }
-
-  async update(
-    id: string,
-    change: (kept: StoredConversation | undefined) => StoredConversation | null,
-  ): Promise<void> {
-    const { store, done } = this.#database.transaction('conversations', 'readwrite');
-    const made = change(await store.get(id));
-    if (made) await store.put(made);
-    await done;
-  }
-
-  get(id: string): Promise<StoredConversation | undefined> {
-    return this.#database.get('conversations', id);
-  }
-
-  all(): Promise<StoredConversation[]> {
-    return this.#database.getAll('conversations');
-  }
-
-  remove(id: string): Promise<void> {
-    return this.#database.delete('conversations', id);
-  }
-}
-
-/** Records in memory. */
-export class MemoryConversationStore implements ConversationStore {
-  readonly #kept = new Map<string, StoredConversation>();
-
-  async update(
-    id: string,
-    change: (kept: StoredConversation | undefined) => StoredConversation | null,
-  ): Promise<void> {
-    const made = change(structuredClone(this.#kept.get(id)));
-    if (made) this.#kept.set(id, made);
-  }
-
-  async get(id: string): Promise<StoredConversation | undefined> {
-    return structuredClone(this.#kept.get(id));
-  }
-
-  async all(): Promise<StoredConversation[]> {
-    return structuredClone([...this.#kept.values()]);
-  }
-
-  async remove(id: string): Promise<void> {
-    this.#kept.delete(id);
-  }
+/** Whether a record is a conversation with messages. */
+function isKept(kept: StoredConversation): boolean {
+  return isStored(kept) && kept.messages.length > 0;
 }
 
 function textOf({ title, messages }: StoredConversation): string {

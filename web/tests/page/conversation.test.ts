@@ -12,7 +12,8 @@ import {
   type StoredConversation,
 } from '../../page/conversation/conversation.js';
 import { exported, imported, isStored } from '../../page/conversation/conversation_json.js';
-import { Library, MemoryConversationStore } from '../../page/conversation/library.js';
+import { MemoryConversationStore } from '../../page/conversation/conversation_store.js';
+import { Library } from '../../page/conversation/library.js';
 import { requestOf } from '../../page/conversation/request.js';
 import { Sentences } from '../../page/conversation/sentences.js';
 import {

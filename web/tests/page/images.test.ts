@@ -112,6 +112,48 @@ test('images come by button, paste and drop, are removed, sent before the text, 
   expect(text.split(png).length - 1).toBe(4); // both questions, and the two answers that echo them
 });
 
+/** The records of the conversations as JSON, and the keys of the images that are kept apart. */
+function stored(page: Page) {
+  return page.evaluate(async () => {
+    const wait = <T>(request: IDBRequest<T>) =>
+      new Promise<T>((resolve, reject) => {
+        request.onsuccess = () => resolve(request.result);
+        request.onerror = () => reject(request.error);
+      });
+    const database = await wait(indexedDB.open('mlcc'));
+    const of = (name: string) => database.transaction(name).objectStore(name);
+    const records = JSON.stringify(await wait(of('conversations').getAll()));
+    const keys = await wait(of('images').getAllKeys());
+    database.close();
+    return { records, images: keys.length };
+  });
+}
+
+test('images are stored apart from records, are in other tabs, and go with their conversation', async () => {
+  const page = await connected();
+  const before = (await stored(page)).images;
+  const png = await drawn(page, { name: 'a.png', width: 41 });
+  await give(page, 'drop', ['kept.png'], png);
+  await ask(page, 'say kept');
+  await answered(page);
+  await expect.poll(async () => (await stored(page)).images).toBe(before + 1);
+  expect((await stored(page)).records).not.toContain(png);
+  const other = await connected();
+  await other.getByRole('button', { name: 'say kept', exact: true }).click();
+  const image = other.getByRole('button', { name: 'Open kept.png' }).locator('img');
+  expect(await image.getAttribute('src')).toBe(`data:image/png;base64,${png}`);
+  await ask(other, 'say more'); // both tabs save the conversation
+  await answered(other);
+  await page.bringToFront();
+  await ask(page, 'echo');
+  expect(await answered(page)).toContain(png);
+  const both = await stored(page);
+  expect([both.records.includes('say more'), both.images]).toEqual([true, before + 1]);
+  await page.getByRole('button', { name: 'Delete say kept' }).click();
+  await page.getByRole('button', { name: 'Delete', exact: true }).click();
+  await expect.poll(async () => (await stored(page)).images).toBe(before);
+});
+
 test('an image larger than models use is scaled down; others are sent as they are', async () => {
   const page = await connected();
   await give(
