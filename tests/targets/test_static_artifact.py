@@ -1,6 +1,7 @@
 """A compile for a row with a static library: its files, names and manifest.
 
-With the CPU's kernels in place of the GPU's, which take long to generate; nothing else differs.
+With the CPU's kernels in place of the GPU's, which take long to generate, and float weights, whose
+kernels are the smallest; nothing else differs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def test_the_artifact_holds_library_and_header_under_the_models_name(tmp_path: P
     row = replace(get_target("ios"), device="cpu", kernels="cpu", generator="", features=("neon",))
     source = write_checkpoint(tmp_path / "Tiny-Model.v1")
     out = compile_model(
-        Checkpoint.open(source), row, tmp_path / "out", Options(context=64), Progress()
+        Checkpoint.open(source), row, tmp_path / "out", Options(quant="f32", context=64), Progress()
     )
     manifest = Manifest.from_bytes((out / MANIFEST_NAME).read_bytes())
     assert {"model.a", "mlcc_model.h"} <= {entry.path for entry in manifest.files}
