@@ -56,6 +56,16 @@ async function give(page: Page, how: 'paste' | 'drop', names: readonly string[],
   );
 }
 
+/** A JPEG whose EXIF says that it is to be turned by a quarter: orientation 6. */
+function turned(base64: string): string {
+  const jpeg = Buffer.from(base64, 'base64');
+  const tag = [0x01, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0];
+  const tiff = [...Buffer.from('MM'), 0, 42, 0, 0, 0, 8, 0, 1, ...tag, 0, 0, 0, 0];
+  const exif = [...Buffer.from('Exif\0\0', 'latin1'), ...tiff];
+  const segment = Buffer.from([0xff, 0xe1, 0, exif.length + 2, ...exif]);
+  return Buffer.concat([jpeg.subarray(0, 2), segment, jpeg.subarray(2)]).toString('base64');
+}
+
 const removes = (page: Page) => page.getByRole('button', { name: /^Remove / });
 const attach = (page: Page) => page.getByRole('button', { name: 'Attach images' });
 
@@ -154,7 +164,30 @@ test('images are stored apart from records, are in other tabs, and go with their
   await expect.poll(async () => (await stored(page)).images).toBe(before);
 });
 
-test('an image larger than models use is scaled down; others are sent as they are', async () => {
+test('conversations of a database without images are kept', async () => {
+  const page = await connected();
+  await page.route('**/nothing', (route) => route.fulfill({ contentType: 'text/html', body: '' }));
+  await page.goto(new URL('nothing', page.url()).href); // of the same origin, without the page
+  await page.evaluate(async () => {
+    const end = (request: IDBRequest) =>
+      new Promise((resolve) => request.addEventListener('success', resolve));
+    await end(indexedDB.deleteDatabase('mlcc'));
+    const opened = indexedDB.open('mlcc', 1);
+    opened.onupgradeneeded = () => {
+      const records = opened.result.createObjectStore('conversations', { keyPath: 'id' });
+      const message = { id: 'q', parent: null, role: 'user', content: 'Older?' };
+      const times = { created: 1, updated: 1 };
+      records.put({ version: 1, id: 'c', title: '', ...times, leaf: 'q', messages: [message] });
+    };
+    await end(opened);
+    opened.result.close();
+  });
+  await page.goBack();
+  await page.getByRole('button', { name: 'Older?', exact: true }).click();
+  await page.locator('.question-text', { hasText: 'Older?' }).waitFor();
+});
+
+test('a larger image than models use is scaled down, upright; others are sent as they are', async () => {
   const page = await connected();
   await give(
     page,
@@ -163,16 +196,28 @@ test('an image larger than models use is scaled down; others are sent as they ar
     await drawn(page, { name: 'w.png', width: 8192, height: 20 }),
   );
   await removes(page).waitFor();
+  const jpeg = await drawn(page, { name: 'j.jpg', type: 'image/jpeg', width: 8192, height: 40 });
+  await give(page, 'drop', ['j.jpg'], turned(jpeg));
+  await removes(page).nth(1).waitFor();
   await page.getByRole('button', { name: 'Send' }).click();
   const [{ content }] = JSON.parse(await answered(page)).messages;
-  expect(content).toHaveLength(1); // no text, no part of text
-  const size = await page.evaluate(async (url) => {
-    const image = new Image();
-    image.src = url;
-    await image.decode();
-    return [image.naturalWidth, image.naturalHeight];
-  }, content[0].image_url.url);
-  expect(size).toEqual([4096, 10]);
+  const sizes = await page.evaluate(
+    (urls: string[]) =>
+      Promise.all(
+        urls.map(async (url) => {
+          const image = new Image();
+          image.src = url;
+          await image.decode();
+          return [image.naturalWidth, image.naturalHeight];
+        }),
+      ),
+    content.map((part: { image_url: { url: string } }) => part.image_url.url), // and no text
+  );
+  expect(sizes).toEqual([
+    [4096, 10],
+    [20, 4096],
+  ]);
+  expect(content[1].image_url.url).toMatch(/^data:image\/jpeg;/);
 });
 
 test('more than a request can have, other formats and damaged images are refused', async () => {
