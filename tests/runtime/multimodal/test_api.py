@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.runtime.multimodal.helpers.seeing_toy import (
     with_id,
 )
 
+ROOT = Path(__file__).parents[2]
 INFO = with_id(idefics3(split=False))
 PLACE = "<fake_token_around_image><global-img>" + "<image>" * 4 + "<fake_token_around_image>"
 ONE, TWO = picture(seed=1), picture(50, 20, seed=2)
@@ -428,6 +430,25 @@ def test_other_families(info: Any, mark: str, text: str) -> None:
         assert calls.post(*openai("a", image(picture(84, 56)))).status == 200
         assert Letters().decode(reached[-1].prompt) == f"(user)a{text}(assistant)"
         assert [tile.rows for tile in reached[-1].images] == [text.count("<image_soft") or 6]
+
+
+def test_gemmas_own_template() -> None:
+    """It trims texts and has the system message in the user's turn."""
+    template = (ROOT / "runtime" / "parsers" / "templates" / "gemma3.jinja").read_text("utf-8")
+    place = "  <start_of_image>" + "<image_soft_token>" * 4 + "<end_of_image>  "
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [image(ONE), {"type": "text", "text": "What? "}, image(TWO)]},
+        {"role": "assistant", "content": "A cat."},
+        {"role": "user", "content": "<start_of_image>?"},
+    ]
+    with seeing(gemma3(), template) as (calls, reached):
+        assert calls.post("/v1/chat/completions", {"messages": messages}).status == 200
+    text = Letters().decode(reached[-1].prompt)
+    turn = f"<start_of_turn>user Be brief.  {place}What?{place}<end_of_turn> "
+    assert text.startswith(turn) and "user <start_of_image>?<end_of_turn>" in text
+    begin = FIRST + SPECIAL.index("<start_of_image>")
+    assert list(reached[-1].prompt).count(begin) == len(reached[-1].images) == 2
 
 
 def test_low_detail_reaches_the_processor() -> None:
