@@ -36,6 +36,7 @@ from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
+from mlcc_compiler.models.vision.tower import image_rows
 from mlcc_compiler.options import Options, check_options
 from mlcc_compiler.pipeline import trace
 from mlcc_compiler.quantization import scheme
@@ -122,8 +123,7 @@ class Plan:
     @property
     def token_columns(self) -> tuple[str, ...]:
         """Further columns of tokens that the model reads."""
-        config = self.config
-        return ("visible_until",) if config.images_both_ways and config.reads_images else ()
+        return self.config.token_columns
 
     def adapters(self, sites: Sequence[AdapterSite]) -> AdaptersInfo | None:
         """The adapters' record in the manifest, given their sites. Raises UnsupportedError."""
@@ -137,8 +137,10 @@ class Plan:
     def embeddings(self) -> EmbeddingsInfo | None:
         """The record of rows that the host writes, of two steps at most: while one is computed the
         next is written."""
-        width = self.caches.embeddings
-        return EmbeddingsInfo(slots=2 * self.limits.max_step_tokens, width=width) if width else None
+        width, slots = self.caches.embeddings, 2 * self.limits.max_step_tokens
+        if self.tower is not None:
+            slots = max(slots, image_rows(self.tower.config))
+        return EmbeddingsInfo(slots=slots, width=width) if width else None
 
     @property
     def pools(self) -> tuple[int, ...]:
@@ -248,7 +250,11 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
             f"--tp {options.ranks}: images are not read by several ranks; add --no-vision"
         )
     architecture = build_model(
-        checkpoint.config, context, dtype, encoder_head, reads_images=tower is not None
+        checkpoint.config,
+        context,
+        dtype,
+        encoder_head,
+        reads_images=tower is not None or isinstance(checkpoint, TowerCheckpoint),
     )
     assignment = assign(
         architecture.model, options.recipe, _checkpoint_schemes(architecture.model, checkpoint)

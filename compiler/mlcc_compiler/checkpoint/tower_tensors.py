@@ -21,7 +21,9 @@ from mlcc.artifact.schema import VisionInfo
 
 Floats = npt.NDArray[np.float32]
 
-_PATCHES = "embeddings.patch_embedding."
+_PATCHES = ("embeddings.patch_embedding.", "patch_embed.proj.")
+_WEIGHTS = tuple(name + "weight" for name in _PATCHES)
+_BIASES = tuple(name + "bias" for name in _PATCHES)
 _POSITIONS = "embeddings.position_embedding.weight"
 
 
@@ -70,50 +72,67 @@ class TowerTensors:
     nearest = schemes
 
     def __contains__(self, name: str) -> bool:
-        return name in self._names
+        return name in self.shapes
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of all tensors."""
-        return {name: self._shape(name) for name in self._names}
+        found = {name: self._shape(name) for name in self._names}
+        for name in self._names:  # a convolution without a bias gets one
+            if name.endswith(_WEIGHTS):
+                found[_bias_of(name)] = (found[name][0],)
+        return found
 
     def _shape(self, name: str) -> tuple[int, ...]:
         shape: tuple[int, ...] = self.base.shapes[self._names[name]]
-        if name.endswith(_PATCHES + "weight") and len(shape) == 4:
-            return shape[0], shape[1] * shape[2] * shape[3]
+        if name.endswith(_WEIGHTS) and len(shape) in (4, 5):
+            return shape[0], shape[1] * shape[-2] * shape[-1]
         return shape[::-1] if self._is_transposed(name) else shape
 
     def check_dtypes(self, names: Iterable[str]) -> None:
         """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
-        self.base.check_dtypes(self._names[name] for name in names)
+        self.base.check_dtypes(self._names[name] for name in names if name in self._names)
 
     def read(self, name: str) -> Floats:
         """A fresh float32 copy of one tensor."""
+        if name.endswith(_BIASES):
+            return self._bias(name)
         tensor: Floats = self.base.read(self._names[name])
-        if name.endswith(_PATCHES + "weight"):
+        if name.endswith(_WEIGHTS):
             return self._matrix(tensor)
-        if name.endswith(_PATCHES + "bias"):
-            return tensor - self._shift(name.removesuffix("bias") + "weight")
         if name.endswith(_POSITIONS):
             return tensor[merge_order(self.side, self.side, self.info.merge_size)]
         return np.ascontiguousarray(tensor.T) if self._is_transposed(name) else tensor
 
     def _matrix(self, convolution: Floats) -> Floats:
         """[hidden, 3, height, width] -> [hidden, pixels of a patch], for pixels of 0 to 255."""
-        scaled = convolution.astype(np.float64) / (255 * self._std)
+        scaled = _over_time(convolution) / (255 * self._std)
         found = scaled.transpose(0, 2, 3, 1).reshape(len(convolution), -1)
         return np.ascontiguousarray(found, np.float32)
 
-    def _shift(self, weight: str) -> Floats:
-        """What subtracting the mean takes from each output."""
-        convolution = self.base.read(self._names[weight]).astype(np.float64)
+    def _bias(self, name: str) -> Floats:
+        """The convolution's bias, if it has one, less what subtracting the mean takes."""
+        convolution = self.base.read(self._names[name.removesuffix("bias") + "weight"])
         mean = np.array(self.info.mean).reshape(1, 3, 1, 1)
-        found: Floats = (convolution * (mean / self._std)).sum((1, 2, 3)).astype(np.float32)
+        shift = (_over_time(convolution) * (mean / self._std)).sum((1, 2, 3))
+        own = self.base.read(self._names[name]) if name in self._names else 0
+        found: Floats = (own - shift).astype(np.float32)
         return found
 
     @property
     def _std(self) -> npt.NDArray[np.float64]:
         return np.array(self.info.std).reshape(1, 3, 1, 1)
+
+
+def _over_time(convolution: Floats) -> npt.NDArray[np.float64]:
+    """[hidden, 3, height, width]; of a convolution over frames, which are all the same image, the
+    sum over time."""
+    wide = convolution.astype(np.float64)
+    return wide.sum(2) if wide.ndim == 5 else wide
+
+
+def _bias_of(weight: str) -> str:
+    return weight.removesuffix("weight") + "bias"
 
 
 def merge_order(height: int, width: int, merge: int) -> npt.NDArray[np.int64]:

@@ -19,7 +19,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.tokenizer_files import token_ids
 from mlcc_compiler.checkpoint.tower_tensors import TowerTensors
 from mlcc_compiler.models.fields import HfConfig, refuse, require
-from mlcc_compiler.models.vision import gemma3, idefics3
+from mlcc_compiler.models.vision import gemma3, idefics3, qwen2_vl
 from mlcc_compiler.models.vision.tower import patches_per_side
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
@@ -55,7 +55,11 @@ class TowerCheckpoint(Checkpoint):
         super().__init__(parent.folder, config, {"model_type": family.tower}, {}, {}, {})
         vars(self).update(parent=parent, info=info)  # a frozen dataclass
         vars(self)["tensors"] = TowerTensors(
-            parent.tensors, family.prefixes, info, patches_per_side(config), family.transposed
+            parent.tensors,
+            family.prefixes,
+            info,
+            patches_per_side(config) if config.get("image_size") else 0,
+            family.transposed,
         )
         vars(self).update(tokenizer=b"", special_tokens={}, eos_token_ids=())
 
@@ -103,7 +107,7 @@ def _info(checkpoint: Checkpoint, family: Family, config: dict[str, Any]) -> Vis
         image_token_id=token[1],
         patch_size=require(config, "patch_size"),
         merge_size=require(config, "merge_size"),
-        image_size=require(config, "image_size"),
+        image_size=require(config, "image_size") if "image_size" in config else 0,
         mean=_channels(processor, "image_mean"),
         std=_channels(processor, "image_std"),
         resample=_RESAMPLING[kind],
@@ -171,6 +175,20 @@ def _gemma3(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
     return {"processor": "gemma3", "split": pans, "max_tiles": most if pans else 0}
 
 
+MOST_ROWS = 1280
+"""Rows of an image of any size, as Qwen's model cards advise; larger pictures are scaled down."""
+
+
+def _qwen2_vl(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
+    size = processor.get("size") or {}
+    side = require(config, "patch_size") * require(config, "merge_size")
+    least = processor.get("min_pixels") or size.get("shortest_edge") or 4 * side * side
+    most = processor.get("max_pixels") or size.get("longest_edge") or MOST_ROWS * side * side
+    most = min(int(most), MOST_ROWS * side * side)
+    config["max_rows"] = most // (side * side)
+    return {"processor": "qwen2_vl", "min_pixels": int(least), "max_pixels": most}
+
+
 _IDEFICS3 = Family(
     "idefics3_vision",
     idefics3.DEFAULTS,
@@ -181,6 +199,13 @@ _IDEFICS3 = Family(
 FAMILIES: dict[str, Family] = {
     "idefics3": _IDEFICS3,
     "smolvlm": _IDEFICS3,
+    "qwen2_vl": Family(
+        "qwen2_vl_vision",
+        qwen2_vl.DEFAULTS,
+        {"model.visual.": "", "visual.": ""},
+        lambda outer, vision: require(vision, "spatial_merge_size"),
+        _qwen2_vl,
+    ),
     "gemma3": Family(
         "gemma3_vision",
         gemma3.DEFAULTS,

@@ -13,7 +13,7 @@ from mlcc_compiler.checkpoint.vision import TowerCheckpoint
 from mlcc_compiler.ir.caches import Caches
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.pooling import EncoderHead
-from mlcc_compiler.models.vision.tower import patches_per_side
+from mlcc_compiler.models.vision.tower import image_rows
 from mlcc_compiler.weights.encoder import with_answers, with_dense
 
 ENCODER_BATCH = 64
@@ -29,7 +29,7 @@ def as_encoder(
     CheckpointError, and UnsupportedError for unsupported encoders.
     """
     if isinstance(checkpoint, TowerCheckpoint):
-        rows = (patches_per_side(checkpoint.config) // checkpoint.config["merge_size"]) ** 2
+        rows = image_rows(checkpoint.config)
         return checkpoint, EncoderHead("cls", normalize=False, image_rows=rows)
     encoder_head = encoder_head_of(checkpoint, reranker)
     if encoder_head is None:

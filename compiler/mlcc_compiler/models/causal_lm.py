@@ -51,7 +51,12 @@ class Decoder(nn.Module):
         self, x: Tensor, positions: Tensor, layer_inputs: Sequence[Tensor] = ()
     ) -> Tensor:
         """Run x through all layers; `layer_inputs`, if any, has a further input for each."""
-        tables = [ops.rope_table(positions, rope) for rope in self.config.ropes]
+        tables = [
+            ops.mrope_table(positions, rope)
+            if rope.sections and self.config.reads_images
+            else ops.rope_table(positions, rope)
+            for rope in self.config.ropes
+        ]
         for index, layer in enumerate(self.layers):
             rope = self.config.rope_of_layer[index]
             extra = (layer_inputs[index],) if layer_inputs else ()

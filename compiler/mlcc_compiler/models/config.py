@@ -121,6 +121,15 @@ class DecoderConfig:
         )
 
     @property
+    def token_columns(self) -> tuple[str, ...]:
+        """Columns of a step's tokens that only models that read images have."""
+        if not self.reads_images:
+            return ()
+        visible = ("visible_until",) if self.images_both_ways else ()
+        turned = any(rope.sections for rope in self.ropes)
+        return (*visible, *(("position_t", "position_h", "position_w") if turned else ()))
+
+    @property
     def window(self) -> int | None:
         """The widest window if every layer has one: older pages can be freed."""
         widths = [w for w in self.windows if w is not None]

@@ -83,6 +83,19 @@ def rope_table(positions: Tensor, rope: Rope) -> Tensor:
     )
 
 
+def mrope_table(positions: Tensor, rope: Rope) -> Tensor:
+    """As `rope_table`, of a rope with `sections`: a frequency is multiplied with the time, row or
+    column that the step has for a token."""
+    inv_freq = nn.Tensor(_expr=relax.const(rope.table(), "float32"))
+    return _call(
+        "mrope_table",
+        [positions, inv_freq],
+        [float(rope.scale), json.dumps(rope.sections)],
+        [positions.shape[0], rope.rotary_dim],
+        FLOAT32,
+    )
+
+
 def rope(x: Tensor, table: Tensor, pairs: bool = False) -> Tensor:
     """Rotate the first rotary_dim of each head of x a[n, heads, head_dim]: element j with j +
     rotary_dim / 2 ("rotate half"), or by `pairs` neighbours, 2 j with 2 j + 1."""

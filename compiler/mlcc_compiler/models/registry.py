@@ -67,12 +67,15 @@ from mlcc_compiler.models.fields import HfConfig, require
 from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.vision import gemma3 as gemma3_vision
 from mlcc_compiler.models.vision import idefics3
+from mlcc_compiler.models.vision import qwen2_vl as qwen2_vl_vision
 
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,
     "mistral": mistral,
     "mistral4": mistral4,
     "qwen2": qwen2,
+    "qwen2_vl": qwen2,
+    "qwen2_vl_text": qwen2,
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
     "qwen3_next": qwen3_next,
@@ -137,6 +140,7 @@ ENCODERS: dict[str, Any] = {
 TOWERS: dict[str, Any] = {
     "idefics3_vision": idefics3,
     "gemma3_vision": gemma3_vision,
+    "qwen2_vl_vision": qwen2_vl_vision,
 }
 """Vision towers of multimodal checkpoints (`checkpoint/vision.py`), which are encoders too."""
 

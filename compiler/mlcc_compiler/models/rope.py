@@ -30,6 +30,9 @@ class Rope:
 
     inv_freq: tuple[float, ...]
     scale: float = 1.0
+    sections: tuple[int, ...] = ()
+    """Frequencies that turn by time, row and column of an image (M-RoPE; Wang et al., 2024); () =
+    all by the position."""
 
     @property
     def rotary_dim(self) -> int:
@@ -73,7 +76,19 @@ def build_rope(config: RopeConfig) -> Rope:
             f"rope type '{kind}' is not supported; these are: {', '.join(sorted(_SCALINGS))}"
         )
     inv_freq, scale = scaling(config)
-    return Rope(tuple(float(f) for f in inv_freq.astype(np.float32)), float(scale))
+    frequencies = tuple(float(f) for f in inv_freq.astype(np.float32))
+    return Rope(frequencies, float(scale), _sections(config.parameters, len(frequencies)))
+
+
+def _sections(parameters: Mapping[str, Any], count: int) -> tuple[int, ...]:
+    """M-RoPE's sections of `count` frequencies, if the rope has them."""
+    sections = parameters.get("mrope_section")
+    if sections is None or parameters.get("mrope_interleaved"):
+        return ()
+    sound = isinstance(sections, list) and len(sections) == 3 and sum(sections) == count
+    if not sound or not all(isinstance(size, int) and size >= 0 for size in sections):
+        raise refuse("mrope_section", f"three numbers whose sum is {count}", sections)
+    return tuple(sections)
 
 
 def _plain(config: RopeConfig) -> Array:
@@ -176,6 +191,7 @@ def _proportional(config: RopeConfig) -> tuple[Array, float]:
 
 _SCALINGS: dict[str, Callable[[RopeConfig], tuple[Array, float]]] = {
     "default": _default,
+    "mrope": _default,  # what `_sections` adds
     "linear": _linear,
     "dynamic": _dynamic,
     "llama3": _llama3,

@@ -93,6 +93,15 @@ class PagedKV(Rewriter):
         kernel = self.kernels.kernel("inputs_embeds", *numbers)
         return self.call_tir(kernel, "inputs_embeds", [*tensors, rows], call.ty_args[0])
 
+    def op_mrope_table(self, arguments: list[Any], call: relax.Call) -> Any:
+        """The step has time, row and column of each token."""
+        positions, inv_freq, scale, sections = arguments
+        numbers = (dims(inv_freq)[0], float(literal(scale)), str(literal(sections)))
+        kernel = self.kernels.kernel("mrope_table", self.layout, *numbers)
+        return self.call_tir(
+            kernel, "mrope_table", [positions, inv_freq, self.step], call.ty_args[0]
+        )
+
     def op_mean_rows(self, arguments: list[Any], call: relax.Call) -> Any:
         """The step says which tokens belong to which sequence."""
         kernel = self.kernels.kernel("mean_rows", self.layout, dims(arguments[0])[1])

@@ -16,6 +16,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from typing import NamedTuple
 
 from mlcc.engine.batch.batch import int32
@@ -51,17 +52,47 @@ class ImageSpan(NamedTuple):
     start: int
     end: int
     image: ImageRows
+    columns: int = 1
+    """Of its rows' grid."""
+
+    @property
+    def saved(self) -> int:
+        """Positions that M-RoPE saves: a tile takes as many as its longer side has rows."""
+        rows = self.end - self.start
+        return rows - max(self.columns, rows // self.columns)
+
+
+def _columns(tile: ImageTile) -> int:
+    """Columns of a tile's grid of rows, whose cells are squares of pixels."""
+    return max(1, tile.width // max(1, isqrt(tile.height * tile.width // tile.rows)))
 
 
 def image_columns(spans: Sequence[ImageSpan], start: int, count: int) -> dict[str, array[int]]:
-    """The further columns of a sequence's tokens from `start` on, `count` of them, as far as images
-    change them."""
+    """The further columns of a sequence's tokens from `start` on, `count` of them."""
     visible = int32(range(start, start + count))
+    time, row, column = visible[:], visible[:], visible[:]
+    saved, end = 0, start + count
     for span in spans:
-        first, last = max(span.start, start), min(span.end, start + count)
+        first, last = max(span.start, start), min(span.end, end)
+        origin = span.start - saved
         if first < last:
-            visible[first - start : last - start] = int32([span.end - 1]) * (last - first)
-    return {"visible_until": visible}
+            inside, own = (
+                range(first - span.start, last - span.start),
+                slice(first - start, last - start),
+            )
+            visible[own] = int32([span.end - 1]) * (last - first)
+            time[own] = int32([origin]) * (last - first)
+            row[own] = int32([origin + i // span.columns for i in inside])
+            column[own] = int32([origin + i % span.columns for i in inside])
+        saved += span.saved
+        after = max(span.end, start)
+        if after < end:
+            later = int32(range(after - saved, end - saved))
+            for places in (time, row, column):
+                places[after - start :] = later
+    return {
+        "visible_until": visible, "position_t": time, "position_h": row, "position_w": column
+    }  # fmt: skip
 
 
 class ImageEmbeddings:
@@ -86,7 +117,9 @@ class ImageEmbeddings:
         thousand million rows."""
         self.check(request)
         spans = [
-            ImageSpan(tile.start, tile.start + tile.rows, self._of(tile, request.scope))
+            ImageSpan(
+                tile.start, tile.start + tile.rows, self._of(tile, request.scope), _columns(tile)
+            )
             for tile in request.images
         ]
         for span in spans:
@@ -142,7 +175,7 @@ class ImageEmbeddings:
 
     def leave(self, spans: Iterable[ImageSpan]) -> None:
         """A request has ended."""
-        for _, _, image in spans:
+        for image in (span.image for span in spans):
             image.users -= 1
             if not image.users:
                 image.tile = None
@@ -237,7 +270,7 @@ class ImageEmbeddings:
     def keys(tokens: array[int], spans: Sequence[ImageSpan]) -> array[int]:
         """Tokens of a sequence as the prefix cache has them: those of images are the image's."""
         found = tokens[:]
-        for start, end, image in spans:
+        for start, end, image, _ in spans:
             if start >= len(found):
                 break
             ids = range(image.first_id, image.first_id + image.rows)

@@ -6,13 +6,14 @@ read back. Synchronous: the driver calls it between the language model's steps.
 
 from __future__ import annotations
 
+from array import array
 from typing import Protocol
 
 from mlcc.engine.batch.batch import BatchWriter, Capacity, PageList, int32
 from mlcc.engine.batch.executor import EncoderExecutor, Executor
 from mlcc.engine.request import ImageTile
 from mlcc.errors import UnsupportedError
-from mlcc.multimodal.patches import patch_rows
+from mlcc.multimodal.patches import patch_places, patch_rows
 
 
 class TowerExecutor(Executor, EncoderExecutor, Protocol):
@@ -49,11 +50,20 @@ class VisionTower:
         executor.write_embeddings(range(patches), rows)
         writer = BatchWriter(capacity.layout, executor.step_buffer())
         first = capacity.vocab_size
-        writer.sequence(int32(range(first, first + patches)), 0, _pages(capacity, patches))
+        ids, pages = int32(range(first, first + patches)), _pages(capacity, patches)
+        writer.sequence(ids, 0, pages, columns=self._places(tile))
         for row in range(0, patches, block):
             writer.row(row)
         found: bytes = executor.vectors(writer.finish(), self._width).tobytes()
         return found
+
+    def _places(self, tile: ImageTile) -> dict[str, array[int]]:
+        """The columns of a tower that turns by row and column of a patch."""
+        if not self._executor.capacity.layout.token_columns:
+            return {}
+        size = tile.height // self._patch_size, tile.width // self._patch_size
+        rows, columns = patch_places(*size, self._merge_size)
+        return {"position_t": int32([0]) * len(rows), "position_h": rows, "position_w": columns}
 
     def close(self) -> None:
         """Free the device's memory."""

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from array import array
 from struct import pack
 
 _HIGH = tuple(bytes(pack("<f", value)[i] for value in range(256)) for i in (2, 3))
 """The two high bytes of a pixel's value as a float32. The low ones are 0: 8 bits fit the rest."""
+
+
+def patch_places(rows: int, columns: int, merge: int) -> tuple[array[int], array[int]]:
+    """Row and column of each patch of an image of rows x columns patches, in the order of merge
+    blocks."""
+    places = [
+        (y, x)
+        for block_y in range(0, rows, merge)
+        for block_x in range(0, columns, merge)
+        for y in range(block_y, block_y + merge)
+        for x in range(block_x, block_x + merge)
+    ]
+    return array("i", [y for y, _ in places]), array("i", [x for _, x in places])
 
 
 def patch_rows(pixels: bytes, height: int, width: int, patch: int, merge: int) -> bytes:

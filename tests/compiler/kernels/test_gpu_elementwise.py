@@ -10,6 +10,7 @@ import pytest
 from mlcc.device.reference import ops as twin
 from mlcc.device.reference.attention import append_kv
 from mlcc.device.reference.caches import copy_pages
+from mlcc.device.reference.pooling import mrope_table
 from mlcc.device.reference.step_view import StepView
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir.caches import CacheTensor
@@ -17,7 +18,7 @@ from mlcc_compiler.ir.layout import KvLayout
 from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
 from mlcc_compiler.kernels.gpu.device import Gpu
 from tests.compiler.kernels.cases.gpu_kernels import F16, GPUS, SMALL, VULKAN, call, normal, run
-from tests.compiler.kernels.cases.step import LAYOUTS, copy_step, token_step, words_of
+from tests.compiler.kernels.cases.step import LAYOUTS, copy_step, placed_step, token_step, words_of
 
 pytestmark = pytest.mark.usefixtures("vulkan")
 
@@ -154,6 +155,16 @@ def test_rope(dim: int, rotary: int) -> None:
         arguments = ((3, dim), (rotary,), int(pairs))
         y = run(rope.rope, arguments, [x, expected], [(x.shape, "float32")])[0]
         np.testing.assert_allclose(y, twin.rope(x, expected, pairs), rtol=0, atol=1e-6)
+
+
+def test_rope_table_of_three_sections() -> None:
+    batch, positions = placed_step()
+    inv_freq = (10000.0 ** (-np.arange(0, 64, 2) / 64)).astype(np.float32)
+    arguments = (batch.layout, 32, 1.2, "[8, 10, 14]")
+    tensors = [positions, inv_freq, np.frombuffer(batch.words, np.int32)]
+    (table,) = run(rope.mrope_table, arguments, tensors, [((5, 64), "float32")])
+    expected = mrope_table(StepView(batch), positions, inv_freq, 1.2, "[8, 10, 14]")
+    np.testing.assert_allclose(table, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -33,6 +33,8 @@ NOT_ELSEWHERE = {
 }
 """Architectures that always run on other targets: on these targets with --long only."""
 OTHER_NAMES = {
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
     "gemma3_text": "gemma3",
     "gemma3n_text": "gemma3n",
     "gemma4_text": "gemma4",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,64 @@ def gemma3(folder: Path) -> torch.nn.Module:
     return _saved(transformers.Gemma3ForConditionalGeneration, config, folder)
 
 
-FAMILIES = {"smolvlm": smolvlm, "smolvlm-odd": smolvlm_odd, "gemma3": gemma3}
+def qwen2_vl(folder: Path) -> torch.nn.Module:
+    """A Qwen2-VL in `folder`, and transformers' model of it in float64."""
+    rope = {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 3, 3]}
+    config = transformers.Qwen2VLConfig(
+        text_config={"model_type": "qwen2_vl_text", **SMALL, "rope_parameters": rope},
+        vision_config={
+            "depth": 2,
+            "embed_dim": 32,
+            "num_heads": 2,
+            "mlp_ratio": 2,
+            "hidden_size": SMALL["hidden_size"],
+            "patch_size": PATCH,
+            "spatial_merge_size": MERGE,
+        },
+        image_token_id=IMAGE,
+        video_token_id=129,
+        vision_start_token_id=128,
+        vision_end_token_id=127,
+        tie_word_embeddings=False,
+    )
+    return _saved(transformers.Qwen2VLForConditionalGeneration, config, folder)
 
 
-def given(family: str, ids: torch.Tensor, shown: np.ndarray[Any, Any]) -> dict[str, Any]:
+FAMILIES = {
+    "smolvlm": smolvlm,
+    "smolvlm-odd": smolvlm_odd,
+    "gemma3": gemma3,
+    "qwen2_vl": qwen2_vl,
+}
+
+
+def given(family: str, ids: torch.Tensor, shown: Sequence[Any]) -> dict[str, Any]:
     """What transformers' model takes beside the ids of a prompt."""
+    if family == "qwen2_vl":
+        types = {"mm_token_type_ids": (ids == IMAGE).int()}
+        return types | (_patches(shown) if shown else {})
     if family == "gemma3":
         types = {"token_type_ids": (ids == IMAGE).long()}
-        return types | ({"pixel_values": pixel_values(shown)} if len(shown) else {})
-    return {"pixel_values": pixel_values(shown)[None]} if len(shown) else {}
+        return types | ({"pixel_values": pixel_values(np.stack(shown))} if shown else {})
+    return {"pixel_values": pixel_values(np.stack(shown))[None]} if shown else {}
+
+
+def _patches(shown: Sequence[Any]) -> dict[str, Any]:
+    """Patches as Qwen2VLImageProcessor makes them: two frames of each, in the order of blocks."""
+    rows, grids = [], []
+    for picture in shown:
+        values = pixel_values(picture[None])[0].numpy()
+        height, width = (size // PATCH for size in values.shape[1:])
+        blocks = values.reshape(
+            3, height // MERGE, MERGE, PATCH, width // MERGE, MERGE, PATCH
+        ).transpose(1, 4, 2, 5, 0, 3, 6)
+        frames = np.repeat(blocks[:, :, :, :, :, None], 2, axis=5)
+        rows.append(frames.reshape(height * width, -1))
+        grids.append([1, height, width])
+    return {
+        "pixel_values": torch.tensor(np.concatenate(rows)),
+        "image_grid_thw": torch.tensor(grids),
+    }
 
 
 def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
@@ -102,16 +152,22 @@ def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
     oracle = save_initialised(kind(config), folder)
     words = {f"w{i}": i for i in range(IMAGE)} | {"<image>": IMAGE}
     Tokenizer(WordLevel(words, "w0")).save(str(folder / "tokenizer.json"))
-    side = config.vision_config.image_size
+    side = getattr(config.vision_config, "image_size", 0)
     sizes = {"size": {"longest_edge": 2 * side}, "max_image_size": {"longest_edge": side}}
+    if config.model_type == "qwen2_vl":
+        sizes = {"size": {"shortest_edge": 64, "longest_edge": 4 * SIDE * SIDE}}
     (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR | sizes))
     return oracle
 
 
-def pictures(family: str, count: int) -> np.ndarray[Any, Any]:
-    """uint8 [count, side, side, 3], of the family's side."""
+def pictures(family: str) -> list[np.ndarray[Any, Any]]:
+    """Three of uint8 [height, width, 3], of the family's sizes."""
     side = ODD_SIDE if family == "smolvlm-odd" else SIDE
-    return np.random.default_rng(0).integers(0, 256, (count, side, side, 3), np.uint8)
+    sizes = [(side, side)] * 3
+    if family == "qwen2_vl":
+        sizes = [(SIDE, SIDE), (SIDE // 2, 2 * SIDE), (2 * SIDE, SIDE // 2)]
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
 
 
 def tile(picture: np.ndarray[Any, Any], start: int) -> ImageTile:

@@ -69,7 +69,7 @@ def answers(model: Model, requests: Sequence[Request]) -> dict[str, list[tuple[i
 
 def expected(family: str, oracle: Any, words: Sequence[int], seen: Any) -> list[tuple[int, float]]:
     ids = prompt_of(words)
-    shown = seen[[-1 - word for word in words if word < 0]]
+    shown = [seen[-1 - word] for word in words if word < 0]
     found = []
     for _ in range(NEW):
         tokens = torch.tensor([ids])
@@ -90,7 +90,7 @@ def opened(folder: Path, target: str, **options: Any) -> Model:
 
 
 def check(family: str, folder: Path, target: str) -> None:
-    oracle, seen = FAMILIES[family](folder), pictures(family, 3)
+    oracle, seen = FAMILIES[family](folder), pictures(family)
     model = opened(folder, target)
     try:
         requests = [request_of(str(i), words, seen) for i, words in enumerate(PROMPTS)]
@@ -104,7 +104,12 @@ def check(family: str, folder: Path, target: str) -> None:
         assert max(errors) < BOUND
 
 
-PART = {"smolvlm": "smolvlm", "smolvlm-odd": "smolvlm", "gemma3": "gemma3-images"}
+PART = {
+    "smolvlm": "smolvlm",
+    "smolvlm-odd": "smolvlm",
+    "gemma3": "gemma3-images",
+    "qwen2_vl": "qwen2-vl",
+}
 """In the table of features."""
 
 

@@ -44,9 +44,7 @@ def test_the_tower_of_codes_is_near_that_of_floats(checkpoint: Path, tmp_path: P
             "vision",
         )
         assert model.tower is not None
-        rows[quant] = np.frombuffer(
-            model.tower.encode(tile(pictures("smolvlm", 1)[0], 0)), np.float32
-        )
+        rows[quant] = np.frombuffer(model.tower.encode(tile(pictures("smolvlm")[0], 0)), np.float32)
         model.close()
     scale = float(rows["f32"].std())
     assert 0 < np.abs(rows["q4"] - rows["f32"]).max() < 0.05 * scale

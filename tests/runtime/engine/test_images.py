@@ -152,6 +152,52 @@ def test_an_image_seen_both_ways_is_in_one_step() -> None:
         driver.take(driver.engine.commit(driver.executor.collect(driver.executor.submit(batch))))
 
 
+def places_of(words: list[int], sizes: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Time, row and column of each token, as Qwen2-VL counts them, literally."""
+    found, at = list[tuple[int, int, int]](), 0
+    for word in words:
+        if word >= 0:
+            found.append((at, at, at))
+            at += 1
+            continue
+        height, width = sizes[-1 - word]
+        found += [(at, at + y, at + x) for y in range(height) for x in range(width)]
+        at += max(height, width)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_places_of_tokens_are_qwens(seed: int) -> None:
+    """In chunks, in decode steps, and in those that are patched."""
+    draw = random.Random(seed)
+    sizes = [(draw.randrange(1, 4), draw.randrange(1, 4)) for _ in range(3)]
+    words = [draw.choice([-1, -2, -3, 1, 2, 3, 4]) for _ in range(7)] + [5]
+    tiles, prompt = list[ImageTile](), list[int]()
+    for word in words:
+        if word < 0:
+            height, width = sizes[-1 - word]
+            pixels = bytes([-1 - word])
+            tile = ImageTile(len(prompt), height * width, pixels, pixels, 8 * height, 8 * width)
+            tiles.append(tile)
+        prompt += [word] if word >= 0 else [IMAGE] * tiles[-1].rows
+    names = ("position_t", "position_h", "position_w")
+    capacity = seeing(slots=16)
+    capacity = replace(capacity, layout=replace(capacity.layout, token_columns=names))
+    driver = toy_driver(capacity)
+    driver.add(Request("places", prompt, GREEDY, images=tuple(tiles)))
+    seen: dict[int, tuple[float, ...]] = {}
+    while driver.engine.has_work:
+        if (batch := driver.engine.plan()) is None:
+            driver.encode()
+            continue
+        table = batch.layout.tokens
+        columns = [batch.column(table, name) for name in ("position", *names)]
+        seen |= {int(place[0]): place[1:] for place in zip(*columns, strict=True)}
+        driver.take(driver.engine.commit(driver.executor.collect(driver.executor.submit(batch))))
+    wanted = places_of([*words, *[1] * 5], sizes)
+    assert [seen[i] for i in range(len(wanted))] == wanted
+
+
 def test_requests_that_do_not_fit_are_refused() -> None:
     engine = toy_driver(seeing()).engine
     with pytest.raises(CapacityError, match="an image of 13 tokens, and a step reads at most 12"):

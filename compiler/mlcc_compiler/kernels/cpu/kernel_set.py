@@ -33,6 +33,7 @@ FACTORIES: dict[str, Factory] = {
     "layer_norm": norm.layer_norm,
     "add_rms_norm": norm.add_rms_norm,
     "rope_table": rope.rope_table,
+    "mrope_table": rope.mrope_table,
     "growth": rope.growth,
     "rope": rope.rope,
     "activated": activation.activated,

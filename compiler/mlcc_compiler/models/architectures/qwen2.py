@@ -23,10 +23,16 @@ DEFAULTS = DECODER_DEFAULTS | {
 }
 
 
+IGNORED = (r"^(model\.)?visual\.",)
+"""The vision tower of a Qwen2-VL, beside the text part's tensors."""
+
+
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json of a Qwen2ForCausalLM."""
     fields = common_fields(hf, "qwen2") | {"windows": qwen_windows(hf)}
-    return DecoderConfig(**fields, ropes=(rope_from_hf(hf, context),), qkv_bias=True)
+    return DecoderConfig(
+        **fields, ropes=(rope_from_hf(hf, context),), qkv_bias=True, ignored=IGNORED
+    )
 
 
 def qwen_windows(hf: HfConfig) -> tuple[int | None, ...]:

@@ -48,6 +48,13 @@ class Tower(Encoder):
         return self.text_width
 
 
+def image_rows(hf: HfConfig) -> int:
+    """Rows of the largest image: of one size, or of `max_rows`."""
+    if hf.get("image_size"):
+        return int((patches_per_side(hf) // require(hf, "merge_size")) ** 2)
+    return require(hf, "max_rows")
+
+
 def patches_per_side(hf: HfConfig) -> int:
     """Patches in a row of the square input; the merge blocks divide it."""
     side, merge = require(hf, "image_size") // require(hf, "patch_size"), require(hf, "merge_size")

@@ -1,7 +1,8 @@
-"""Naive numpy twins of encoder operators."""
+"""Naive numpy twins of operators of encoders and of models that see."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,20 @@ def remap(ids: Array, add: int, divide: int, modulo: int) -> Array:
     return found % modulo if modulo else found
 
 
+def mrope_table(
+    step: StepView, positions: Array, inv_freq: Array, scale: float, sections: str
+) -> Array:
+    """[n, rotary_dim]: cosines, then sines, of inv_freq times the time, row or column of a token:
+    sections are the numbers of frequencies of each."""
+    columns = [step.tokens(f"position_{axis}") for axis in "thw"]
+    axes = np.repeat(np.arange(3), json.loads(sections))
+    angle = np.stack(columns, 1)[:, axes].astype(inv_freq.dtype) * inv_freq
+    wide = angle.astype(np.float64)
+    return (np.concatenate([np.cos(wide), np.sin(wide)], axis=1) * scale).astype(inv_freq.dtype)
+
+
 OPERATORS: dict[str, Callable[..., Any] | StepOperator] = {
     "mlcc.mean_rows": StepOperator(mean_rows),
+    "mlcc.mrope_table": StepOperator(mrope_table),
     "mlcc.remap": remap,
 }

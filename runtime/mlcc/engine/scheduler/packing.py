@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from operator import sub
 from typing import NamedTuple
 
 from mlcc.engine.batch.adjust_tables import AdjustLayout
@@ -109,6 +110,7 @@ def pack(
         ids, columns = _tokens(seq, count), NO_COLUMNS
         if seq.images and seq.images[-1].end > seq.computed:
             ids = images.placed(int32(ids), seq.images, seq.computed)
+        if seq.images and layout.token_columns:
             columns = image_columns(seq.images, seq.computed, count)
         first = writer.sequence(ids, seq.computed, seq.caches, seq.adapter_use, columns)
         if has_states and not seq.draft:
@@ -205,6 +207,8 @@ class DecodeStep:
         self._left = min(seq.limit - seq.planned for seq in self.sequences)
         self._positions = int32([seq.computed for seq in self.sequences])
         """Positions of the next step's tokens."""
+        self._saved = [sum(span.saved for span in seq.images) for seq in self.sequences]
+        """Positions that images save, of M-RoPE."""
         streams = [seq.stream for seq in self.sequences]
         self._draws = Draws(streams, [position + 1 for position in self._positions])
         self._in_flight = int32(range(-1, -1 - len(rows), -1))
@@ -238,8 +242,11 @@ class DecodeStep:
         self._write(tokens, "id", ids)
         self._write(tokens, "position", self._positions)
         for name in layout.token_columns:
-            if name != "hidden_row":
+            if name == "visible_until":
                 self._write(tokens, name, self._positions)
+            elif name != "hidden_row":
+                places = map(sub, self._positions, self._saved)
+                self._write(tokens, name, int32(places))
         for (g, _), slots in zip(self._paged, self._slots, strict=True):
             self._write(tokens, f"slot.{g}", slots)
         self._positions, self._slots = _next(self._positions), [_next(s) for s in self._slots]

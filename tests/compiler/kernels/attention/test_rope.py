@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from mlcc.device.reference import ops as twin
+from mlcc.device.reference.pooling import mrope_table
+from mlcc.device.reference.step_view import StepView
 from mlcc_compiler.kernels.cpu.elementwise import rope
 from tests.compiler.kernels.cases.cpu_kernels import CPUS, Cpu, normal, run
+from tests.compiler.kernels.cases.step import placed_step
 
 
 def frequencies(rotary_dim: int) -> np.ndarray:
@@ -22,6 +25,16 @@ def test_table(count: int) -> None:
         rope.rope_table, ((), (32,), 1.2), [positions, frequencies(64)], [((count, 64), "float32")]
     )
     expected = twin.rope_table(positions, frequencies(64), 1.2)
+    np.testing.assert_allclose(table, expected, rtol=0, atol=1e-6)
+
+
+def test_table_of_three_sections() -> None:
+    batch, positions = placed_step()
+    words = np.frombuffer(batch.words, np.int32)
+    arguments = (batch.layout, 32, 1.2, "[8, 10, 14]")
+    tensors = [positions, frequencies(64), words]
+    (table,) = run(rope.mrope_table, arguments, tensors, [((5, 64), "float32")])
+    expected = mrope_table(StepView(batch), positions, frequencies(64), 1.2, "[8, 10, 14]")
     np.testing.assert_allclose(table, expected, rtol=0, atol=1e-6)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from mlcc.engine.batch.batch import Batch, BatchWriter, PageList, RowSampling, StateSlot, int32
 from mlcc.engine.batch.filters import FilterParams
-from mlcc.engine.batch.tables import CacheGroup, StepLayout
+from mlcc.engine.batch.tables import TOKEN_COLUMNS, CacheGroup, StepLayout
 
 GARBAGE = 0x3FFFFFFF
 """The value of unused words of a step's buffer: an index of nothing."""
@@ -33,6 +34,20 @@ def layout_of(
 
 
 LAYOUTS = (layout_of(), layout_of(GROUPS[:1]), layout_of(GROUPS[::-1], OTHER_BOUNDS))
+
+
+def placed_step() -> tuple[Batch, Any]:
+    """A step of five tokens with time, row and column, far apart, and their positions."""
+    layout = replace(layout_of(GROUPS[:1]), token_columns=TOKEN_COLUMNS[1:4])
+    writer = BatchWriter(layout)
+    places = {
+        "position_t": int32([0, 7, 131071, 5, 5]),
+        "position_h": int32([0, 100, 3, 32767, 6]),
+        "position_w": int32([1, 9, 9, 8, 4095]),
+    }
+    pages = PageList(int32([3, 1]))
+    writer.sequence(int32([1] * 5), 2, [pages], columns=places)
+    return writer.finish(), np.arange(2, 7, dtype=np.int32)
 
 
 def words_of(batch: Batch) -> Any:
