@@ -58,7 +58,9 @@ def test_the_text_of_a_model_that_sees(case: str, tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(tmp_path)
     assert any(_sees(name) for name in checkpoint.tensors.shapes)
     plan = make_plan(
-        checkpoint, get_target("reference"), Options(quant="f32", context=128, max_batch=8)
+        checkpoint,
+        get_target("reference"),
+        Options(quant="f32", context=128, max_batch=8, vision=False),
     )
     assert not any(_sees(source) for source in plan.sources.values())
     assert run_mixed(reference(plan, capacity_of(plan)), oracle, 128, spread=0.5) < 5e-5
