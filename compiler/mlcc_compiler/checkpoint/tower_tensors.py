@@ -111,7 +111,7 @@ class TowerTensors:
         return np.ascontiguousarray(found, np.float32)
 
     def _bias(self, name: str) -> Floats:
-        """The convolution's bias, if it has one, less what subtracting the mean takes."""
+        """The convolution's bias, or 0, less the products of the mean."""
         convolution = self.base.read(self._names[name.removesuffix("bias") + "weight"])
         mean = np.array(self.info.mean).reshape(1, 3, 1, 1)
         shift = (_over_time(convolution) * (mean / self._std)).sum((1, 2, 3))

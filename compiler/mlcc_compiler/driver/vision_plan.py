@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _FLOATS = ("f32", "bf16", "f16")
 _CODES = "q8"
-"""A tower is small beside its language model and reads details: 8 bits, whatever the model has."""
+"""A tower is small and reads details, so it has 8 bits also beside a model of fewer."""
 
 
 def tower_options(options: Options, folder: str) -> Options:

@@ -191,7 +191,7 @@ def _proportional(config: RopeConfig) -> tuple[Array, float]:
 
 _SCALINGS: dict[str, Callable[[RopeConfig], tuple[Array, float]]] = {
     "default": _default,
-    "mrope": _default,  # what `_sections` adds
+    "mrope": _default,  # with `_sections`
     "linear": _linear,
     "dynamic": _dynamic,
     "llama3": _llama3,

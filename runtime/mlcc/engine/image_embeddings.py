@@ -113,7 +113,7 @@ class ImageEmbeddings:
         self._step = 0
 
     def join(self, request: Request) -> tuple[ImageSpan, ...]:
-        """The tiles of a new request. Raises what `check` raises, and CapacityError after two
+        """The tiles of a new request. Raises the errors of `check`, and CapacityError after two
         thousand million rows."""
         self.check(request)
         spans = [

@@ -24,8 +24,8 @@ def patch_places(rows: int, columns: int, merge: int) -> tuple[array[int], array
 
 def patch_rows(pixels: bytes, height: int, width: int, patch: int, merge: int) -> bytes:
     """f32[patches, patch * patch * 3] of uint8 RGB [height, width, 3]: patches in the order of
-    merge blocks, a patch's pixels row by row. What a side has beyond whole blocks is left out, as
-    by a convolution (SmolVLM-2.2B: 384 pixels are 27 patches of 14).
+    merge blocks, a patch's pixels row by row. Pixels beyond whole blocks are left out, as by a
+    convolution (SmolVLM-2.2B: 384 pixels are 27 patches of 14).
 
     Pixels stay as they are, 0 to 255: the tower's weights hold the processor's mean and deviation.
     """

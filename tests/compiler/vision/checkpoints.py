@@ -118,7 +118,7 @@ FAMILIES = {
 
 
 def given(family: str, ids: torch.Tensor, shown: Sequence[Any]) -> dict[str, Any]:
-    """What transformers' model takes beside the ids of a prompt."""
+    """Arguments of transformers' model beside the ids of a prompt."""
     if family == "qwen2_vl":
         types = {"mm_token_type_ids": (ids == IMAGE).int()}
         return types | (_patches(shown) if shown else {})

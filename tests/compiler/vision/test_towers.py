@@ -1,4 +1,4 @@
-"""The tower of a multimodal checkpoint: what it is made of, and how it is refused."""
+"""The tower of a multimodal checkpoint: its settings, its schemes, and refusals."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_a_storm(groups: str, depth: int, both_ways: bool, drafts: bool) -> None
 
 
 def fail(driver: Driver) -> None:
-    """The device fails and recovers: what it held is lost."""
+    """The device fails and recovers: its contents are lost."""
     while driver.tickets:
         driver.executor.collect(driver.tickets.popleft())
     driver.take(driver.engine.fail())

@@ -1,6 +1,4 @@
-"""What all vision towers share: their output, and the config that a multimodal checkpoint gives
-them.
-"""
+"""The base of all vision towers: their output, and the sizes of their config."""
 
 from __future__ import annotations
 
