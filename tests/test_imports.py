@@ -173,7 +173,7 @@ def test_api_imports_the_standard_library_and_jinja2_only() -> None:
         "mlcc.version",
         "mlcc.limits",
         "mlcc.multimodal.header",
-        "mlcc.multimodal.stand_ins",
+        "mlcc.multimodal.placeholders",
         "jinja2",
     )
     assert not offenders("mlcc", "api", lambda n: not (is_standard(n) or within(n, *ours)))

@@ -48,7 +48,7 @@ def chat(text: str) -> list[Fields]:
 
 
 def png(width: int, height: int, level: int = 0) -> bytes:
-    """A gray picture of this size, with the data of one line at most."""
+    """A gray image of this size, with the data of one line at most."""
     size = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     line = zlib.compress(b"\0" + bytes([level]) * width)
     if width * height < 1 << 20:
@@ -61,14 +61,14 @@ def png(width: int, height: int, level: int = 0) -> bytes:
 
 
 def seen(data: bytes) -> list[Fields]:
-    """A conversation of a picture and a text."""
+    """A conversation of an image and a text."""
     url = f"data:image/png;base64,{b64encode(data).decode()}"
     picture = {"type": "image_url", "image_url": {"url": url}}
     return [{"role": "user", "content": [picture, {"type": "text", "text": "what is it?"}]}]
 
 
 def image_calls() -> list[Call]:
-    """Greedy requests with pictures, for models that see."""
+    """Greedy requests with images, for models that see."""
     sizes = ((40, 30, 9), (30, 40, 9), (300, 200, 7))
     bodies: list[Fields] = [{"messages": seen(png(*size)), "max_tokens": 12} for size in sizes]
     return [

@@ -104,17 +104,17 @@ BOUNDS = {
             "max_unread_bytes", "Events that an app has not taken.", least=0, default=16 * MIB,
             unit="bytes",
         ),
-        Bound("max_images", "Pictures of a request.", most=16, default=16),
+        Bound("max_images", "Images of a request.", most=16, default=16),
         Bound(
-            "max_image_bytes", "All pictures of a request, as they are sent.", most=20_000_000,
+            "max_image_bytes", "All images of a request, as they are sent.", most=20_000_000,
             default=20_000_000, unit="bytes",
         ),
         Bound(
-            "max_image_pixels", "All pictures of a request, before they are resized.",
+            "max_image_pixels", "All images of a request, before they are resized.",
             most=50_000_000, default=50_000_000, unit="pixels",
         ),
         Bound(
-            "max_image_side", "A side of a picture.", most=16_384, default=16_384, unit="pixels",
+            "max_image_side", "A side of an image.", most=16_384, default=16_384, unit="pixels",
         ),
     )
 }  # fmt: skip
@@ -122,7 +122,7 @@ BOUNDS = {
 IN_OTHERS = ("draft_tokens",)
 """Bounds that are a part of another option."""
 FIXED = ("max_images", "max_image_bytes", "max_image_pixels", "max_image_side")
-"""Bounds that no option changes: the memory and time of the processes that decode pictures are
+"""Bounds that no option changes: the memory and time of the processes that decode images are
 planned from them."""
 ONLY_IN_APPS = ("memory_bytes", "max_unread_bytes")
 """Bounds of mlcc.h and the tab, which cannot read the free memory, or have no sockets."""
@@ -136,7 +136,7 @@ def default(name: str) -> Any:
 
 
 def body_bytes(sees: bool) -> int:
-    """The default of `max_body_bytes` for a model. One that sees gets the pictures of a request as
+    """The default of `max_body_bytes` for a model. One that sees gets the images of a request as
     base64."""
     return 32 * MIB if sees else int(default("max_body_bytes"))
 

@@ -24,20 +24,20 @@ class TextPart(TypedDict, total=False):
 
 
 class ImageURL(TypedDict, total=False):
-    """A picture, and how closely the model looks at it."""
+    """An image, and how closely the model looks at it."""
 
     url: Required[str]
-    """The picture as a data URL: data:image/png;base64,..."""
+    """The image as a data URL: data:image/png;base64,..."""
     detail: Literal["auto", "low", "high", "original"] | None
     """low = few tokens: without tiles, or of fewer pixels."""
 
 
 class ImagePart(TypedDict, total=False):
-    """A part of a message: a picture, for a model that sees."""
+    """A part of a message: an image, for a model that sees."""
 
     type: Required[Literal["image_url"]]
     image_url: Required[str | ImageURL]
-    """A picture."""
+    """An image."""
 
 
 class RefusalPart(TypedDict, total=False):

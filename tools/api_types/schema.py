@@ -56,8 +56,8 @@ ENCODERS = (
 """Requests of encoders, for tabs and servers."""
 PARTS = (
     (TEXT_PART, "A part of a message."),
-    (IMAGE_URL, "A picture, and how closely the model looks at it."),
-    (IMAGE_PART, "A part of a message: a picture, for a model that sees."),
+    (IMAGE_URL, "An image, and how closely the model looks at it."),
+    (IMAGE_PART, "A part of a message: an image, for a model that sees."),
     (REFUSAL_PART, "A part of an assistant's message: words in which it refused."),
     (CALLED_FUNCTION, "The function of a call."),
     (TOOL_CALL, "A tool call in an assistant's message."),

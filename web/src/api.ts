@@ -12,18 +12,18 @@ export interface TextPart {
   text: string;
 }
 
-/** A picture, and how closely the model looks at it. */
+/** An image, and how closely the model looks at it. */
 export interface ImageURL {
-  /** The picture as a data URL: data:image/png;base64,... */
+  /** The image as a data URL: data:image/png;base64,... */
   url: string;
   /** low = few tokens: without tiles, or of fewer pixels. */
   detail?: 'auto' | 'low' | 'high' | 'original' | null;
 }
 
-/** A part of a message: a picture, for a model that sees. */
+/** A part of a message: an image, for a model that sees. */
 export interface ImagePart {
   type: 'image_url';
-  /** A picture. */
+  /** An image. */
   image_url: string | ImageURL;
 }
 

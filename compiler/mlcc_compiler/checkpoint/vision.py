@@ -176,7 +176,7 @@ def _gemma3(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
 
 
 MOST_ROWS = 1280
-"""Rows of an image of any size, as Qwen's model cards advise; larger pictures are scaled down."""
+"""Rows of an image of any size, as Qwen's model cards advise; larger images are scaled down."""
 
 
 def _qwen2_vl(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:

@@ -320,7 +320,7 @@ class EmbeddingsInfo:
 
 @fast_dataclass(frozen=True, kw_only=True)
 class VisionInfo:
-    """How pictures become rows of a prompt, for a model with a vision tower."""
+    """How images become rows of a prompt, for a model with a vision tower."""
 
     processor: str
     """Sizes, tiles and the text around an image: idefics3 (SmolVLM too), gemma3, qwen2_vl

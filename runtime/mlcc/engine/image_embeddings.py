@@ -3,9 +3,9 @@
 The tokens of an image stand for rows that a vision tower computes. They are written to slots of the
 executor (`Executor.write_embeddings`) before the chunk of the prompt that reads them, and are not
 needed afterwards; they stay until others need their slots, so that a preempted request, or another
-one with the same picture, finds them.
+one with the same image, finds them.
 
-In the prefix cache the tokens of a tile have ids of their own, which no other picture has: one for
+In the prefix cache the tokens of a tile have ids of their own, which no other image has: one for
 each row, from the vocabulary's end on. Tiles have the same ids if they have the same pixels and
 come from the same tenant with the same salt.
 """

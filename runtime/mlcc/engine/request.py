@@ -231,7 +231,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class ImageTile:
-    """A picture, or a tile of one, that the vision tower reads: its rows stand for tokens of the
+    """An image, or a tile of one, that the vision tower reads: its rows stand for tokens of the
     prompt."""
 
     start: int

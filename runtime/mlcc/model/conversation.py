@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from mlcc.api.schema.message_fields import MESSAGE, messages_of
 from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
+from mlcc.multimodal.placeholders import ImageCollector
 from mlcc.multimodal.prompt import Prompt
-from mlcc.multimodal.stand_ins import ImageCollector
 
 Content: TypeAlias = "str | list[dict[str, Any]]"
 

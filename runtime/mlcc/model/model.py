@@ -39,10 +39,10 @@ from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer.special_tokens import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.model.vision_tower import VisionTower
+from mlcc.multimodal.placeholders import PromptImages
 from mlcc.multimodal.processors.processor import Processor
 from mlcc.multimodal.processors.registry import processor_of
 from mlcc.multimodal.prompt import PreparedImage, Prompt, least_tokens, prepare, with_rows
-from mlcc.multimodal.stand_ins import PromptImages
 from mlcc.util.fast_dataclass import fast_dataclass
 
 
@@ -69,7 +69,7 @@ class ModelText:
     encoder: EncoderInfo | None = None
     """Pooling and prompts of an encoder; None = a generative model."""
     vision: VisionInfo | None = None
-    """How pictures become rows of the prompt; None = the model reads text only."""
+    """How images become rows of the prompt; None = the model reads text only."""
 
     @property
     def output_format(self) -> OutputFormat:
@@ -126,8 +126,9 @@ class ModelText:
         context: int | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> Prompt:
-        """The prompt of a conversation with pictures, for which its messages have stand-ins. Raises
-        what `encode_chat` raises, and InvalidRequestError for a picture that cannot be read."""
+        """The prompt of a conversation with images, whose messages have placeholders for them.
+        Raises the errors of `encode_chat`, and InvalidRequestError for an image that cannot be
+        read."""
         prepared = self._prepared(images, context)
         texts = ImageTexts(images, [image.plan.text for image in prepared])
         chat, template = self.render(messages, variables or {}, texts)
@@ -136,7 +137,7 @@ class ModelText:
     def encode_prompt_with_images(
         self, text: str, images: PromptImages, context: int | None = None
     ) -> Prompt:
-        """The prompt of a raw text with stand-ins of pictures; as `encode_prompt`."""
+        """The prompt of a raw text with placeholders of images; as `encode_prompt`."""
         prepared = self._prepared(images, context)
         parts = images.split(text)
         whole = (prepared[p].plan.text if isinstance(p, int) else p for p in parts)
@@ -145,11 +146,11 @@ class ModelText:
 
     @cached_property
     def processor(self) -> Processor | None:
-        """Makes tiles of pictures; None = the model reads text only. Raises ArtifactError."""
+        """Makes tiles of images; None = the model reads text only. Raises ArtifactError."""
         return None if self.vision is None else processor_of(self.vision)
 
     def _prepared(self, images: PromptImages, context: int | None) -> list[PreparedImage]:
-        """The pictures, decoded one at a time, unless they cannot fit the context."""
+        """The images, decoded one at a time, unless they cannot fit the context."""
         if self.processor is None:
             raise UnsupportedError(f"'{self.name}' reads text only; leave images out")
         if context is not None and (least := least_tokens(self.processor, images.images)) > context:
@@ -183,7 +184,7 @@ class ModelText:
         images: ImageTexts | None = None,
     ) -> tuple[ChatText, ChatTemplate]:
         """The text of a conversation, and the template that rendered it. images: the texts of the
-        pictures in it."""
+        images in it."""
         template = self.chat_template
         if variables.get("tools") and self.tool_template is not None:
             template = self.tool_template
@@ -197,7 +198,7 @@ class ModelText:
         variables: Mapping[str, Any],
         images: PromptImages | None = None,
     ) -> str:
-        """The text of a conversation, with the template's marks of pictures as they are."""
+        """The text of a conversation, with the template's marks of images as they are."""
         texts = None
         if images is not None:
             marks = self.chat_template.image_marks[:1] * len(images.images)

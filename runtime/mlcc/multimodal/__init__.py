@@ -1,1 +1,1 @@
-"""Pictures in prompts: decoding, resizing, tiles, and the tokens that stand for them."""
+"""Images in prompts: decoding, resizing, tiles, and the tokens that stand for them."""

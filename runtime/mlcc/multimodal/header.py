@@ -1,4 +1,4 @@
-"""The format and the size of an encoded picture, read from its first bytes without decoding it.
+"""The format and the size of an encoded image, read from its first bytes without decoding it.
 
 A decoder allocates what the header says, so the header is checked against the bounds of a request
 first. Standard library only.
@@ -22,7 +22,7 @@ _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 
 @fast_dataclass(frozen=True)
 class EncodedImage:
-    """A picture as it came: the bytes of a file, and the field of the request that has it."""
+    """An image as it came: the bytes of a file, and the field of the request that has it."""
 
     data: bytes
     field: str = "image"
@@ -32,7 +32,7 @@ class EncodedImage:
 
 @fast_dataclass(frozen=True)
 class ImageHeader:
-    """What the first bytes of a picture say. EXIF may turn it afterwards."""
+    """What the first bytes of an image say. EXIF may turn it afterwards."""
 
     format: str
     width: int
@@ -40,38 +40,38 @@ class ImageHeader:
 
 
 def bad_image(field: str, fault: str) -> InvalidRequestError:
-    """The error for a picture that cannot be read; it ends with what to send instead."""
+    """The error for an image that cannot be read; it ends with what to send instead."""
     return InvalidRequestError(
-        f"'{field}' {fault}; send a PNG, JPEG, WebP or GIF picture",
+        f"'{field}' {fault}; send a PNG, JPEG, WebP or GIF image",
         param=field,
         code="invalid_image",
     )
 
 
 def read_header(image: EncodedImage) -> ImageHeader:
-    """The header of a picture. Raises InvalidRequestError for other data."""
+    """The header of an image. Raises InvalidRequestError for other data."""
     data = image.data
     try:
         found = _png(data) or _gif(data) or _webp(data) or _jpeg(data)
     except (struct.error, IndexError):
         raise bad_image(image.field, "ends within its header") from None
     if found is None:
-        raise bad_image(image.field, "has no picture in a format that is read here")
+        raise bad_image(image.field, "has no image in a format that is read here")
     if found.width < 1 or found.height < 1:
-        raise bad_image(image.field, f"is a picture of {found.width} x {found.height} pixels")
+        raise bad_image(image.field, f"is an image of {found.width} x {found.height} pixels")
     return found
 
 
 def read_headers(images: Sequence[EncodedImage]) -> list[ImageHeader]:
-    """The headers of all pictures of a request, which are within its bounds (`mlcc.limits`).
+    """The headers of all images of a request, which are within its bounds (`mlcc.limits`).
     Raises InvalidRequestError, before anything is decoded."""
     if len(images) > (most := default("max_images")):
-        raise _too_much(images[most].field, f"is picture {most + 1} of the request", most, "")
+        raise _too_much(images[most].field, f"is image {most + 1} of the request", most, "")
     headers, size, pixels = [], 0, 0
     for image in images:
         size += len(image.data)
         if size > (most := default("max_image_bytes")):
-            raise _too_much(image.field, f"makes it {size} bytes of pictures", most, " bytes")
+            raise _too_much(image.field, f"makes it {size} bytes of images", most, " bytes")
         header = read_header(image)
         side = max(header.width, header.height)
         if side > (most := default("max_image_side")):
@@ -85,7 +85,7 @@ def read_headers(images: Sequence[EncodedImage]) -> list[ImageHeader]:
 
 def _too_much(field: str, what: str, most: int, unit: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"'{field}' {what}, and a request may have {most}{unit} at most; send fewer pictures, or "
+        f"'{field}' {what}, and a request may have {most}{unit} at most; send fewer images, or "
         "make them smaller: a model reads few pixels of a large one",
         param=field,
         code="image_too_large",
@@ -123,7 +123,7 @@ def _webp(data: bytes) -> ImageHeader | None:
 
 
 def _jpeg(data: bytes) -> ImageHeader | None:
-    """Walks the segments before the picture up to the frame."""
+    """Walks the segments before the image up to the frame."""
     if not data.startswith(b"\xff\xd8\xff"):
         return None
     at = 2

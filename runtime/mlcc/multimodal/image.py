@@ -1,6 +1,6 @@
-"""Decodes a picture to RGB as transformers' image processors do, with Pillow (the extra `vision`).
+"""Decodes an image to RGB as transformers' image processors do, with Pillow (the extra `vision`).
 
-The picture is upright: the orientation of its EXIF data is applied, as transformers' `load_image`
+The image is upright: the orientation of its EXIF data is applied, as transformers' `load_image`
 does. What is transparent becomes white, as in `convert_to_rgb` of its processors. Of an animation
 the first frame is taken.
 """
@@ -25,9 +25,9 @@ modes (tests/runtime/multimodal/test_budget.py)."""
 
 
 def decode(image: EncodedImage) -> Image:
-    """The picture in Pillow's mode RGB. Raises InvalidRequestError for a damaged one, and
+    """The image in Pillow's mode RGB. Raises InvalidRequestError for a damaged one, and
     UnsupportedError without Pillow."""
-    require("PIL", "vision", "a picture in a prompt")
+    require("PIL", "vision", "an image in a prompt")
     from PIL import Image as pillow
 
     header = read_header(image)
@@ -48,7 +48,7 @@ def decode(image: EncodedImage) -> Image:
 
 
 def _upright(image: Image) -> Image:
-    """The picture turned as its EXIF data say; unreadable data say nothing."""
+    """The image turned as its EXIF data say; unreadable data say nothing."""
     from PIL.ImageOps import exif_transpose
 
     with suppress(Exception):

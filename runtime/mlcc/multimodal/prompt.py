@@ -1,6 +1,6 @@
-"""Pictures of a prompt: decoded and cut into tiles, and their places among the token ids.
+"""Images of a prompt: decoded and cut into tiles, and their places among the token ids.
 
-A rendered conversation has the text of each picture, with one image token for each tile.
+A rendered conversation has the text of each image, with one image token for each tile.
 `with_rows` repeats that token in the ids, once for each row of the tile, which gives what
 transformers gets from repeating it in the text: a control token is encoded by itself.
 """
@@ -20,7 +20,7 @@ from mlcc.multimodal.processors.processor import ImagePlan, Processor, Tile
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids, and the tiles of the pictures among them."""
+    """Token ids, and the tiles of the images among them."""
 
     ids: array[int]
     images: tuple[ImageTile, ...] = ()
@@ -28,14 +28,14 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PreparedImage:
-    """A picture that was cut into tiles."""
+    """An image that was cut into tiles."""
 
     plan: ImagePlan
     tiles: Sequence[Tile]
 
 
 def least_tokens(processor: Processor, images: Sequence[EncodedImage]) -> int:
-    """The tokens that these pictures take at least, by their headers: EXIF data may turn them."""
+    """The tokens that these images take at least, by their headers: EXIF data may turn them."""
     return sum(_least_tokens(processor, image) for image in images)
 
 
@@ -46,14 +46,14 @@ def _least_tokens(processor: Processor, image: EncodedImage) -> int:
 
 
 def prepare(processor: Processor, image: EncodedImage) -> PreparedImage:
-    """The tiles of a picture. Raises InvalidRequestError for one that cannot be read."""
+    """The tiles of an image. Raises InvalidRequestError for one that cannot be read."""
     decoded = decode(image)
     plan = planned(processor, image, decoded.size)
     return PreparedImage(plan, processor.tiles(decoded, plan))
 
 
 def planned(processor: Processor, image: EncodedImage, size: tuple[int, int]) -> ImagePlan:
-    """The plan of a picture of this size. Errors name the field that has it."""
+    """The plan of an image of this size. Errors name the field that has it."""
     try:
         return processor.plan(*size, low_detail=image.low_detail)
     except InvalidRequestError as error:
@@ -69,7 +69,7 @@ def with_rows(
     places = [at for at, token in enumerate(ids) if token == image_token_id]
     if len(places) != len(tiles):
         raise InvalidRequestError(
-            f"the prompt has {len(places)} image tokens for {len(tiles)} tiles of pictures; leave "
+            f"the prompt has {len(places)} image tokens for {len(tiles)} tiles of images; leave "
             "image tokens out of the text",
             param="prompt",
             code="image_count",

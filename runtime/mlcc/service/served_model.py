@@ -30,8 +30,8 @@ from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.limits import default
 from mlcc.model.model import ModelText
+from mlcc.multimodal.placeholders import PromptImages, TextWithImages
 from mlcc.multimodal.prompt import Prompt
-from mlcc.multimodal.stand_ins import PromptImages, TextWithImages
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.engine_client import EngineClient
 from mlcc.service.http.types import ApiRequest, read_json
@@ -70,13 +70,13 @@ class Prompts(Protocol):
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> Prompt:
-        """The prompt of a conversation with pictures, for which its messages have stand-ins."""
+        """The prompt of a conversation with images, for which its messages have placeholders."""
         ...
 
     async def text_with_images(
         self, prompt: str, images: PromptImages, context: int, seconds: float | None
     ) -> Prompt:
-        """The prompt of a raw text with stand-ins of pictures."""
+        """The prompt of a raw text with placeholders of images."""
         ...
 
     async def written(
@@ -136,14 +136,14 @@ class DirectPrompts:
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> Prompt:
-        """The prompt of a conversation with pictures; decoded in a thread, as that takes long."""
+        """The prompt of a conversation with images; decoded in a thread, as that takes long."""
         work = self._text.encode_chat_with_images
         return await asyncio.to_thread(work, messages, images, context, variables)
 
     async def text_with_images(
         self, prompt: str, images: PromptImages, context: int, seconds: float | None
     ) -> Prompt:
-        """The prompt of a raw text with pictures."""
+        """The prompt of a raw text with images."""
         work = self._text.encode_prompt_with_images
         return await asyncio.to_thread(work, prompt, images, context)
 
@@ -267,7 +267,7 @@ class ServedModel:
 
     @property
     def sees(self) -> bool:
-        """Whether the model reads pictures."""
+        """Whether the model reads images."""
         return self.text.vision is not None
 
     def check_generates(self) -> None:

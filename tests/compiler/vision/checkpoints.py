@@ -171,7 +171,7 @@ def pictures(family: str) -> list[np.ndarray[Any, Any]]:
 
 
 def tile(picture: np.ndarray[Any, Any], start: int) -> ImageTile:
-    """A picture that stands for ROWS tokens from `start` on."""
+    """An image that stands for ROWS tokens from `start` on."""
     pixels = picture.tobytes()
     return ImageTile(start, ROWS, pixels[:32], pixels, *picture.shape[:2])
 

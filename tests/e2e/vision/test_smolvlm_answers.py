@@ -1,4 +1,4 @@
-"""A SmolVLM from the bytes of pictures to the text of answers: the API and the command line against
+"""A SmolVLM from the bytes of images to the text of answers: the API and the command line against
 transformers' processor and model. Small random weights, in float32 on the reference."""
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def test_answers_are_those_of_transformers(name: str, made: Made, engine: Engine
 
 
 def test_another_picture_is_another_answer(made: Made, engine: Engine) -> None:
-    """Also where the prompts are the same tokens: the prefix cache tells pictures apart."""
+    """Also where the prompts are the same tokens: the prefix cache tells images apart."""
 
     def ask(data: bytes) -> tuple[list[float], int]:
         content = [part(data), words("what is this?")]
@@ -241,7 +241,7 @@ def test_chat_shows_images_with_the_next_question(made: Made, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--image", "a.bmp"], "has no picture in a format"), (["--raw"], "--image is for a chat")],
+    [(["--image", "a.bmp"], "has no image in a format"), (["--raw"], "--image is for a chat")],
 )
 def test_run_refuses_by_name(
     options: list[str], message: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -255,7 +255,7 @@ def test_run_refuses_by_name(
 
 
 def test_a_server_answers_all_protocols(made: Made) -> None:
-    """Over HTTP, with the pictures decoded in the server's prompt processes."""
+    """Over HTTP, with the images decoded in the server's prompt processes."""
     command = [
         sys.executable,
         "-m",

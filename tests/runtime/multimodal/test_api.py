@@ -1,4 +1,4 @@
-"""Pictures in the six protocols: what reaches the engine, what is refused, and by which words."""
+"""Images in the six protocols: what reaches the engine, what is refused, and by which words."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_image_tokens_are_counted(toy: Seeing) -> None:
     path, asked = openai(image(ONE), stream=True, stream_options={"include_usage": True})
     last = calls.post(path, asked).body[-1]
     assert last["usage"]["prompt_tokens_details"]["image_tokens"] == 4
-    text = calls.post(*openai("no picture")).body
+    text = calls.post(*openai("no image")).body
     assert "image_tokens" not in text["usage"]["prompt_tokens_details"]
     assert reached[-1].images == ()
 
@@ -262,18 +262,18 @@ REFUSED: dict[str, tuple[tuple[str, dict[str, Any]], str, str, str]] = {
     ),
     "bare address": (
         openai({"type": "image_url", "image_url": ADDRESS}),
-        "messages[0].content[0].image_url", "image_address", "send the picture itself",
+        "messages[0].content[0].image_url", "image_address", "send the image itself",
     ),
     "no base64": (
         openai("a", {"type": "image_url", "image_url": {"url": "data:image/png;base64,@@"}}),
-        "messages[0].content[1].image_url.url", "invalid_image", "is no base64 of a picture",
+        "messages[0].content[1].image_url.url", "invalid_image", "is no base64 of an image",
     ),
     "percent": (
         openai({"type": "image_url", "image_url": {"url": "data:image/svg+xml,%3Csvg/%3E"}}),
         "messages[0].content[0].image_url.url", "invalid_image", "no data URL with base64",
     ),
-    "no picture": (
-        openai(image(b"not a picture")),
+    "no image": (
+        openai(image(b"not an image")),
         "messages[0].content[0].image_url.url", "invalid_image", "send a PNG, JPEG",
     ),
     "truncated": (
@@ -312,10 +312,10 @@ REFUSED: dict[str, tuple[tuple[str, dict[str, Any]], str, str, str]] = {
     "responses file": (
         ("/v1/responses", {"input": [{"role": "user", "content": [
             {"type": "input_image", "image_url": data_url(ONE), "file_id": "f"}]}]}),
-        "input[0].content[0].file_id", "unsupported_parameter", "send the picture itself",
+        "input[0].content[0].file_id", "unsupported_parameter", "send the image itself",
     ),
     "ollama damaged": (
-        ollama("a", b"no picture"), "messages[0].images[0]", "invalid_image", "send a PNG",
+        ollama("a", b"no image"), "messages[0].images[0]", "invalid_image", "send a PNG",
     ),
     "ollama raw": (
         ("/api/generate", {"prompt": "a", "raw": True, "images": [base64_of(ONE)]}),
@@ -413,7 +413,7 @@ def test_a_template_that_drops_a_picture_is_named() -> None:
     with seeing(INFO, "x") as (calls, reached):
         answer = calls.post(*openai("a", image(ONE)))
     assert answer.status == 400 and not reached
-    assert "writes 0 of 1 pictures" in answer.body["error"]["message"]
+    assert "writes 0 of 1 images" in answer.body["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Decoding in the prompt processes: the worst pictures fit their memory, and hostile ones cost
+"""Decoding in the prompt processes: the worst images fit their memory, and hostile ones cost
 their own request alone."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mlcc.commands.serve.checks import with_body
 from mlcc.commands.serve.command import serve_command
 from mlcc.errors import CapacityError
 from mlcc.limits import default
+from mlcc.multimodal.placeholders import ImageCollector
 from mlcc.multimodal.prompt import Prompt
-from mlcc.multimodal.stand_ins import ImageCollector
 from mlcc.server.asgi import Settings
 from mlcc.server.prompts.prompt_pool import PromptPool
 from mlcc.server.prompts.prompt_worker import IMAGE_MEMORY_BYTES
@@ -37,7 +37,7 @@ assert default("max_image_pixels") - WIDTH * HEIGHT < WIDTH
 
 
 def worst(format: str) -> bytes:
-    """A picture of the most pixels, of the kind that takes its format the most memory: WebP takes
+    """An image of the most pixels, of the kind that takes its format the most memory: WebP takes
     20 bytes a pixel, progressive JPEG in CMYK 12, PNG in two channels 16."""
     if format == "WEBP":
         image = Image.new("RGBA", (WIDTH, HEIGHT), (200, 30, 40, 90))
@@ -61,7 +61,7 @@ def asked(run: Callable[[PromptPool], Awaitable[T]], **bounds: Any) -> T:
 
 
 async def seen(prompts: PromptPool, *files: bytes, seconds: float | None = 120) -> Prompt:
-    """The prompt of one message of pictures."""
+    """The prompt of one message of images."""
     collector = ImageCollector()
     content = "".join(collector.add(given(data)) for data in files)
     images = collector.collected()
@@ -85,7 +85,7 @@ def test_pictures_beyond_the_memory_fail_alone() -> None:
     """With less than is planned for them."""
 
     async def first_large(prompts: PromptPool) -> Prompt:
-        with pytest.raises(CapacityError, match=r"by its pictures.*; send smaller pictures"):
+        with pytest.raises(CapacityError, match=r"by its images.*; send smaller images"):
             await seen(prompts, worst("WEBP"))
         return await seen(prompts, picture())
 
@@ -184,7 +184,7 @@ def test_hostile_pictures_leave_a_neighbours_stream_alive(server: RunningServer)
 
 
 def test_a_request_may_have_all_the_bytes_that_pictures_may(server: RunningServer) -> None:
-    """20 MB of pictures are 27 MB of base64, within the body's 32 MiB; more is refused by name."""
+    """20 MB of images are 27 MB of base64, within the body's 32 MiB; more is refused by name."""
     url = f"{server.url}/v1/chat/completions"
     full = picture() + bytes(default("max_image_bytes") // 2 - len(picture()))
     answer = httpx.post(url, json=chat([image(full + b"\0")] * 2), timeout=120)

@@ -87,7 +87,7 @@ def test_what_is_transparent_becomes_white() -> None:
 
 
 OTHER = {
-    "text": b"not a picture at all, but some words",
+    "text": b"not an image at all, but some words",
     "nothing": b"",
     "svg": b"<svg xmlns='http://www.w3.org/2000/svg'/>",
     "bmp": encoded(noise(8, 8), "BMP"),
@@ -122,7 +122,7 @@ def test_a_truncated_file_is_never_half_a_picture(name: str) -> None:
 
 
 def test_damaged_files_decode_or_are_refused() -> None:
-    """Bytes changed at random: never another error than the one for damaged pictures."""
+    """Bytes changed at random: never another error than the one for damaged images."""
     rng = Random(7)
     for name, data in FILES.items():
         for _ in range(40):
@@ -159,28 +159,28 @@ def sized(format: str, width: int, height: int) -> bytes:
      ("gif", 20, 16385), ("gif", 65535, 65535), ("png", 10000, 5001), ("webp", 16383, 16383)],
 )  # fmt: skip
 def test_bombs_are_refused_by_their_header(format: str, width: int, height: int) -> None:
-    with pytest.raises(InvalidRequestError, match="send fewer pictures, or make them") as raised:
+    with pytest.raises(InvalidRequestError, match="send fewer images, or make them") as raised:
         read_headers([given(sized(format, width, height))])
     assert raised.value.code == "image_too_large"
 
 
 @pytest.mark.parametrize(("width", "height"), [(0, 10), (10, 0)])
 def test_a_picture_without_pixels_is_refused(width: int, height: int) -> None:
-    with pytest.raises(InvalidRequestError, match=f"a picture of {width} x {height} pixels"):
+    with pytest.raises(InvalidRequestError, match=f"an image of {width} x {height} pixels"):
         read_headers([given(sized("png", width, height))])
 
 
 def test_the_bounds_are_of_all_pictures_together() -> None:
     small, large = given(FILES["png"]), given(sized("png", 5000, 5000))
     assert len(read_headers([small] * default("max_images"))) == 16
-    with pytest.raises(InvalidRequestError, match="is picture 17 of the request"):
+    with pytest.raises(InvalidRequestError, match="is image 17 of the request"):
         read_headers([small] * 17)
     assert len(read_headers([large] * 2)) == 2
     with pytest.raises(InvalidRequestError, match="makes it 50000777 pixels, and a request may"):
         read_headers([large, large, small])
     heavy = given(FILES["png"] + b"\0" * 10_000_000)
     with pytest.raises(
-        InvalidRequestError, match="bytes of pictures, and a request may have 20000000"
+        InvalidRequestError, match="bytes of images, and a request may have 20000000"
     ):
         read_headers([heavy, heavy])
 

@@ -1,5 +1,5 @@
 """Processors against transformers' own with the PIL backend: the bytes of resized pixels, and the
-token ids of texts with several pictures."""
+token ids of texts with several images."""
 
 from __future__ import annotations
 

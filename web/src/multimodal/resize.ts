@@ -1,5 +1,5 @@
 /**
- * Resizes a picture as Pillow does, to the byte: what a vision tower was trained on.
+ * Resizes an image as Pillow does, to the byte: what a vision tower was trained on.
  *
  * Pillow's 8-bit resampling is whole-number arithmetic: weights of 22 bits, and two passes with
  * bytes between them. `runtime/native/src/multimodal/resize.cc` is the same in C++;
@@ -8,7 +8,7 @@
 
 export type Filter = 'nearest' | 'bilinear' | 'bicubic' | 'lanczos';
 
-/** A picture of 8-bit RGB, row by row. */
+/** An image of 8-bit RGB, row by row. */
 export interface Picture {
   readonly width: number;
   readonly height: number;
@@ -19,7 +19,7 @@ const CHANNELS = 3;
 const BITS = 22;
 const HALF = 1 << (BITS - 1);
 
-/** The picture in another size, as Pillow 13 makes it. */
+/** The image in another size, as Pillow 13 makes it. */
 export function resize(picture: Picture, width: number, height: number, filter: Filter): Picture {
   if (width === picture.width && height === picture.height) return picture;
   if (filter === 'nearest') return takeNearest(picture, width, height);

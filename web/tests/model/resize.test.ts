@@ -11,11 +11,11 @@ interface Vector {
   sha256: string;
 }
 
-/** What Pillow makes of pictures; the C++ has the same. */
+/** What Pillow makes of images; the C++ has the same. */
 const PATH = new URL('../../../tests/runtime/multimodal/resize_vectors.json', import.meta.url);
 const VECTORS: Vector[] = JSON.parse(readFileSync(PATH, 'utf-8'));
 
-/** The picture of a vector: the high bytes of a linear congruential generator. */
+/** The image of a vector: the high bytes of a linear congruential generator. */
 function pictureOf({ seed, from: [width, height] }: Vector): Picture {
   let state = seed;
   const pixels = Uint8Array.from({ length: width * height * 3 }, () => {

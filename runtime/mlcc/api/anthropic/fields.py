@@ -31,7 +31,7 @@ from mlcc.api.schema.structured_output import SCHEMA
 COUNT = Integer(1, 2**31 - 1)
 MOST_TOOLS = 512
 NO_IMAGES = "this model reads text only: leave images out, or say in words what they show"
-NO_ADDRESS = "none is fetched here: send the picture itself, as base64"
+NO_ADDRESS = "none is fetched here: send the image itself, as base64"
 AS_TEXT = "send the document's text: 'source': {'type': 'text', 'data': TEXT}"
 CACHED = metadata("cache_control")
 """Accepted and dropped: the prefix cache works without it."""
@@ -130,12 +130,12 @@ IMAGE_SOURCE = Tagged(
 )
 IMAGE_BLOCK = Object(
     "AnthropicImage",
-    (honoured("source", IMAGE_SOURCE, "The picture.", required=True), CACHED),
+    (honoured("source", IMAGE_SOURCE, "The image.", required=True), CACHED),
 )
 
 
 def _block(sees: bool) -> Tagged:
-    """The blocks of a message, with pictures for a model that sees."""
+    """The blocks of a message, with images for a model that sees."""
     images = {"image": IMAGE_BLOCK} if sees else {}
     result = Tagged(
         "a text block", {**TEXTS, "document": RESULT_DOCUMENT, **images}, open=True

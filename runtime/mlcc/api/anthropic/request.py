@@ -53,7 +53,7 @@ class MessagesRequest:
 
 
 def parse_messages(body: Json, sees: bool = False) -> MessagesRequest:
-    """Translate a request. sees: whether the model reads pictures. Raises InvalidRequestError or
+    """Translate a request. sees: whether the model reads images. Raises InvalidRequestError or
     UnsupportedError naming the field."""
     fields = (MESSAGES if sees else TEXT_MESSAGES).check(body, "")
     chat = _prompt(fields, sees)
@@ -169,7 +169,7 @@ def _say_texts(merger: MessageMerger, role: str, texts: list[str], sees: bool) -
 
 
 def _text(block: Mapping[str, Any], where: str = "") -> str:
-    """The text of a block, or its picture; of one that a tool's result alone may have, a note."""
+    """The text of a block, or its image; of one that a tool's result alone may have, a note."""
     kind = block["type"]
     if kind == "image" and "source" in block:
         return base64_part(kind, block["source"]["data"], f"{where}.source.data")

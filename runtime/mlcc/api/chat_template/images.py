@@ -1,8 +1,8 @@
-"""Pictures of a conversation on their way through a chat template.
+"""Images of a conversation on their way through a chat template.
 
-A template that knows pictures gets a message's content as parts, `{"type": "image"}` among them,
+A template that knows images gets a message's content as parts, `{"type": "image"}` among them,
 and writes its mark for each. Any other gets the mark within the text. The marks are then replaced
-by the texts of the pictures. A mark that a message itself has is plain text: the template's guard
+by the texts of the images. A mark that a message itself has is plain text: the template's guard
 (`control_tokens.py`) tells them apart.
 """
 
@@ -13,30 +13,30 @@ from typing import Any
 
 from mlcc.api.chat_template.control_tokens import TemplateText
 from mlcc.errors import InvalidRequestError
-from mlcc.multimodal.stand_ins import PromptImages
+from mlcc.multimodal.placeholders import PromptImages
 from mlcc.util.fast_dataclass import fast_dataclass
 
 Message = dict[str, Any]
 IMAGE = {"type": "image"}
 NOTE = "[the image is in the next message]"
-"""In a tool's result whose picture its template cannot have there."""
+"""In a tool's result whose image its template cannot have there."""
 
 
 @fast_dataclass(frozen=True)
 class ImageTexts:
-    """What stands for each picture in the rendered prompt, by number."""
+    """What stands for each image in the rendered prompt, by number."""
 
     images: PromptImages
     texts: Sequence[str]
 
     def numbers(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """The pictures in the order of the messages."""
+        """The images in the order of the messages."""
         contents = [message.get("content") for message in messages]
         parts = [self.images.split(text) for text in contents if isinstance(text, str)]
         return [part for each in parts for part in each if isinstance(part, int)]
 
     def as_parts(self, message: Message) -> Message:
-        """The message with its content as parts, if it has pictures."""
+        """The message with its content as parts, if it has images."""
         parts = self._parts(message)
         if len(parts) == 1:
             return message
@@ -44,7 +44,7 @@ class ImageTexts:
         return {**message, "content": content}
 
     def as_text(self, message: Message, mark: str, guarded: Callable[[str], str]) -> Message:
-        """The message with the mark of each of its pictures in its text, the rest guarded."""
+        """The message with the mark of each of its images in its text, the rest guarded."""
         parts = self._parts(message)
         if len(parts) == 1:
             return message
@@ -52,7 +52,7 @@ class ImageTexts:
         return {**message, "content": TemplateText("".join(texts))}
 
     def after_tools(self, messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-        """The messages with the pictures of tools' results in the user's message that follows, for
+        """The messages with the images of tools' results in the user's message that follows, for
         templates that cannot have them in a result."""
         made: list[Message] = []
         moved: list[str] = []
@@ -67,20 +67,20 @@ class ImageTexts:
                 made.append(dict(message))
                 continue
             texts = [NOTE if isinstance(part, int) else part for part in parts]
-            moved += self._stand_ins(str(message["content"]))
+            moved += self._placeholders(str(message["content"]))
             made.append({**message, "content": "\n".join(filter(None, texts))})
         if moved:
             made.append({"role": "user", "content": "".join(moved)})
         return made
 
     def place(self, text: str, mark: str, numbers: Sequence[int]) -> str:
-        """The rendered text with each mark replaced by the text of its picture. Raises
-        InvalidRequestError if the template wrote other than one mark for each picture."""
+        """The rendered text with each mark replaced by the text of its image. Raises
+        InvalidRequestError if the template wrote other than one mark for each image."""
         between = text.split(mark)
         if len(between) - 1 != len(numbers):
             raise InvalidRequestError(
-                f"the model's chat template writes {len(between) - 1} of {len(numbers)} pictures; "
-                "put pictures into messages of the role 'user', or give the model a template that "
+                f"the model's chat template writes {len(between) - 1} of {len(numbers)} images; "
+                "put images into messages of the role 'user', or give the model a template that "
                 "has them (chat_template.jinja)",
                 param="messages",
                 code="image_count",
@@ -92,12 +92,12 @@ class ImageTexts:
         content = message.get("content")
         return self.images.split(content) if isinstance(content, str) else [""]
 
-    def _stand_ins(self, content: str) -> list[str]:
+    def _placeholders(self, content: str) -> list[str]:
         return [self.images.stand_in(p) for p in self.images.split(content) if isinstance(p, int)]
 
 
 def _say(made: list[Message], message: Mapping[str, Any], images: str) -> None:
-    """Append a user's message of pictures, together with the user's own that follows."""
+    """Append a user's message of images, together with the user's own that follows."""
     if message.get("role") == "user" and isinstance(message.get("content"), str):
         made.append({**message, "content": images + message["content"]})
     else:

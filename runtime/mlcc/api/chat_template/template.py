@@ -74,7 +74,7 @@ class ChatText:
     """The text, cut inside every control token that is not the template's own. Encoded one by one,
     the pieces contain the template's control tokens and no others."""
     images: tuple[int, ...] = ()
-    """The pictures in their order, by number."""
+    """The images in their order, by number."""
 
 
 @fast_dataclass
@@ -90,8 +90,8 @@ class ChatTemplate:
     control_tokens: tuple[str, ...] = ()
     """Tokens that count only where the template writes them. If empty, all written tokens count."""
     image_marks: tuple[str, ...] = ()
-    """Tokens of pictures, which never count in messages; the first is what the template writes for
-    a picture. Empty = the model reads text only."""
+    """Tokens of images, which never count in messages; the first is what the template writes for
+    an image. Empty = the model reads text only."""
 
     def __post_init__(self) -> None:
         self._template: Template | None = None
@@ -114,7 +114,7 @@ class ChatTemplate:
         **variables: Any,
     ) -> ChatText:
         """The text of a conversation; with `prefix` in its last message, up to the end of that
-        message. images: of a model that sees, the texts of the pictures in the messages.
+        message. images: of a model that sees, the texts of the images in the messages.
 
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
@@ -152,14 +152,14 @@ class ChatTemplate:
     def _with_images(
         self, messages: Sequence[dict[str, Any]], images: ImageTexts
     ) -> list[dict[str, Any]]:
-        """The messages with their pictures as parts, or as marks within the text."""
+        """The messages with their images as parts, or as marks within the text."""
         if self._writes_images("user"):
             return [images.as_parts(message) for message in messages]
         mark, guarded = self.image_marks[0], self._guard.mark
         return [images.as_text(message, mark, guarded) for message in messages]
 
     def _writes_images(self, role: str) -> bool:
-        """Whether the template writes the mark of a picture among the parts of such a message."""
+        """Whether the template writes the mark of an image among the parts of such a message."""
         if role not in self._known_images:
             self._known_images[role] = self._tries_image(role)
         return self._known_images[role]

@@ -121,7 +121,7 @@ MULTIMODAL_PROMPT = Object(
     "LlamaMultimodalPrompt",
     (
         honoured("prompt_string", NOT_EMPTY, "A text with <__media__> at each.", required=True),
-        honoured("multimodal_data", Many(NOT_EMPTY), "Pictures as base64.", required=True),
+        honoured("multimodal_data", Many(NOT_EMPTY), "Images as base64.", required=True),
     ),
 )
 
@@ -140,7 +140,7 @@ SEEN_PROMPT = Custom(
 IMAGE_DATA = Object(
     "LlamaImage",
     (
-        honoured("data", NOT_EMPTY, "The picture as base64.", required=True),
+        honoured("data", NOT_EMPTY, "The image as base64.", required=True),
         honoured("id", Integer(0, 2**31 - 1), "Its mark is [img-ID].", required=True),
     ),
 )
@@ -148,7 +148,7 @@ COMPLETION = Object(
     "LlamaCompletionRequest",
     (
         honoured("prompt", SEEN_PROMPT, "A text, or its tokens; one prompt.", required=True),
-        honoured("image_data", Many(IMAGE_DATA), "Pictures in a text, for a model that sees."),
+        honoured("image_data", Many(IMAGE_DATA), "Images in a text, for a model that sees."),
         *COMMON,
     ),
 )

@@ -14,14 +14,14 @@ from mlcc.api.openai.infill import Infill
 from mlcc.api.schema.field_names import FieldNames
 from mlcc.api.schema.image_fields import base64_part
 from mlcc.errors import InvalidRequestError
-from mlcc.multimodal.stand_ins import ImageCollector, TextWithImages
+from mlcc.multimodal.placeholders import ImageCollector, TextWithImages
 
 NOT_OURS = ("stream", "cache_prompt", "response_fields", "n_probs", "prompt", "input_prefix",
             "input_suffix", "input_extra", "image_data")  # fmt: skip
 
 
 MEDIA = "<__media__>"
-"""Stands for a picture in the text of a prompt."""
+"""Stands for an image in the text of a prompt."""
 _NUMBERED = re.compile(r"\[img-[0-9]+\]")
 
 
@@ -72,7 +72,7 @@ def one_prompt(prompt: Any) -> Any:
 
 
 def with_images(fields: Mapping[str, Any]) -> Any:
-    """The prompt of checked fields with its pictures: a `TextWithImages`, or a prompt without any.
+    """The prompt of checked fields with its images: a `TextWithImages`, or a prompt without any.
     Raises InvalidRequestError or UnsupportedError that names the field."""
     prompt, given = fields["prompt"], fields.get("image_data", ())
     if isinstance(prompt, Mapping):
@@ -83,7 +83,7 @@ def with_images(fields: Mapping[str, Any]) -> Any:
         return prompt
     if not isinstance(prompt, str):
         raise InvalidRequestError(
-            "'image_data' goes with a prompt that is a text, with [img-ID] where each picture is",
+            "'image_data' goes with a prompt that is a text, with [img-ID] where each image is",
             param="image_data",
             code="invalid_value",
         )
@@ -98,7 +98,7 @@ def with_images(fields: Mapping[str, Any]) -> Any:
 def _with_images(
     prompt: str, data: Sequence[tuple[str, str, str]], mark: str, where: str
 ) -> TextWithImages:
-    """The prompt with stand-ins for pictures, each (its mark, base64, field), in order."""
+    """The prompt with placeholders for images, each (its mark, base64, field), in order."""
     collector, made, rest = ImageCollector(), "", prompt
     for number, (its, picture, field) in enumerate(data):
         before, found, rest = rest.partition(its)
@@ -109,7 +109,7 @@ def _with_images(
         raise _not_placed(where, mark, len(data) + rest.count(mark), len(data))
     if (images := collector.collected()) is None:
         raise InvalidRequestError(
-            f"'{where}' has no pictures; send the text as 'prompt'",
+            f"'{where}' has no images; send the text as 'prompt'",
             param=where,
             code="invalid_value",
         )
@@ -118,7 +118,7 @@ def _with_images(
 
 def _not_placed(where: str, mark: str, marks: int, images: int) -> InvalidRequestError:
     return InvalidRequestError(
-        f"the prompt has {marks} of {mark} for the {images} pictures of '{where}'; write one for "
+        f"the prompt has {marks} of {mark} for the {images} images of '{where}'; write one for "
         "each",
         param=where,
         code="image_count",

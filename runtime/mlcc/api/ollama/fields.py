@@ -111,7 +111,7 @@ MESSAGE = Object(
         honoured(
             "images",
             Many(ANYTHING),
-            "Pictures as base64, before the text, for a model that sees. One that reads text only "
+            "Images as base64, before the text, for a model that sees. One that reads text only "
             "leaves them out of a tool's message, and refuses them in others.",
         ),
     ),
@@ -164,7 +164,7 @@ _REST = (
     not_built("height", 0),
     not_built("steps", 0),
 )
-GENERATE = _generate(honoured("images", Many(NOT_EMPTY), "Pictures as base64, before the text."))
+GENERATE = _generate(honoured("images", Many(NOT_EMPTY), "Images as base64, before the text."))
 TEXT_GENERATE = _generate(not_built("images", [], advice="send text only"))
 """For a model that sees, and for one that reads text only."""
 

@@ -41,7 +41,7 @@ def model_name(asked: str, loaded: str) -> str:
 
 
 def chat_body(fields: Mapping[str, Any], sees: bool = False) -> dict[str, Any]:
-    """Body for /api/chat, without the model. sees: whether the model reads pictures."""
+    """Body for /api/chat, without the model. sees: whether the model reads images."""
     told = messages(fields["messages"], sees)
     body = {"messages": told, **_common(fields), **_thinking(fields)}
     if tools := fields.get("tools"):
@@ -111,8 +111,8 @@ def messages(given: Sequence[Mapping[str, Any]], sees: bool = False) -> list[dic
 
 
 def _content(message: Mapping[str, Any], images: str, sees: bool) -> Content:
-    """The text of a message behind its pictures; of a model that reads text only, with a note in
-    place of each picture of a tool's result."""
+    """The text of a message behind its images; of a model that reads text only, with a note in
+    place of each image of a tool's result."""
     given, text = message.get("images", ()), message.get("content", "")
     if sees and given:
         places = [f"{images}[{number}]" for number in range(len(given))]

@@ -16,7 +16,7 @@ from mlcc.api.chat_template.turns import joined
 from mlcc.api.schema.image_fields import ImagePart
 
 Content: TypeAlias = "str | list[dict[str, str] | ImagePart]"
-"""A message's text, or its parts if pictures are among them."""
+"""A message's text, or its parts if images are among them."""
 
 
 class MessageMerger:
@@ -70,8 +70,8 @@ def as_text(arguments: Any) -> str:
 
 
 def content_of(parts: Sequence[str], sees: bool) -> Content:
-    """The content of a message of text parts and pictures. A model that reads text only gets the
-    notes of the pictures."""
+    """The content of a message of text parts and images. A model that reads text only gets the
+    notes of the images."""
     if not sees or not any(isinstance(part, ImagePart) for part in parts):
         return joined_parts(parts)
     content: list[dict[str, str] | ImagePart] = []

@@ -28,7 +28,7 @@ from mlcc.engine.batch.random import derive_seed
 from mlcc.engine.request import SamplingParams
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError
-from mlcc.multimodal.stand_ins import ImageCollector, PromptImages
+from mlcc.multimodal.placeholders import ImageCollector, PromptImages
 from mlcc.util.fast_dataclass import fast_dataclass
 
 COMPLETION_MAX_TOKENS = 16
@@ -172,7 +172,7 @@ class ChatRequest:
     generation_prompt: bool = True
     """Whether the prompt ends with the beginning of the model's turn."""
     images: PromptImages | None = None
-    """Pictures, for which the messages have stand-ins."""
+    """Images, for which the messages have placeholders."""
 
 
 @fast_dataclass(frozen=True)
@@ -191,7 +191,7 @@ class CompletionRequest:
 
 
 def parse_chat(body: Json, sees: bool = False) -> ChatRequest:
-    """A chat request. sees: whether the model reads pictures. Raises InvalidRequestError or
+    """A chat request. sees: whether the model reads images. Raises InvalidRequestError or
     UnsupportedError naming the field."""
     fields = CHAT.check(body, "")
     collector = ImageCollector() if sees else None

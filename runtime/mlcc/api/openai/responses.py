@@ -60,7 +60,7 @@ class ModelInfo:
     digest: str = ""
     """sha256 in hex over the hashes of the artifact's files."""
     sees: bool = False
-    """Whether prompts may have pictures."""
+    """Whether prompts may have images."""
 
     @property
     def fingerprint(self) -> str:
@@ -99,7 +99,7 @@ class Head:
     fingerprint: str = ""
     """Fingerprint of the artifact; "" = it has none."""
     image_tokens: int = 0
-    """Tokens of the prompts that stand for pictures."""
+    """Tokens of the prompts that stand for images."""
 
     @property
     def model_fields(self) -> ByModel:
@@ -133,7 +133,7 @@ def usage(
     answers: Sequence[Finished], per_prompt: int, reasoning: int = 0, images: int = 0
 ) -> Usage:
     """Token counts of all answers generated together; a prompt counts once. reasoning: tokens of
-    their reasoning; images: tokens of the prompts that stand for pictures."""
+    their reasoning; images: tokens of the prompts that stand for images."""
     prompts = answers[::per_prompt]
     prompt = sum(answer.prompt_tokens for answer in prompts)
     completion = sum(answer.completion_tokens for answer in answers)

@@ -30,9 +30,9 @@ REFUSAL = Object("ResponsesRefusal", (honoured("refusal", Text(), required=True)
 IMAGE = Object(
     "ResponsesImage",
     (
-        honoured("image_url", NOT_EMPTY, f"The picture as a data URL: {DATA_URL}", required=True),
+        honoured("image_url", NOT_EMPTY, f"The image as a data URL: {DATA_URL}", required=True),
         honoured("detail", DETAIL, "low = few tokens: without tiles, or of fewer pixels."),
-        not_built("file_id", advice="send the picture itself as 'image_url'"),
+        not_built("file_id", advice="send the image itself as 'image_url'"),
     ),
 )
 TEXT_PARTS = {"input_text": PLAIN, "output_text": PLAIN, "text": PLAIN, "refusal": REFUSAL}
@@ -91,7 +91,7 @@ CUSTOM_CALL = Object(
 
 
 def _output(sees: bool) -> Object:
-    """A tool's output: what is neither text nor a picture that the model sees is left out with a
+    """A tool's output: what is neither text nor an image that the model sees is left out with a
     note."""
     part = Tagged("a text part", IMAGE_PARTS if sees else TEXT_PARTS, open=True)
     return Object(
@@ -128,7 +128,7 @@ model's words about what they found are messages."""
 
 
 def _item(sees: bool) -> Tagged:
-    """An item, with pictures for a model that sees."""
+    """An item, with images for a model that sees."""
     output = _output(sees)
     return Tagged(
         "an item of a conversation",

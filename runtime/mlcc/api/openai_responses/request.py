@@ -46,7 +46,7 @@ class ResponsesRequest:
     """The fields as sent, which the answer repeats."""
     names: ToolNames
     sees: bool = False
-    """Whether the model reads pictures."""
+    """Whether the model reads images."""
 
     @property
     def stream(self) -> bool:
@@ -132,7 +132,7 @@ class ResponsesRequest:
 
 def table_of(counted: bool, sees: bool) -> Object:
     """The table of a request, or of one to count its tokens (`counted`). sees: whether the model
-    reads pictures."""
+    reads images."""
     if sees:
         return COUNT_INPUT if counted else RESPONSES
     return TEXT_COUNT_INPUT if counted else TEXT_RESPONSES

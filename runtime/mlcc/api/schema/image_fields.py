@@ -1,6 +1,6 @@
-"""Pictures in requests: the parts of messages that hold them, and how they are sent.
+"""Images in requests: the parts of messages that hold them, and how they are sent.
 
-A picture is sent as base64 or in a data URL. A model that reads text only refuses it, or leaves it
+An image is sent as base64 or in a data URL. A model that reads text only refuses it, or leaves it
 out of a tool's result with a note; that is decided where the model is known.
 """
 
@@ -42,7 +42,7 @@ def _words(kind: str) -> str:
 
 
 class ImagePart(LeftOut):
-    """A picture among the parts of a message: as text its note, and `image` for a model that
+    """An image among the parts of a message: as text its note, and `image` for a model that
     sees."""
 
     _read: Callable[[], EncodedImage]
@@ -53,7 +53,7 @@ class ImagePart(LeftOut):
         return made
 
     def image(self) -> EncodedImage:
-        """The picture. Raises InvalidRequestError or UnsupportedError that names its field."""
+        """The image. Raises InvalidRequestError or UnsupportedError that names its field."""
         return self._read()
 
 
@@ -63,12 +63,12 @@ def openai_part(part: Json, where: str) -> ImagePart:
 
 
 def base64_part(kind: str, data: str, where: str) -> ImagePart:
-    """A picture that is sent as base64 alone; where: the field."""
+    """An image that is sent as base64 alone; where: the field."""
     return ImagePart(kind, lambda: EncodedImage(from_base64(data, where), where))
 
 
 def url_part(kind: str, url: str, where: str, detail: str = "") -> ImagePart:
-    """A picture that is sent as a data URL; where: the field."""
+    """An image that is sent as a data URL; where: the field."""
     return ImagePart(kind, lambda: EncodedImage(from_url(url, where), where, detail == "low"))
 
 
@@ -84,7 +84,7 @@ def from_url(url: str, where: str) -> bytes:
     if not is_data and "://" in url:
         raise UnsupportedError(
             f"'{where}' is an address, {_brief(url)}, and none is fetched here: a request could "
-            f"have a server read from its own network; send the picture itself, as '{DATA_URL}'",
+            f"have a server read from its own network; send the image itself, as '{DATA_URL}'",
             param=where,
             code="image_address",
         )
@@ -98,13 +98,13 @@ def from_url(url: str, where: str) -> bytes:
 
 
 def from_base64(data: str, where: str) -> bytes:
-    """The bytes of a picture. Raises InvalidRequestError for other text, and for more than all
-    pictures of a request may have, before it is decoded."""
+    """The bytes of an image. Raises InvalidRequestError for other text, and for more than all
+    images of a request may have, before it is decoded."""
     most = default("max_image_bytes")
     if len(data) > most * 3 // 2:
         raise InvalidRequestError(
-            f"'{where}' has {len(data)} characters of base64, and the pictures of a request may "
-            f"have {most} bytes; send a smaller picture",
+            f"'{where}' has {len(data)} characters of base64, and the images of a request may "
+            f"have {most} bytes; send a smaller image",
             param=where,
             code="image_too_large",
         )
@@ -113,7 +113,7 @@ def from_base64(data: str, where: str) -> bytes:
     except (ValueError, binascii.Error):
         pass
     raise InvalidRequestError(
-        f"'{where}' is no base64 of a picture; send the bytes of the file as base64",
+        f"'{where}' is no base64 of an image; send the bytes of the file as base64",
         param=where,
         code="invalid_image",
     )
@@ -128,7 +128,7 @@ DETAIL = Text(("auto", "low", "high", "original"))
 IMAGE_URL = Object(
     "ImageURL",
     (
-        honoured("url", Text(), f"The picture as a data URL: {DATA_URL}", required=True),
+        honoured("url", Text(), f"The image as a data URL: {DATA_URL}", required=True),
         honoured("detail", DETAIL, "low = few tokens: without tiles, or of fewer pixels."),
     ),
 )
@@ -150,6 +150,6 @@ IMAGE_PART = Object(
     "ImagePart",
     (
         honoured("type", Text(("image_url",)), required=True),
-        honoured("image_url", IMAGE_URL_OR_TEXT, "A picture.", required=True),
+        honoured("image_url", IMAGE_URL_OR_TEXT, "An image.", required=True),
     ),
 )

@@ -22,7 +22,7 @@ from mlcc.api.schema.schema import (
 )
 from mlcc.api.schema.tool_fields import MESSAGE_TOOLS
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.multimodal.stand_ins import ImageCollector
+from mlcc.multimodal.placeholders import ImageCollector
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -55,7 +55,7 @@ class Refused(str):
 
 
 def _message_part(value: Json, where: str) -> str:
-    """The text of one part of a message, or a picture; the note for another, which only a tool may
+    """The text of one part of a message, or an image; the note for another, which only a tool may
     send."""
     if isinstance(value, ImagePart):  # of another protocol
         return value
@@ -114,7 +114,7 @@ MESSAGE = Object(
 def messages_of(
     given: Sequence[dict[str, Any]], images: ImageCollector | None = None
 ) -> tuple[dict[str, Any], ...]:
-    """The messages of a conversation for templates, from checked fields. images: takes the pictures
+    """The messages of a conversation for templates, from checked fields. images: takes the images
     for a model that sees. Raises InvalidRequestError."""
     called: dict[str, str] = {}
     return tuple(

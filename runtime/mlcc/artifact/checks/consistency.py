@@ -186,7 +186,7 @@ def _of_encoder(manifest: ManifestRecord) -> Iterator[str]:
 
 def _of_vision(manifest: ManifestRecord) -> Iterator[str]:
     """Sizes are positive and whole rows; a processor that this mlcc does not know is refused with
-    the first picture, so that the text part still runs."""
+    the first image, so that the text part still runs."""
     if (info := manifest.vision) is None:
         return
     check_relative(info.folder)
@@ -200,12 +200,12 @@ def _of_vision(manifest: ManifestRecord) -> Iterator[str]:
     if not 0 <= info.image_token_id < manifest.model.vocab_size or not info.image_token:
         yield "has an image token that is none of its tokens"
     if len(info.mean) != 3 or len(info.std) != 3 or not all(value > 0 for value in info.std):
-        yield "has pictures without three channels"
+        yield "has images without three channels"
     square = info.processor in ("idefics3", "gemma3")
     if (square and not info.image_size) or (info.processor == "idefics3" and not info.longest_edge):
-        yield "has a processor of pictures without their size"
+        yield "has a processor of images without their size"
     if info.processor == "qwen2_vl" and not side * side <= info.min_pixels <= info.max_pixels:
-        yield "has a processor of pictures without bounds of their pixels"
+        yield "has a processor of images without bounds of their pixels"
     if manifest.encoder is not None:
         yield "has a vision tower and an encoder"
 

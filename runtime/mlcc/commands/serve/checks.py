@@ -42,7 +42,7 @@ _OF_THE_API = (
 
 
 def with_body(settings: Settings, sees: bool) -> Settings:
-    """The settings, with room for pictures unless --max-body says how large a request may be."""
+    """The settings, with room for images unless --max-body says how large a request may be."""
     source = click.get_current_context().get_parameter_source("max_body_bytes")
     if source not in (None, ParameterSource.DEFAULT):
         return settings

@@ -1,1 +1,1 @@
-"""One file for each way in which models want pictures, named as transformers names it."""
+"""One file for each way in which models want images, named as transformers names it."""

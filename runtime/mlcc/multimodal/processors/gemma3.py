@@ -1,4 +1,4 @@
-"""Gemma 3: the whole picture as a square, and with pan and scan also crops of a long one.
+"""Gemma 3: the whole image as a square, and with pan and scan also crops of a long one.
 
 Follows `Gemma3ImageProcessorPil` and `Gemma3Processor` of transformers.
 """
@@ -23,7 +23,7 @@ class Gemma3(Processor):
         self.marks = (BEGIN, info.image_token, END)
 
     def plan(self, width: int, height: int, low_detail: bool = False) -> ImagePlan:
-        """The plan of a picture of this size."""
+        """The plan of an image of this size."""
         size = (self.info.image_size, self.info.image_size)
         cuts = self.info.split and not low_detail
         crops = _crops(width, height, self.info.max_tiles) if cuts else []
@@ -36,7 +36,7 @@ class Gemma3(Processor):
 
 
 def _crops(width: int, height: int, most: int) -> list[Box]:
-    """Crops along the longer side; none of a picture that is nearly square or too small."""
+    """Crops along the longer side; none of an image that is nearly square or too small."""
     longer, shorter = max(width, height), min(width, height)
     if longer / shorter < LEAST_RATIO:
         return []

@@ -1,4 +1,4 @@
-"""Idefics 3 and SmolVLM: the picture in tiles of one size, row by row, and then as a whole.
+"""Idefics 3 and SmolVLM: the image in tiles of one size, row by row, and then as a whole.
 
 Follows `Idefics3ImageProcessorPil` and `Idefics3Processor` of transformers.
 """
@@ -16,7 +16,7 @@ AROUND, GLOBAL = "<fake_token_around_image>", "<global-img>"
 
 
 class Idefics3(Processor):
-    """With `split`: tiles, and the whole picture behind them; else the whole picture alone."""
+    """With `split`: tiles, and the whole image behind them; else the whole image alone."""
 
     def __init__(self, info: VisionInfo) -> None:
         super().__init__(info)
@@ -25,7 +25,7 @@ class Idefics3(Processor):
         self.marks = (info.image_token, AROUND, GLOBAL, *names)
 
     def plan(self, width: int, height: int, low_detail: bool = False) -> ImagePlan:
-        """The plan of a picture of this size."""
+        """The plan of an image of this size."""
         side = self.info.image_size
         first = _below(_of_length(width, height, self.info.longest_edge), MOST_SIDE)
         if low_detail or not self.info.split:

@@ -1,4 +1,4 @@
-"""What a processor decides about a picture, from its size alone: the resizes, the tiles that the
+"""What a processor decides about an image, from its size alone: the resizes, the tiles that the
 tower reads, and the text that stands for them in the prompt.
 
 A plan is numbers and text, so that the tab and phones can carry it out with a resize of their own.
@@ -30,7 +30,7 @@ Box = tuple[int, int, int, int]
 
 @fast_dataclass(frozen=True)
 class TilePlan:
-    """A part of the picture, and the size in which the tower reads it."""
+    """A part of the image, and the size in which the tower reads it."""
 
     box: Box
     size: Size
@@ -38,13 +38,13 @@ class TilePlan:
 
 @fast_dataclass(frozen=True)
 class ImagePlan:
-    """How a picture of one size becomes tiles and text."""
+    """How an image of one size becomes tiles and text."""
 
     resizes: tuple[Size, ...]
-    """Applied to the picture one after another, before it is cut."""
+    """Applied to the image one after another, before it is cut."""
     tiles: tuple[TilePlan, ...]
     text: str
-    """Replaces the template's mark of the picture; the image token once for each tile."""
+    """Replaces the template's mark of the image; the image token once for each tile."""
 
 
 @fast_dataclass(frozen=True)
@@ -59,24 +59,24 @@ class Tile:
 
 
 class Processor(ABC):
-    """One model's way from a picture to tiles. Immutable; needs no Pillow to plan."""
+    """One model's way from an image to tiles. Immutable; needs no Pillow to plan."""
 
     marks: tuple[str, ...]
-    """The token that a chat template writes where a picture is, and the others of
+    """The token that a chat template writes where an image is, and the others of
     `ImagePlan.text`, which only a processor writes."""
 
     def __init__(self, info: VisionInfo) -> None:
         self.info = info
         if info.resample not in RESAMPLES:
             raise UnsupportedError(
-                f"the model's pictures are resized by {info.resample!r:.40}, which is not built; "
+                f"the model's images are resized by {info.resample!r:.40}, which is not built; "
                 f"built are {', '.join(RESAMPLES)}"
             )
 
     @abstractmethod
     def plan(self, width: int, height: int, low_detail: bool = False) -> ImagePlan:
-        """The plan of a picture of this size, in pixels; with low_detail one of few tokens: the
-        whole picture alone, or of fewer pixels. Raises InvalidRequestError for a size that the
+        """The plan of an image of this size, in pixels; with low_detail one of few tokens: the
+        whole image alone, or of fewer pixels. Raises InvalidRequestError for a size that the
         model cannot read."""
 
     def rows(self, size: Size) -> int:
@@ -85,11 +85,11 @@ class Processor(ABC):
         return (size[0] // side) * (size[1] // side)
 
     def tokens(self, plan: ImagePlan) -> int:
-        """The image tokens of a picture."""
+        """The image tokens of an image."""
         return sum(self.rows(tile.size) for tile in plan.tiles)
 
     def tiles(self, image: Image, plan: ImagePlan) -> list[Tile]:
-        """The tiles of a picture in mode RGB, which the plan is of."""
+        """The tiles of an image in mode RGB, which the plan is of."""
         for size in plan.resizes:
             image = self._resized(image, size)
         return [self._tile(image, tile) for tile in plan.tiles]

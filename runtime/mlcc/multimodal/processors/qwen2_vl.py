@@ -1,4 +1,4 @@
-"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: the picture in its own ratio, in whole groups of patches.
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: the image in its own ratio, in whole groups of patches.
 
 Follows `Qwen2VLImageProcessorPil` and `Qwen2VLProcessor` of transformers.
 """
@@ -12,9 +12,9 @@ from mlcc.errors import InvalidRequestError
 from mlcc.multimodal.processors.processor import ImagePlan, Processor, Size, TilePlan
 
 MOST_RATIO = 200
-"""Of the sides of a picture."""
+"""Of the sides of an image."""
 LOW_DETAIL_PIXELS = 512 * 512
-"""Most pixels of a picture in low detail, as OpenAI's models read it."""
+"""Most pixels of an image in low detail, as OpenAI's models read it."""
 
 
 class Qwen2VL(Processor):
@@ -25,12 +25,12 @@ class Qwen2VL(Processor):
         self.marks = (info.image_token,)
 
     def plan(self, width: int, height: int, low_detail: bool = False) -> ImagePlan:
-        """The plan of a picture of this size. Raises InvalidRequestError for one that is far
+        """The plan of an image of this size. Raises InvalidRequestError for one that is far
         longer than wide."""
         if max(width, height) / min(width, height) > MOST_RATIO:
             raise InvalidRequestError(
-                f"a picture of {width} x {height} pixels is too long for this model, whose "
-                f"pictures are at most {MOST_RATIO} times as long as wide; cut it in parts",
+                f"an image of {width} x {height} pixels is too long for this model, whose "
+                f"images are at most {MOST_RATIO} times as long as wide; cut it in parts",
                 code="invalid_image",
             )
         most = self.info.max_pixels
@@ -40,7 +40,7 @@ class Qwen2VL(Processor):
         return ImagePlan((), (tile,), self.info.image_token)
 
     def _size(self, width: int, height: int, most: int) -> Size:
-        """Multiples of a group of patches, with about the ratio of the picture and `most` pixels
+        """Multiples of a group of patches, with about the ratio of the image and `most` pixels
         at most."""
         info = self.info
         side = info.patch_size * info.merge_size

@@ -17,10 +17,10 @@ PROCESSORS: dict[str, type[Processor]] = {
 
 
 def processor_of(info: VisionInfo) -> Processor:
-    """The processor of a model that reads pictures. Raises ArtifactError for an unknown one."""
+    """The processor of a model that reads images. Raises ArtifactError for an unknown one."""
     if (kind := PROCESSORS.get(info.processor)) is None:
         raise ArtifactError(
-            f"the model's pictures need the processor {info.processor!r:.40}; this mlcc knows "
+            f"the model's images need the processor {info.processor!r:.40}; this mlcc knows "
             f"{', '.join(PROCESSORS)}: type `pip install --upgrade mlcc`"
         )
     return kind(info)

@@ -16,8 +16,8 @@ from mlcc.api.errors import BusyError, RequestTimeoutError
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import MlccError
 from mlcc.multimodal.header import read_headers
+from mlcc.multimodal.placeholders import PromptImages
 from mlcc.multimodal.prompt import Prompt
-from mlcc.multimodal.stand_ins import PromptImages
 from mlcc.server.prompts import chunked_pickle
 from mlcc.server.prompts.prompt_worker import (
     OpenText,
@@ -33,7 +33,7 @@ LARGE = 64 << 10
 """Characters. Larger prompts are processed one at a time, so that a worker stays free for
 others."""
 PIXELS_OF_A_CHARACTER = 64
-"""So many pixels count as one: pictures of more than 4 million are large."""
+"""So many pixels count as one: images of more than 4 million are large."""
 MANY = 256
 """Messages. Longer conversations are measured in a thread."""
 MEMORY_BYTES = 1 << 30
@@ -204,13 +204,13 @@ class PromptPool:
         seconds: float | None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> Prompt:
-        """Return the prompt of a conversation with pictures."""
+        """Return the prompt of a conversation with images."""
         return await self._prompt(PromptJob(messages, context, variables, images=images), seconds)
 
     async def text_with_images(
         self, prompt: str, images: PromptImages, context: int, seconds: float | None
     ) -> Prompt:
-        """Return the prompt of a raw text with pictures."""
+        """Return the prompt of a raw text with images."""
         return await self._prompt(PromptJob(str(prompt), context, images=images), seconds)
 
     async def written(
@@ -236,14 +236,14 @@ class PromptPool:
 
     async def _ids(self, job: PromptJob, size: int, seconds: float | None) -> array[int]:
         reply = await self._reply(job, size, seconds)
-        assert isinstance(reply, array), "a job without pictures"
+        assert isinstance(reply, array), "a job without images"
         return reply
 
     async def _prompt(self, job: PromptJob, seconds: float | None) -> Prompt:
         assert job.images is not None
         pixels = sum(head.width * head.height for head in read_headers(job.images.images))
         reply = await self._reply(job, pixels // PIXELS_OF_A_CHARACTER, seconds)
-        assert isinstance(reply, Prompt), "a job with pictures"
+        assert isinstance(reply, Prompt), "a job with images"
         return reply
 
     async def _reply(self, job: PromptJob, size: int, seconds: float | None) -> array[int] | Prompt:

@@ -20,8 +20,8 @@ from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.limits import default
 from mlcc.model.model import ModelText
 from mlcc.multimodal.image import BYTES_PER_PIXEL
+from mlcc.multimodal.placeholders import PromptImages
 from mlcc.multimodal.prompt import Prompt
-from mlcc.multimodal.stand_ins import PromptImages
 from mlcc.server.prompts import chunked_pickle
 
 OpenText = Callable[[], ModelText]
@@ -29,7 +29,7 @@ OpenText = Callable[[], ModelText]
 
 
 IMAGE_MEMORY_BYTES = BYTES_PER_PIXEL * default("max_image_pixels") + 4 * default("max_image_bytes")
-"""Further memory for decoding the largest picture of a request, with all pictures as they were
+"""Further memory for decoding the largest image of a request, with all images as they were
 sent, twice, and the tiles."""
 
 
@@ -47,7 +47,7 @@ class PromptJob:
     written: bool = False
     """Return the conversation's text, as code points, instead of token ids."""
     images: PromptImages | None = None
-    """Pictures, for which the text has stand-ins. The reply is then a Prompt."""
+    """Images, for which the text has placeholders. The reply is then a Prompt."""
 
 
 Reply: TypeAlias = "array[int] | Prompt | MlccError"
@@ -104,8 +104,8 @@ def too_costly_error(job: PromptJob, what: str) -> MlccError:
         )
     if job.images is not None:
         return CapacityError(
-            f"reading the prompt took {what}, by its pictures, its length or the model's chat "
-            "template; send smaller pictures",
+            f"reading the prompt took {what}, by its images, its length or the model's chat "
+            "template; send smaller images",
             code="prompt_too_costly",
         )
     return CapacityError(

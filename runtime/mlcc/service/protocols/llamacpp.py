@@ -23,7 +23,7 @@ from mlcc.api.llamacpp.request import (
 from mlcc.api.openai.infill import no_infill
 from mlcc.api.schema.schema import merged_headers
 from mlcc.errors import MlccError, UnsupportedError
-from mlcc.multimodal.stand_ins import TextWithImages
+from mlcc.multimodal.placeholders import TextWithImages
 from mlcc.service.embeddings import Encoding, encoder_of
 from mlcc.service.generate import Generation, generate_completion, infill_prompt
 from mlcc.service.http.router import Handlers

@@ -1,4 +1,4 @@
-// Resizes a picture as Pillow does, to the byte: what a vision tower was trained on.
+// Resizes an image as Pillow does, to the byte: what a vision tower was trained on.
 #ifndef MLCC_MULTIMODAL_RESIZE_H_
 #define MLCC_MULTIMODAL_RESIZE_H_
 
@@ -10,14 +10,14 @@ namespace mlcc {
 // Pillow's numbers of its filters.
 enum class Filter : int32_t { kNearest = 0, kLanczos = 1, kBilinear = 2, kBicubic = 3 };
 
-// A picture of 8-bit RGB, row by row.
+// An image of 8-bit RGB, row by row.
 struct Picture {
   int32_t width;
   int32_t height;
   std::vector<uint8_t> pixels;
 };
 
-// The picture in another size, as Pillow 13 makes it. Throws Error for sizes and filters that are none.
+// The image in another size, as by Pillow 13. Throws Error for sizes and filters that are none.
 Picture resize(const Picture& picture, int32_t width, int32_t height, Filter filter);
 
 }  // namespace mlcc

@@ -67,7 +67,7 @@ def resized_by(info: VisionInfo, image: Image.Image) -> list[np.ndarray]:
 
 
 def _unpatched(patches: np.ndarray, rows: int, columns: int, info: VisionInfo) -> np.ndarray:
-    """The picture of patches in the order of their groups."""
+    """The image of patches in the order of their groups."""
     side, merge = info.patch_size, info.merge_size
     shape = (rows // merge, columns // merge, merge, merge, 3, side, side)
     picture = patches.reshape(shape).transpose(0, 2, 5, 1, 3, 6, 4)
@@ -96,7 +96,7 @@ def tokenizer_of(info: VisionInfo) -> Any:
 
 
 def processor_of_transformers(info: VisionInfo) -> tuple[Any, Any]:
-    """The processor of texts and pictures, and its tokenizer."""
+    """The processor of texts and images, and its tokenizer."""
     from transformers.models.gemma3 import Gemma3Processor
     from transformers.models.idefics3 import Idefics3Processor
     from transformers.models.qwen2_vl import Qwen2VLProcessor

@@ -1,4 +1,4 @@
-"""Pictures for tests, encoded, and the records of models that see."""
+"""Images for tests, encoded, and the records of models that see."""
 
 from __future__ import annotations
 

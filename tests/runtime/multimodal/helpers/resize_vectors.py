@@ -1,4 +1,4 @@
-"""Writes resize_vectors.json: pictures, sizes and filters, and the sha256 of what Pillow 13 makes
+"""Writes resize_vectors.json: images, sizes and filters, and the sha256 of what Pillow 13 makes
 of them. The C++ and the TypeScript resize are tested against the same file.
 
     python -m tests.runtime.multimodal.helpers.resize_vectors

@@ -1,5 +1,5 @@
 """The toy model that sees: the real way from a request's bytes to the engine's, and a tower whose
-rows are hashes of a tile's pixels, so that an answer depends on each picture of its prompt."""
+rows are hashes of a tile's pixels, so that an answer depends on each image of its prompt."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PARTS_TEMPLATE = (
     "{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}"
     "{% endfor %}{% endif %}{% endfor %}(assistant)"
 )
-"""Knows pictures in every message."""
+"""Knows images in every message."""
 
 
 class Letters:

@@ -149,7 +149,7 @@ export class Composer {
     input.click();
   }
 
-  /** Attach pasted files. Office programs add a picture to formatted text: that is text. */
+  /** Attach pasted files. Office programs add an image to formatted text: that is text. */
   #paste(event: ClipboardEvent): void {
     const data = event.clipboardData;
     const isText = data?.types.includes('text/plain') && data.types.includes('text/html');

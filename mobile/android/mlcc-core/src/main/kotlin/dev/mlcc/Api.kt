@@ -177,20 +177,20 @@ public data class TextPart(
     val text: String,
 )
 
-/** A picture, and how closely the model looks at it. */
+/** An image, and how closely the model looks at it. */
 @Serializable
 public data class ImageURL(
-    /** The picture as a data URL: data:image/png;base64,... */
+    /** The image as a data URL: data:image/png;base64,... */
     val url: String,
     /** low = few tokens: without tiles, or of fewer pixels. */
     val detail: Detail? = null,
 )
 
-/** A part of a message: a picture, for a model that sees. */
+/** A part of a message: an image, for a model that sees. */
 @Serializable
 public data class ImagePart(
     val type: String = "image_url",
-    /** A picture. */
+    /** An image. */
     @SerialName("image_url")
     val imageUrl: JsonElement,
 )

@@ -1,7 +1,7 @@
-"""Pictures of a request while its messages are still text.
+"""Images of a request while its messages are still text.
 
 Messages are merged, ordered and adapted to a chat template as text. In the content of a message a
-picture is a stand-in: a short text with a number and a random secret, which no client can write.
+image is a placeholder: a short text with a number and a random secret, which no client can write.
 The chat template's rendering exchanges it (`mlcc.api.chat_template.images`). Standard library only.
 """
 
@@ -19,18 +19,18 @@ _OPEN, _CLOSE = "\ue0b9", "\ue0ba"
 
 @fast_dataclass(frozen=True)
 class PromptImages:
-    """The pictures of one request, by number, and the secret of their stand-ins."""
+    """The images of one request, by number, and the secret of their placeholders."""
 
     secret: str
     images: tuple[EncodedImage, ...]
 
     def split(self, text: str) -> list[str | int]:
-        """The text at its stand-ins: texts, perhaps empty, and between them numbers."""
+        """The text at its placeholders: texts, perhaps empty, and between them numbers."""
         parts = self._pattern.split(text)
         return [int(part) if at % 2 else part for at, part in enumerate(parts)]
 
     def stand_in(self, number: int) -> str:
-        """The stand-in of a picture."""
+        """The placeholder of an image."""
         return _stand_in(self.secret, number)
 
     @cached_property
@@ -39,7 +39,7 @@ class PromptImages:
 
 
 class TextWithImages(str):
-    """A raw prompt with stand-ins, and its pictures."""
+    """A raw prompt with placeholders, and its images."""
 
     images: PromptImages
 
@@ -50,19 +50,19 @@ class TextWithImages(str):
 
 
 class ImageCollector:
-    """Collects the pictures of a request while it is parsed."""
+    """Collects the images of a request while it is parsed."""
 
     def __init__(self) -> None:
         self._secret = os.urandom(16).hex()
         self._images: list[EncodedImage] = []
 
     def add(self, image: EncodedImage) -> str:
-        """The stand-in of a picture."""
+        """The placeholder of an image."""
         self._images.append(image)
         return _stand_in(self._secret, len(self._images) - 1)
 
     def collected(self) -> PromptImages | None:
-        """All pictures, within the bounds of a request; None = there are none. Raises
+        """All images, within the bounds of a request; None = there are none. Raises
         InvalidRequestError."""
         if not self._images:
             return None
