@@ -73,13 +73,15 @@ class TowerCheckpoint(Checkpoint):
 
 
 def tower_of(checkpoint: Checkpoint) -> TowerCheckpoint | None:
-    """The checkpoint's vision tower; None if it has none that is built. Raises CheckpointError for
-    values that make no sense."""
+    """The checkpoint's vision tower; None if it has none, or one that is not built. Raises
+    CheckpointError for values that make no sense."""
     outer = checkpoint.outer_config
     family = FAMILIES.get(str(outer.get("model_type")))
     vision = outer.get("vision_config")
     if family is None or not isinstance(vision, dict):
         return None
+    if not any(name.startswith(tuple(family.prefixes)) for name in checkpoint.tensors.shapes):
+        return None  # a text part that was saved with the whole model's config
     config = {
         **family.defaults,
         **vision,

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mlcc.engine.request import ImageTile
 from mlcc.errors import InvalidRequestError
 from mlcc.multimodal.header import EncodedImage, read_header
 from mlcc.multimodal.image import decode
 from mlcc.multimodal.processors.processor import ImagePlan, Processor, Tile
+from mlcc.util.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class Prompt:
     """Token ids, and the tiles of the images among them."""
 
@@ -26,7 +26,7 @@ class Prompt:
     images: tuple[ImageTile, ...] = ()
 
 
-@dataclass(frozen=True)
+@fast_dataclass(frozen=True)
 class PreparedImage:
     """An image that was cut into tiles."""
 

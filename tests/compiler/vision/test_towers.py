@@ -111,6 +111,24 @@ def test_settings_as_transformers_5_saves_them(checkpoint: Path, tmp_path: Path)
     assert first.info == second.info
 
 
+def test_a_text_part_with_the_whole_models_config_has_no_tower(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    import safetensors.numpy as numbers
+
+    for path in checkpoint.glob("*.*"):
+        shutil.copy(path, tmp_path)
+    tensors = numbers.load_file(checkpoint / "model.safetensors")
+    text = {name: tensor for name, tensor in tensors.items() if ".text_model." in name}
+    numbers.save_file(
+        text | {"lm_head.weight": tensors["lm_head.weight"]}, tmp_path / "model.safetensors"
+    )
+    assert tower_of(Checkpoint.open(tmp_path)) is None
+    model = open_model(compiled(tmp_path, tmp_path / "out", quant="f32"))
+    assert model.tower is None
+    model.close()
+
+
 def test_ranks_are_refused(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="--tp 2: images are not read by several ranks"):
         compiled(checkpoint, tmp_path / "out", quant="f32", ranks=2)

@@ -145,7 +145,7 @@ def test_a_multimodal_gemma_3_equals_transformers(tmp_path: Path) -> None:
     tensors["vision_tower.vision_model.embeddings.patch_embedding.weight"] = torch.ones(2, 3)
     tensors["multi_modal_projector.mm_soft_emb_norm.weight"] = torch.ones(3)
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    options = Options(quant="f32", context=128, max_batch=8)
+    options = Options(quant="f32", context=128, max_batch=8, vision=False)
     plan = make_plan(Checkpoint.open(tmp_path), get_target("reference"), options)
     assert plan.config.max_position == 131072
     assert run_mixed(reference(plan, capacity_of(plan)), oracle, 128) < 2e-5
