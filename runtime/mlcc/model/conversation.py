@@ -74,7 +74,7 @@ def encode_messages(
         )
     collector = ImageCollector()
     checked = [MESSAGE.check(message, f"messages[{i}]") for i, message in enumerate(messages)]
-    told = messages_of(checked, collector)
+    turns = messages_of(checked, collector)
     if (images := collector.collected()) is None:
-        return Prompt(text.encode_chat(told, variables=variables))
-    return text.encode_chat_with_images(told, images, variables=variables)
+        return Prompt(text.encode_chat(turns, variables=variables))
+    return text.encode_chat_with_images(turns, images, variables=variables)

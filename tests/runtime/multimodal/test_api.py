@@ -159,12 +159,12 @@ def test_answers_depend_on_the_pictures(toy: Seeing) -> None:
     """Of prompts that are the same tokens; the prefix cache does not confuse them."""
     calls, _ = toy
 
-    def said(*files: bytes) -> str:
+    def answer_to(*files: bytes) -> str:
         path, body = openai("see ", *map(image, files), temperature=0)
         answer = calls.post(path, {**body, "max_tokens": 30, "ignore_eos": True})
         return str(answer.body["choices"][0]["message"]["content"])
 
-    answers = [said(ONE, TWO), said(TWO, ONE), said(ONE, ONE), said(ONE, TWO)]
+    answers = [answer_to(ONE, TWO), answer_to(TWO, ONE), answer_to(ONE, ONE), answer_to(ONE, TWO)]
     assert len(set(answers)) == 3 and answers[0] == answers[3]
 
 

@@ -196,10 +196,10 @@ def test_a_request_may_have_all_the_bytes_that_pictures_may(server: RunningServe
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"), [((), 32 << 20), (("--max-body", "4194304"), 4 << 20)]
+    ("flags", "expected"), [((), 32 << 20), (("--max-body", "4194304"), 4 << 20)]
 )
-def test_a_model_that_sees_has_a_larger_body(said: tuple[str, ...], expected: int) -> None:
-    with serve_command.make_context("serve", ["model", *said]) as context:
+def test_a_model_that_sees_has_a_larger_body(flags: tuple[str, ...], expected: int) -> None:
+    with serve_command.make_context("serve", ["model", *flags]) as context:
         settings = Settings(max_body_bytes=context.params["max_body_bytes"])
         assert with_body(settings, True).max_body_bytes == expected
         assert with_body(settings, False).max_body_bytes == 4 << 20

@@ -42,8 +42,8 @@ def model_name(asked: str, loaded: str) -> str:
 
 def chat_body(fields: Mapping[str, Any], sees: bool = False) -> dict[str, Any]:
     """Body for /api/chat, without the model. sees: whether the model reads images."""
-    told = messages(fields["messages"], sees)
-    body = {"messages": told, **_common(fields), **_thinking(fields)}
+    turns = messages(fields["messages"], sees)
+    body = {"messages": turns, **_common(fields), **_thinking(fields)}
     if tools := fields.get("tools"):
         body["tools"] = tools
     if fields.get("logprobs"):
