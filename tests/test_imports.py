@@ -321,6 +321,7 @@ def test_the_compiler_takes_formats_and_errors_from_the_runtime() -> None:
         "mlcc.errors",
         "mlcc.artifact",
         "mlcc.cli",
+        "mlcc.commands.grouped_help",
         "mlcc.util.files",
         "mlcc.util.panics",
         "mlcc.util.progress",

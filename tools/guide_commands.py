@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -44,9 +44,9 @@ LEFT_OUT = (
 READY_S = 180
 
 
-def commands() -> Iterator[tuple[Path, str]]:
+def commands(patterns: Iterable[str] = GUIDES) -> Iterator[tuple[Path, str]]:
     """Each command with its file, continued lines joined, without its comment."""
-    files = dict.fromkeys(path for pattern in GUIDES for path in sorted(ROOT.glob(pattern)))
+    files = dict.fromkeys(path for pattern in patterns for path in sorted(ROOT.glob(pattern)))
     for path in files:
         for block in re.findall(r"```sh\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():

@@ -9,6 +9,7 @@ import click
 
 from mlcc.artifact.kv_format import KV_DTYPES
 from mlcc.artifact.schema import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, MOST_RANKS
+from mlcc.commands.grouped_help import GroupedCommand
 from mlcc.errors import UnsupportedError
 from mlcc.model_argument import full_name, model_argument
 from mlcc.util.extras import advice, is_here
@@ -20,8 +21,18 @@ from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 if TYPE_CHECKING:
     from mlcc_compiler.ir.lora import LoraConfig
 
+GROUPS = {
+    "Device": ("--target", "--cpu", "--arch", "--abi", "--gpu", "--f16", "--webgpu-limits", "--tp"),
+    "Quantization": ("--quant", "--bits", "--calibrate", "--head", "--activations", "--kv"),
+    "Model": ("--vision", "--reranker", "--merge-lora", "--adapter-rank", "--lora-slots"),
+    "Limits": ("--context", "--max-batch", "--max-step-tokens", "--max-rows"),
+    "Output": ("--output", "--reuse-weights", "--static-library", "--dump-ir", "--quiet",
+               "--verbose", "--progress"),
+}  # fmt: skip
+"""The options in the order of `--help`."""
 
-@click.command("compile")
+
+@click.command("compile", cls=GroupedCommand, groups=GROUPS)
 @click.argument("model", callback=model_argument)
 @click.option(
     "--target",

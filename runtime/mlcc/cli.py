@@ -48,6 +48,15 @@ _COMMANDS = {
 }
 """Our own: reading the entry points of all that is installed takes longer than to answer."""
 
+_SECTIONS = {
+    "Chat and serve": ("run", "chat", "serve", "ps", "stop", "launch", "embed"),
+    "Models": ("pull", "list", "show", "rm", "names", "cache"),
+    "Compile": ("compile", "inspect", "package", "targets"),
+    "Measure": ("bench", "eval", "profile"),
+    "Help": ("doctor", "help", "version", "completion"),
+}
+"""The commands in the order of `mlcc --help`."""
+
 _ELSEWHERE = {
     "ls": "list",
     "download": "pull",
@@ -103,12 +112,18 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in `mlcc --help`, from the sources' docstrings; of a command that lacks its
         extra, what to type for it."""
-        rows = []
+        rows = {}
         for name, place in sorted(_all_commands().items()):
             needs = f' (pip install "mlcc[{extra}]")' if (extra := lacking(name)) else ""
-            rows.append((name, _first_line(place) + needs))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            rows[name] = (name, _first_line(place) + needs)
+        widest = max(map(len, rows))  # the sections' texts begin in one column
+        for title, names in _SECTIONS.items():
+            with formatter.section(title):
+                listed = [rows.pop(name) for name in names if name in rows]
+                formatter.write_dl([(name.ljust(widest), text) for name, text in listed])
+        if rows:
+            with formatter.section("Other"):
+                formatter.write_dl(list(rows.values()))
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

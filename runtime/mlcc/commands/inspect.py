@@ -33,7 +33,7 @@ def _local(_context: click.Context, _parameter: click.Parameter, text: str) -> P
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as it is.")
 @click.option("--verify", is_flag=True, help="Also hash every file.")
 def inspect_command(folder: Path, as_json: bool, verify: bool) -> None:
-    """Show what a compiled model is, what it needs and what it contains."""
+    """Show the files, functions, memory and CPU features of a compiled model."""
     artifact = Artifact.open(folder, verify=False, host=False)
     if verify:
         artifact.verify()

@@ -130,4 +130,4 @@ def test_targets_say_what_to_type_for_each() -> None:
 
 def test_help_says_which_commands_want_more() -> None:
     listed = " ".join(mlcc("--help", more=True).split())
-    assert 'a chat page over them at / (pip install "mlcc[serve]")' in listed
+    assert 'with a chat page at / (pip install "mlcc[serve]")' in listed

@@ -133,8 +133,9 @@ def test_what_a_killed_compile_left_is_put_away(tmp_path: Path) -> None:
 def serving(artifact: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """A server, its port and the line that it says to try."""
     command = [*MLCC, "serve", str(artifact), "--port", "0", "--threads", "1", *options]
+    environment = {**ENVIRONMENT, "MLCC_PROGRESS": "none"}  # printed where loading takes a second
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as server:
         try:
             assert server.stdout and server.stderr

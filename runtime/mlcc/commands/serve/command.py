@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @click.command("serve", cls=GroupedCommand, groups=GROUPS)
 @server_options
 def serve_command(args: EngineArgs, server: ServerArgs) -> None:
-    """Serve models through OpenAI's API, and a chat page over them at /.
+    """Serve models through OpenAI's API, with a chat page at /.
 
     MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept. If
     its target is webgpu, a chat page is served that runs it in each visitor's browser.
