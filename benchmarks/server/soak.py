@@ -205,10 +205,10 @@ class Soak:
     async def _work(self) -> None:
         while self._sent < self._count:
             self._sent += 1
-            if self._sent % max(1, self._count // SAMPLES) == 0:
-                self._record(await asyncio.to_thread(self._sample))
             if self.killed < self._kills and self._sent % self._kill_each == 0:
                 self._kill_one()
+            if self._sent % max(1, self._count // SAMPLES) == 0:
+                self._record(await asyncio.to_thread(self._sample))
             call = self._requests.draw()
             found, answer = await self._client.send(call)
             if call.same and found == "answered" and words(call, answer) != self._quiet[call.kind]:

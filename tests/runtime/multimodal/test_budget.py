@@ -99,7 +99,7 @@ def test_a_picture_that_takes_too_long_fails_alone() -> None:
         await seen(prompts, picture())  # its libraries are loaded
         hostile = asyncio.ensure_future(seen(prompts, many_scans()))
         words = await prompts.chat([{"role": "user", "content": "hi"}], 2048, 120)
-        with pytest.raises(CapacityError, match="so much that its process had to be ended"):
+        with pytest.raises(CapacityError, match="took more than 3 seconds"):
             await hostile
         return await seen(prompts, picture()), list(words)
 

@@ -10,6 +10,7 @@ import signal
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -112,9 +113,10 @@ def test_a_process_that_was_killed_costs_no_request(tmp_path: Path) -> None:
     assert asyncio.run(several()) == [FINE, FINE]
 
 
-def open_second_time(mark: Path) -> ModelText:
-    if not mark.exists():
-        mark.touch()
+def open_third_time(mark: Path) -> ModelText:
+    starts = mark.stat().st_size if mark.exists() else 0
+    if starts < 2:
+        mark.write_text("x" * (starts + 1))
         os.kill(os.getpid(), signal.SIGKILL)
     return toy_text()
 
@@ -125,13 +127,26 @@ def open_never() -> ModelText:
 
 
 def test_a_process_that_was_killed_at_its_start(tmp_path: Path) -> None:
-    worker = PromptWorker(partial(open_second_time, tmp_path / "mark"), 1 << 30)
+    worker = PromptWorker(partial(open_third_time, tmp_path / "mark"), 1 << 30)
     try:
         assert not isinstance(worker.ask(PromptJob("abc", CONTEXT)), MlccError)
     finally:
         worker.close()
     with pytest.raises(BusyError, match="died while it started"):
         PromptWorker(open_never, 1 << 30).ask(PromptJob("abc", CONTEXT))
+
+
+def open_slowly() -> ModelText:
+    time.sleep(1.5)
+    return toy_text()
+
+
+def test_the_start_of_a_process_is_not_counted_as_its_jobs_time() -> None:
+    worker = PromptWorker(open_slowly, 1 << 30)
+    try:
+        assert not isinstance(worker.ask(PromptJob("abc", CONTEXT), 1.0), MlccError)
+    finally:
+        worker.close()
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["its bound", "the request's"])
@@ -202,11 +217,13 @@ def test_a_timeout_costs_no_other_request_a_process() -> None:
     asyncio.run(run())
 
 
-def test_the_end_of_a_jobs_time_is_not_the_next_ones() -> None:
-    worker, job = PromptWorker(toy_text, 1 << 30), PromptJob("abc", CONTEXT)
-    try:
-        wanted = worker.ask(job)
-        worker.end(job)
-        assert worker.ask(PromptJob("abc", CONTEXT)) == wanted
-    finally:
+def test_a_worker_that_is_closed_answers_no_more() -> None:
+    worker = PromptWorker(hostile_text, 1 << 30)
+    job = PromptJob([{"role": "user", "content": "sleep"}], CONTEXT)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(worker.ask, job)
+        while not multiprocessing.active_children():
+            time.sleep(0.01)
         worker.close()
+        assert isinstance(waiting.result(), CapacityError)
+    assert isinstance(worker.ask(job), CapacityError)

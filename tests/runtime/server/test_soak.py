@@ -22,7 +22,7 @@ TOY_VOCABULARY = 90
 def test_nothing_is_lost(with_tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "SAMPLES", 8)
     monkeypatch.setattr(soak, "GROWTH", 2.0)  # so few requests still warm up
-    options, context = ["--max-queue", "1000", "--max-body", str(4 << 20)], None
+    options, context = ["--max-queue", "1000", "--max-body", str(4 << 20), "--timeout", "600"], None
     if with_tls:
         path, context = soak.certificate(tmp_path)
         options += ["--cert", str(path), str(path)]
@@ -38,6 +38,7 @@ def test_nothing_is_lost(with_tls: bool, tmp_path: Path, monkeypatch: pytest.Mon
             context=context,
         )
         asyncio.run(work.run())
+    print("\n".join(work.wrong))  # the answers themselves
     assert work.faults() == [], work.outcomes
     assert sum(work.outcomes.values()) == REQUESTS and work.killed == KILLS
     kinds = {name.rpartition(": ")[0] for name in work.outcomes}

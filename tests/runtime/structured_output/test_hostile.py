@@ -46,13 +46,7 @@ def worker() -> Iterator[PromptWorker]:
 def test_harm_ends_with_an_error_or_is_none(
     worker: PromptWorker, name: str, structure: Structure
 ) -> None:
-    from threading import Timer
-
-    ending = Timer(SECONDS, worker.end)
-    ending.start()
-    reply = worker.ask(PromptJob(structure))
-    ending.cancel()
-    ending.join()
+    reply = worker.ask(PromptJob(structure), SECONDS)
     if isinstance(reply, (InvalidRequestError, UnsupportedError)):
         assert structure.field in reply.message and reply.param == structure.field
         if reply.code == "structure_too_costly":

@@ -37,6 +37,8 @@ PIXELS_OF_A_CHARACTER = 64
 MANY = 256
 """Messages. Longer conversations are measured in a thread."""
 MEMORY_BYTES = 1 << 30
+STARTS = 3
+"""Attempts to start a process: what ended one may end the next while it starts."""
 LONGEST_S = 30.0
 STRUCTURE_S = 10.0
 """Time limit for a grammar or schema; typical ones take milliseconds."""
@@ -51,21 +53,17 @@ class PromptWorker:
         self._arguments = (open_text, memory_bytes)
         self._context = multiprocessing.get_context("spawn")
         self._process: Any = None
-        self._start_lock, self._job_lock = Lock(), Lock()
-        self._job: PromptJob | None = None
-        """The current job."""
-        self._killed = False
-        """Whether the current job was killed."""
+        self._start_lock = Lock()
         self._closed = False
 
     def open(self) -> None:
         """Start the process if there is none. Raises MlccError if it fails to start."""
         with self._start_lock:
-            for _ in range(2):  # something may kill it while it starts
+            for _ in range(STARTS):
                 if self._process is not None or self._closed:
                     return
                 self._start()
-                if (reply := self._receive()) is not None or self._killed:
+                if (reply := self._receive()) is not None:
                     break
             if reply is None:
                 reply = BusyError(
@@ -86,48 +84,33 @@ class PromptWorker:
         self._process = process  # only now: a process that has not started cannot be killed
         child.close()
         if self._closed:  # closed while it started
-            self.end()
+            process.kill()
 
-    def ask(self, job: PromptJob) -> Reply:
-        """Run a job. If the process dies and was not killed here, the job is run once more:
-        something else may have ended it. One that ends two processes has used too much."""
-        reply: Reply | None = None
+    def ask(self, job: PromptJob, longest_s: float | None = None) -> Reply:
+        """Run a job; one that takes longer than `longest_s` is ended with its process. The time
+        of starting a process does not count. If the process dies by itself, the job is run once
+        more: something else may have ended it. One that ends two processes has used too much."""
         for _ in range(2):
             self.open()
-            self._job = job
-            reply = self._try(job)
-            if reply is not None or self._killed:
+            if self._closed:
                 break
-        if reply is None:
-            reply = too_costly_error(job, "so much that its process had to be ended")
-        with self._job_lock:
-            self._job, ended, self._killed = None, self._killed, False
-        if ended:  # perhaps just after its reply: the next job needs a new process
-            self._discard()
-        return reply
-
-    def end(self, job: PromptJob | None = None) -> None:
-        """Kill the process: a pending `ask` returns. With a job, kill only if it is the current
-        one: a later job must not be hit. Idempotent."""
-        with self._job_lock:
-            process = self._process
-            if process is not None and (job is None or job is self._job):
-                self._killed = True
-                process.kill()
+            try:
+                self._connection.send_bytes(chunked_pickle.dumps(job))
+                if not self._connection.poll(longest_s):
+                    self._discard()
+                    return too_costly_error(job, f"more than {longest_s:g} seconds")
+            except OSError:
+                self._discard()
+                continue
+            if (reply := self._receive()) is not None:
+                return reply
+        return too_costly_error(job, "so much that its process had to be ended")
 
     def close(self) -> None:
-        """End the process for good."""
+        """Kill the process for good: a pending `ask` returns. Idempotent."""
         self._closed = True
-        self.end()
-
-    def _try(self, job: PromptJob) -> Reply | None:
-        """Return the reply; None = the process died."""
-        try:
-            self._connection.send_bytes(chunked_pickle.dumps(job))
-        except OSError:
-            self._discard()
-            return None
-        return self._receive()
+        if (process := self._process) is not None:
+            process.kill()
 
     def _receive(self) -> Reply | None:
         """Return the next reply; None = the process died."""
@@ -279,13 +262,11 @@ class PromptPool:
     async def _ask(self, worker: PromptWorker, job: PromptJob, longest_s: float) -> Reply:
         """Run the job to its end: afterwards the worker is free, or a new one is starting."""
         loop = asyncio.get_running_loop()
-        overdue = loop.call_later(longest_s, worker.end, job)
         try:
-            return await loop.run_in_executor(self._threads, worker.ask, job)
+            return await loop.run_in_executor(self._threads, worker.ask, job, longest_s)
         except MlccError as error:  # it did not start
             return error
         finally:
-            overdue.cancel()
             self._keep(self._prepare(worker))
 
     async def _prepare(self, worker: PromptWorker) -> None:
