@@ -162,7 +162,7 @@ def _with_quantization(path: Path, outer: dict[str, Any]) -> tuple[dict[str, Any
             return {**outer, "quantization_config": given}, ()
     for name, method in _QUANTIZERS.items():
         if (found := read_object(path, name)) is not None:
-            settings = {"quant_method": method, **found}
+            settings = {"quant_method": found.get("method") or method, **found}
             note = f"config.json has no quantization_config; that of {name} is used"
             return {**outer, "quantization_config": settings}, (note,)
     return outer, ()

@@ -136,8 +136,11 @@ class DecoderConfig:
         return max(widths) if widths and len(widths) == self.num_layers else None
 
 
-def common_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
-    """The fields that all architectures spell alike. Raises CheckpointError if one is missing."""
+def common_fields(
+    hf: HfConfig, architecture: str, activation_key: str = "hidden_act"
+) -> dict[str, Any]:
+    """The fields that all architectures spell alike; activation_key: as `activation`'s. Raises
+    CheckpointError if one is missing."""
     heads = require(hf, "num_attention_heads")
     hidden = require(hf, "hidden_size")
     head_dim = head_dim_of(hf)
@@ -156,7 +159,7 @@ def common_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
         "num_kv_heads": kv_heads,
         "head_dim": head_dim,
         "norm_eps": positive(hf, "rms_norm_eps"),
-        "activation": activation(hf),
+        "activation": activation(hf, activation_key),
         "max_position": require(hf, "max_position_embeddings"),
         "tie_embeddings": bool(hf["tie_word_embeddings"]),
         "attention_scale": head_dim**-0.5,
@@ -176,9 +179,11 @@ def head_dim_of(hf: HfConfig) -> int:
     return width
 
 
-def activation(hf: HfConfig) -> str:
-    """The gate's activation under mlcc's name. Raises UnsupportedError."""
-    name = str(hf.get("hidden_activation") or hf.get("hidden_act") or "silu")
+def activation(hf: HfConfig, key: str = "hidden_act") -> str:
+    """The gate's activation under mlcc's name. key: the field that transformers' class of the
+    architecture reads, which of Gemma 2 and later is `hidden_activation`: the other one, where a
+    config has both, changes nothing. Raises UnsupportedError."""
+    name = str(hf.get(key) or hf.get("hidden_act") or "silu")
     if name not in ACTIVATIONS:
         raise UnsupportedError(
             f"activation '{name}' is not supported; these are: {', '.join(sorted(ACTIVATIONS))}"

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import resource
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from mlcc.errors import CheckpointError
+from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.formats.open import quantization_of
 from tests.compiler.checkpoint.test_quantized_safetensors import (
     NAME,
+    Built,
     K,
     N,
+    awq,
     four_bits,
+    gptq,
     mxfp4,
     opened,
     w4a16,
@@ -54,3 +59,29 @@ def test_an_exponent_that_is_no_number(tmp_path: Path) -> None:
     tensors[f"{NAME}.weight_scale"][3, 1] = 255
     with pytest.raises(CheckpointError, match="NaN"):
         opened(tmp_path, tensors, config).quantized(f"{NAME}.weight").check(NAME)
+
+
+@pytest.mark.parametrize(
+    ("built", "names"),
+    [(gptq, {"format": "marlin"}), (gptq, {"checkpoint_format": "bitblas"}),
+     (awq, {"format": "gemv"})],
+)  # fmt: skip
+def test_an_order_of_a_kernel_is_named(
+    built: Callable[[], Built], names: Any, tmp_path: Path
+) -> None:
+    """Not taken for damage. Names: `FORMAT` of GPTQModel."""
+    tensors, config, _, _ = built()
+    with pytest.raises(UnsupportedError, match=next(iter(names.values()))):
+        opened(tmp_path, tensors, config | names)
+
+
+def test_of_two_names_of_a_setting() -> None:
+    """transformers' GPTQConfig: `checkpoint_format` goes before `format`."""
+    both = {
+        "quant_method": "gptq",
+        "method": "awq",
+        "format": "gptq",
+        "checkpoint_format": "gptq_v2",
+    }
+    method, found = quantization_of({"quantization_config": both}) or ("", {})
+    assert (method, found["checkpoint_format"]) == ("gptq", "gptq_v2")

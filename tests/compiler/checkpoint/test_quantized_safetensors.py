@@ -89,6 +89,20 @@ def gptq(bits: int = 4, order: bool = False, v2: bool = False) -> Built:
     return named(tensors), config, floats, "" if order else f"int{bits}a_g{G}"
 
 
+def gptq_by_gptqmodel() -> Built:
+    """Under the names that GPTQModel 5 and transformers' GPTQConfig write."""
+    tensors, config, floats, scheme = gptq(v2=True)
+    names = {"method": config["quant_method"], "format": "GPTQ_V2", "bits": 4}
+    return tensors, names, floats, scheme
+
+
+def awq_by_autoawq() -> Built:
+    """Under the names of AutoAWQ's quant_config.json."""
+    tensors, _, floats, scheme = awq()
+    names = {"method": "awq", "zero_point": True, "q_group_size": G, "w_bit": 4}
+    return tensors, {**names, "version": "GEMM"}, floats, scheme
+
+
 def gptq_symmetric(stored: int, sym: bool | None = True, v2: bool = False) -> Built:
     """`sym` with one stored zero point everywhere: by the label, the zero is the middle, 8."""
     tensors, config, _, scheme = gptq(v2=v2)
@@ -241,9 +255,11 @@ def named(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 CASES: dict[str, Callable[[], Built]] = {
     "awq": awq,
+    "awq-by-autoawq": awq_by_autoawq,
     "awq-tiny": lambda: awq(tiny=True),
     "gptq": gptq,
     "gptq-v2": lambda: gptq(v2=True),
+    "gptq-by-gptqmodel": gptq_by_gptqmodel,
     "gptq-3-bits": lambda: gptq(3),
     "gptq-8-bits": lambda: gptq(8),
     "gptq-desc-act": lambda: gptq(order=True),

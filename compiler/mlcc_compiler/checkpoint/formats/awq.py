@@ -29,12 +29,12 @@ _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, PackedMatrix]]:
     """The matrices of a folder, by the model's names."""
-    if config.get("bits", config.get("w_bit", 4)) != 4:
+    if config.get("bits", 4) != 4:
         raise parts.unsupported(f"a width of {str(config.get('bits'))[:20]} bits")
-    version = str(config.get("version", "gemm")).lower()
+    version = str(config.get("version") or config.get("checkpoint_format") or "gemm").lower()
     if version != "gemm":
         raise parts.unsupported(f"version {version[:20]!r}")
-    group = config.get("group_size", config.get("q_group_size"))
+    group = config.get("group_size")
     for stem, entry in parts.named(".qweight"):
         yield f"{stem}.weight", _matrix(parts, stem, entry.name, group)
 

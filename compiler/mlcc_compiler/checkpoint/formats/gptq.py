@@ -33,7 +33,10 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
     bits = config.get("bits")
     if type(bits) is not int or not 2 <= bits <= 8:
         raise parts.unsupported(f"a width of {str(bits)[:20]} bits")
-    less = 0 if config.get("checkpoint_format") == "gptq_v2" else 1
+    stored = str(config.get("checkpoint_format") or "gptq").lower()
+    if stored not in ("gptq", "gptq_v2"):  # "marlin" and others are in the order of a kernel
+        raise parts.unsupported(f"format {stored[:20]!r}")
+    less = 0 if stored == "gptq_v2" else 1
     mixed = any(config.get(key) for key in _MIXED)
     group, symmetric = config.get("group_size"), config.get("sym", True) is not False
     for stem, entry in parts.named(".qweight"):

@@ -27,6 +27,13 @@ METHODS: Mapping[str, Finder] = {
     "mlx": mlx.matrices,
 }
 """Readers by `quant_method`; MLX gives none."""
+_SYNONYMS = {
+    "quant_method": ("method",),
+    "checkpoint_format": ("format",),
+    "bits": ("w_bit", "wbits"),
+    "group_size": ("q_group_size",),
+}
+"""Names of settings that transformers reads, and those that GPTQModel and AutoAWQ write instead."""
 _OF_ACTIVATIONS = re.compile(
     r"\.((input|output|activation|k|v|q|prob)_(scale|zero_point)|(input|activation)_scale_ub"
     r"|weight_format|SCB)$"
@@ -38,6 +45,7 @@ _UNSOUND = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
 def quantization_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     """Method and settings; None for a float checkpoint."""
     given, of_mlx = config.get("quantization_config"), config.get("quantization")
+    given = _with_usual_names(given) if isinstance(given, dict) else given
     if isinstance(given, dict) and (given.get("load_in_4bit") or given.get("load_in_8bit")):
         return "bitsandbytes", given  # older configs name no method
     if isinstance(given, dict) and "quant_method" in given:
@@ -45,6 +53,16 @@ def quantization_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] 
     if isinstance(of_mlx, dict) and "bits" in of_mlx:  # mlx-lm writes it under both names
         return "mlx", of_mlx
     return ("unknown", given) if isinstance(given, dict) else None
+
+
+def _with_usual_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings under the names that transformers reads; of a setting under both, its value."""
+    found = dict(settings)
+    for usual, others in _SYNONYMS.items():
+        named = next((found[name] for name in others if found.get(name) is not None), None)
+        if found.get(usual) is None and named is not None:
+            found[usual] = named
+    return found
 
 
 def check_method(path: object, config: Mapping[str, Any]) -> None:

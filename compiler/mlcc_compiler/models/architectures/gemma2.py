@@ -72,7 +72,7 @@ def gemma_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
     """Fields shared by Gemma 2 and 3: tied, scaled embeddings, norms of 1 + weight, their own
     scale."""
     bias = bool(hf.get("attention_bias", False))
-    return common_fields(hf, architecture) | {
+    return common_fields(hf, architecture, "hidden_activation") | {
         "attention_scale": positive(hf, "query_pre_attn_scalar") ** -0.5,
         "norm_offset": 1.0,
         "embed_scale": require(hf, "hidden_size") ** 0.5,

@@ -218,7 +218,8 @@ def _repeated(x: Tensor, factors: Sequence[float]) -> Tensor:
 def read_config(hf: HfConfig, context: int) -> Config:
     """config.json (or its `text_config`) of a Gemma3nForCausalLM."""
     inner = _inner(hf)
-    fields = common_fields({**hf, "intermediate_size": max(inner)}, "gemma3n")
+    widest = {**hf, "intermediate_size": max(inner)}
+    fields = common_fields(widest, "gemma3n", "hidden_activation")
     layers = fields["num_layers"]
     pattern = ["sliding_attention" if (i + 1) % 5 else "full_attention" for i in range(layers)]
     types = layer_types(hf, pattern)

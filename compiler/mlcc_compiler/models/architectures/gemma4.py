@@ -186,7 +186,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
             "config.json: 'use_bidirectional_attention' \"all\" makes an encoder of Gemma 4, which "
             "is not supported; EmbeddingGemma (Gemma 3) is"
         )
-    fields = common_fields(hf, "gemma4")
+    fields = common_fields(hf, "gemma4", "hidden_activation")
     types = _types(hf, fields["num_layers"])
     widths, kv_heads = _heads(hf, types, fields)
     kv_layers = kv_layers_of(hf, types)
@@ -260,7 +260,10 @@ def _heads(
         not isinstance(own, dict) or set(own) - known for own in given.values()
     ):
         raise refuse("per_layer_config", f"objects of {' and '.join(sorted(known))}", given)
-    owns = [common_fields({**hf, **given.get(str(i), {})}, "gemma4") for i in range(len(types))]
+    owns = [
+        common_fields({**hf, **given.get(str(i), {})}, "gemma4", "hidden_activation")
+        for i in range(len(types))
+    ]
     return tuple(own["head_dim"] for own in owns), tuple(own["num_kv_heads"] for own in owns)
 
 

@@ -72,7 +72,7 @@ class Layer(mixtral.Layer):
 
 def read_config(hf: HfConfig, context: int) -> Config:
     """config.json of a GptOssForCausalLM; `hidden_act` is ignored."""
-    fields = common_fields(hf, "gpt_oss")
+    fields = common_fields({**hf, "hidden_act": "silu"}, "gpt_oss")
     layers, bias = fields["num_layers"], bool(hf["attention_bias"])
     count = count_of(hf, "num_local_experts")
     pattern = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]

@@ -175,7 +175,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
         num_kv_heads=heads,
         head_dim=hidden // heads,
         norm_eps=positive(hf, "norm_eps"),
-        activation=activation(hf),
+        activation=activation(hf, "hidden_activation"),
         max_position=max_context(hf),
         tie_embeddings=False,
         attention_scale=(hidden // heads) ** -0.5,

@@ -5,6 +5,8 @@ Oracle: the config that transformers reads from the file and writes anew, which 
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 from collections.abc import Iterator
 from copy import deepcopy
@@ -88,3 +90,18 @@ def test_which_of_two_ropes_the_compile_reports() -> None:
     )
     assert rope_note({"rope_scaling": LINEAR}) is None
     assert rope_note({"rope_scaling": LINEAR, "rope_parameters": LINEAR}) is None
+
+
+@pytest.mark.parametrize("key", ["hidden_act", "hidden_activation"])
+def test_the_activation_of_the_key_that_the_family_reads(key: str) -> None:
+    """Gemma 1's published configs have both keys. Oracle: the source of transformers' classes."""
+    for family, case in {config_of(case).model_type: case for case in reversed(CASES)}.items():
+        place = f"transformers.models.{family.removesuffix('_text')}"
+        name = f"{place}.modeling_{family.removesuffix('_text')}"
+        source = inspect.getsource(importlib.import_module(name))
+        if f"config.{key}" in source:
+            continue
+        given = plain(case)
+        assert build_model(given | {key: "relu"}, 256).config == build_model(given, 256).config, (
+            family
+        )

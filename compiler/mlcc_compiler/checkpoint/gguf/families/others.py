@@ -26,7 +26,7 @@ _EVERY = 4
 
 
 def _gemma1(keys: Keys, config: Config) -> None:
-    config |= {"model_type": "gemma", "hidden_activation": "gelu_pytorch_tanh"}
+    config |= {"model_type": "gemma", "hidden_act": "gelu_pytorch_tanh"}
 
 
 def _gemma(keys: Keys, config: Config) -> None:
