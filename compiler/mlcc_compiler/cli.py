@@ -20,6 +20,7 @@ from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 
 if TYPE_CHECKING:
     from mlcc_compiler.ir.lora import LoraConfig
+    from mlcc_compiler.options import Options
 
 GROUPS = {
     "Device": ("--target", "--cpu", "--arch", "--abi", "--gpu", "--f16", "--webgpu-limits", "--tp"),
@@ -213,87 +214,31 @@ GROUPS = {
 def compile_command(
     model: str,
     target_name: str,
-    cpu: str | None,
-    arch: str,
-    abi: str,
-    gpu: bool,
-    f16: bool | None,
-    webgpu_limits: bool,
-    quant: str | None,
-    head: str | None,
-    kv: str | None,
-    activations: str | None,
-    calibrate: str | None,
-    bits: float | None,
     output: Path | None,
-    context: int | None,
-    max_batch: int | None,
-    max_step_tokens: int | None,
-    max_rows: int | None,
     merge_lora: Path | None,
-    adapter_rank: int | None,
-    lora_slots: int | None,
-    dump_ir: Path | None,
-    reuse_weights: Path | None,
-    reranker: bool,
-    vision: bool,
-    ranks: int,
-    static_library: bool,
     quiet: bool,
     verbose: bool,
     progress: str | None,
+    **given: Any,
 ) -> None:
     """Compile MODEL for one kind of device.
 
     MODEL is a Hugging Face folder, a GGUF file, or hf://org/name[:Q4_K_M][@revision]. A
     checkpoint that is already quantized keeps its schemes unless --quant is given.
     """
-    cpu = cpu or ("any" if target_name == "cpu" and not static_library else "host")
-    choices = Choices(
-        cpu=cpu,
-        archs=_names(arch),
-        f16=f16,
-        abis=_names(abi),
-        gpu=gpu,
-        webgpu_limits=webgpu_limits,
-    )
-    target = find_target(target_name, choices)
+    target = find_target(target_name, _choices(target_name, given))
     # Imported late: the compiler takes seconds to load, `--help` should not.
     from mlcc_compiler.checkpoint.hub import resolve
     from mlcc_compiler.checkpoint.open import open_checkpoint
     from mlcc_compiler.compile import compile_model
-    from mlcc_compiler.options import Options
-    from mlcc_compiler.quantization.recipes import DEFAULT, KEEP
     from mlcc_compiler.weights.merge_lora import with_lora
 
     with Display("none" if quiet else progress, verbose) as display:
         checkpoint = open_checkpoint(resolve(full_name(model), display.download))
-        quant = quant or (KEEP if checkpoint.quantized else DEFAULT)
         if merge_lora is not None:
             checkpoint = with_lora(checkpoint, merge_lora)
-        calibrate = calibrate or ("default" if bits is not None else None)
-        label = _label(quant, head, bits, calibrate, merge_lora, kv, activations, ranks)
-        kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
-        out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"
-        options = Options(
-            quant=quant,
-            head=head,
-            kv=kv,
-            activations=int(activations) if activations else None,
-            calibrate=calibrate,
-            bits=bits,
-            context=context,
-            max_batch=max_batch,
-            max_step_tokens=max_step_tokens,
-            max_rows=max_rows,
-            adapters=_lora_config(adapter_rank, lora_slots),
-            dump_ir=dump_ir,
-            reuse_weights=reuse_weights,
-            reranker=reranker,
-            vision=vision,
-            static_library=static_library,
-            ranks=ranks,
-        )
+        options = _options(given, checkpoint.quantized)
+        out = output or _folder(checkpoint.name, options, merge_lora, target)
         try:
             compile_model(checkpoint, target, out, options, display.progress())
         except TargetError as error:
@@ -302,27 +247,45 @@ def compile_command(
         display.finish(out, hint=target.opened_by or next_command)
 
 
-def _label(
-    quant: str,
-    head: str | None,
-    bits: float | None,
-    calibrate: str | None,
-    merge_lora: Path | None,
-    kv: str | None,
-    activations: str | None,
-    ranks: int,
-) -> str:
-    """The part of the default folder's name that says how a model is compiled."""
-    label = f"{quant}-head-{head}" if head else quant
-    if bits is not None:
-        label += f"-bits{bits:g}"
-    if calibrate not in (None, "random"):
-        label += "-uncalibrated" if calibrate == "none" else "-calibrated"
+def _choices(target_name: str, given: dict[str, Any]) -> Choices:
+    """Take the options of the target's row out of the command line's."""
+    default = "any" if target_name == "cpu" and not given["static_library"] else "host"
+    return Choices(
+        cpu=given.pop("cpu") or default,
+        archs=_names(given.pop("arch")),
+        abis=_names(given.pop("abi")),
+        gpu=given.pop("gpu"),
+        f16=given.pop("f16"),
+        webgpu_limits=given.pop("webgpu_limits"),
+    )
+
+
+def _options(given: dict[str, Any], is_quantized: bool) -> Options:
+    """The compile's options, from the rest of the command line's."""
+    from mlcc_compiler.options import Options
+    from mlcc_compiler.quantization.recipes import DEFAULT, KEEP
+
+    adapters = _lora_config(given.pop("adapter_rank"), given.pop("lora_slots"))
+    given["quant"] = given["quant"] or (KEEP if is_quantized else DEFAULT)
+    if given["bits"] is not None:
+        given["calibrate"] = given["calibrate"] or "default"
+    bits = given.pop("activations")
+    return Options(adapters=adapters, activations=int(bits) if bits else None, **given)
+
+
+def _folder(name: str, options: Options, merge_lora: Path | None, target: Target) -> Path:
+    """The default output folder, whose name says what was compiled and how."""
+    label = f"{options.quant}-head-{options.head}" if options.head else options.quant
+    if options.bits is not None:
+        label += f"-bits{options.bits:g}"
+    if options.calibrate not in (None, "random"):
+        label += "-uncalibrated" if options.calibrate == "none" else "-calibrated"
     label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
-    label = f"{label}-kv-{kv}" if kv else label
-    label += "-a16" if activations == "16" else ""
-    label += f"-tp{ranks}" if ranks > 1 else ""
-    return label
+    label += f"-kv-{options.kv}" if options.kv else ""
+    label += "-a16" if options.activations == 16 else ""
+    label += f"-tp{options.ranks}" if options.ranks > 1 else ""
+    kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
+    return Path("dist") / f"{name.rpartition('/')[2]}-{label}-{kind}"
 
 
 def _next_command(out: Path) -> str:

@@ -28,7 +28,7 @@ def top_logprobs(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:
     most = MOST_TOP_LOGPROBS
 
     def body(
-        logits: Expr, words: Expr, ids: Expr, told: Expr, tokens: Expr, logprobs: Expr
+        logits: Expr, words: Expr, ids: Expr, known: Expr, tokens: Expr, logprobs: Expr
     ) -> None:
         step = Step(layout, words)
         with T.parallel(logits.shape[0]) as row, T.If(row < step.count("rows")), T.Then():
@@ -38,9 +38,9 @@ def top_logprobs(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:
                 store(logprobs, T.float32(0), row, k)
             with T.If(wanted > 0), T.Then():
                 found = _find(logits, row, wanted, tokens, logprobs)
-                known = bind(logits[row, ids[row]])
+                logit = bind(logits[row, ids[row]])
                 with T.serial(found) as k:
-                    store(logprobs, logprobs[row, k] - known + told[row], row, k)
+                    store(logprobs, logprobs[row, k] - logit + known[row], row, k)
 
     return kernel(body, **top_logprobs_arguments(vocab, layout))
 

@@ -96,4 +96,6 @@ def sample(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
                 store(tokens, token, i)
                 store(logprobs, logits[i, token] - row.top - T.log(row.total), i)
 
-    return kernel(body, **sample_arguments(vocab, layout), told=u32("r", *slices.stats_shape))
+    return kernel(
+        body, **sample_arguments(vocab, layout), slice_stats=u32("r", *slices.stats_shape)
+    )

@@ -72,7 +72,7 @@ def top_logprobs(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
                     store(logprobs, T.Select(found, x, real(0)), i, int32(j))
 
     arguments = top_logprobs_arguments(vocab, layout)
-    return kernel(body, **arguments, told=u32("r", *slices.stats_shape))
+    return kernel(body, **arguments, slice_stats=u32("r", *slices.stats_shape))
 
 
 def _next(
