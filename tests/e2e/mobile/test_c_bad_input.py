@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -183,6 +185,20 @@ def test_arguments_that_are_missing(host: Host) -> None:
 def test_options_that_are_wrong(host: Host, options: dict[str, Any], word: str) -> None:
     code, name, message = failure(host, **options)
     assert (code, name) == (Code.BAD_ARGUMENT, "bad_options") and word in message
+
+
+def check_misuse(library: Library, *flags: str) -> None:
+    """Run misuse.cc over the library; flags: of its compiler."""
+    source = Path(__file__).with_name("misuse.cc")
+    program = library.compile(source, "misuse", "g++", "-std=c++17", "-Wall", "-Wextra", *flags)
+    run = subprocess.run(
+        [program, os.pathsep.join(SITE), TOY], capture_output=True, text=True, timeout=600
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "ok\n", "")
+
+
+def test_null_pointers_and_closed_handles_from_several_threads(c_library: Library) -> None:
+    check_misuse(c_library)
 
 
 def test_options_that_are_no_json(host: Host) -> None:

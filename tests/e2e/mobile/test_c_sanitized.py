@@ -1,5 +1,5 @@
-"""The requests of test_c_requests.py, with library and program under the sanitizers of threads and
-of memory.
+"""The requests of test_c_requests.py and the misuse of misuse.cc, with library and program under
+the sanitizers of threads and of memory.
 
 CPython itself is not built with them, so its leaks are not detected.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.mobile import test_c_bad_input as bad_input
 from tests.e2e.mobile import test_c_requests as requests
 from tests.helpers.mobile.c_host import Host
 from tests.helpers.mobile.c_library import SITE, built
@@ -28,6 +29,8 @@ TESTS = [
     (requests.test_several_models_at_once, ()),
     (requests.test_low_memory_refuses_until_another_trim, ()),
     (requests.test_the_background_unloads_the_model_if_configured, ()),
+    (bad_input.test_arguments_that_are_missing, ()),
+    (bad_input.test_options_that_are_no_json, ()),
 ]
 
 
@@ -48,3 +51,4 @@ def test_requests_leave_the_sanitizers_silent(
             assert host.start(path=os.pathsep.join(SITE)).c == 0
             test(host, *arguments)
     assert not log.read_bytes(), log.read_text()[:4000]
+    bad_input.check_misuse(library, f"-fsanitize={sanitizer}")
