@@ -24,7 +24,7 @@ TESTS = Path(__file__).resolve().parent
 PAGE = TESTS.parent / "docs" / "models.md"
 SOURCES = "../compiler/mlcc_compiler/models/architectures"
 TEMPLATES = {
-    "llama": ("llama3",),
+    "llama": ("llama3", "firefunction"),
     "llama4_text": ("llama4",),
     "mistral": ("mistral_v3", "mistral_small3"),
     "mixtral": ("mixtral",),

@@ -120,6 +120,8 @@ FAMILIES = [
            ends_in="<SPECIAL_11>Assistant\n<think>\n"),
     Family("command_r7b", "cohere", "cohere", True, f'<|START_THINKING|>{THINK}<|END_THINKING|><|START_ACTION|>[\n    {{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {{"city": "Rome", "days": 3}}}},\n    {{"tool_call_id": "1", "tool_name": "now", "parameters": {{}}}}\n]<|END_ACTION|>', [WEATHER, NOW], thought=THINK,
            ends_in="<|CHATBOT_TOKEN|>", variables=({"enable_thinking": True}, {}), remembers="reasoning_content"),
+    Family("firefunction", "functools", None, True, ' functools[{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}, {"name": "now", "arguments": {}}]', [WEATHER, NOW],
+           ends_in="<|start_header_id|>assistant<|end_header_id|>\n\n", tools_as="functions"),
     Family("glm4_0414", "glm4", None, True, '\nget_weather\n{"city": "Rome", "days": 3}', [WEATHER], ends_in="<|assistant|>",
            past=({"role": "assistant", "metadata": "get_weather", "content": '{"city": "Rôme", "days": 3, "unit": "C"}'}, {"role": "observation", "content": "21 °C"})),
     Family("lfm2_5", "lfm2", "think", True, f'<think>{THINK}</think><|tool_call_start|>[get_weather(city="Rome", days=3)]<|tool_call_end|>', [WEATHER], thought=THINK,

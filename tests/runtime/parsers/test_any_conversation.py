@@ -18,7 +18,7 @@ from mlcc.api.openai.requests import parse_chat
 from mlcc.service.generate import ChatPlan
 from tests.helpers.toy.toy_model import toy_text
 from tests.runtime.parsers.model_families import FAMILIES, Family
-from tests.runtime.parsers.test_model_families import SHOWN, SPECIAL, unbounded
+from tests.runtime.parsers.test_model_families import SHOWN, SPECIAL, tools_of, unbounded
 
 Body = dict[str, Any]
 KINDS = ("system", "developer", "user", "assistant", "call", "call with words")
@@ -65,7 +65,7 @@ def marks(family: Family) -> dict[str, list[str]]:
     for start in ("system", "user")[not family.system :]:
         talk = [{"role": "user", "content": "zqu1x"}, {"role": "assistant", "content": "zqa2x"}]
         first = [{"role": "system", "content": "zqs0x"}] if start == "system" else []
-        given = {"messages": [*first, *talk, talk[0]], "tools": None}
+        given = {"messages": [*first, *talk, talk[0]], "tools": None, **tools_of(family, None)}
         for role, before in pieces(unbounded(family.source).render(**given, **SPECIAL)):
             found.setdefault(role, []).append(before)
     return found

@@ -68,6 +68,15 @@ def unbounded(source: str) -> Template:
     return env.from_string(source)
 
 
+def tools_of(family: Family, shown: list[Any] | None) -> dict[str, Any]:
+    """The variables of a template for a request's tools; Firefunction's as its model card has them,
+    with the day alone of the time."""
+    if family.tools_as != "functions":
+        return {family.tools_as: shown}
+    listed = json.dumps([tool["function"] for tool in shown or ()], indent=4, ensure_ascii=False)
+    return {"functions": listed, "datetime": datetime.now().strftime("%Y-%m-%d")}
+
+
 def talk_of(family: Family, tools: bool, system: bool) -> list[dict[str, Any]]:
     """The messages of a request."""
     talk: Sequence[Mapping[str, Any]] = [SYSTEM, *TALK] if system and family.system else TALK
@@ -125,7 +134,7 @@ def test_it_renders_to_the_letter(family: Family, tools: bool) -> None:
             shown = SHOWN if tools and family.native else None
             given = {**variables, "tools": shown, "add_generation_prompt": generate}
             wanted = as_its_maker_wants(family, talk)
-            asked = {**given, family.tools_as: shown}
+            asked = {**given, **tools_of(family, shown)}
             oracle = partial(unbounded(family.source).render, messages=wanted, **asked, **SPECIAL)
             before = oracle(documents=None)
             made = template.render(talk, **given)
@@ -184,7 +193,7 @@ def test_a_thought_before_a_call_is_kept_where_the_template_keeps_it(family: Fam
     elif family.remembers:
         wanted[1][family.remembers] = thought
     made = ChatTemplate(family.source, SPECIAL).render(talk, **given).text
-    variables = {**given, family.tools_as: SHOWN}
+    variables = {**given, **tools_of(family, SHOWN)}
     assert made == unbounded(family.source).render(messages=wanted, **variables, **SPECIAL)
     assert ("Ask <it>." in made) == bool(family.remembers)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mlcc.api.chat_template.template import ChatTemplate
 from mlcc.api.openai_responses.request import parse_responses
 from mlcc.model.model import Model
 from tests.helpers.dictated_model import HERMES_TEMPLATE, PLAIN_TEMPLATE, Scripted, scripted
@@ -400,3 +401,24 @@ def test_messages_of_null(calls: Calls, model: Model) -> None:
     for role in ("user", "system"):
         response = calls.post(CHAT, body_of(CHAT, [{"role": role, "content": None}]))
         assert response.status == 400
+
+
+@pytest.mark.parametrize("path", PROTOCOLS)
+def test_the_template_of_requests_with_tools(path: str, tmp_path: Path) -> None:
+    """A tokenizer_config.json may have a list of templates: transformers takes the one named
+    "tool_use" for a request with tools, and "default" for others."""
+    tools = ChatTemplate("{{ tools | length }} tools\n" + HERMES_TEMPLATE)
+    model = scripted(tmp_path, "fine.", PLAIN_TEMPLATE, tool_template=tools)
+    ask = [{"role": "user", "content": "Look."}]
+    function = {"name": "shoot", "description": "d"}
+    schema = {"input_schema" if path == MESSAGES else "parameters": {"type": "object"}}
+    tool: dict[str, Any] = {"type": "function", **function, **schema}
+    if path in (CHAT, OLLAMA_CHAT):
+        tool = {"type": "function", "function": {**function, **schema}}
+    if path == MESSAGES:
+        del tool["type"]
+    with calls_to(model) as calls:
+        assert prompt(path, calls, model, ask).startswith("user\nLook.\n")
+        made = prompt(path, calls, model, ask, tools=[tool])
+        assert made.startswith("1 tools\nsystem\n") and '"name": "shoot"' in made
+        assert prompt(path, calls, model, ask, tools=[]).startswith("user\nLook.\n")

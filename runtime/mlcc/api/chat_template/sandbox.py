@@ -380,10 +380,11 @@ def _raise_exception(message: Any) -> NoReturn:
     raise TemplateRefused(GUARD.get().plain(text_of(message))[:500])
 
 
-def _strftime_now(format: str) -> str:
+def strftime_now(format: str) -> str:
+    """The time now, as templates ask for it."""
     from datetime import datetime  # few templates ask
 
     return datetime.now().strftime(format[:100])
 
 
-_FUNCTIONS = {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+_FUNCTIONS = {"raise_exception": _raise_exception, "strftime_now": strftime_now}

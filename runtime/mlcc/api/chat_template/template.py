@@ -26,9 +26,10 @@ from mlcc.api.chat_template.history import (
     with_short_ids,
 )
 from mlcc.api.chat_template.images import IMAGE, ImageTexts
-from mlcc.api.chat_template.tools import plain_tools
+from mlcc.api.chat_template.tools import functions_text, plain_tools
 from mlcc.api.chat_template.turns import TurnRules
 from mlcc.api.parsers.tools.plain_text import plain_text
+from mlcc.api.parsers.tools.prompted import takes_functions
 from mlcc.api.parsers.tools.registry import pick
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -208,6 +209,10 @@ class ChatTemplate:
         return [dict(message) for message in messages]
 
     @cached_property
+    def _takes_functions(self) -> bool:
+        return takes_functions(self.source or "")
+
+    @cached_property
     def _no_tools(self) -> list[Any] | None:
         """None as in transformers, or an empty list for templates that always loop over tools."""
         talk = [{"role": "user", "content": "hi"}]
@@ -262,6 +267,8 @@ class ChatTemplate:
         return self._written(given, add_generation_prompt)
 
     def _written(self, given: dict[str, Any], add_generation_prompt: bool = False) -> str:
+        if self._takes_functions:
+            given = {**_functions(given.get("tools")), **given}
         with self._bounded():
             pieces = self._compiled().generate(
                 **given, add_generation_prompt=add_generation_prompt, **self.special_tokens
@@ -302,6 +309,14 @@ class ChatTemplate:
                 raise OverBudget(f"it writes more than {MAX_OUTPUT_CHARS} characters")
             kept.append(piece)
         return "".join(kept)
+
+
+def _functions(tools: Sequence[Mapping[str, Any]] | None) -> dict[str, str]:
+    """The variables of a template that has its tools as a text. The day alone: a prompt that is
+    another one each second is never found in the prefix cache."""
+    from mlcc.api.chat_template.sandbox import strftime_now
+
+    return {"functions": functions_text(tools or []), "datetime": strftime_now("%Y-%m-%d")}
 
 
 def _in_parts(message: Mapping[str, Any]) -> dict[str, Any]:

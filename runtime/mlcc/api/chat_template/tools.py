@@ -8,6 +8,7 @@ stays whole.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,12 @@ MOST_LEVELS = 16
 def plain_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The tools with plain schemas."""
     return [{**tool, "function": _plain_function(tool["function"])} for tool in tools]
+
+
+def functions_text(tools: Sequence[Mapping[str, Any]]) -> str:
+    """The tools as the text that Firefunction's model card gives its template, `functions`."""
+    functions = [tool["function"] for tool in tools]
+    return json.dumps(functions, indent=4, ensure_ascii=False)
 
 
 def _plain_function(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """JSON between two marks. Hermes' marks are `<tool_call>{"name": ..., "arguments":
 {...}}</tool_call>`, shared by Qwen 2.5, Qwen 3 and many others; Granite 3 writes
 `<|tool_call|>[{...}, {...}]`, Nemotron Nano 2 `<TOOLCALL>[{...}]</TOOLCALL>`, Falcon 3 and H1 an
-array between Hermes' marks."""
+array between Hermes' marks, and Firefunction 2 an array behind `functools`."""
 
 from __future__ import annotations
 
@@ -80,6 +80,7 @@ GRANITE = TaggedJson("granite", "<|tool_call|>", "", between=", ", after="]", ar
 NEMOTRON = TaggedJson(
     "nemotron", "<TOOLCALL>", "</TOOLCALL>", between=", ", after="]</TOOLCALL>", array="["
 )
+FUNCTOOLS = TaggedJson("functools", "functools", "", between=", ", after="]", array="[")
 FALCON = TaggedJson(
     "falcon",
     "<tool_call>",

@@ -20,7 +20,13 @@ call is needed."""
 def knows_tools(template: str) -> bool:
     """Whether a template uses a request's tools. Phi-4-mini looks for them in the system message,
     `message['tools']`, which no client sends; SmolLM3 calls them `xml_tools`."""
-    return re.search(r"""(?<!\[['"])(?<!['"])\b(xml_)?tools\b(?!['"])""", template) is not None
+    named = re.search(r"""(?<!\[['"])(?<!['"])\b(xml_)?tools\b(?!['"])""", template)
+    return named is not None or takes_functions(template)
+
+
+def takes_functions(template: str) -> bool:
+    """Whether a template has its tools as a text, `functions`, as that of Firefunction 2 does."""
+    return re.search(r"(\{\{-?|[+~])\s*functions\b(?!['\"])", template) is not None
 
 
 def with_prompted_tools(

@@ -33,6 +33,7 @@ _PLACES: dict[str, tuple[str, str]] = {
     "gemma4": ("mlcc.api.parsers.tools.gemma", "GEMMA4"),
     "granite": ("mlcc.api.parsers.tools.hermes", "GRANITE"),
     "falcon": ("mlcc.api.parsers.tools.hermes", "FALCON"),
+    "functools": ("mlcc.api.parsers.tools.hermes", "FUNCTOOLS"),
     "hunyuan": ("mlcc.api.parsers.tools.hunyuan", "HUNYUAN"),
     "json": ("mlcc.api.parsers.tools.plain_json", "PLAIN_JSON"),
 }
@@ -72,6 +73,7 @@ _SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("[TOOL_CALLS]", "[ARGS]"), "mistral"),
     (("[TOOL_CALLS]",), "mistral-array"),
     (("<arg_key>",), "glm"),
+    (("functools[",), "functools"),
     (("<|observation|>", "metadata"), "glm4"),
     (("<function=", "<parameter="), "qwen-xml"),
     (("<|tool_call|>",), "granite"),
