@@ -373,7 +373,14 @@ def demo(rest: Sequence[str]) -> int:
 
 
 def main() -> int:
-    command, *rest = sys.argv[1:] or ["help"]
+    """Run the command of the command line. Returns the exit code; Ctrl-C is 130."""
+    try:
+        return run_command(*sys.argv[1:] or ["help"])
+    except KeyboardInterrupt:
+        return 130
+
+
+def run_command(command: str, *rest: str) -> int:
     if command not in COMMANDS:
         print(__doc__)
         return 0 if command in ("help", "-h", "--help") else 2

@@ -205,10 +205,10 @@ class Plan:
         return round(stored / sum(weights.values()), 4) if weights else None
 
     def scheme_summary(self) -> str:
-        """The schemes of linears, most used first, and of head and embedding if they differ:
-        "k4_g32, k5_g64, k6_g32 (head int8_g32)"."""
+        """The schemes of linears, most used first, and those of head and embedding if they differ:
+        "k4_g32, k5_g64, k6_g32 (head int8_g32)". A vision tower has neither."""
         linears, tables = self.used_schemes(tables=False), self.used_schemes(tables=True)
-        return f"{linears} (head {tables})" if tables != linears else linears
+        return f"{linears} (head {tables})" if tables not in ("", linears) else linears
 
     def used_schemes(self, tables: bool) -> str:
         """The schemes of linears, or of embedding and head, most used first."""

@@ -123,9 +123,14 @@ def build(
             alike = [*command, *flags, *(word for word in link if not word.startswith("-Wl,"))]
             empty = [*alike, "-x", "c++", os.devnull, "-o", str(Path(folder) / "empty.so")]
             work = [pool.submit(_run, empty), *(pool.submit(compile_one, n) for n in units())]
-            for done, future in enumerate(as_completed(work), 1):
-                future.result()
-                report(done, len(work))
+            report(0, len(work))
+            try:
+                for done, future in enumerate(as_completed(work), 1):
+                    future.result()
+                    report(done, len(work))
+            except BaseException:  # else Ctrl-C waits until the rest is compiled
+                pool.shutdown(cancel_futures=True)
+                raise
         partial = output.with_suffix(".partial")  # the old library may be in use
         try:
             _run([*command, *link, *map(str, objects.values()), *libraries, "-o", str(partial)])
@@ -214,4 +219,7 @@ def main() -> int | str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -56,6 +56,15 @@ def dev(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+def test_ctrl_c_ends_without_a_traceback(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(lock: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dev, "install", interrupted)
+    monkeypatch.setattr(sys, "argv", ["dev.py", "demo"])
+    assert dev.main() == 130
+
+
 def test_which_users_may_install(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert debian.prefix() is None  # no Debian

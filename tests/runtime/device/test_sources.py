@@ -57,6 +57,27 @@ def test_the_library_is_built_from_these_sources(built: None, build: Any) -> Non
     assert build.is_current(), "stale; run: python runtime/native/build_executor.py"
 
 
+def test_a_build_that_fails_compiles_no_more(
+    build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that Ctrl-C ends; and it says from the start how many files there are."""
+    commands, counts = [], []
+
+    def fail(words: Sequence[str]) -> None:
+        commands.append(words)
+        raise build.BuildError("no memory")
+
+    monkeypatch.setattr(build, "_run", fail)
+    with pytest.raises(build.BuildError, match="no memory"):
+        build.build(
+            tmp_path / "lib.so",
+            tools=(["c++"], []),
+            report=lambda done, total: counts.append((done, total)),
+        )
+    ((done, total),) = counts
+    assert done == 0 and total > 15 and len(commands) < total
+
+
 def test_without_a_compiler_the_reason_is_noted(
     build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,14 +157,14 @@ def _serve_several(models: Sequence[str], plan: _Plan) -> None:
     sources = sources_of(models, plan.args, plan.aliases, server.parse_special, server.parsers)
     is_closed = plan.has_keys or is_local(server.host)
     puller = puller_of(plan.args, server.parse_special, server.parsers) if is_closed else None
-    routes, _ = _page(server, Manages(loads=True, pulls=is_closed))
+    routes, has_page = _page(server, Manages(loads=True, pulls=is_closed))
     note_access(plan)
     serve_models(
         sources,
         budgets(sources, plan.args.memory),
         with_body(plan.settings, any(source.info.sees for source in sources)),
         replace(plan.http, routes=routes),
-        lambda url: _print_models(url, sources, plan.has_keys),
+        lambda url: _print_models(url, sources, plan.has_keys, has_page),
         note,
         puller,
     )
@@ -268,11 +268,13 @@ def _announce(url: str) -> None:
     click.get_current_context().with_resource(announced(url))
 
 
-def _print_models(url: str, sources: Sequence[Source], has_keys: bool) -> None:
+def _print_models(url: str, sources: Sequence[Source], has_keys: bool, has_page: bool) -> None:
     _announce(url)
     click.echo(f"{len(sources)} models answer at {url}/v1 (Ctrl-C ends it), each loaded when it is")
     click.echo(f"first asked for: {names_text(sources)}. Try:")
     click.echo(_curl(url, has_keys, sources[0].name))
+    if has_page:
+        click.echo(f"Chat page: {url}/")
 
 
 def _page(server: ServerArgs, manages: Manages | None = None) -> tuple[list[BaseRoute], bool]:

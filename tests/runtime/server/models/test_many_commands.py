@@ -14,6 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from mlcc.errors import UnsupportedError
+from mlcc.server.web import page_folder
+
 MLCC = (sys.executable, "-m", "mlcc")
 
 
@@ -48,7 +51,7 @@ def many(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Many]
     alias = f"gpt-4o={folder / 'models' / 'one'}"
     command = [*MLCC, "serve", "--models", str(folder / "models"), "--alias", alias]
     with subprocess.Popen(
-        [*command, "--port", "0", "--threads", "1", "--no-page"],
+        [*command, "--port", "0", "--threads", "1"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -59,6 +62,17 @@ def many(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Many]
         assert found
         yield Many(found[0], process, environment)
         process.terminate()
+
+
+def test_the_start_says_where_the_page_is(many: Many) -> None:
+    try:
+        page_folder()
+    except UnsupportedError:
+        pytest.skip("the page is not built; python3 dev.py web")
+    assert many.process.stdout
+    lines = [many.process.stdout.readline().rstrip() for _ in range(3)]
+    assert lines[1].startswith("curl ") and lines[2] == f"Chat page: {many.url}/"
+    assert '<script type="module"' in httpx.get(many.url, headers={"Accept": "text/html"}).text
 
 
 @pytest.mark.feature("several-models", "cpu", "runs")
