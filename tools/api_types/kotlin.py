@@ -11,20 +11,18 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mlcc.api.schema.schema import (
+from mlcc.api.schema.json_types import (
     Anything,
     ByToken,
     Custom,
     Either,
-    Field,
     Flag,
     Integer,
     Many,
     Number,
-    Object,
     Text,
-    Use,
 )
+from mlcc.api.schema.schema import Field, Object, Use
 from tools.api_types.schema import (
     BODIES,
     PARTS,

@@ -18,21 +18,18 @@ from mlcc.api.llamacpp import shapes as llamacpp_shapes
 from mlcc.api.ollama import shapes as ollama_shapes
 from mlcc.api.openai import shapes
 from mlcc.api.openai_responses import shapes as responses_shapes
-from mlcc.api.schema.schema import (
+from mlcc.api.schema.json_types import (
     ByToken,
     Custom,
     Either,
-    Field,
     Flag,
     Integer,
     JsonType,
     Many,
     Number,
-    Object,
-    Tagged,
     Text,
-    Use,
 )
+from mlcc.api.schema.schema import Field, Object, Tagged, Use
 from mlcc.errors import MlccError
 from mlcc.service.http.routes import PLAIN_TEXT, Route
 from mlcc.service.http.types import (

@@ -25,7 +25,8 @@ from mlcc.api.errors import NotFoundError
 from mlcc.api.openai.embeddings import writes_nothing
 from mlcc.api.openai.responses import ModelInfo
 from mlcc.api.openai.shapes import ModelState
-from mlcc.api.schema.schema import MOST, Object, header, merged_headers, unknown
+from mlcc.api.schema.schema import Object
+from mlcc.api.schema.unknown_fields import MOST, header, merged_headers, unknown
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.limits import default

@@ -13,7 +13,7 @@ from mlcc.api.anthropic.fields import MESSAGES
 from mlcc.api.anthropic.request import parse_messages
 from mlcc.api.errors import BusyError, EngineDiedError, NotFoundError
 from mlcc.api.openai.requests import parse_chat
-from mlcc.api.schema.schema import unknown
+from mlcc.api.schema.unknown_fields import unknown
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 BASE: dict[str, Any] = {

@@ -14,7 +14,8 @@ from mlcc.api.ollama.request import chat_body, generate_body, messages, model_na
 from mlcc.api.openai.requests import parse_chat, parse_completion
 from mlcc.api.schema.chat_fields import CHAT as OPENAI_CHAT
 from mlcc.api.schema.chat_fields import COMPLETION as OPENAI_COMPLETION
-from mlcc.api.schema.schema import Use, unknown
+from mlcc.api.schema.schema import Use
+from mlcc.api.schema.unknown_fields import unknown
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:

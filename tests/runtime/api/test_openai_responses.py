@@ -10,7 +10,7 @@ from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.api.openai_responses.fields import RESPONSES
 from mlcc.api.openai_responses.request import parse_responses
 from mlcc.api.parsers.opaque_reasoning import packed, unpacked
-from mlcc.api.schema.schema import unknown
+from mlcc.api.schema.unknown_fields import unknown
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from mlcc.api.schema.schema import HEADER
+from mlcc.api.schema.unknown_fields import HEADER
 from mlcc.model.structured_output.schema_keywords import LEVELS, relaxed
 from tests.helpers.dictated_model import PLAIN_TEMPLATE, scripted
 from tests.helpers.service_calls import Calls, Response, calls_to

@@ -11,7 +11,7 @@ from typing import Any
 from mlcc.api.schema.chat_fields import (
     TOKEN,
 )
-from mlcc.api.schema.schema import (
+from mlcc.api.schema.json_types import (
     NOT_EMPTY,
     Custom,
     Either,
@@ -20,12 +20,10 @@ from mlcc.api.schema.schema import (
     Json,
     Many,
     Number,
-    Object,
     Text,
-    honoured,
-    metadata,
     refuse,
 )
+from mlcc.api.schema.schema import Object, honoured, metadata
 from mlcc.errors import UnsupportedError
 
 MOST_TEXTS = 2048

@@ -12,23 +12,18 @@ from collections.abc import Mapping
 from mlcc.api.openai_responses.item_fields import ITEM, TEXT_ITEM
 from mlcc.api.openai_responses.tools import CHOICE, MOST_TOOLS, TOOL
 from mlcc.api.schema.chat_fields import COUNT, LIKELIEST, SAMPLING
-from mlcc.api.schema.schema import (
+from mlcc.api.schema.json_types import (
     ANYTHING,
     NOT_EMPTY,
     Custom,
     Either,
-    Field,
     Flag,
     Json,
     Many,
-    Object,
-    Tagged,
     Text,
-    honoured,
-    metadata,
-    not_built,
     refuse,
 )
+from mlcc.api.schema.schema import Field, Object, Tagged, honoured, metadata, not_built
 from mlcc.api.schema.structured_output import SCHEMA
 
 MOST_PAIRS, MOST_KEY, MOST_VALUE = 16, 64, 512

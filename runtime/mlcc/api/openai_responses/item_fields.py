@@ -6,18 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlcc.api.schema.image_fields import DATA_URL, DETAIL
-from mlcc.api.schema.schema import (
-    NOT_EMPTY,
-    Either,
-    Many,
-    Object,
-    Tagged,
-    Text,
-    Use,
-    honoured,
-    metadata,
-    not_built,
-)
+from mlcc.api.schema.json_types import NOT_EMPTY, Either, Many, Text
+from mlcc.api.schema.schema import Object, Tagged, Use, honoured, metadata, not_built
 
 IMAGES = "this model reads text only: leave images out, or say in words what they show"
 FILES = "send the file's text as a part of the type 'input_text'"

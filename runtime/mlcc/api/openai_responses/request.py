@@ -28,7 +28,8 @@ from mlcc.api.schema.chat_fields import (
 )
 from mlcc.api.schema.field_names import FieldNames
 from mlcc.api.schema.image_fields import left_out, url_part
-from mlcc.api.schema.schema import Json, Object, Tagged, Text
+from mlcc.api.schema.json_types import Json, Text
+from mlcc.api.schema.schema import Object, Tagged
 from mlcc.errors import InvalidRequestError, printable
 from mlcc.util.fast_dataclass import fast_dataclass
 

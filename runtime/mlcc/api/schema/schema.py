@@ -1,256 +1,27 @@
 """Requests as tables of fields of JSON types, checked by one rule.
 
-Each type checks a value and can say in words what it accepts. A small validator, not a schema
-language: it has the types that the OpenAI API needs, runs in Pyodide without pydantic, and is
-printed as Python, TypeScript and Kotlin (`tools/api_types`).
-
 - Honoured fields are checked and returned.
 - Fields that are known but not built are accepted only with a value that has no effect.
 - Metadata is accepted and dropped.
 - Unknown fields are ignored, as in other servers, but named in a response header and in the log
-  (`unknown`); a `closed` object refuses them.
+  (`unknown_fields.py`); a `closed` object refuses them.
 
 `Tagged` is a union of tables, selected by the object's `type`. Unknown types are refused by name;
 an `open` union keeps only their type, for tools that other servers run themselves (a web search),
-and `unknown` names them.
+and `unknown_fields.py` names them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from functools import cached_property
-from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
-from mlcc.errors import InvalidRequestError, UnsupportedError, printable
+from mlcc.api.schema.json_types import ANYTHING, Json, JsonType, Text, refuse
+from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.util.fast_dataclass import fast_dataclass
-
-Json: TypeAlias = Any
-
-
-class JsonType(Protocol):
-    """A type that JSON values are checked against."""
-
-    @property
-    def wants(self) -> str:
-        """What is accepted, in words that follow 'must be'."""
-        ...
-
-    def check(self, value: Json, where: str) -> Json:
-        """The value, checked. Raises InvalidRequestError naming `where`."""
-        ...
-
-
-def refuse(wanted: JsonType, value: Json, where: str) -> InvalidRequestError:
-    """The error that names the accepted type and the actual value."""
-    return InvalidRequestError(
-        f"'{where}' must be {wanted.wants}, not {_brief(value)}", param=where, code="invalid_value"
-    )
-
-
-def _brief(value: Json) -> str:
-    """A short, printable description of a value, for error messages."""
-    if isinstance(value, Mapping):
-        return "an object"
-    if isinstance(value, list):
-        return "an array" if value else "an empty array"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-@fast_dataclass(frozen=True)
-class Number:
-    """A finite number within [low, high]."""
-
-    low: float = -math.inf
-    high: float = math.inf
-
-    @property
-    def wants(self) -> str:
-        return "a number" + _span(self.low, self.high)
-
-    def check(self, value: Json, where: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise refuse(self, value, where)
-        if not (self.low <= value <= self.high) or abs(value) == math.inf:
-            raise refuse(self, value, where)
-        return float(value)
-
-
-@fast_dataclass(frozen=True)
-class Integer:
-    """A whole number within [low, high]."""
-
-    low: float = -math.inf
-    high: float = math.inf
-
-    @property
-    def wants(self) -> str:
-        return "a whole number" + _span(self.low, self.high)
-
-    def check(self, value: Json, where: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise refuse(self, value, where)
-        if not self.low <= value <= self.high:
-            raise refuse(self, value, where)
-        return value
-
-    def holds_all(self, values: Sequence[Json]) -> bool:
-        """Whether all are whole numbers within bounds: a long prompt of token ids in one pass."""
-        if not {*map(type, values)} <= {int}:
-            return False
-        return not values or (self.low <= min(values) and max(values) <= self.high)
-
-
-@fast_dataclass(frozen=True)
-class Flag:
-    """true or false."""
-
-    wants: str = "true or false"
-
-    def check(self, value: Json, where: str) -> bool:
-        if not isinstance(value, bool):
-            raise refuse(self, value, where)
-        return value
-
-
-@fast_dataclass(frozen=True)
-class Text:
-    """A string; `choices` narrows it to the named ones."""
-
-    choices: tuple[str, ...] = ()
-    allow_empty: bool = True
-
-    @property
-    def wants(self) -> str:
-        if self.choices:
-            return "one of " + ", ".join(f"'{choice}'" for choice in self.choices)
-        return "a string" if self.allow_empty else "a string that is not empty"
-
-    def check(self, value: Json, where: str) -> str:
-        if not isinstance(value, str) or not (value or self.allow_empty):
-            raise refuse(self, value, where)
-        if self.choices and value not in self.choices:
-            raise refuse(self, value, where)
-        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise InvalidRequestError(
-                f"'{where}' holds half of a surrogate pair, which is no text; send valid UTF-8",
-                param=where,
-                code="invalid_text",
-            )
-        return value
-
-
-NOT_EMPTY = Text(allow_empty=False)
-
-
-@fast_dataclass(frozen=True)
-class Many:
-    """An array of one type with bounds on its length."""
-
-    item: JsonType
-    least: int = 0
-    most: float = math.inf
-
-    @property
-    def wants(self) -> str:
-        return f"an array of {_count(self.least, self.most)}, each {self.item.wants}"
-
-    def check(self, value: Json, where: str) -> list[Any]:
-        if not isinstance(value, list) or not self.least <= len(value) <= self.most:
-            raise refuse(self, value, where)
-        if isinstance(self.item, Integer) and self.item.holds_all(value):
-            return [*value]
-        return [self.item.check(entry, f"{where}[{i}]") for i, entry in enumerate(value)]
-
-
-@fast_dataclass(frozen=True)
-class Either:
-    """One of two shapes: an array if the value is one, else the plain type."""
-
-    plain: JsonType
-    array: JsonType
-
-    @property
-    def wants(self) -> str:
-        return f"{self.plain.wants}, or {self.array.wants}"
-
-    def check(self, value: Json, where: str) -> Json:
-        if isinstance(value, list):
-            return self.array.check(value, where)
-        try:
-            return self.plain.check(value, where)
-        except InvalidRequestError as error:
-            raise refuse(self, value, where) if error.code == "invalid_value" else error from None
-
-
-@fast_dataclass(frozen=True)
-class Custom:
-    """A type with its own checker; `shapes` describe it approximately, as types."""
-
-    wants: str
-    checker: Callable[[Json, str], Json]
-    shapes: tuple[JsonType, ...]
-
-    def check(self, value: Json, where: str) -> Json:
-        return self.checker(value, where)
-
-
-@fast_dataclass(frozen=True)
-class ByToken:
-    """An object that maps token ids, as JSON keys, to values of one type."""
-
-    item: JsonType
-    most: int
-
-    @property
-    def wants(self) -> str:
-        return f"an object of at most {self.most} token ids, each with {self.item.wants}"
-
-    def check(self, value: Json, where: str) -> dict[int, Any]:
-        if not isinstance(value, Mapping) or len(value) > self.most:
-            raise refuse(self, value, where)
-        found: dict[int, Any] = {}
-        for name, entry in value.items():
-            key = str(name)  # numbers, where another protocol's table has checked it already
-            token = int(key) if key.isascii() and key.isdecimal() and len(key) <= 10 else None
-            if token is None or token >= 2**31 or token in found:
-                raise refuse(self, key, f"{where}.{printable(key[:40])}")
-            found[token] = self.item.check(entry, f"{where}.{token}")
-        return found
-
-
-@fast_dataclass(frozen=True)
-class Anything:
-    """Any JSON value: for fields without an effect."""
-
-    wants: str = "any value"
-
-    def check(self, value: Json, where: str) -> Json:
-        return value
-
-
-ANYTHING = Anything()
-
-
-def _span(low: float, high: float) -> str:
-    if low == -math.inf and high == math.inf:
-        return ""
-    if high == math.inf:
-        return f" of at least {low:g}"
-    return f" from {low} to {high}"
-
-
-def _count(least: int, most: float) -> str:
-    if most == math.inf:
-        return f"at least {least} entries" if least else "entries"
-    return f"{least} to {most} entries"
-
 
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "temp": ("temperature",),
@@ -386,7 +157,7 @@ def _take(field: Field, value: Json, where: str, found: dict[str, Any]) -> None:
         return
     if field.use is Use.HONOURED:
         found[field.name] = field.type.check(value, path)
-    elif field.use is Use.NOT_BUILT and not _is_neutral(value, field.neutral):
+    elif field.use is Use.NOT_BUILT and not is_neutral(value, field.neutral):
         raise UnsupportedError(
             f"'{path}' is not built yet, and this value would change the answer; {field.advice}",
             param=path,
@@ -394,7 +165,7 @@ def _take(field: Field, value: Json, where: str, found: dict[str, Any]) -> None:
         )
 
 
-def _is_neutral(value: Json, neutral: Sequence[Json]) -> bool:
+def is_neutral(value: Json, neutral: Sequence[Json]) -> bool:
     """Whether the value equals one of them; true is not 1."""
     return any(value == entry and (value is True) == (entry is True) for entry in neutral)
 
@@ -469,94 +240,3 @@ class Tagged:
         """The value of the key; None = there is none."""
         found = value.get(self.key)
         return self.default or None if found is None else found
-
-
-SCALARS = (Number, Integer, Flag, Text)
-"""Types without fields: long arrays of them hold no unknown ones."""
-HEADER = "x-mlcc-ignored"
-MOST = 16
-"""Most unknown fields that are named."""
-
-
-def unknown(table: Object, body: Json) -> list[InvalidRequestError]:
-    """An error for each unknown field, as a strict server would raise it; at most `MOST`."""
-    return list(islice(_in_object(table, body, ""), MOST))
-
-
-def header(found: list[InvalidRequestError]) -> dict[str, str]:
-    """The response header that names them; empty if there are none."""
-    names = ", ".join(_printable(error.param or "") for error in found)
-    return {HEADER: names} if found else {}
-
-
-def merged_headers(*headers: Mapping[str, str]) -> dict[str, str]:
-    """One header of several from `header`."""
-    names = ", ".join(found[HEADER] for found in headers if HEADER in found)
-    return {HEADER: names} if names else {}
-
-
-def _printable(name: str) -> str:
-    """The name without characters that end a header, a line or a list, or a header may not have."""
-    printed = ascii(name)[1:-1].replace(",", "\\x2c")
-    return printed if printed and printed == printed.strip(" ") else f"'{printed}'"
-
-
-def _in_object(table: Object, value: Json, where: str) -> Iterator[InvalidRequestError]:
-    if not isinstance(value, Mapping):
-        return
-    for name in value:
-        if name not in table.names:
-            yield refusal(table, name, where)
-    for row in table.fields:
-        if row.use is Use.HONOURED and row.name in value:
-            path = f"{where}.{row.name}" if where else row.name
-            yield from _in_value(row.type, value[row.name], path)
-        elif row.neutral and row.use is Use.METADATA and _is_wish(row, value):
-            yield _not_granted(f"{where}.{row.name}" if where else row.name)
-
-
-def _is_wish(field: Field, value: Mapping[str, Any]) -> bool:
-    return not _is_neutral(value.get(field.name), (None, *field.neutral))
-
-
-def _not_granted(path: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"'{path}' asks for what is not done here, and no answer depends on it; leave it out",
-        param=path,
-        code="unknown_parameter",
-    )
-
-
-def _in_value(kind: Any, value: Json, where: str) -> Iterator[InvalidRequestError]:
-    if isinstance(kind, Object):
-        yield from _in_object(kind, value, where)
-    elif isinstance(kind, Tagged):
-        yield from _in_tagged(kind, value, where)
-    elif isinstance(kind, Many) and isinstance(value, list):
-        if isinstance(kind.item, SCALARS):
-            return
-        for i, item in enumerate(value):
-            yield from _in_value(kind.item, item, f"{where}[{i}]")
-    elif isinstance(kind, Either):
-        yield from _in_value(kind.array if isinstance(value, list) else kind.plain, value, where)
-    elif isinstance(kind, Custom):
-        shapes = [
-            one for one in kind.shapes if isinstance(one, Object) == isinstance(value, Mapping)
-        ]
-        found = (list(_in_value(shape, value, where)) for shape in shapes)
-        yield from min(found, key=len, default=[])  # the variant that fits best
-
-
-def _in_tagged(kind: Tagged, value: Json, where: str) -> Iterator[InvalidRequestError]:
-    if not isinstance(value, Mapping):
-        return
-    type_name = kind.kind(value)
-    if table := kind.kinds.get(type_name):
-        extra = {name: entry for name, entry in value.items() if name != kind.key}
-        yield from _in_object(table, extra, where)
-    elif isinstance(type_name, str) and kind.keeps_name(type_name):
-        yield InvalidRequestError(
-            f"'{where}' is of type {str(type_name)[:40]!a}, which is not run here; leave it out",
-            param=where,
-            code="unknown_parameter",
-        )

@@ -21,7 +21,7 @@ from mlcc.api.llamacpp.request import (
     with_images,
 )
 from mlcc.api.openai.infill import no_infill
-from mlcc.api.schema.schema import merged_headers
+from mlcc.api.schema.unknown_fields import merged_headers
 from mlcc.errors import MlccError, UnsupportedError
 from mlcc.multimodal.placeholders import TextWithImages
 from mlcc.service.embeddings import Encoding, encoder_of

@@ -7,7 +7,7 @@ from functools import partial
 from mlcc.api.anthropic.answer import MessageEvents
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, TEXT_COUNT_TOKENS, TEXT_MESSAGES
 from mlcc.api.anthropic.request import parse_count, parse_messages
-from mlcc.api.schema.schema import merged_headers
+from mlcc.api.schema.unknown_fields import merged_headers
 from mlcc.service.generate import count_prompt_tokens, generate_chat
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import ANTHROPIC_COUNT, ANTHROPIC_MESSAGES

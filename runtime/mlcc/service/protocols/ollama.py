@@ -20,7 +20,7 @@ from mlcc.api.ollama.request import (
     is_chat,
     model_name,
 )
-from mlcc.api.schema.schema import merged_headers
+from mlcc.api.schema.unknown_fields import merged_headers
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.service.generate import Generation, generate_chat, generate_completion
 from mlcc.service.http.router import Handlers

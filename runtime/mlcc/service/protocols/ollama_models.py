@@ -15,7 +15,7 @@ from mlcc.api.ollama.fields import EMBED, NAMED
 from mlcc.api.ollama.models import RUNNING, VERSION, capabilities, entry, loaded, show
 from mlcc.api.ollama.request import model_name
 from mlcc.api.openai.embeddings import MOST_TEXTS
-from mlcc.api.schema.schema import header, unknown
+from mlcc.api.schema.unknown_fields import header, unknown
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.service.embeddings import Encoding, Rows

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.api.openai_responses.request import parse_responses, table_of
-from mlcc.api.schema.schema import merged_headers
+from mlcc.api.schema.unknown_fields import merged_headers
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.service.generate import count_prompt_tokens, generate_chat
 from mlcc.service.http.router import Handlers, ServiceHandlers
