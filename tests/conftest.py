@@ -9,6 +9,7 @@ say what they say. What only the long tail proves is checked where it runs: with
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import shutil
@@ -244,6 +245,18 @@ class WholeFiles(LoadFileScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:
     return WholeFiles(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Thousands of tests and the libraries that they import stay to the end. The garbage collector
+    would walk through them again and again: a twelfth of a run of all tests."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:
