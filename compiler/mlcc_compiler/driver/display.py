@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlcc.errors import printable
+from mlcc.util.progress import FIRST_NOTE
 from mlcc.util.progress import Progress as ProgressLine
 
 if TYPE_CHECKING:
@@ -28,13 +31,20 @@ class Display(ProgressLine):
         from mlcc_compiler.compile import Progress
 
         return Progress(
-            decided=self.note,
+            decided=self.decided,
             phase=self.phase,
             weights=self.weights,
             sensitivity=self.sensitivity,
             calibration=self.calibration,
             kernels=self.kernels,
         )
+
+    def decided(self, name: str, text: str) -> None:
+        """A decision; before the first of them the line of FIRST_NOTE."""
+        if first := os.environ.pop(FIRST_NOTE, ""):
+            self.event("note", name="note", text=first)
+            self.line(f"note: {printable(first)}")
+        self.note(name, text)
 
     def phase(self, name: str) -> None:
         """A phase begins; several phases share one display name."""

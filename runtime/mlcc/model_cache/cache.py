@@ -26,6 +26,7 @@ from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError, CapacityError, CheckpointError, MlccError, UnsupportedError
 from mlcc.util.extras import require
 from mlcc.util.files import begins_with, real
+from mlcc.util.progress import FIRST_NOTE
 from mlcc.util.sizes import apart
 from mlcc.version import TVM, TVM_FFI, __version__
 
@@ -210,7 +211,6 @@ def _compile(model: str, options: CompileOptions, entry: Entry, say: Callable[[s
             _check_disk(entry)
             text = json.dumps(entry.source, indent=1)
             (entry.folder / SOURCE_NAME).write_text(text, encoding="utf-8")
-        say(f"{model} is not compiled yet: compiling it once into {entry.folder}")
         _run_compiler(model, options, entry)
     finally:
         failed = not entry.complete
@@ -237,7 +237,8 @@ def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
     environment = {key: os.environ[key] for key in os.environ if key != "TVM_USE_RUNTIME_LIB"}
     with tempfile.TemporaryDirectory() as folder:
         reason = Path(folder) / "error"
-        code = call(command, {**environment, "MLCC_ERROR_FILE": str(reason)})
+        note = f"{model} is not compiled yet: compiling it once into {entry.folder}"
+        code = call(command, {**environment, "MLCC_ERROR_FILE": str(reason), FIRST_NOTE: note})
         if code == MlccError.exit_code and reason.exists():
             raise ArtifactError(reason.read_text(encoding="utf-8"))
     if code != 0 or not entry.complete:

@@ -26,6 +26,8 @@ MODES = ("auto", "plain", "json", "none")
 """auto: a line that moves on a terminal, else plain."""
 VARIABLE = "MLCC_PROGRESS"
 """The environment's mode, for commands without --progress and for processes that they start."""
+FIRST_NOTE = "MLCC_FIRST_NOTE"
+"""A variable with a line that a compile prints once it begins, and not if it is refused before."""
 HEARTBEAT_S = 10.0
 _FEW = 9999
 """More are shown as a share."""

@@ -63,6 +63,19 @@ def artifact(world: tuple[Path, dict[str, str]]) -> Path:
     return found
 
 
+def test_a_compile_that_is_refused_is_one_line(world: tuple[Path, dict[str, str]]) -> None:
+    checkpoint, environment = world
+    error = one_line_error(mlcc("run", checkpoint, "hi", "--target", "cpuu", **environment))
+    assert "unknown target 'cpuu'; use one of: cpu" in error
+    away = {
+        **environment,
+        "HF_ENDPOINT": "http://127.0.0.1:9",
+        "HF_HOME": environment["XDG_CACHE_HOME"],
+    }
+    error = one_line_error(mlcc("run", "org/away", "hi", **away))
+    assert "the hub cannot be reached" in error
+
+
 def test_run_chat_and_cache(artifact: Path, world: tuple[Path, dict[str, str]]) -> None:
     checkpoint, environment = world
     seeded = ("--seed", "3", "--max-tokens", "12")
@@ -209,8 +222,7 @@ def test_a_compile_that_fails_is_not_kept(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "tiny")
     (checkpoint / "model.safetensors").write_bytes(b"no weights")
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    failed = mlcc("run", checkpoint, "hi", **cache)
-    assert failed.returncode == 2 and "compiling" in failed.stderr
+    assert "truncated" in one_line_error(mlcc("run", checkpoint, "hi", **cache))
     listed = mlcc("cache", "list", **cache)
     assert listed.stdout == "" and "0 kept" in listed.stderr
 
