@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
@@ -45,8 +45,7 @@ from mlcc.api.parsers.tools.grammar import calls_grammar
 from mlcc.api.parsers.tools.prompted import with_prompted_tools
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
-from mlcc.api.schema.json_references import with_definitions
-from mlcc.api.schema.tool_fields import Tool, ToolUse
+from mlcc.api.schema.tool_fields import ToolUse
 from mlcc.engine.events import Finished
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Structure
@@ -55,14 +54,12 @@ from mlcc.engine.text.stop_checker import ParserSpec
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_rule
-from mlcc.model.structured_output.schema_keywords import LEVELS, check_schema, relaxed
 from mlcc.multimodal.prompt import Prompt
 from mlcc.service.engine_client import Job, with_param
 from mlcc.service.http.types import ApiRequest
+from mlcc.service.schemas import ToolSchemas, enforceable
 from mlcc.service.served_model import Prompts, ServedModel, check_built
 from mlcc.util.fast_dataclass import fast_dataclass
-
-_ANY: Mapping[str, Any] = {"type": "object"}
 
 
 @fast_dataclass(frozen=True)
@@ -116,13 +113,9 @@ class ChatPlan:
         if not needs and (self._text.grammars is None or self._text.reasoning_parser == "none"):
             return None  # calls are parsed, not constrained
         check_built(self._text, Structure("grammar", "", use.field))
-        for tool in use.tools:
-            if tool.strict:
-                schema = Structure("json_schema", json.dumps(tool.parameters), tool.field)
-                await prompts.structure(schema, time_left())
         refused: MlccError | None = None
-        for known in (_relaxed, _anything):
-            structure, left_out = self._calls(use, known, answer)
+        async for tools, left_out in ToolSchemas(use.tools, prompts, time_left).candidates():
+            structure = self._calls(replace(use, tools=tools), answer)
             try:
                 await prompts.structure(structure, time_left())
                 self.left_out += left_out
@@ -191,41 +184,12 @@ class ChatPlan:
             schema = json.loads(structure.text)
         except (ValueError, RecursionError):
             schema = None
-        return schema if isinstance(schema, dict) else _ANY
+        return schema if isinstance(schema, dict) else {"type": "object"}
 
-    def _calls(
-        self,
-        use: ToolUse,
-        known: Callable[[Tool], tuple[Tool, list[str]]],
-        answer: Mapping[str, Any] | None,
-    ) -> tuple[Structure, list[str]]:
-        """The grammar of calls, and the paths of what it leaves out of the tools' schemas."""
-        pairs = [_strict(tool) if tool.strict else known(tool) for tool in use.tools]
-        held = replace(use, tools=tuple(tool for tool, _ in pairs))
-        grammar = calls_grammar(self._output_format.format, held, self._text.marks, answer)
-        left_out = [path for _, paths in pairs for path in paths]
-        return Structure("grammar", grammar, use.field), left_out
-
-
-def _relaxed(tool: Tool) -> tuple[Tool, list[str]]:
-    """The tool with the enforceable part of its schema, and without unknown arguments."""
-    schema, left_out = relaxed(tool.parameters)
-    if "properties" in schema:
-        schema = {"additionalProperties": False, **schema}
-    made = replace(tool, parameters={**schema, "type": "object"})
-    return made, [tool.field + path for path in left_out]
-
-
-def _strict(tool: Tool) -> tuple[Tool, list[str]]:
-    """The tool, if its schema can be enforced in full. Raises UnsupportedError or
-    InvalidRequestError."""
-    check_schema(tool.parameters, tool.field)
-    return replace(tool, parameters=with_definitions(tool.parameters)[0]), []
-
-
-def _anything(tool: Tool) -> tuple[Tool, list[str]]:
-    """The tool with any object as arguments, for a schema that cannot be parsed."""
-    return replace(tool, parameters=_ANY), [tool.field]
+    def _calls(self, use: ToolUse, answer: Mapping[str, Any] | None) -> Structure:
+        """The grammar of calls."""
+        grammar = calls_grammar(self._output_format.format, use, self._text.marks, answer)
+        return Structure("grammar", grammar, use.field)
 
 
 def _new_id() -> str:
@@ -316,7 +280,9 @@ async def _generate_chat(
     served.check_model(parsed.delivery.model)
     served.check_generates()
     context = served.engine.capacity.context
-    structure, left_out = await _enforceable(served, parsed.structure, time_left)
+    structure, left_out = await enforceable(
+        served.text, served.prompts, parsed.structure, time_left
+    )
     parsed = replace(parsed, structure=structure)
     plan = await request.offload.check(partial(ChatPlan, parsed, served.text))
     structure = await plan.structure(served.prompts, time_left)
@@ -365,7 +331,9 @@ async def _generate_completion(
     time_left = served.clock(started, parsed.delivery.timeout)
     served.check_model(parsed.delivery.model)
     served.check_generates()
-    structure, left_out = await _enforceable(served, parsed.structure, time_left)
+    structure, left_out = await enforceable(
+        served.text, served.prompts, parsed.structure, time_left
+    )
     parsed = replace(parsed, structure=structure)
     ignored = served.named(ignored, [names.of(path) for path in left_out])
     if parsed.suffix:
@@ -398,49 +366,6 @@ def _with_infill(served: ServedModel, parsed: CompletionRequest) -> CompletionRe
     stop = (*parsed.sampling.get("stop_token_ids", ()), *made[0][1])
     sampling = {**parsed.sampling, "stop_token_ids": tuple(dict.fromkeys(stop))}
     return replace(parsed, prompts=tuple(text for text, _ in made), sampling=sampling)
-
-
-async def _enforceable(
-    served: ServedModel, structure: Structure | None, time_left: Callable[[], float | None]
-) -> tuple[Structure | None, list[str]]:
-    """The constraint as far as it can be enforced, and the paths of what is left out of a schema
-    that is not strict. Raises MlccError if answers cannot be constrained to it."""
-    if structure is None:
-        return None, []
-    check_built(served.text, structure)
-    refused: MlccError | None = None
-    for candidate, left_out in _candidates(structure):
-        try:
-            await served.prompts.structure(candidate, time_left())
-            return candidate, left_out
-        except (InvalidRequestError, UnsupportedError) as error:
-            refused = refused or error
-            if error.code not in _MAY_BE_LESS:
-                break
-    assert refused is not None
-    raise refused
-
-
-_MAY_BE_LESS = ("invalid_structure", "unsupported_keyword")
-"""Codes of refusals after which less of a schema is tried: none that costs much."""
-
-
-def _candidates(structure: Structure) -> Iterator[tuple[Structure, list[str]]]:
-    """The structure, then with less and less of its schema, each with the paths left out."""
-    try:
-        schema = json.loads(structure.text) if structure.kind == "json_schema" else None
-    except (ValueError, RecursionError):
-        schema = None
-    if structure.strict or not isinstance(schema, dict):
-        yield structure, []
-        return
-    before = None
-    for level in range(LEVELS):
-        kept, left_out = relaxed(schema, level)
-        if kept != before:
-            left_out = [structure.field + path for path in left_out]
-            yield replace(structure, text=json.dumps(kept)), left_out
-        before = kept
 
 
 def _submit(

@@ -15,7 +15,7 @@ import pytest
 from mlcc.api.schema.unknown_fields import HEADER
 from mlcc.model.structured_output.schema_keywords import LEVELS, relaxed
 from tests.helpers.dictated_model import PLAIN_TEMPLATE, scripted
-from tests.helpers.service_calls import Calls, Response, calls_to
+from tests.helpers.service_calls import CHAT, Calls, Response, calls_to
 
 pytest.importorskip("llguidance", reason="needs llguidance: pip install mlcc[structured]")
 
@@ -50,6 +50,12 @@ LOOSE: list[tuple[dict[str, Any], Any, list[str]]] = [
     ({"oneOf": [{"const": "x", "title": "X"}, {"type": ["integer", "null"]}]}, "x", []),
     ({"type": "object", "propertyNames": {"pattern": "^k+$"}, "additionalProperties": INT},
      {"kk": 1}, []),
+    ({"type": "number", "minimum": -1.7976931348623157e308, "maximum": 9.0}, 5.5, [".minimum"]),
+    ({"type": "number", "minimum": 0, "exclusiveMaximum": 1e30}, 5, [".exclusiveMaximum"]),
+    ({**INT, "minimum": -((1 << 53) - 1), "maximum": (1 << 53) - 1}, 5, []),
+    ({"type": "string", "maxLength": (1 << 53) - 1}, "s", [".maxLength"]),
+    ({"type": "string", "minLength": 1.0, "maxLength": 10.0}, "s", []),
+    ({"type": "array", "items": INT, "maxItems": 1e12}, [1], []),
     ({"type": "string", "deprecated": True, "readOnly": True, "examples": ["x"]}, "s", []),
 ]  # fmt: skip
 
@@ -249,3 +255,25 @@ def test_a_strict_tool_is_refused_for_what_is_not_enforced(service: Calls, word:
     response = service.post("/v1/chat/completions", body)
     assert response.status == 400 and repr(word) in response.body["error"]["message"]
     assert response.body["error"]["param"] == "tools[0].function.parameters"
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_one_tools_keyword_costs_no_other_tool_its_schema(choice: str, tmp_path: Path) -> None:
+    """Of a tool whose schema is refused as a whole as much is held as can be."""
+    marks = ("<tool_call>", "</tool_call>")
+    said = '<tool_call>\n{"name": "%s", "arguments": {"a": "x", "n": "5"}}\n</tool_call>'
+    properties = {"a": {"type": "string", "pattern": "^(?=x)x$"}, "n": INT}
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": {
+            "type": "object", "properties": each, "required": [*each]}}}
+        for name, each in (("odd", properties), ("plain", {**properties, "a": {"type": "string"}}))
+    ]  # fmt: skip
+    for name in ("odd", "plain"):
+        with calls_to(scripted(tmp_path, said % name, marks=marks)) as calls:
+            body = {"messages": [{"role": "user", "content": "?"}], "max_tokens": 60}
+            response = calls.post(CHAT, {**body, "tools": tools, "tool_choice": choice})
+        assert response.headers[HEADER] == "tools[0].function.parameters.properties.a.pattern"
+        made = response.body["choices"][0]
+        if made["finish_reason"] == "tool_calls":
+            (call,) = made["message"]["tool_calls"]
+            assert type(json.loads(call["function"]["arguments"])["n"]) is int

@@ -45,6 +45,7 @@ MOST_NAMES = 64
 MOST_SETS = 128
 """Most sets of properties among which an object chooses."""
 _COUNTS = ("minProperties", "maxProperties")
+_LENGTHS = frozenset({"minLength", "maxLength", "minItems", "maxItems", *_COUNTS})
 _BEGIN, _END = "\ue000", "\ue001"
 """The anchors `^` and `$` in the texts of `_texts`."""
 
@@ -63,6 +64,8 @@ def _prepared(schema: Any, target: Target) -> Any:
         add_any_of(made, made.pop("oneOf"))
     if isinstance(ref := made.get("$ref"), str):
         made["$ref"] = uri_of(ref)
+    for word in _LENGTHS & made.keys():
+        made[word] = whole(made[word])
     return _with_sets(_with_names(made))
 
 
@@ -73,6 +76,11 @@ def _inside(word: str, value: Any, target: Target) -> Any:
     if (word in SEVERAL or word == "items") and isinstance(value, list):
         return [_prepared(inner, target) for inner in value]
     return _prepared(value, target) if word in ONE else value
+
+
+def whole(value: Any) -> Any:
+    """A count as an integer: by JSON Schema 2020-12 (4.2.3) 10.0 is one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def add_any_of(schema: dict[str, Any], choices: Any) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from mlcc.api.schema.json_disjoint import are_disjoint
-from mlcc.api.schema.json_grammar import add_any_of, matched_names
+from mlcc.api.schema.json_grammar import add_any_of, matched_names, whole
 from mlcc.api.schema.json_references import (
     MOST_TARGETS,
     NAMED,
@@ -46,6 +46,10 @@ FORMATS = frozenset(
     {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"}
 )
 """Values of `format` that llguidance enforces."""
+LARGEST_BOUND, LONGEST = 1 << 62, (1 << 32) - 1
+"""Bounds of numbers must be smaller, lengths of strings at most so large: llguidance refuses
+others, as zod's of float64 and of the integers of JavaScript."""
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 HELD_TO = ONE | SEVERAL | NAMED | PLAIN
 
 
@@ -104,7 +108,7 @@ def _check_words(schema: dict[str, Any], document: object, where: str, field: st
 def _repeats(schema: dict[str, Any]) -> int:
     """The number of `minProperties` to which an object is held, if that is less: a name that no
     schema has may come twice. 0 = held."""
-    least, required = schema.get("minProperties"), schema.get("required", [])
+    least, required = whole(schema.get("minProperties")), schema.get("required", [])
     if not isinstance(least, int) or not isinstance(required, list):
         return 0
     patterns = schema.get("patternProperties", {})
@@ -244,12 +248,21 @@ def _is_enforced(word: str, value: Any, level: int) -> bool:
         return False
     if word == "format":
         return value in FORMATS
+    if isinstance(value, (int, float)) and _is_beyond(word, value):
+        return False
     if level >= 2 and word in ("pattern", "patternProperties"):
         texts = value if isinstance(value, dict) else [str(value)]
         if any(map(_LOOKS.search, texts)):
             return False
         return level < 5 or not all(map(_is_expression, texts))
     return level < 4 or word not in ("minProperties", "maxProperties")
+
+
+def _is_beyond(word: str, value: float) -> bool:
+    """Whether a number is too large for what enforces this keyword."""
+    if word in _BOUNDS:
+        return abs(value) >= LARGEST_BOUND
+    return word in ("minLength", "maxLength") and value > LONGEST
 
 
 def _is_expression(text: str) -> bool:
