@@ -256,3 +256,17 @@ def test_a_result_whose_call_was_cut_off(family: Family, before: list[str], tool
     prompt = prompt_of(family, rest, tools)
     found = [word for word in (match[0] for match in WORD.finditer(prompt)) if word[2] != "s"]
     assert found == [one["content"] for one in rest if one["role"] != "system"]
+
+
+def test_a_result_without_a_call_has_a_name() -> None:
+    """Kimi K3's template refuses a result whose tool it cannot name."""
+    named = ChatTemplate(
+        "{% for m in messages %}{% if m.role == 'tool' and not m.name and not m.tool_calls %}"
+        "{% set call = messages | selectattr('tool_calls', 'defined') | list %}"
+        "{% if not call %}{{ raise_exception('no name') }}{% endif %}{% endif %}"
+        "{{ m.role }}: {{ m.name or '' }} {{ m.content }}\n{% endfor %}"
+    )
+    result = {"role": "tool", "tool_call_id": "z", "content": "zqt1x"}
+    assert named.render([result]).text == "tool: unknown zqt1x\n"
+    talk = [*two_calls(["a", "b"], ["a", "b"])[:-1]]
+    assert "tool:  zqt0x\ntool:  zqt1x\n" in named.render(talk).text

@@ -30,6 +30,7 @@ _USUAL, _BLOCK = "reasoning_content", "block"
 _REASONING, _CONTENT = "zq thought", "zq said"
 _NAME, _KEY, _VALUE = "zq_name", "zq_key", "zq value"
 """Texts of the conversations rendered to detect a style. No template writes them itself."""
+_UNKNOWN = "unknown"
 _ID = "abcdef123"
 """Nine characters, which Mistral's templates insist on."""
 
@@ -47,12 +48,25 @@ class Quirk:
 
 def adapt_history(messages: Messages, template: str) -> list[dict[str, Any]]:
     """The messages, with earlier tool calls in the shape that the template's source needs."""
+    messages = with_any_name(messages)
     for quirk in QUIRKS:
         if quirk.applies(template):
             messages = quirk.adapt(messages)
             if quirk.exclusive:
                 break
     return [dict(message) for message in messages]
+
+
+def with_any_name(messages: Messages) -> list[dict[str, Any]]:
+    """Results whose call is not in the conversation, as of clients that send its end only, with a
+    name: Kimi K3's template refuses a result without one."""
+    made: list[dict[str, Any]] = []
+    known = set[Any]()
+    for message in messages:
+        known.update(call.get("id") for call in message.get("tool_calls") or ())
+        lost = message["role"] == "tool" and message.get("tool_call_id") not in known
+        made.append({"name": _UNKNOWN, **message} if lost else dict(message))
+    return made
 
 
 def results_in_order(messages: Messages) -> list[dict[str, Any]]:
@@ -193,7 +207,7 @@ def _response(result: Mapping[str, Any], names: Mapping[Any, str]) -> dict[str, 
         found = json.loads(content) if isinstance(content, str) else None
     except ValueError:
         found = None
-    name = names.get(result.get("tool_call_id"), result.get("name", "unknown"))
+    name = names.get(result.get("tool_call_id"), result.get("name", _UNKNOWN))
     return {"name": name, "response": found if isinstance(found, dict) else content}
 
 
