@@ -243,3 +243,26 @@ def test_answers_and_arguments_are_as_the_model_spelled_them(service: Calls, str
         for choice in ("auto", "required"):
             made = answer_in(CHAT, service.post(CHAT, {**body, "tool_choice": choice}))
             assert [json.loads(call) for call in made.calls] == [json.loads(text)]
+
+
+@pytest.mark.parametrize("kind", [None, ["string", "null"], ["string", "integer", "null"]])
+def test_an_enum_of_several_types_in_every_spelling(kind: Any) -> None:
+    """As libraries write an optional one: the strings in every spelling of RFC 8259, and the other
+    values of the types that are allowed."""
+    types = {} if kind is None else {"type": kind}
+    inner = {"enum": ["caf\u00e9", "a/b", 3, None, 2.5, True, "x"], **types}
+    judge = jsonschema.Draft202012Validator(closed(inner))
+    values = [
+        r'"caf\u00e9"',
+        '"café"',
+        r'"a\/b"',
+        "3",
+        "null",
+        "2.5",
+        "true",
+        "4",
+        '"y"',
+    ]
+    for spelled in values:
+        text = f'{{"k": {spelled}}}'
+        assert allowed(closed(inner), text) is judge.is_valid(json.loads(text)), text

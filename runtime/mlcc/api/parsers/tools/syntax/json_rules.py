@@ -84,6 +84,7 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
 }
 """Keywords that constrain one type."""
 _PLAIN = {"boolean": '("true" | "false")', "null": '"null"', "integer": "JINT", "number": "JNUM"}
+_NAMES = {str: "string", list: "array", dict: "object"}
 LONGEST_STRING = 1000
 """Largest bound of a string's length that is a rule; llguidance reads the others."""
 MOST_PROPERTIES = 256
@@ -182,14 +183,18 @@ class JsonRules:
 
     def _choice(self, words: dict[str, Any]) -> str:
         values = words["enum"] if "enum" in words else [words["const"]]
-        plain = isinstance(values, list) and all(isinstance(value, str) for value in values)
         known = words.keys() <= {"enum", "type"} or words.keys() <= {"const", "type"}
-        if not (plain and known and values and words.get("type", "string") == "string"):
+        if not isinstance(values, list) or not known:
             return self._part(words)
-        texts = dict.fromkeys(values)
+        allowed = [value for value in values if _is_of(value, words.get("type"))]
+        texts = dict.fromkeys(value for value in allowed if isinstance(value, str))
+        if not texts:
+            return self._part(words)
         several = [value for value in texts if not has_one_spelling(value)]
         ways = [_literal(_written(value)) for value in texts if value not in several]
-        return self._add(" | ".join([*ways, *([self._spelled(several)] if several else [])]))
+        ways += [self._spelled(several)] if several else []
+        others = [value for value in allowed if not isinstance(value, str)]
+        return self._add(" | ".join([*ways, *([self._part({"enum": others})] if others else [])]))
 
     def _spelled(self, texts: Iterable[str]) -> str:
         """These strings in all their spellings."""
@@ -304,6 +309,20 @@ class JsonRules:
             if not needed:
                 rest = self._add(rest)
         return begin
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value is of a `type`, one or several; None = of any."""
+    if kind is None:
+        return True
+    if isinstance(value, bool):
+        own = {"boolean"}
+    elif isinstance(value, (int, float)):
+        whole = isinstance(value, int) or value.is_integer()
+        own = {"number", "integer"} if whole else {"number"}
+    else:
+        own = {_NAMES.get(type(value), "null")}
+    return not own.isdisjoint(kind if isinstance(kind, list) else [kind])
 
 
 def _several(item: str, least: int, most: int | None) -> str:
