@@ -84,7 +84,7 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
 }
 """Keywords that constrain one type."""
 _PLAIN = {"boolean": '("true" | "false")', "null": '"null"', "integer": "JINT", "number": "JNUM"}
-_NAMES = {str: "string", list: "array", dict: "object"}
+_NAMES: Mapping[type, str] = {str: "string", list: "array", dict: "object"}
 LONGEST_STRING = 1000
 """Largest bound of a string's length that is a rule; llguidance reads the others."""
 MOST_PROPERTIES = 256
