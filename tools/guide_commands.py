@@ -4,8 +4,9 @@
     python -m tools.guide_commands --run FOLDER [WORD]
 
 `--run` runs each command that contains WORD in FOLDER, where LINKED of this clone are linked, with
-a line of text as standard input; a server is stopped once it is ready. It takes minutes. What needs
-a hub, another machine or a package manager is listed as left out.
+a line of text as standard input; a server is stopped once it is ready. It takes minutes, and the commands
+for browsers need `python3 dev.py web` before. What needs a hub, another machine, a package manager
+or a file of yours is listed as left out.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ STANDS_FOR = {
     r"dist/(NAME|MODEL|examples/demo/model)-": "dist/demo-",
     r"\bCOMMAND\b": "run",
     r"\btexts\.(jsonl|txt)\b": "examples/demo/heldout.jsonl",
+    r"--context 4096": "--context 2048",  # the demo's
     r"\s\[[^]]*\]": "",  # an option that may be left out
 }
 LEFT_OUT = (
     *("pip ", "docker ", "curl ", "hf://", "org/", "qwen3", "all-MiniLM", "python3 -m venv"),
     *("claude", "codex", "ollama", "lm_eval", "dev.py", "npm ", "npx ", "HOST", "sha256sum"),
     *("--ray", "--device", "--draft", "--lora", "--tp", "-tp2", " A B", " A ", "names update"),
-    *("NDK", "ROOT", "model.gguf", "keys.json", "dist/small"),
+    *("NDK", "ROOT", "model.gguf", "keys.json", "dist/small", "SmolVLM", "photo.jpg"),
+    *("serve dist/MODEL-q4-cuda", "chat dist/MODEL-q4-metal"),
 )
 READY_S = 180
 

@@ -292,10 +292,8 @@ def _next_command(out: Path) -> str:
     """The command that runs a compiled model on this machine."""
     from mlcc.artifact.folder import Artifact
 
-    encoder = Artifact.open(out).manifest.encoder
-    if encoder is None:
-        return "chat with it: mlcc chat"
-    return "embed with it: mlcc embed" if encoder.task == "embed" else "serve it: mlcc serve"
+    command = Artifact.open(out).manifest.command
+    return f"{command}{'' if command == 'serve' else ' with'} it: mlcc {command}"
 
 
 def _lora_config(rank: int | None, slots: int | None) -> LoraConfig | None:

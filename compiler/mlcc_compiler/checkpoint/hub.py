@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import logging
 import os
 import re
 import signal
@@ -156,17 +157,34 @@ def resolve(model: str, report: Report | None = None) -> Path:
     source = parse_source(model)
     folder = download(source, report=report)
     if source.quantization is not None:
-        return select_model(folder, source.quantization)
+        return _quantized(source, folder, source.quantization)
     has_config = (folder / "config.json").exists()
     if has_config and not any(folder.glob("*.safetensors")):
         _fetch_onnx(source, folder, report)
-    if not has_config and (found := _files(source, ".gguf")):
-        names = dict.fromkeys(quantization_of(name.rpartition("/")[2]) for name in found)
+    if not has_config and (names := _quantizations(source)):
         raise CheckpointError(
-            f"{source}: has GGUF files alone; say which: {source.repo}:{next(iter(names))} (there "
-            f"are {', '.join(list(names)[:_LISTED])})"
+            f"{source}: has GGUF files alone; say which: {source.repo}:{names[0]} (there "
+            f"are {', '.join(names[:_LISTED])})"
         )
     return folder
+
+
+def _quantized(source: HubSource, folder: Path, quantization: str) -> Path:
+    """The GGUF file that a source selects. Raises CheckpointError, which lists those there are."""
+    with contextlib.suppress(CheckpointError):
+        if folder.is_dir():  # not made where nothing was downloaded
+            return select_model(folder, quantization)
+    names = _quantizations(source)
+    there_are = f"there are {', '.join(names[:_LISTED])}" if names else "it has no GGUF files"
+    without = f"{PREFIX}{source.repo}"
+    hint = f"type {without}:{names[0]}" if names else f"type {without} for its own weights"
+    raise CheckpointError(f"{source}: has no {quantization}; {there_are}; {hint}")
+
+
+def _quantizations(source: HubSource) -> list[str]:
+    """Those of a repository's GGUF files; [] if it has none, or the hub cannot be reached."""
+    files = _files(source, ".gguf")
+    return list(dict.fromkeys(quantization_of(name.rpartition("/")[2]) for name in files))
 
 
 def _fetch_onnx(source: HubSource, folder: Path, report: Report | None) -> None:
@@ -203,6 +221,8 @@ def download(
         raise MlccError(
             'hf:// needs huggingface_hub; type `pip install "mlcc[compile]"`'
         ) from error
+    # "No files matched allow_patterns=[...]": the error that follows is for people
+    logging.getLogger("huggingface_hub._snapshot_download").setLevel(logging.ERROR)
     try:
         with cancellable(report) as bar:
             folder = snapshot_download(

@@ -75,6 +75,13 @@ class Manifest(ManifestRecord):
         return manifest
 
     @property
+    def command(self) -> str:
+        """The command of mlcc that uses such a model: chat, or of an encoder embed or serve."""
+        if self.encoder is None:
+            return "chat"
+        return "embed" if self.encoder.task == "embed" else "serve"
+
+    @property
     def interface(self) -> str:
         """Hash of the sizes that the library was compiled for; a library reports its own."""
         vocab, weights = self.model.vocab_size, self.weights.tensors

@@ -61,13 +61,15 @@ def pull_command(
     so that `mlcc chat MODEL` starts at once. An interrupted download is resumed. `mlcc list` shows
     the stored models.
     """
+    from mlcc.artifact.folder import Artifact
     from mlcc.model_cache.resolve import resolve
 
     if progress is not None:
         os.environ[VARIABLE] = progress  # of the compiler, which is a process of its own
     path = resolve(EngineArgs(model, target, quant, device=device))
-    name = model.removeprefix("hf://")
-    click.echo(f"{printable(name)} is ready ({size(_bytes(path))}): mlcc chat {printable(name)}")
+    name = printable(model.removeprefix("hf://"))
+    command = Artifact.open(path, verify=False, host=False).manifest.command
+    click.echo(f"{name} is ready ({size(_bytes(path))}): mlcc {command} {name}")
 
 
 @click.command("list")

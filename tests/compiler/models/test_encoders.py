@@ -16,6 +16,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from mlcc.cli import cli
 from mlcc.engine.request import Request
 from mlcc.errors import MlccError
 from mlcc.loader import open_model
@@ -198,6 +199,15 @@ def test_options_of_models_that_write_are_refused(tmp_path: Path) -> None:
         compiled(tmp_path, "reference", max_step_tokens=3)
     with pytest.raises(MlccError, match="--reranker reads a Qwen3"):
         compiled(tmp_path, "reference", reranker=True)
+
+
+def test_pull_says_what_an_encoder_is_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_encoder(CASES["bert"], tmp_path / "small")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    words = ["pull", str(tmp_path / "small"), "--target", "reference"]
+    pulled = CliRunner().invoke(cli, words)
+    assert pulled.exit_code == 0, pulled.output
+    assert pulled.stdout.endswith(f": mlcc embed {tmp_path / 'small'}\n")
 
 
 def test_a_compile_says_what_an_encoder_is_for(

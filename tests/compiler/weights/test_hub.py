@@ -121,6 +121,23 @@ def test_not_found_and_gated(tmp_path: Path, hub: FakeHub) -> None:
         assert code and "is gated: accept its terms" in line and "HF_TOKEN" in line
 
 
+def test_a_quantization_that_is_not_there(tmp_path: Path, hub: FakeHub) -> None:
+    """One line with those there are, also if another one was downloaded before."""
+    with serving(hub):
+        code, line = fetch(tmp_path, "hf://org/tiny:Q5_0", hub.url)
+        assert code and "hf://org/tiny:Q5_0: has no Q5_0; it has no GGUF files" in line
+    hub.files = {"tiny-Q4_K_M.gguf": b"GGUF", "tiny-Q8_0.gguf": b"GGUF"}
+    with serving(hub):
+        home = tmp_path / "another"
+        fetch(home, "hf://org/tiny:Q8_0", hub.url)  # no valid file, but downloaded
+        with child(home, "hf://org/tiny:Q5_0", hub.url) as process:
+            errors = process.communicate(timeout=60)[1].strip()
+        assert errors.endswith(
+            "hf://org/tiny:Q5_0: has no Q5_0; there are Q4_K_M, Q8_0; type hf://org/tiny:Q4_K_M"
+        )
+        assert "No files matched" not in errors
+
+
 def test_a_broken_download_is_resumed(tmp_path: Path, hub: FakeHub) -> None:
     weights = save({"x": np.zeros(11 << 20, np.uint8)})  # the library resumes by 10 MiB
     hub.files["model.safetensors"] = weights

@@ -241,7 +241,7 @@ def _print_ready(
     name, planned = printable(text.name), plan_text(capacity)
     click.echo(f"{name} answers at {url}/v1 (Ctrl-C ends it): {planned}. Try:")
     click.echo(_curl(url, has_keys, task=text.encoder.task if text.encoder else ""))
-    if has_page:
+    if has_page and text.encoder is None:
         click.echo(f"Chat page: {url}/")
 
 
