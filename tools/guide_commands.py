@@ -4,9 +4,9 @@
     python -m tools.guide_commands --run FOLDER [WORD]
 
 `--run` runs each command that contains WORD in FOLDER, where LINKED of this clone are linked, with
-a line of text as standard input; a server is stopped once it is ready. It takes minutes, and the commands
-for browsers need `python3 dev.py web` before. What needs a hub, another machine, a package manager
-or a file of yours is listed as left out.
+a line of text as standard input; a server is stopped once it is ready. It takes minutes, and what
+is for browsers needs `python3 dev.py web` before. What needs a hub, another machine, a package
+manager or a file of yours is listed as left out.
 """
 
 from __future__ import annotations
