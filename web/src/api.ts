@@ -371,6 +371,20 @@ export interface ChatCompletionRequest {
   /** false: the prompt ends with the last message, and the model may go on with any role. */
   add_generation_prompt?: boolean | null;
   /** Not built yet: accepted only with a value that has no effect. */
+  use_beam_search?: false | null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  allowed_token_ids?: null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  truncate_prompt_tokens?: null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  skip_special_tokens?: true | null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  add_special_tokens?: false | null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  chat_template?: null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  documents?: readonly [] | null;
+  /** Not built yet: accepted only with a value that has no effect. */
   verbosity?: 'medium' | null;
   /** Not built yet: accepted only with a value that has no effect. */
   echo?: false | null;
@@ -548,6 +562,16 @@ export interface CompletionRequest {
   echo?: boolean | null;
   /** Not built yet: accepted only with a value that has no effect. */
   prompt_logprobs?: null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  use_beam_search?: false | null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  allowed_token_ids?: null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  truncate_prompt_tokens?: null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  skip_special_tokens?: true | null;
+  /** Not built yet: accepted only with a value that has no effect. */
+  add_special_tokens?: true | null;
   /**
    * Generate this many answers and send the `n` likeliest, by mean log-probability; with
    * `stream` it must equal `n`. From 1 to 128.

@@ -360,6 +360,13 @@ PROMPT_END = (
     ),
 )
 """Rows of a chat request, with vLLM's names."""
+OF_VLLM = (
+    not_built("use_beam_search", False),
+    not_built("allowed_token_ids", advice="send 'logit_bias', or a grammar"),
+    not_built("truncate_prompt_tokens", advice="send a shorter prompt"),
+    not_built("skip_special_tokens", True),
+)
+"""Fields of vLLM's that change an answer, of chats and completions."""
 
 CHAT = Object(
     "ChatCompletionRequest",
@@ -388,6 +395,10 @@ CHAT = Object(
         *TOOLS,
         *THINKING,
         *PROMPT_END,
+        *OF_VLLM,
+        not_built("add_special_tokens", False, advice="the chat template writes them"),
+        not_built("chat_template", advice="the model's own is used"),
+        not_built("documents", [], advice="put their text into a message"),
         not_built("verbosity", "medium"),
         not_built("echo", False, advice="the request has the messages"),
         not_built("prompt_logprobs", advice="/v1/completions has them, by 'echo' with 'logprobs'"),
@@ -439,6 +450,8 @@ COMPLETION = Object(
         ),
         honoured("echo", Flag(), "Send the prompt before the answer, and its `logprobs`."),
         not_built("prompt_logprobs", advice="send 'echo' with 'logprobs'"),
+        *OF_VLLM,
+        not_built("add_special_tokens", True, advice="send token ids, of /tokenize without them"),
         honoured(
             "best_of",
             Integer(1, MOST_ANSWERS),

@@ -396,8 +396,10 @@ public data class StructuredOutputs(
 
 /**
  * The body of POST /v1/chat/completions. Not built yet, so not here:
- * `guided_whitespace_pattern`, `samplers`, `functions`, `function_call`, `verbosity`, `echo`,
- * `prompt_logprobs`, `modalities`, `audio`, `web_search_options`, `moderation`.
+ * `guided_whitespace_pattern`, `samplers`, `functions`, `function_call`, `use_beam_search`,
+ * `allowed_token_ids`, `truncate_prompt_tokens`, `skip_special_tokens`, `add_special_tokens`,
+ * `chat_template`, `documents`, `verbosity`, `echo`, `prompt_logprobs`, `modalities`, `audio`,
+ * `web_search_options`, `moderation`.
  */
 @Serializable
 public data class ChatCompletionRequest(
@@ -974,7 +976,8 @@ public data class ChatCompletionRequest(
 
 /**
  * The body of POST /v1/completions. Not built yet, so not here: `guided_whitespace_pattern`,
- * `samplers`, `prompt_logprobs`.
+ * `samplers`, `prompt_logprobs`, `use_beam_search`, `allowed_token_ids`,
+ * `truncate_prompt_tokens`, `skip_special_tokens`, `add_special_tokens`.
  */
 @Serializable
 public data class CompletionRequest(
