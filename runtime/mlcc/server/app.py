@@ -16,6 +16,7 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse
 from starlette.responses import Response as HttpResponse
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -113,6 +114,7 @@ def create_app(
         description=ABOUT,
         servers=[{"url": settings.root_path}] if settings.root_path else None,
         lifespan=lifespan,
+        openapi_url=None,  # FastAPI would build it in the event loop
         docs_url=None,  # FastAPI's two pages load their scripts from another host
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
@@ -120,7 +122,8 @@ def create_app(
     app.router.routes.extend(more)
     for route in ROUTES:
         _add(app, route, service_app, [Depends(key.identify if route in PUBLIC else key)])
-    app.add_route("/docs", reference_page(app.openapi), include_in_schema=False)
+    for path, show in (("/openapi.json", app.show_openapi), ("/docs", reference_page(app.openapi))):
+        app.add_route(path, show, include_in_schema=False)
     app.add_api_route(
         METRICS_PATH, metrics.show, include_in_schema=False, dependencies=[Depends(key)]
     )
@@ -148,15 +151,21 @@ class Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document; built once."""
         if self.openapi_schema is None:
-            self.openapi_schema = get_openapi(
+            document = get_openapi(
                 title=self.title,
                 version=self.version,
                 description=self.description,
                 routes=self.routes,
                 servers=self.servers,
             )
-            self.openapi_schema.setdefault("components", {})["schemas"] = components(ROUTES)
+            document.setdefault("components", {})["schemas"] = components(ROUTES)
+            self.openapi_schema = document
         return self.openapi_schema
+
+    def show_openapi(self, request: HttpRequest) -> JSONResponse:
+        """The endpoint /openapi.json. Not a coroutine, so that it runs in a thread: building the
+        document takes longer than a stream should wait."""
+        return JSONResponse(self.openapi())
 
 
 class FallbackApp:

@@ -3,6 +3,7 @@ hosts."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,8 @@ from fastapi.openapi.models import OpenAPI
 from mlcc.api.openai import shapes
 from mlcc.api.schema import chat_fields, message_fields
 from mlcc.api.schema.schema import Object, Use
+from mlcc.server.app import Api
+from mlcc.server.docs_page import reference_page
 from mlcc.service.http.routes import ROUTES
 from tests.runtime.server.helpers.server_process import RunningServer, running
 
@@ -112,3 +115,10 @@ def test_without_the_key_paths_are_not_disclosed(closed: RunningServer) -> None:
         assert httpx.get(f"{closed.url}{path}").status_code == 401
     assert httpx.head(f"{closed.url}/v1/models").status_code == 401
     assert httpx.options(f"{closed.url}/v1/models").status_code == 401
+
+
+def test_the_description_is_built_outside_the_event_loop() -> None:
+    """Building it takes longer than a stream should wait: starlette runs endpoints that are no
+    coroutines in a thread."""
+    for endpoint in (Api.show_openapi, reference_page(dict)):
+        assert not inspect.iscoroutinefunction(endpoint)
