@@ -124,7 +124,7 @@ def _open_tower(artifact: Artifact, args: EngineArgs) -> VisionTower | None:
         memory_bytes=args.memory_bytes,
     )
     executor = open_executor(tower, own)
-    return VisionTower(executor, info.patch_size, info.merge_size, tower.manifest.encoder.width)
+    return VisionTower(executor, info, tower.manifest.encoder.width)
 
 
 def opener(path: Path, args: EngineArgs) -> Callable[..., Model]:

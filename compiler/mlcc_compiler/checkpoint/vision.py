@@ -19,7 +19,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.tokenizer_files import token_ids
 from mlcc_compiler.checkpoint.tower_tensors import TowerTensors
 from mlcc_compiler.models.fields import HfConfig, refuse, require
-from mlcc_compiler.models.vision import gemma3, idefics3, qwen2_vl
+from mlcc_compiler.models.vision import gemma3, idefics3, qwen2_5_vl, qwen2_vl
 from mlcc_compiler.models.vision.tower import patches_per_side
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
@@ -188,7 +188,9 @@ def _qwen2_vl(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
     most = processor.get("max_pixels") or size.get("longest_edge") or MOST_ROWS * side * side
     most = min(int(most), MOST_ROWS * side * side)
     config["max_rows"] = most // (side * side)
-    return {"processor": "qwen2_vl", "min_pixels": int(least), "max_pixels": most}
+    window = require(config, "window_size") if "window_size" in config else 0
+    pixels = {"min_pixels": int(least), "max_pixels": most}
+    return {"processor": "qwen2_vl", "window_size": window, **pixels}
 
 
 _IDEFICS3 = Family(
@@ -204,6 +206,13 @@ FAMILIES: dict[str, Family] = {
     "qwen2_vl": Family(
         "qwen2_vl_vision",
         qwen2_vl.DEFAULTS,
+        {"model.visual.": "", "visual.": ""},
+        lambda outer, vision: require(vision, "spatial_merge_size"),
+        _qwen2_vl,
+    ),
+    "qwen2_5_vl": Family(
+        "qwen2_5_vl_vision",
+        qwen2_5_vl.DEFAULTS,
         {"model.visual.": "", "visual.": ""},
         lambda outer, vision: require(vision, "spatial_merge_size"),
         _qwen2_vl,

@@ -55,6 +55,9 @@ class AttentionShape(PagedRecord):
     visible_until: bool = False
     """Whether a causal query sees further than its own position where the step's column
     `visible_until` says so: an image both ways."""
+    visible_from: bool = False
+    """Whether a causal query sees no key before the one that the step's column `visible_from`
+    names: windows of an image."""
     shared: bool = False
     """Whether the layer has no keys and values of its own, but attends to another layer's
     (cross-layer attention; Brandon et al., 2024)."""

@@ -98,6 +98,8 @@ class DecoderConfig:
     """Scaling of queries with their position; None = none."""
     images_both_ways: bool = False
     """Whether the tokens of an image attend to all of it, later ones included."""
+    in_windows: tuple[bool, ...] = ()
+    """Of a vision tower whose layers attend within windows of the image: which do."""
     reads_images: bool = False
     """Whether ids from the vocabulary's end on name rows that a vision tower made."""
     activation_dtype: str = "float32"
@@ -109,6 +111,7 @@ class DecoderConfig:
     def attention(self, layer: int) -> AttentionShape:
         """The attention parameters of a layer."""
         cap = self.attention_softcap
+        windowed = bool(self.in_windows) and self.in_windows[layer]
         return AttentionShape(
             heads=self.num_heads,
             kv_heads=self.num_kv_heads,
@@ -116,8 +119,9 @@ class DecoderConfig:
             scale=float(self.attention_scale),
             window=self.windows[layer],
             softcap=None if cap is None else float(cap),
-            causal=self.causal,
-            visible_until=self.images_both_ways and self.reads_images,
+            causal=self.causal or windowed,
+            visible_until=windowed or (self.images_both_ways and self.reads_images),
+            visible_from=windowed,
         )
 
     @property
@@ -125,9 +129,13 @@ class DecoderConfig:
         """Columns of a step's tokens that only models that read images have."""
         if not self.reads_images:
             return ()
-        visible = ("visible_until",) if self.images_both_ways else ()
+        windowed = any(self.in_windows)
         turned = any(rope.sections for rope in self.ropes)
-        return (*visible, *(("position_t", "position_h", "position_w") if turned else ()))
+        return (
+            *(("visible_until",) if self.images_both_ways or windowed else ()),
+            *(("position_t", "position_h", "position_w") if turned else ()),
+            *(("visible_from",) if windowed else ()),
+        )
 
     @property
     def window(self) -> int | None:

@@ -67,6 +67,7 @@ from mlcc_compiler.models.fields import HfConfig, require
 from mlcc_compiler.models.pooling import EncoderHead
 from mlcc_compiler.models.vision import gemma3 as gemma3_vision
 from mlcc_compiler.models.vision import idefics3
+from mlcc_compiler.models.vision import qwen2_5_vl as qwen2_5_vl_vision
 from mlcc_compiler.models.vision import qwen2_vl as qwen2_vl_vision
 
 ARCHITECTURES: dict[str, Any] = {
@@ -76,6 +77,8 @@ ARCHITECTURES: dict[str, Any] = {
     "qwen2": qwen2,
     "qwen2_vl": qwen2,
     "qwen2_vl_text": qwen2,
+    "qwen2_5_vl": qwen2,
+    "qwen2_5_vl_text": qwen2,
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
     "qwen3_next": qwen3_next,
@@ -141,6 +144,7 @@ TOWERS: dict[str, Any] = {
     "idefics3_vision": idefics3,
     "gemma3_vision": gemma3_vision,
     "qwen2_vl_vision": qwen2_vl_vision,
+    "qwen2_5_vl_vision": qwen2_5_vl_vision,
 }
 """Vision towers of multimodal checkpoints (`checkpoint/vision.py`), which are encoders too."""
 

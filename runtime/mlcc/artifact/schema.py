@@ -348,6 +348,8 @@ class VisionInfo:
     min_pixels: int = 0
     """qwen2_vl: bounds of an image's area, as max_pixels."""
     max_pixels: int = 0
+    window_size: int = 0
+    """Side in pixels of the windows in which most layers of the tower attend; 0 = whole images."""
     folder: str = "vision"
     """The tower's own artifact, below the model's folder."""
 

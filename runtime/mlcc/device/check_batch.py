@@ -245,6 +245,10 @@ def _check_tokens(
     require(batch.column(table, "position") == positions, f"positions are not {positions}")
     if "visible_until" in table.columns:
         _check_visible(batch.column(table, "visible_until"), spans)
+    if "visible_from" in table.columns:
+        first = batch.column(table, "visible_from")
+        good = all(0 <= seen <= own for seen, own in zip(first, positions, strict=True))
+        require(good, f"tokens see from {first}")
     owners = [s for s, span in enumerate(spans) for _ in range(span.count)]
     require(batch.column(table, "sequence") == owners, f"sequences are not {owners}")
     for g, group in enumerate(capacity.groups):

@@ -6,14 +6,14 @@ read back. Synchronous: the driver calls it between the language model's steps.
 
 from __future__ import annotations
 
-from array import array
 from typing import Protocol
 
+from mlcc.artifact.schema import VisionInfo
 from mlcc.engine.batch.batch import BatchWriter, Capacity, PageList, int32
 from mlcc.engine.batch.executor import EncoderExecutor, Executor
 from mlcc.engine.request import ImageTile
 from mlcc.errors import UnsupportedError
-from mlcc.multimodal.patches import patch_places, patch_rows
+from mlcc.multimodal.patches import PatchGrid, patch_rows
 
 
 class TowerExecutor(Executor, EncoderExecutor, Protocol):
@@ -21,25 +21,29 @@ class TowerExecutor(Executor, EncoderExecutor, Protocol):
 
 
 class VisionTower:
-    """One tower on its device. patch_size, merge_size: as in `VisionInfo`; width: numbers of a row.
+    """One tower on its device. width: numbers of a row.
 
     Raises UnsupportedError for an executor that cannot return rows.
     """
 
-    def __init__(self, executor: Executor, patch_size: int, merge_size: int, width: int) -> None:
+    def __init__(self, executor: Executor, info: VisionInfo, width: int) -> None:
         if not isinstance(executor, EncoderExecutor):
             raise UnsupportedError(
                 "this device computes no rows of a vision tower yet; compile the model for cpu or "
                 "vulkan, or with --no-vision"
             )
         self._executor: TowerExecutor = executor
-        self._patch_size, self._merge_size, self._width = patch_size, merge_size, width
+        self._patch_size, self._merge_size, self._width = info.patch_size, info.merge_size, width
+        self._window = info.window_size // (info.patch_size * info.merge_size)
 
     def encode(self, tile: ImageTile) -> bytes:
         """The rows of a tile, f32[tile.rows, width]. Raises DeviceError, and UnsupportedError for a
         tile larger than a step."""
         executor, capacity = self._executor, self._executor.capacity
-        rows = patch_rows(tile.pixels, tile.height, tile.width, self._patch_size, self._merge_size)
+        side = self._patch_size
+        size = tile.height // side, tile.width // side
+        grid = PatchGrid(*size, self._merge_size, self._window)
+        rows = patch_rows(tile.pixels, tile.width, side, grid)
         block = self._merge_size**2
         patches = tile.rows * block
         if patches > capacity.max_step_tokens:
@@ -51,19 +55,19 @@ class VisionTower:
         writer = BatchWriter(capacity.layout, executor.step_buffer())
         first = capacity.vocab_size
         ids, pages = int32(range(first, first + patches)), _pages(capacity, patches)
-        writer.sequence(ids, 0, pages, columns=self._places(tile))
+        columns = grid.columns if capacity.layout.token_columns else {}
+        writer.sequence(ids, 0, pages, columns=columns)
         for row in range(0, patches, block):
             writer.row(row)
         found: bytes = executor.vectors(writer.finish(), self._width).tobytes()
-        return found
+        return self._in_rows(found, grid) if self._window else found
 
-    def _places(self, tile: ImageTile) -> dict[str, array[int]]:
-        """The columns of a tower that turns by row and column of a patch."""
-        if not self._executor.capacity.layout.token_columns:
-            return {}
-        size = tile.height // self._patch_size, tile.width // self._patch_size
-        rows, columns = patch_places(*size, self._merge_size)
-        return {"position_t": int32([0]) * len(rows), "position_h": rows, "position_w": columns}
+    def _in_rows(self, found: bytes, grid: PatchGrid) -> bytes:
+        """Rows in the order of windows -> row by row of the image."""
+        size, parts = 4 * self._width, [b""] * len(grid.raster)
+        for i, at in enumerate(grid.raster):
+            parts[at] = found[i * size : (i + 1) * size]
+        return b"".join(parts)
 
     def close(self) -> None:
         """Free the device's memory."""

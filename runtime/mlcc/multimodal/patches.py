@@ -9,36 +9,67 @@ _HIGH = tuple(bytes(pack("<f", value)[i] for value in range(256)) for i in (2, 3
 """The two high bytes of a pixel's value as a float32. The low ones are 0: 8 bits fit the rest."""
 
 
-def patch_places(rows: int, columns: int, merge: int) -> tuple[array[int], array[int]]:
-    """Row and column of each patch of an image of rows x columns patches, in the order of merge
-    blocks."""
-    places = [
-        (y, x)
-        for block_y in range(0, rows, merge)
-        for block_x in range(0, columns, merge)
-        for y in range(block_y, block_y + merge)
-        for x in range(block_x, block_x + merge)
-    ]
-    return array("i", [y for y, _ in places]), array("i", [x for _, x in places])
+class PatchGrid:
+    """The patches of an image of rows x columns of them, in the order of merge blocks: block after
+    block, row by row in each. With a window, in blocks, the blocks of a window of window x window
+    come one after another (Qwen2.5-VL; Bai et al., 2025); windows at the edges are smaller."""
+
+    def __init__(self, rows: int, columns: int, merge: int, window: int = 0) -> None:
+        self._merge = merge
+        high, wide = rows // merge, columns // merge
+        step = window or max(high, wide, 1)
+        windows = [
+            [
+                (y, x)
+                for y in range(top, min(top + step, high))
+                for x in range(left, min(left + step, wide))
+            ]
+            for top in range(0, high, step)
+            for left in range(0, wide, step)
+        ]
+        self.blocks = [block for blocks in windows for block in blocks]
+        """Row and column of each merge block."""
+        self.raster = [y * wide + x for y, x in self.blocks]
+        """The number of each block, counted row by row."""
+        self._windows = [len(blocks) * merge**2 for blocks in windows]
+
+    @property
+    def patches(self) -> list[tuple[int, int]]:
+        """Row and column of each patch."""
+        inside = [(y, x) for y in range(self._merge) for x in range(self._merge)]
+        places = [(y * self._merge, x * self._merge) for y, x in self.blocks]
+        return [(top + y, left + x) for top, left in places for y, x in inside]
+
+    @property
+    def columns(self) -> dict[str, array[int]]:
+        """The step's columns of the patches, by name."""
+        begin, first, last = 0, array("i"), array("i")
+        for count in self._windows:
+            first.extend([begin] * count)
+            begin += count
+            last.extend([begin - 1] * count)
+        rows, columns = zip(*self.patches, strict=True)
+        return {
+            "position_t": array("i", [0]) * begin,
+            "position_h": array("i", rows),
+            "position_w": array("i", columns),
+            "visible_from": first,
+            "visible_until": last,
+        }
 
 
-def patch_rows(pixels: bytes, height: int, width: int, patch: int, merge: int) -> bytes:
-    """f32[patches, patch * patch * 3] of uint8 RGB [height, width, 3]: patches in the order of
-    merge blocks, a patch's pixels row by row. Pixels beyond whole blocks are left out, as by a
-    convolution (SmolVLM-2.2B: 384 pixels are 27 patches of 14).
+def patch_rows(pixels: bytes, width: int, patch: int, grid: PatchGrid) -> bytes:
+    """f32[patches, patch * patch * 3] of uint8 RGB [height, width, 3]: patches in the grid's order,
+    a patch's pixels row by row. Pixels beyond whole blocks are left out, as by a convolution
+    (SmolVLM-2.2B: 384 pixels are 27 patches of 14).
 
     Pixels stay as they are, 0 to 255: the tower's weights hold the processor's mean and deviation.
     """
-    line, part, side = 3 * width, 3 * patch, patch * merge
+    line, part = 3 * width, 3 * patch
     rows: list[bytes] = []
-    for block_y in range(0, height - side + 1, side):
-        for block_x in range(0, width - side + 1, side):
-            for y in range(block_y, block_y + side, patch):
-                for x in range(block_x, block_x + side, patch):
-                    begin = y * line + 3 * x
-                    rows += (
-                        pixels[at : at + part] for at in range(begin, begin + patch * line, line)
-                    )
+    for y, x in grid.patches:
+        begin = y * patch * line + x * part
+        rows += (pixels[at : at + part] for at in range(begin, begin + patch * line, line))
     joined = b"".join(rows)
     found = bytearray(4 * len(joined))
     found[2::4], found[3::4] = (joined.translate(table) for table in _HIGH)

@@ -147,7 +147,7 @@ typedef struct {
   const mlcc_adapter_tensor* adapters;  // in the order in which `forward_adapters` takes them
   mlcc_ranks ranks;  // CPUs only
   int32_t token_columns;  // a bit for each further column of tokens: visible_until 1, position_t 2, position_h 4,
-                          // position_w 8, hidden_row 16
+                          // position_w 8, hidden_row 16, visible_from 32
 } mlcc_executor_options;
 
 // Statistics of a kernel since `mlcc_executor_watch`.

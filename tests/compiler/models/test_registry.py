@@ -35,6 +35,8 @@ NOT_ELSEWHERE = {
 OTHER_NAMES = {
     "qwen2_vl": "qwen2",
     "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
     "gemma3_text": "gemma3",
     "gemma3n_text": "gemma3n",
     "gemma4_text": "gemma4",

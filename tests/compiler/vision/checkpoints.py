@@ -109,17 +109,46 @@ def qwen2_vl(folder: Path) -> torch.nn.Module:
     return _saved(transformers.Qwen2VLForConditionalGeneration, config, folder)
 
 
+def qwen2_5_vl(folder: Path) -> torch.nn.Module:
+    """A Qwen2.5-VL in `folder`, and transformers' model of it in float64. Windows are of 3 x 3
+    merge blocks, which no image is a multiple of."""
+    rope = {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 3, 3]}
+    config = transformers.Qwen2_5_VLConfig(
+        text_config={"model_type": "qwen2_5_vl_text", **SMALL, "rope_parameters": rope},
+        vision_config={
+            "depth": 3,
+            "hidden_size": 32,
+            "num_heads": 2,
+            "intermediate_size": 60,
+            "out_hidden_size": SMALL["hidden_size"],
+            "patch_size": PATCH,
+            "spatial_merge_size": MERGE,
+            "window_size": 3 * PATCH * MERGE,
+            "fullatt_block_indexes": [1],
+        },
+        image_token_id=IMAGE,
+        video_token_id=129,
+        vision_start_token_id=128,
+        vision_end_token_id=127,
+        tie_word_embeddings=False,
+    )
+    return _saved(transformers.Qwen2_5_VLForConditionalGeneration, config, folder)
+
+
+ANY_SIZE = ("qwen2_vl", "qwen2_5_vl")
+"""Families whose images keep their ratio."""
 FAMILIES = {
     "smolvlm": smolvlm,
     "smolvlm-odd": smolvlm_odd,
     "gemma3": gemma3,
     "qwen2_vl": qwen2_vl,
+    "qwen2_5_vl": qwen2_5_vl,
 }
 
 
 def given(family: str, ids: torch.Tensor, shown: Sequence[Any]) -> dict[str, Any]:
     """Arguments of transformers' model beside the ids of a prompt."""
-    if family == "qwen2_vl":
+    if family in ANY_SIZE:
         types = {"mm_token_type_ids": (ids == IMAGE).int()}
         return types | (_patches(shown) if shown else {})
     if family == "gemma3":
@@ -154,7 +183,7 @@ def _saved(kind: Any, config: Any, folder: Path) -> torch.nn.Module:
     Tokenizer(WordLevel(words, "w0")).save(str(folder / "tokenizer.json"))
     side = getattr(config.vision_config, "image_size", 0)
     sizes = {"size": {"longest_edge": 2 * side}, "max_image_size": {"longest_edge": side}}
-    if config.model_type == "qwen2_vl":
+    if config.model_type in ANY_SIZE:
         sizes = {"size": {"shortest_edge": 64, "longest_edge": 4 * SIDE * SIDE}}
     (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR | sizes))
     return oracle
@@ -164,7 +193,7 @@ def pictures(family: str) -> list[np.ndarray[Any, Any]]:
     """Three of uint8 [height, width, 3], of the family's sizes."""
     side = ODD_SIDE if family == "smolvlm-odd" else SIDE
     sizes = [(side, side)] * 3
-    if family == "qwen2_vl":
+    if family in ANY_SIZE:
         sizes = [(SIDE, SIDE), (SIDE // 2, 2 * SIDE), (2 * SIDE, SIDE // 2)]
     rng = np.random.default_rng(0)
     return [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]

@@ -109,6 +109,7 @@ PART = {
     "smolvlm-odd": "smolvlm",
     "gemma3": "gemma3-images",
     "qwen2_vl": "qwen2-vl",
+    "qwen2_5_vl": "qwen2.5-vl",
 }
 """In the table of features."""
 

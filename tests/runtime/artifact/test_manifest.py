@@ -220,6 +220,7 @@ def test_rows_of_images_that_make_no_sense_are_refused(
         ({"patch_size": 0}, "no sound size"),
         ({"image_size": 56}, "no sound size"),
         ({"max_tiles": -1}, "no sound size"),
+        ({"window_size": 5}, "windows of no whole rows"),
         ({"image_token_id": -1}, "an image token that is none"),
         ({"image_token_id": 1 << 30}, "an image token that is none"),
         ({"image_token": ""}, "an image token that is none"),

@@ -99,6 +99,11 @@ COLUMNS = [
     *((word(T, "sequence", t), (SMALL, -1, 2, LARGE)) for t in (0, 6)),
     *((word(T, "slot.0", t), (SMALL, -2, 160, LARGE)) for t in (0, 6)),
     *((word(T, "slot.1", t), (SMALL, -2, 48, LARGE)) for t in (0, 6)),
+    (word(T, "visible_until"), (SMALL, 2, 9, LARGE)),
+    (word(T, "visible_until", 6), (SMALL, 8, 10, LARGE)),
+    *((word(T, "visible_from", t), (SMALL, -1, 10, LARGE)) for t in (0, 6)),
+    *((word(T, f"position_{axis}", 6), (SMALL, -1, 48, LARGE)) for axis in "thw"),
+    (word(T, "hidden_row"), (SMALL, -2, 1, LARGE)),
     *((P.offset + i, (SMALL, -1, 40, LARGE)) for i in (0, 5)),
     *((P.offset + i, (SMALL, -1, 24, LARGE)) for i in (6, 12)),
 ]

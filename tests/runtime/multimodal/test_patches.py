@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
-from mlcc.multimodal.patches import patch_rows
+from mlcc.multimodal.patches import PatchGrid, patch_rows
 
 
 @pytest.mark.parametrize(
@@ -17,9 +19,31 @@ def test_rows_are_patches_in_the_order_of_blocks(
 ) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
     pixels[0, :2] = [0, 1, 255], [2, 3, 254]
-    found = np.frombuffer(patch_rows(pixels.tobytes(), height, width, patch, merge), np.float32)
+    grid = PatchGrid(height // patch, width // patch, merge)
+    found = np.frombuffer(patch_rows(pixels.tobytes(), width, patch, grid), np.float32)
     side = patch * merge
     kept = pixels[: height // side * side, : width // side * side]
     blocks = kept.reshape(height // side, merge, patch, width // side, merge, patch, 3)
     wanted = blocks.transpose(0, 3, 1, 4, 2, 5, 6).reshape(-1)
     assert np.array_equal(found, wanted.astype(np.float32))
+
+
+@pytest.mark.parametrize("size", [(8, 8), (6, 6), (4, 16), (22, 14), (2, 2), (12, 40)])
+def test_windows_are_those_of_transformers(size: tuple[int, int]) -> None:
+    torch = pytest.importorskip("torch")
+    from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as qwen
+
+    merge, window = 2, 3
+    grid = PatchGrid(*size, merge, window)
+    shape = torch.tensor([[1, *size]])
+    order, bounds = qwen.get_vision_window_index(
+        shape, spatial_merge_size=merge, window_size=window * merge * 14, patch_size=14
+    )
+    assert grid.raster == order.tolist()
+    edges = torch.unique_consecutive(bounds).tolist()
+    columns = grid.columns
+    wanted = [(a, b - 1) for a, b in pairwise(edges) for _ in range(a, b)]
+    assert list(zip(columns["visible_from"], columns["visible_until"], strict=True)) == wanted
+    places = qwen.get_vision_position_ids(shape, merge).reshape(-1, merge**2, 2)
+    found = list(zip(columns["position_h"], columns["position_w"], strict=True))
+    assert found == [tuple(place) for place in places[order].reshape(-1, 2).tolist()]

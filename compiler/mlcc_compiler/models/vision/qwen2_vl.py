@@ -20,7 +20,7 @@ from mlcc_compiler.models.rope import Rope
 from mlcc_compiler.models.vision.siglip import PatchEmbedding
 from mlcc_compiler.models.vision.tower import Tower
 
-_EPS = 1e-6
+EPS = 1e-6
 _QUICK_GELU = 1.702
 
 ALIASES = {"depth": "num_hidden_layers"}
@@ -71,8 +71,8 @@ class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
-        self.norm1 = LayerNorm(config.hidden_size, _EPS)
-        self.norm2 = LayerNorm(config.hidden_size, _EPS)
+        self.norm1 = LayerNorm(config.hidden_size, EPS)
+        self.norm2 = LayerNorm(config.hidden_size, EPS)
         self.attn, self.mlp = Attention(config, layer), MLP(config)
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class Merger(nn.Module):
     """A norm, the patches of a block side by side, and two matrices."""
 
     def __init__(self, hidden: int, parts: int, width: int) -> None:
-        self.ln_q = LayerNorm(hidden, _EPS)
+        self.ln_q = LayerNorm(hidden, EPS)
         inner = parts * hidden
         self.mlp = nn.ModuleList([Linear(inner, inner, True), _Gelu(), Linear(inner, width, True)])
 
@@ -110,11 +110,13 @@ class _Gelu(nn.Module):
 class Model(Tower):
     """Qwen2VisionTransformerPretrainedModel."""
 
+    Block: type[nn.Module] = Block
+
     def __init__(self, config: DecoderConfig, encoder_head: EncoderHead, hf: HfConfig) -> None:
         super().__init__(config, encoder_head, hf)
         self.pixels = 3 * require(hf, "patch_size") ** 2
         self.patch_embed = PatchEmbed(self.pixels, config.hidden_size)
-        self.blocks = nn.ModuleList([Block(config, i) for i in range(config.num_layers)])
+        self.blocks = nn.ModuleList([self.Block(config, i) for i in range(config.num_layers)])
         self.merger = Merger(config.hidden_size, self.parts, self.text_width)
 
     def states(self, token_ids: Tensor, positions: Tensor) -> Tensor:
@@ -139,19 +141,29 @@ def max_context(hf: HfConfig) -> int:
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """vision_config of a Qwen2VLForConditionalGeneration, with `merge_size`, `text_hidden_size` and
     `max_rows`."""
-    if hf["hidden_act"] != "quick_gelu" or hf["in_channels"] != 3:
-        raise refuse("vision_config", "quick_gelu over 3 channels", hf["hidden_act"])
-    hidden, heads = require(hf, "embed_dim"), require(hf, "num_heads")
+    if hf["hidden_act"] != "quick_gelu":
+        raise refuse("vision_config", "quick_gelu", hf["hidden_act"])
+    hidden = require(hf, "embed_dim")
+    return tower_config(
+        hf, require(hf, "embed_dim"), int(hidden * hf["mlp_ratio"]), "qwen2_vl_vision"
+    )
+
+
+def tower_config(hf: HfConfig, hidden: int, inner: int, architecture: str) -> DecoderConfig:
+    """The config of a tower of Qwen's; hidden, inner: widths of its layers and of their MLPs."""
+    heads = require(hf, "num_heads")
+    if hf["in_channels"] != 3:
+        raise refuse("in_channels", "3", hf["in_channels"])
     sizes = {
         "hidden_size": hidden,
         "num_attention_heads": heads,
         "num_hidden_layers": require(hf, "num_hidden_layers"),
-        "intermediate_size": int(hidden * hf["mlp_ratio"]),
-        "layer_norm_eps": _EPS,
+        "intermediate_size": inner,
+        "layer_norm_eps": EPS,
         "hidden_act": "silu",  # of no layer here
         "vocab_size": 1,
     }
-    config = encoder_fields(sizes, "qwen2_vl_vision", max_context(hf))
+    config = encoder_fields(sizes, architecture, max_context(hf))
     return replace(
         config, ropes=(axial_rope(hidden // heads),), rope_of_layer=(0,) * config.num_layers,
         ignored=(),

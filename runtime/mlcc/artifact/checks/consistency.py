@@ -199,6 +199,8 @@ def _of_vision(manifest: ManifestRecord) -> Iterator[str]:
         yield "has a vision tower of no sound size"
     if not 0 <= info.image_token_id < manifest.model.vocab_size or not info.image_token:
         yield "has an image token that is none of its tokens"
+    if info.window_size < 0 or (sound and info.window_size % side):
+        yield "has a vision tower with windows of no whole rows"
     if len(info.mean) != 3 or len(info.std) != 3 or not all(value > 0 for value in info.std):
         yield "has images without three channels"
     square = info.processor in ("idefics3", "gemma3")

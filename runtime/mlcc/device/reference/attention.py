@@ -24,6 +24,7 @@ def attention(
     softcap: float | None,
     causal: bool = True,
     visible_until: bool = False,
+    visible_from: bool = False,
     shared: bool = False,
     **sizes: int,
 ) -> Array:
@@ -36,8 +37,9 @@ def attention(
         append_kv(k, v, step.tokens(f"slot.{cache.group}"), pages, scales)
     lists = step.lists(cache.group)
     numbers = (scale, window, softcap, scales, sinks[0] if sinks else None)
-    visible = step.tokens("visible_until") if visible_until else None
-    return paged_attention(q, pages, lists, *numbers, causal, visible)
+    until = step.tokens("visible_until") if visible_until else None
+    since = step.tokens("visible_from") if visible_from else None
+    return paged_attention(q, pages, lists, *numbers, causal, until, since)
 
 
 def append_kv(
@@ -83,10 +85,12 @@ def paged_attention(
     sinks: Array | None = None,
     causal: bool = True,
     visible_until: Array | None = None,
+    visible_from: Array | None = None,
 ) -> Array:
     """Attention of q [n, heads, head_dim]; zeros for tokens of no sequence. Numbers of 8-bit pages
     are multiplied with their scales. If not causal, a query sees its whole sequence; with a window,
-    the tokens less than that away. visible_until [n]: the last position that a causal one sees."""
+    the tokens less than that away. visible_until [n]: the last position that a causal one sees;
+    visible_from [n]: the first."""
     out = np.zeros_like(q)
     for s, length in enumerate(lists.length):
         own = lists.ids[lists.first_page[s] : lists.first_page[s + 1]]
@@ -95,6 +99,7 @@ def paged_attention(
         for t in range(begin, end):
             position = int(length) - end + t
             first = 0 if window is None else max(0, position + 1 - window)
+            first = first if visible_from is None else int(visible_from[t])
             last = position + 1 if visible_until is None else int(visible_until[t]) + 1
             if not causal:
                 last = int(length) if window is None else min(int(length), position + window)

@@ -422,9 +422,10 @@ class BatchWriter:
 
 
 def plain_column(name: str, position: int, count: int) -> array[int]:
-    """A further column of tokens of text, from `position` on: its position, or no hidden state."""
-    if name == "hidden_row":
-        return int32([-1]) * count
+    """A further column of tokens of text, from `position` on: its position, or no hidden state, or
+    the sequence's beginning."""
+    if name in ("hidden_row", "visible_from"):
+        return int32([-1 if name == "hidden_row" else 0]) * count
     return int32(range(position, position + count))
 
 

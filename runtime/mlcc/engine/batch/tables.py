@@ -52,13 +52,16 @@ ROWS = (
 report with their log-probabilities. given: the token that is "sampled" in any case, to get its
 log-probability; -1 = one is drawn."""
 COPIES = ("group", "source", "destination")
-TOKEN_COLUMNS = ("visible_until", "position_t", "position_h", "position_w", "hidden_row")
+TOKEN_COLUMNS = (
+    "visible_until", "position_t", "position_h", "position_w", "hidden_row", "visible_from",
+)  # fmt: skip
 """Added to tokens, last and in this order, each only if the model reads it.
 
 visible_until: the position of the last token that a query attends to, its own or, in an image that
 is seen both ways, the image's last. position_t, position_h, position_w: time, row and column of
 multimodal rope (M-RoPE). hidden_row: the row of the previous step whose hidden state a draft head
-continues from; -1 = none.
+continues from; -1 = none. visible_from: the position of the first token that a query attends to,
+in layers whose attention is in windows of an image.
 """
 MOST_TOP_LOGPROBS = 20
 """Compiled into every library: the most that OpenAI's API allows."""

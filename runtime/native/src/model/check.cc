@@ -131,12 +131,15 @@ void check_further_tokens(const Layout& layout, const int32_t* words, const Step
     all_within(at, step.tokens, table.width, row ? -1 : 0, row ? previous_rows : layout.bounds.context,
                "a further column of a token out of range");
   }
-  if (layout.in_tokens[token_columns::visible_until] < 0) return;
+  const int until = layout.in_tokens[token_columns::visible_until];
+  const int from = layout.in_tokens[token_columns::visible_from];
+  if (until < 0 && from < 0) return;
   for (int32_t t = 0; t < step.tokens; ++t) {
     const int32_t* token = table.entry(words, t);
+    const int32_t position = token[tokens::position];
     int32_t length = layout.sequences.entry(words, token[tokens::sequence])[sequences::length];
-    within(token[layout.in_tokens[token_columns::visible_until]], token[tokens::position], length,
-           "a token that sees beyond its sequence");
+    if (until >= 0) within(token[until], position, length, "a token that sees beyond its sequence");
+    if (from >= 0) within(token[from], 0, position + 1, "a token that does not see itself");
   }
 }
 

@@ -90,6 +90,10 @@ def test_images_both_ways(window: int | None) -> None:
     check(Case(window=window, images=True), (*MIXED, (150, 400)))
 
 
+def test_windows_of_an_image() -> None:
+    check(Case(images=True, windows=True), (*MIXED, (150, 400)))
+
+
 def test_lengths_round_every_boundary() -> None:
     """Lengths around the boundaries of pages (16), blocks (64), ranges (128) and the most ranges
     (16 * 128)."""

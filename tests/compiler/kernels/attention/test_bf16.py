@@ -179,6 +179,11 @@ def test_images_both_ways(cpu: Cpu, window: int | None) -> None:
 
 
 @LEVELS
+def test_windows_of_an_image(cpu: Cpu) -> None:
+    check(Case(dtype="float16", images=True, windows=True), (*MIXED, (150, 400)))
+
+
+@LEVELS
 def test_lengths_round_every_boundary(cpu: Cpu) -> None:
     """Lengths around the boundaries of pairs, vectors (16), steps (32, 64), blocks (128), tiles (21
     tokens) and few rows (8)."""

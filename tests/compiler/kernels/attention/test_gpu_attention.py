@@ -94,6 +94,10 @@ def test_images_both_ways(window: int | None) -> None:
     check(Case(window=window, images=True), (*MIXED, (150, 400)))
 
 
+def test_windows_of_an_image() -> None:
+    check(Case(images=True, windows=True), (*MIXED, (150, 400)))
+
+
 def test_softcap_and_window() -> None:
     check(Case(softcap=5.0, window=33, dtype="float16"), MIXED)
 

@@ -38,6 +38,8 @@ class Case:
     causal: bool = True
     images: bool = False
     """Whether some runs of tokens see each other both ways."""
+    windows: bool = False
+    """With images: whether no token sees further back than its run."""
 
     @property
     def scale(self) -> float:
@@ -46,14 +48,16 @@ class Case:
     @property
     def shape(self) -> AttentionShape:
         numbers = (self.scale, self.window, self.softcap, self.sinks, self.causal)
-        return AttentionShape(self.heads, self.kv_heads, self.dim, *numbers, self.images)
+        bounds = self.images, self.windows
+        return AttentionShape(self.heads, self.kv_heads, self.dim, *numbers, *bounds)
 
     @property
     def step(self) -> StepLayout:
         window = self.window if self.causal else None
         kind = "paged" if window is None else "window"
         found = layout_of((*self.before, CacheGroup(kind, self.page, window)), self.bounds)
-        return replace(found, token_columns=("visible_until",)) if self.images else found
+        columns = ("visible_until",) * self.images + ("visible_from",) * self.windows
+        return replace(found, token_columns=columns)
 
     @property
     def layout(self) -> KvLayout:
@@ -112,8 +116,9 @@ class Inputs:
         lists = step.lists(case.layout.group)
         numbers = (case.scale, case.window, case.softcap)
         sinks = self.sinks[0] if case.sinks else None
-        visible = step.tokens("visible_until") if case.images else None
-        numbers = (*numbers, self.scales, sinks, case.causal, visible)
+        until = step.tokens("visible_until") if case.images else None
+        since = step.tokens("visible_from") if case.windows else None
+        numbers = (*numbers, self.scales, sinks, case.causal, until, since)
         return twin.paged_attention(self.q, self.pages, lists, *numbers)
 
 
@@ -215,17 +220,21 @@ def _step(
     writer = BatchWriter(case.step, words)
     for (queries, keys), caches in zip(sequences, rows, strict=True):
         count, start = int(queries), int(keys - queries)
-        columns = {"visible_until": _visible(start, count, rng)} if case.images else {}
+        columns = _visible(start, count, rng, case.windows) if case.images else {}
         writer.sequence(int32([1]) * count, start, caches, columns=columns)
     return writer.finish()
 
 
-def _visible(start: int, count: int, rng: np.random.Generator) -> Any:
-    """The last position that each token sees: its own, or its image's last."""
-    visible, at = list(range(start, start + count)), 0
+def _visible(start: int, count: int, rng: np.random.Generator, windows: bool) -> dict[str, Any]:
+    """The last position that each token sees, its own or its image's last; and the first: 0, or of
+    windows a position up to that of their first token."""
+    visible, begin, at = list(range(start, start + count)), [0] * count, 0
     while at < count:
         length = min(int(rng.integers(1, 50)), count - at)
-        if rng.integers(2):
+        if windows or rng.integers(2):
             visible[at : at + length] = [start + at + length - 1] * length
+        if windows:
+            first = start + at - int(rng.integers(0, 2)) * int(rng.integers(0, start + at + 1))
+            begin[at : at + length] = [first] * length
         at += length
-    return int32(visible)
+    return {"visible_until": int32(visible), "visible_from": int32(begin)}

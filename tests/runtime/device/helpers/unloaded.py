@@ -3,6 +3,7 @@ that passes the checks fails by another error than one that is refused."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
@@ -11,13 +12,14 @@ from mlcc.device.compiled.executor import CompiledExecutor
 from mlcc.device.compiled_model import CompiledModel
 from mlcc.engine.batch.adjustments import Adjustments
 from mlcc.engine.batch.batch import Batch, Capacity
-from mlcc.engine.batch.tables import CacheGroup
+from mlcc.engine.batch.tables import TOKEN_COLUMNS, CacheGroup
 from mlcc.errors import UnsupportedError
 
 GROUPS = (CacheGroup("paged", 4), CacheGroup("window", 2, 5), CacheGroup("state"))
-CAPACITY = Capacity.of(
+_TEXT = Capacity.of(
     GROUPS, [40, 24, 6], vocab_size=300, context=48, max_batch=4, max_step_tokens=16, max_rows=8
 )
+CAPACITY = replace(_TEXT, layout=replace(_TEXT.layout, token_columns=TOKEN_COLUMNS))
 
 
 class Unloaded:

@@ -63,8 +63,8 @@ def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFu
     pages: kv_dtype[num_pages, 2, kv_heads, page_size, head_dim]. The last query of a sequence sits
     at its last key. A query at position i sees keys j <= i, with a window w only j > i - w; not
     causal, all keys, with a window those of |i - j| < w. With `visible_until` the step's column of
-    that name takes the place of i in j <= i. Pages that no query sees are not read. Tokens beyond
-    the step's own get zeros.
+    that name takes the place of i in j <= i; with `visible_from` j is at least that column. Pages
+    that no query sees are not read. Tokens beyond the step's own get zeros.
     """
     cut = Blocking(shape, layout, isa)
 
@@ -138,6 +138,14 @@ class _PagedSequences:
         with T.serial(count) as t:
             last[0] = T.max(last[0], _to_int64(self.step.token(token + t, "visible_until")))
         return bind(T.min(last[0] + 1, keys))
+
+    def visible_begin(self, token: Expr, count: Expr) -> Expr:
+        """The first key visible to any of `count` tokens of the step."""
+        first = Registers(1, 1, "int64")
+        first[0] = _to_int64(self.step.token(token, "visible_from"))
+        with T.serial(count) as t:
+            first[0] = T.min(first[0], _to_int64(self.step.token(token + t, "visible_from")))
+        return bind(first[0])
 
     def ranges(self, tokens: Expr, pages: Expr) -> Expr:
         """Number of key ranges of a sequence; 1 if it has several tiles of tokens."""
@@ -262,6 +270,9 @@ class _Kernel:
         if cut.shape.visible_until:
             end = sequences.visible_end(bind(first + skipped), count, keys)
         page, pages = sequences.seen_pages(position, end)
+        if cut.shape.visible_from:  # a sequence of one tile has its ranges over all its pages
+            seen = sequences.visible_begin(bind(first + skipped), count)
+            page = bind(T.Select(many > 0, T.floordiv(seen, cut.layout.page_size), page))
         ranges = sequences.ranges(tokens, pages)
         each = bind(T.floordiv(pages + ranges - 1, ranges) * cut.layout.page_size)
         begin = bind(page * cut.layout.page_size + part * each)

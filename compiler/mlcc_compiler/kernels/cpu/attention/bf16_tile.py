@@ -165,6 +165,10 @@ class Bf16Tile:
 
     def _attend(self, rows: Rows, scratch: Scratch) -> None:
         self._score_keys(rows, scratch)
+        if self.cut.shape.visible_from:
+            self._softmax(rows, scratch, masked=True)
+            self._add_values(rows, scratch)
+            return
         with T.If(self._all_visible(rows)):
             with T.Then():
                 self._softmax(rows, scratch, masked=False)
@@ -293,6 +297,10 @@ class Bf16Tile:
         elif shape.window is not None:
             ahead = T.min(ahead, position + shape.window)
         seen = key < spread(bind(ahead), LANES)
+        if shape.visible_from:
+            token, _ = self.cut.row(rows.tile, rows.first + r)
+            first = T.Cast("int32", self.cache.visible_from(token) - rows.begin)
+            seen = T.And(seen, key >= spread(bind(first), LANES))
         if shape.window is not None:
             seen = T.And(seen, key > spread(bind(position - shape.window), LANES))
         return T.Select(seen, score, spread(-T.infinity("float32"), LANES))

@@ -224,8 +224,15 @@ class Cache:
 
     def visible_until(self, token: Expr) -> Expr:
         """The last position that a token of the step sees."""
+        return self._token(token, "visible_until")
+
+    def visible_from(self, token: Expr) -> Expr:
+        """The first position that a token of the step sees."""
+        return self._token(token, "visible_from")
+
+    def _token(self, token: Expr, column: str) -> Expr:
         step = Step(self.cut.layout.step, self.words)
-        return T.Cast("int64", step.token(token, "visible_until"))
+        return T.Cast("int64", step.token(token, column))
 
     def load(self, which: int, page: Expr, head: Expr, offset: Expr, at: Expr) -> Expr:
         """Some dimensions of a contiguous key (KEYS) or value (VALUES), as float32, not yet

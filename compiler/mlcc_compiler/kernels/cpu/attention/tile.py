@@ -124,13 +124,14 @@ class TileKernel:
             last = position
             if cut.shape.visible_until:
                 last = bind(self.cache.visible_until(cut.row(tile, r)[0]) - begin)
+            before = self._before(tile, r, position, begin)
             best[0], total[0] = spread(NO_SCORE, lanes), spread(0.0, lanes)
             with T.serial(vectors) as v:
                 at = span(v * lanes, lanes)
                 dot = scratch.scores[r, at]
                 if cut.layout.is_int8:
                     dot = dot * scratch.scales[KEYS, at]
-                score = bind(self._visible(dot, v * lanes, position, last, size))
+                score = bind(self._visible(dot, v * lanes, position, (before, last), size))
                 store(scratch.scores, score, r, at)
                 best[0] = maximum(score, best[0])
             old = bind(scratch.top[r])
@@ -158,10 +159,24 @@ class TileKernel:
             store(scratch.shrink, bind(factor), at)
             store(scratch.total, scratch.total[at] * scratch.shrink[at] + scratch.added[at], at)
 
-    def _visible(self, score: Expr, first: Expr, position: Expr, last: Expr, size: Expr) -> Expr:
-        """Score after the soft cap; -infinity where the key is past the `last` that the query at
-        `position` sees, outside its window, or past the block's `size`."""
+    def _before(self, tile: Tile, r: Expr, position: Expr, begin: Expr) -> Expr | None:
+        """The key before the first that a row sees, from `begin` on; None = it sees all from 0."""
+        shape = self.cut.shape
+        if shape.visible_from:
+            first = self.cache.visible_from(self.cut.row(tile, r)[0])
+            return bind(T.Cast("int32", first - begin - 1))
+        if shape.window is not None:
+            return T.Cast("int32", position) - shape.window
+        return None
+
+    def _visible(
+        self, score: Expr, first: Expr, position: Expr, seen: tuple[Expr | None, Expr], size: Expr
+    ) -> Expr:
+        """Score after the soft cap; -infinity where the key is past the last that the query at
+        `position` sees, not after the one `before` its first, or past the block's `size`.
+        seen: (before, last)."""
         cut, lanes = self.cut, self.cut.key_lanes
+        before, last = seen
         if cut.shape.softcap is not None:
             score = tanh(score * spread(1.0 / cut.shape.softcap, lanes)) * spread(
                 cut.shape.softcap, lanes
@@ -169,13 +184,13 @@ class TileKernel:
         position = T.Cast("int32", position)
         key = T.Ramp(T.Cast("int32", first), 1, lanes) if lanes > 1 else first
         if cut.shape.causal:
-            seen = key <= spread(T.Cast("int32", last), lanes)
+            visible = key <= spread(T.Cast("int32", last), lanes)
         else:
             ahead = size if cut.shape.window is None else T.min(size, position + cut.shape.window)
-            seen = key < spread(T.Cast("int32", ahead), lanes)
-        if cut.shape.window is not None:
-            seen = T.And(seen, key > spread(position - cut.shape.window, lanes))
-        return T.Select(seen, score, spread(-T.infinity("float32"), lanes))
+            visible = key < spread(T.Cast("int32", ahead), lanes)
+        if before is not None:
+            visible = T.And(visible, key > spread(before, lanes))
+        return T.Select(visible, score, spread(-T.infinity("float32"), lanes))
 
     def _add_values(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch, few: bool) -> None:
         """scratch.sums = sums * shrink + weights x values; few rows prefetch later values."""

@@ -37,9 +37,11 @@ def emit_attention(
     sizes: (sequences, entries of the group's page list).
 
     The last query of a sequence sits at its last key. A query at position i sees keys j <= i, with
-    a window w only j > i - w; not causal, all keys, with a window those of |i - j| < w. Pages that
-    no query sees are not read. Tokens beyond the step's own get zeros. Where n <= b, no sequence
-    may have more than one token: that is a pure decode step, and the prefill is not started.
+    a window w only j > i - w; not causal, all keys, with a window those of |i - j| < w. The step's
+    columns `visible_until` and `visible_from`, where the shape has them, bound j instead. Pages
+    that no query sees are not read. Tokens beyond the step's own get zeros. Where n <= b, no
+    sequence may have more than one token: that is a pure decode step, and the prefill is not
+    started.
     """
     num_queries, rest = inputs[: shape.num_queries], inputs[shape.num_queries :]
     (q, *sinks), (sequences, pages) = num_queries, sizes

@@ -25,7 +25,6 @@ from mlcc_compiler.kernels.gpu.attention.sequences import (
     PagedSequences,
     apply_softcap,
     arguments,
-    first_key,
     load_vector,
     split,
     strided,
@@ -93,7 +92,7 @@ def _range(
 ) -> tuple[Expr, Expr]:
     """(first key, keys) of a range, without keys outside the window."""
     start = bind((item - first_item(sequences, sequence.index)) * keys + sequence.base)
-    begin = bind(T.max(start, first_key(sequences.shape, sequence.keys - 1)))
+    begin = bind(T.max(start, sequences.first_key(sequence)))
     return begin, bind(T.min(start + keys, sequence.keys) - begin)
 
 

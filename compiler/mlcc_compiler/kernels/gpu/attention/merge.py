@@ -12,7 +12,6 @@ from mlcc_compiler.kernels.gpu.attention.sequences import (
     LOWEST,
     VECTOR,
     PagedSequences,
-    first_key,
     load_vector,
     sink_weight,
     split,
@@ -57,7 +56,7 @@ def merge_ranges(
     with launch((most, shape.heads), (threads,)) as (s, head, thread):
         sequence = sequences.of(s)
         with when(tirx.all(s < sequences.count, sequence.tokens == 1)):
-            seen = first_key(shape, sequence.keys - 1)
+            seen = sequences.first_key(sequence)
             first, _ = split(T.max(seen - sequence.base, 0), keys)
             item = bind(first_item(sequences, s) + first)
             count = bind(ceil_div(sequence.keys - sequence.base, keys) - first)

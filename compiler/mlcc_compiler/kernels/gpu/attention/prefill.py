@@ -124,6 +124,20 @@ class _Tile:
             last[0] = T.max(last[0], self._last_seen(int32(t)))
         return bind(T.min(last[0] + 1, self.sequence.keys))
 
+    def _first_key(self) -> Expr:
+        """The first key that any of the tile's tokens sees."""
+        if not self.shape.visible_from:
+            return bind(first_key(self.shape, self.position))
+        first = Local(1, "int32")
+        first[0] = self._first_seen(T.int32(0))
+        with T.serial(self.count) as t:
+            first[0] = T.min(first[0], self._first_seen(int32(t)))
+        return bind(first[0])
+
+    def _first_seen(self, t: Expr) -> Expr:
+        """The first position that token t of the tile sees."""
+        return self.sequences.step.token(self.token + t, "visible_from")
+
     def _last_seen(self, t: Expr) -> Expr:
         """The last position that token t of the tile sees."""
         return self.sequences.step.token(self.token + t, "visible_until")
@@ -131,7 +145,7 @@ class _Tile:
     def run(self, q: Expr, rows: Rows, kv_head: Expr, head: Expr) -> None:
         """Go through the blocks of keys."""
         plan = self.plan
-        first = bind(first_key(self.shape, self.position))
+        first = self._first_key()
         with T.serial(ceil_div(self.end - first, plan.keys)) as block:
             begin = bind(first + int32(block) * plan.keys)
 
@@ -188,7 +202,10 @@ class _Tile:
             token = bind(split(self.row + r, plan.heads)[0])
             position = last = bind(self.position + token)
             if shape.visible_until:
-                last = bind(self._last_seen(bind(T.min(token, self.count - 1))))
+                own = bind(T.min(token, self.count - 1))
+                last = bind(self._last_seen(own))
+                if shape.visible_from:
+                    width = bind(last + 1 - self._first_seen(own))
             for c, j in enumerate(columns):
                 # Both bounds in one comparison: later keys are far away as unsigned numbers.
                 # (With an `and` in each of these SwiftShader compiles for minutes, in 16 GB.)
@@ -197,6 +214,8 @@ class _Tile:
                     near = _FAR // 2 if window is None else window
                     away = T.Cast("uint32", position - j + (near - 1))
                     seen = away < T.uint32(2 * near - 1)
+                elif shape.visible_from:
+                    seen = T.Cast("uint32", last - j) < T.Cast("uint32", width)
                 elif window is not None:
                     width = bind(window + (last - position)) if shape.visible_until else window
                     seen = T.Cast("uint32", last - j) < T.Cast("uint32", width)

@@ -116,6 +116,12 @@ class PagedSequences:
             base=bind(slid * self.layout.page_size),
         )
 
+    def first_key(self, sequence: PagedSequence) -> Expr:
+        """The first key visible to the query of a sequence of one token."""
+        if self.shape.visible_from:
+            return self.step.token(sequence.token, "visible_from")
+        return first_key(self.shape, sequence.keys - 1)
+
     def key_row(self, sequence: PagedSequence, key: Expr, kv_head: Expr) -> Expr:
         """Index of a key's row, the pages being rows of head_dim elements."""
         number, offset = split(key, self.layout.page_size)
