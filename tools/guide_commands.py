@@ -34,7 +34,8 @@ STANDS_FOR = {
     r"dist/(NAME|MODEL|examples/demo/model)-": "dist/demo-",
     r"\bCOMMAND\b": "run",
     r"\btexts\.(jsonl|txt)\b": "examples/demo/heldout.jsonl",
-    r"--context 4096": "--context 2048",  # the demo's
+    r"--context (4096|8192)": "--context 2048",  # the demo's
+    r"\$KEY": "sk-of-the-guides",
     r"\s\[[^]]*\]": "",  # an option that may be left out
 }
 LEFT_OUT = (

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mlcc_compiler.ir.lora import LoraConfig
     from mlcc_compiler.options import Options
 
+LOADING_S = 1.0
+"""Seconds until progress is shown."""
 GROUPS = {
     "Device": ("--target", "--cpu", "--arch", "--abi", "--gpu", "--f16", "--webgpu-limits", "--tp"),
     "Quantization": ("--quant", "--bits", "--calibrate", "--head", "--activations", "--kv"),
@@ -227,13 +229,14 @@ def compile_command(
     checkpoint that is already quantized keeps its schemes unless --quant is given.
     """
     target = find_target(target_name, _choices(target_name, given))
-    # Imported late: the compiler takes seconds to load, `--help` should not.
-    from mlcc_compiler.checkpoint.hub import resolve
-    from mlcc_compiler.checkpoint.open import open_checkpoint
-    from mlcc_compiler.compile import compile_model
-    from mlcc_compiler.weights.merge_lora import with_lora
+    with Display("none" if quiet else progress, verbose, LOADING_S) as display:
+        display.step("loading the compiler")
+        # Imported late: the compiler takes seconds to load, `--help` should not.
+        from mlcc_compiler.checkpoint.hub import resolve
+        from mlcc_compiler.checkpoint.open import open_checkpoint
+        from mlcc_compiler.compile import compile_model
+        from mlcc_compiler.weights.merge_lora import with_lora
 
-    with Display("none" if quiet else progress, verbose) as display:
         checkpoint = open_checkpoint(resolve(full_name(model), display.download))
         if merge_lora is not None:
             checkpoint = with_lora(checkpoint, merge_lora)

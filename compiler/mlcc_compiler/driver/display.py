@@ -22,14 +22,17 @@ _PASSES = "choosing kernels"
 class Display(ProgressLine):
     """The reports of a compile, for people or as JSON. Lists the passes with `verbose`."""
 
-    def __init__(self, mode: str | None = None, verbose: bool = False) -> None:
-        super().__init__(mode)
+    def __init__(
+        self, mode: str | None = None, verbose: bool = False, patience: float = 0.0
+    ) -> None:
+        super().__init__(mode, patience)
         self.verbose = verbose
 
     def progress(self) -> Progress:
         """The callbacks that the compiler takes."""
         from mlcc_compiler.compile import Progress
 
+        self._patience = 0.0  # was for the work before: a compile's steps are all shown
         return Progress(
             decided=self.decided,
             phase=self.phase,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,18 @@ def test_progress_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
             display.phase(phase)
     doing = [line.split("s ", 1)[1] for line in capsys.readouterr().err.splitlines()]
     assert doing == ["reading the model", "choosing kernels", "writing code"]
+
+
+def test_the_wait_for_the_compiler_itself_is_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is shown if it takes long; what follows always is."""
+    with Display("plain", patience=0.4) as display:
+        display.step("loading the compiler")
+        time.sleep(1.2)
+    assert re.fullmatch(r" +\d\.\d s loading the compiler\n", capsys.readouterr().err)
+    with Display("plain", patience=60) as display:
+        display.step("loading the compiler")
+        display.progress().phase("traced")
+    assert capsys.readouterr().err == "  0.0 s reading the model\n"
 
 
 def test_progress_for_programs(checkpoint: Path, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def artifact(world: tuple[Path, dict[str, str]]) -> Path:
 
 def test_a_compile_that_is_refused_is_one_line(world: tuple[Path, dict[str, str]]) -> None:
     checkpoint, environment = world
+    environment = {**environment, "MLCC_PROGRESS": "none"}  # loading the compiler may take long
     error = one_line_error(mlcc("run", checkpoint, "hi", "--target", "cpuu", **environment))
     assert "unknown target 'cpuu'; use one of: cpu" in error
     away = {
@@ -221,7 +222,7 @@ def test_a_compile_that_is_ended_leaves_nothing_behind(
 def test_a_compile_that_fails_is_not_kept(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "tiny")
     (checkpoint / "model.safetensors").write_bytes(b"no weights")
-    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "MLCC_PROGRESS": "none"}
     assert "truncated" in one_line_error(mlcc("run", checkpoint, "hi", **cache))
     listed = mlcc("cache", "list", **cache)
     assert listed.stdout == "" and "0 kept" in listed.stderr
