@@ -18,6 +18,7 @@ import pytest
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
 from mlcc_targets import get_target
 
 Array = Any
@@ -37,7 +38,9 @@ def compiled(factory: Callable[..., Any], gpu: Gpu, arguments: tuple[Any, ...]) 
     described = {"kind": "webgpu", "max_num_threads": 256, "supports_subgroups": bool(gpu.subgroup)}
     target = tvm.target.Target(described, host={"kind": "llvm"})
     with target, kernel_passes():
-        executable = tvm.compile(tvm.IRModule({"kernel": kernel}), target=target)
+        executable = tvm.compile(
+            tvm.IRModule({"kernel": kernel}), target, tir_pipeline=TIR_PIPELINE
+        )
     folder = tempfile.mkdtemp()
     path = Path(folder) / "kernel.so"
     executable.export_library(str(path))
@@ -84,7 +87,7 @@ def source(kind: str, kernel: Any, *, subgroup: bool = False) -> str:
     target = tvm.target.Target({"kind": kind, **options}, host={"kind": "llvm"})
     with target, kernel_passes():
         module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
-        built = tvm.compile(module, target=target)
+        built = tvm.compile(module, target, tir_pipeline=TIR_PIPELINE)
     return str(built.mod.imports[0].inspect_source())
 
 

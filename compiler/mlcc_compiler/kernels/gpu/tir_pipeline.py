@@ -1,0 +1,95 @@
+"""TVM's passes from a GPU kernel to host code and device code: `TIR_PIPELINE`.
+
+TVM's own list for schedulable kernels, without the passes for software pipelines, virtual threads,
+asynchronous copies, Hexagon's memory and float8, which no kernel has, and with a cheaper
+`FlattenBuffer`. That pass looks for a fused or split iterator in every index, which took a third of
+the passes' time; `StmtSimplify`, which follows, finds the same. CUDA's and Metal's text is the same
+to the letter, WGSL's but for the order of addends and the numbers of common subexpressions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlcc_compiler.ir._tvm import register_tir_pipeline, s_tir, tir_pipeline, tirx, tvm
+
+TIR_PIPELINE = "mlcc_gpu"
+"""The name under which `tvm.compile` and `relax.build` find it."""
+
+
+def _passes() -> list[Any]:
+    scheduled, plain = s_tir.transform, tirx.transform
+    return [
+        scheduled.CanonicalizeLoop(),
+        scheduled.LowerInitBlock(),
+        scheduled.PlanAndUpdateBufferAllocationLocation(),
+        scheduled.ConvertBlocksToOpaque(),
+        scheduled.UnifyThreadBinding(),
+        scheduled.StmtSimplify(),
+        scheduled.LowerOpaqueBlock(),
+        _add_guard(),
+        plain.FlattenBuffer(),
+        _remove_guard(),
+        plain.BF16ComputeLegalize(),
+        plain.NarrowDataType(32),
+        plain.VectorizeLoop(True),
+        plain.StorageRewrite(),
+        plain.UnrollLoop(),
+        scheduled.RenormalizeSplitPattern(),
+        plain.StmtSimplify(),
+        scheduled.RewriteUnsafeSelect(),
+        plain.CommonSubexprElim(),
+        plain.VerifyMemory(),
+        plain.AnnotateEntryFunc(),
+        scheduled.ThreadSync("shared"),
+        scheduled.ThreadSync("shared.dyn"),
+        scheduled.ThreadSync("warp"),
+        scheduled.InferFragment(),
+        scheduled.LowerThreadAllreduce(),
+        scheduled.MergeSharedMemoryAllocations(),
+        plain.SplitHostDevice(),
+        plain.MakePackedAPI(),
+        plain.BF16StorageLegalize(),
+    ]
+
+
+def _pipeline() -> tuple[Any, Any, Any]:
+    """The passes, and TVM's last ones over the host's functions and the device's."""
+    _, finish_host, finish_device = tir_pipeline("default")
+    return tvm.transform.Sequential(_passes()), finish_host, finish_device
+
+
+def _add_guard() -> Any:
+    """A first loop whose extent depends on another's variable: where there is one, the pass that
+    flattens buffers leaves indices as they are."""
+
+    @tirx.transform.prim_func_pass(opt_level=0)
+    def add(function: Any, module: Any, context: Any) -> Any:
+        outer, inner = tirx.Var("outer", "int32"), tirx.Var("inner", "int32")
+        nothing = tirx.Evaluate(tirx.const(0, "int32"))
+        guard = _loop(outer, tirx.const(2, "int32"), _loop(inner, outer + 1, nothing))
+        return function.with_body(tirx.SeqStmt([guard, function.body]))
+
+    return add
+
+
+def _loop(variable: Any, extent: Any, body: Any) -> Any:
+    return tirx.For(variable, tirx.const(0, "int32"), extent, tirx.ForKind.SERIAL, body)
+
+
+def _remove_guard() -> Any:
+    @tirx.transform.prim_func_pass(opt_level=0)
+    def remove(function: Any, module: Any, context: Any) -> Any:
+        rest = [statement for statement in function.body.seq if not _is_guard(statement)]
+        return function.with_body(rest[0] if len(rest) == 1 else tirx.SeqStmt(rest))
+
+    return remove
+
+
+def _is_guard(statement: Any) -> bool:
+    """Whether it is a loop of loops of nothing, which no kernel has."""
+    inner = statement.body if isinstance(statement, tirx.For) else None
+    return isinstance(inner, tirx.For) and isinstance(inner.body, tirx.Evaluate)
+
+
+register_tir_pipeline(TIR_PIPELINE, _pipeline)
