@@ -152,7 +152,7 @@ def ask(tab: Any, path: str, body: Any = None, method: str = "") -> tuple[Reply,
 async def answer(tab: Any, path: str, body: Any = None, method: str = "") -> Reply:
     """A request and its whole reply."""
     reply, _ = ask(tab, path, body, method)
-    await asyncio.wait_for(reply.ended.wait(), 10)
+    await asyncio.wait_for(reply.ended.wait(), 60)
     return reply
 
 

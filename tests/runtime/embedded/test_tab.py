@@ -21,6 +21,8 @@ from tests.helpers.toy.toy_steps import adjusted_steps, answers_of
 from tests.helpers.toy.toy_tab import JSON, JsError, JsLetters, Reply, ToyGpu, answer, ask, open_tab
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+PATIENCE_S = 60
+"""For what comes at once: ends a test that would wait forever."""
 SMALL = replace(CAPACITY, pools=(20,), context=128, max_step_tokens=16)
 
 
@@ -49,7 +51,7 @@ def stats(tab: Any) -> dict[str, Any]:
 
 
 async def until(check: Callable[[], bool]) -> None:
-    for _ in range(500):
+    for _ in range(30_000):
         if check():
             return
         await asyncio.sleep(0.002)
@@ -115,7 +117,7 @@ async def test_cancelling_gives_the_pages_back(stream: bool) -> None:
         assert stats(tab)["running"] == 1
         call.cancel()
         call.cancel()
-        await asyncio.wait_for(reply.ended.wait(), 1)
+        await asyncio.wait_for(reply.ended.wait(), PATIENCE_S)
         written = len(reply.pieces)
         await until(lambda: idle(tab))
         assert len(reply.pieces) == written and gpu.steps < 100
@@ -140,7 +142,7 @@ async def test_a_bug_cuts_the_answer_off_and_is_not_taken_for_its_end() -> None:
     async with open_tab() as tab:
         reply = Full()
         tab.handle("POST", CHAT, json.dumps(JSON), json.dumps(chat("a", stream=True)), reply)
-        await asyncio.wait_for(reply.ended.wait(), 1)
+        await asyncio.wait_for(reply.ended.wait(), PATIENCE_S)
         assert "bug" in reply.failure and "JavaScript" not in reply.failure
         await until(lambda: idle(tab))
 
@@ -246,7 +248,7 @@ async def test_unloading_fails_what_is_live_and_all_after() -> None:
         await until(lambda: len(reply.pieces) > 2)
         tab.close()
         tab.close()
-        await asyncio.wait_for(reply.ended.wait(), 1)
+        await asyncio.wait_for(reply.ended.wait(), PATIENCE_S)
         assert reply.events[-1]["error"]["code"] == "engine_closed"
         assert (await answer(tab, CHAT, chat("b"))).json["error"]["code"] == "engine_closed"
 

@@ -97,7 +97,7 @@ def tab_answers() -> dict[str, Any]:
             for name, (method, path, headers, body) in TABLE.items():
                 reply = Reply()
                 tab.handle(method, path, json.dumps(headers), body, reply)
-                await asyncio.wait_for(reply.ended.wait(), 10)
+                await asyncio.wait_for(reply.ended.wait(), 60)
                 low = {key.lower(): value for key, value in reply.headers.items()}
                 found[name] = plain(reply.status, low, reply.text)
         return found

@@ -41,6 +41,7 @@ def by_characters() -> Tokenizer:
     return made
 
 
+ENCODINGS = 200
 LETTERS = "ab ▁\u0301\u0345\u0313é\u1f82한\u1112\u1161\u11ab🙂\n"
 BOUNDED = {
     "bytes": (by_bytes(), 4),
@@ -97,8 +98,14 @@ def test_no_bound_where_text_may_be_dropped(tokenizer: Tokenizer) -> None:
 
 def test_other_threads_run_while_a_text_is_encoded() -> None:
     """Rounds of another thread, each of which needs the interpreter: none would come to its end
-    while an encoding held on to that, but one before and one after."""
+    while an encoding held on to that, but one before and one after. On a busy machine the thread
+    may wait for a core during one encoding, not during all."""
     tokenizer, rounds, done = FileTokenizer(DEMO), 0, threading.Event()
+
+    def during() -> int:
+        started = rounds
+        tokenizer.encode("hello world " * 20_000, add_special_tokens=False)
+        return rounds - started
 
     def count() -> None:
         nonlocal rounds
@@ -109,10 +116,7 @@ def test_other_threads_run_while_a_text_is_encoded() -> None:
     other = threading.Thread(target=count)
     other.start()
     try:
-        started = rounds
-        tokenizer.encode("hello world " * 20_000, add_special_tokens=False)
-        during = rounds - started
+        assert any(during() > 10 for _ in range(ENCODINGS))
     finally:
         done.set()
         other.join()
-    assert during > 10
