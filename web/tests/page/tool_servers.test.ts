@@ -117,6 +117,27 @@ test('a call is run once the visitor allows it, or always in this chat', async (
   await page.evaluate('localStorage.clear()');
 });
 
+test('a typed result stays when the form is drawn anew', async () => {
+  const page = await added();
+  const typed = page.getByLabel('Result of add');
+  const use = async (isUsed: boolean) => {
+    await page.getByRole('button', { name: 'Settings' }).click();
+    await page.getByRole('checkbox', { name: `Use ${address}` }).setChecked(isUsed);
+    await page.keyboard.press('Escape');
+  };
+  await page.keyboard.press('Escape');
+  await ask(page, 'add');
+  await run(page).waitFor();
+  await use(false);
+  await typed.fill('forty-two');
+  await use(true);
+  await run(page).waitFor();
+  await use(false);
+  await typed.waitFor();
+  expect(await typed.inputValue()).toBe('forty-two');
+  await page.evaluate('localStorage.clear()');
+});
+
 test('a server that has gone is an error beside the call, which may be tried again', async () => {
   const page = await added();
   await page.keyboard.press('Escape');

@@ -20,6 +20,7 @@ export class AnswerView {
   readonly #fold = h('details', 'fold thought');
   readonly #json = h('div', 'json');
   readonly #calls = h('div', 'calls');
+  readonly #typed = new Map<string, string>();
   readonly #foot = h('div', 'answer-foot');
   readonly #waiting = h('p', 'thinking', h('span'), h('span'), h('span'));
   /** The text that was drawn last; texts only grow. */
@@ -88,8 +89,11 @@ export class AnswerView {
     const views = callViews(toolCalls, end !== undefined);
     const form =
       isLast && canAsk && end !== undefined
-        ? resultsForm(toolCalls, this.#events.runner(this.#message), (results) =>
-            this.#events.onResults(results),
+        ? resultsForm(
+            toolCalls,
+            this.#events.runner(this.#message),
+            (results) => this.#events.onResults(results),
+            this.#typed,
           )
         : null;
     this.#calls.replaceChildren(...views, ...(form ? [form] : []));

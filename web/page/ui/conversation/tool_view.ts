@@ -32,16 +32,20 @@ const REFUSED = 'The user did not allow this call.';
 
 /**
  * The form for results: typed by the visitor, or of a tool that a server runs once the visitor
- * allows it. When all calls have a result from a server, they are sent.
+ * allows it. When all calls have a result from a server, they are sent. `typed`: the visitor's
+ * text by call, which a form that is drawn anew shows again.
  */
 export function resultsForm(
   calls: readonly ToolCall[],
   runner: ToolRunner,
   onResults: (results: ReadonlyMap<string, string>) => void,
+  typed: Map<string, string>,
 ): HTMLFormElement {
   const fields = calls.map((call, index) => {
     const id = `result-${call.id || index}`;
     const field = h('textarea', { attributes: { id, rows: '2' } });
+    field.value = typed.get(id) ?? '';
+    field.addEventListener('input', () => typed.set(id, field.value));
     const label = h('label', { attributes: { for: id } }, `Result of ${call.name}`);
     const isRun = runner.hostOf(call.name) !== null;
     return { call, field, isRun, row: h('div', 'setting', label, field) };
