@@ -2,7 +2,8 @@
 
 Precedence, highest first, as in transformers: chat_template.jinja and
 additional_chat_templates/NAME.jinja; tokenizer_config.json's `chat_template` (a string, or a list
-of {name, template}); chat_template.json (processors). Reads text; renders nothing.
+of {name, template}); chat_template.json (processors). Beside chat_template.jinja the others are
+not read, whatever their names. Reads text; renders nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +23,19 @@ def read_chat_templates(
     folder: Path, tokenizer_config: Mapping[str, Any], processor: Mapping[str, Any]
 ) -> dict[str, str]:
     """Templates by name; {} for a base model. `processor` is chat_template.json's object."""
+    named = sorted((folder / "additional_chat_templates").glob("*.jinja"))
+    paths = {path.stem: f"additional_chat_templates/{path.name}" for path in named}
+    paths[DEFAULT] = "chat_template.jinja"
+    texts = {name: _read(folder, path) for name, path in paths.items()}
+    files = {name: text for name, text in texts.items() if text is not None}
+    if DEFAULT in files:
+        return files
     found = _from_config(folder / "chat_template.json", processor.get("chat_template"))
     found |= _from_config(folder / "tokenizer_config.json", tokenizer_config.get("chat_template"))
-    named = sorted((folder / "additional_chat_templates").glob("*.jinja"))
-    files = {path.stem: f"additional_chat_templates/{path.name}" for path in named}
-    files[DEFAULT] = "chat_template.jinja"
-    texts = {name: _read(folder, path) for name, path in files.items()}
-    return found | {name: text for name, text in texts.items() if text is not None}
+    found |= files
+    if DEFAULT not in found and len(found) == 1:  # transformers asks for a name; there is one only
+        found[DEFAULT] = next(iter(found.values()))
+    return found
 
 
 def _from_config(path: Path, value: Any) -> dict[str, str]:

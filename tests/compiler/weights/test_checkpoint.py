@@ -129,7 +129,11 @@ NAMED = [{"name": "default", "template": "list"}, {"name": "tool_use", "template
                 "tokenizer_config__json": {"chat_template": NAMED},
                 "chat_template__json": {"chat_template": "json"},
             },
-            {"default": "file", "tool_use": "tools"},
+            {"default": "file"},
+        ),
+        (
+            {"tokenizer_config__json": {"chat_template": NAMED[1:]}},
+            {"default": "tools", "tool_use": "tools"},
         ),
     ],
 )
@@ -142,6 +146,30 @@ def test_additional_chat_templates(tmp_path: Path) -> None:
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("é", encoding="utf-8")
     assert Checkpoint.open(tmp_path).chat_templates == {"default": "list", "tool_use": "é"}
+
+
+@pytest.mark.parametrize("file", [None, "file"])
+@pytest.mark.parametrize("extra", [None, "extra"])
+@pytest.mark.parametrize("tools", [None, [{"type": "function", "function": {"name": "f"}}]])
+def test_the_template_that_transformers_takes(
+    file: str | None, extra: str | None, tools: Any, tmp_path: Path
+) -> None:
+    """Oracle: transformers' apply_chat_template on the same folder."""
+    transformers = pytest.importorskip("transformers")
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": NAMED}
+    hf_folder(tmp_path, tokenizer_config__json=config)
+    if file:
+        (tmp_path / "chat_template.jinja").write_text(file)
+    if extra:
+        (tmp_path / "additional_chat_templates").mkdir()
+        (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text(extra)
+    found = Checkpoint.open(tmp_path).chat_templates
+    name = "tool_use" if tools and "tool_use" in found else "default"
+    talk = [{"role": "user", "content": "x"}]
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    if isinstance(theirs.chat_template, dict) and not {name} <= theirs.chat_template.keys():
+        return  # which asks for a name
+    assert found[name] == theirs.apply_chat_template(talk, tools=tools, tokenize=False)
 
 
 @pytest.mark.parametrize("value", [3, [1], [{"name": "x"}], {"default": 1}])
