@@ -11,6 +11,7 @@ import pytest
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint, flatten_config
 from tests.compiler.weights.hf_folder import CONFIG, TOKENIZER, hf_folder
+from tests.helpers.demo_model import DEMO
 
 
 def refused(folder: Path, message: str, kind: type[MlccError] = CheckpointError) -> None:
@@ -157,7 +158,8 @@ def test_the_template_that_transformers_takes(
     """Oracle: transformers' apply_chat_template on the same folder."""
     transformers = pytest.importorskip("transformers")
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": NAMED}
-    hf_folder(tmp_path, tokenizer_config__json=config)
+    tokenizer = (DEMO / "model" / "tokenizer.json").read_text(encoding="utf-8")
+    hf_folder(tmp_path, tokenizer_config__json=config, tokenizer__json=tokenizer)
     if file:
         (tmp_path / "chat_template.jinja").write_text(file)
     if extra:
