@@ -107,11 +107,11 @@ def test_the_wait_for_the_compiler_itself_is_a_step(capsys: pytest.CaptureFixtur
     with Display("plain", patience=0.4) as display:
         display.step("loading the compiler")
         time.sleep(1.2)
-    assert re.fullmatch(r" +\d\.\d s loading the compiler\n", capsys.readouterr().err)
+    assert re.fullmatch(r" +\d+\.\d s loading the compiler\n", capsys.readouterr().err)
     with Display("plain", patience=60) as display:
         display.step("loading the compiler")
         display.progress().phase("traced")
-    assert capsys.readouterr().err == "  0.0 s reading the model\n"
+    assert re.fullmatch(r" +\d+\.\d s reading the model\n", capsys.readouterr().err)
 
 
 def test_progress_for_programs(checkpoint: Path, tmp_path: Path) -> None:
