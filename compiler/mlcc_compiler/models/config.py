@@ -27,6 +27,8 @@ ACTIVATIONS = {
 
 _WIDEST_HEAD = 4096
 FULL = "full_attention"
+_BY_LAYER = {"gemma3", "gemma3_text", "gemma3n", "gemma3n_text", "olmo3"}
+"""Families whose `rope_parameters` are those of each kind of layer."""
 _FULL_ROTARY = {
     "cohere2", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma", "gemma2", "gemma3",
     "gemma3_text", "gemma3n", "gemma3n_text", "gpt_oss", "granite", "granitemoe",
@@ -216,6 +218,8 @@ def rope_from_hf(
     nested = layer_type is not None and layer_type in parameters
     if layer_type is not None and nested:
         parameters = _object(parameters, layer_type)
+    elif _is_unread(hf):
+        parameters = {}
     if layer_type is not None and not parameters.get("truncate", True):
         raise UnsupportedError(
             f"config.json: 'truncate' false is not supported for {hf.get('model_type')!r}: of a "
@@ -288,11 +292,24 @@ def with_rope(hf: HfConfig, parameters: Mapping[str, Any]) -> HfConfig:
 def rope_note(hf: HfConfig) -> str | None:
     """Which of two contradicting fields is used; None if there is only one."""
     old, new = _object(hf, "rope_scaling"), _object(hf, "rope_parameters")
+    if _is_unread(hf):
+        return (
+            "config.json's 'rope_parameters' is not used, as in transformers: this family has one "
+            "for each kind of layer, under 'full_attention' and 'sliding_attention'"
+        )
     if not old or not new or FULL in new or old == new:
         return None
     lost = ", ".join(repr(key) for key in new if key not in old)
     without = f", without the latter's {lost}" if lost else ""
     return f"config.json's 'rope_scaling' is used instead of 'rope_parameters'{without}"
+
+
+def _is_unread(hf: HfConfig) -> bool:
+    """Whether a config has one `rope_parameters` where transformers reads those of each kind of
+    layer alone."""
+    new, old = _object(hf, "rope_parameters"), _object(hf, "rope_scaling")
+    flat = bool(new) and not any(isinstance(value, Mapping) for value in new.values())
+    return flat and not old and str(hf.get("model_type")) in _BY_LAYER
 
 
 def _object(hf: HfConfig, key: str) -> dict[str, Any]:

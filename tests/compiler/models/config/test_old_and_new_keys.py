@@ -28,6 +28,8 @@ ROPES: dict[str, dict[str, Any]] = {
     "length": {"rope_scaling": YARN, "original_max_position_embeddings": 32},
     "theta": {"rope_theta": 7e4},
     "null": {"rope_scaling": None},
+    "one": {"rope_parameters": LINEAR | {"rope_theta": 9e3}},
+    "one, its type's older name": {"rope_parameters": {"type": "linear", "factor": 2.0}},
 }
 OLDER_NAMES = (
     ("lfm2", {"block_ff_dim": 48, "tie_embedding": False}),
@@ -89,6 +91,9 @@ def test_which_of_two_ropes_the_compile_reports() -> None:
         "'rope_theta'"
     )
     assert rope_note({"rope_scaling": LINEAR}) is None
+    assert rope_note({"rope_parameters": LINEAR, "model_type": "llama"}) is None
+    unread = rope_note({"rope_parameters": LINEAR, "model_type": "gemma3_text"})
+    assert unread is not None and "'rope_parameters' is not used" in unread
     assert rope_note({"rope_scaling": LINEAR, "rope_parameters": LINEAR}) is None
 
 
