@@ -30,6 +30,7 @@ from mlcc.commands.serve.models import (
     names_of_one,
     names_text,
     note_open,
+    on_devices,
     print_page,
     puller_of,
     refuse_adapters,
@@ -147,21 +148,23 @@ def _settings(server: ServerArgs) -> tuple[Settings, HttpOptions, bool]:
 def _serve_several(models: Sequence[str], plan: _Plan) -> None:
     """Several models, each loaded when it is first requested."""
     from mlcc.server.auth.allowed_hosts import is_local
-    from mlcc.server.models.memory_budget import budgets
     from mlcc.server.serve import serve_models
     from mlcc.server.web import Manages
 
     server = plan.server
     refuse_web(server.web)
     refuse_adapters(plan.settings)
-    sources = sources_of(models, plan.args, plan.aliases, server.parse_special, server.parsers)
+    sources, budgets = on_devices(
+        sources_of(models, plan.args, plan.aliases, server.parse_special, server.parsers),
+        plan.args.memory,
+    )
     is_closed = plan.has_keys or is_local(server.host)
     puller = puller_of(plan.args, server.parse_special, server.parsers) if is_closed else None
     routes, has_page = _page(server, Manages(loads=True, pulls=is_closed))
     note_access(plan)
     serve_models(
         sources,
-        budgets(sources, plan.args.memory),
+        budgets,
         with_body(plan.settings, any(source.info.sees for source in sources)),
         replace(plan.http, routes=routes),
         lambda url: _print_models(url, sources, plan.has_keys, has_page),

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from mlcc.commands.options import note
-from mlcc.errors import CapacityError, InvalidRequestError, MlccError, UnsupportedError, printable
+from mlcc.errors import (
+    CapacityError,
+    DeviceError,
+    InvalidRequestError,
+    MlccError,
+    UnsupportedError,
+    printable,
+)
 
 if TYPE_CHECKING:
     from mlcc.engine_args import EngineArgs
@@ -166,11 +173,36 @@ def sources_of(
         except CapacityError:
             raise
         except MlccError as error:
-            note(f"{model} is left out: {error.message}")
+            note(f"{model} is left out: {error.message.removeprefix(f'{model}: ')}")
             del paths[model]
     if not found:
-        raise UnsupportedError("none of these models can be loaded here, for the reasons above")
+        raise UnsupportedError(_NONE)
     return with_names(found, _written_as(aliases, paths, found))
+
+
+def on_devices(
+    sources: Sequence[Source], share: float | None
+) -> tuple[list[Source], dict[str, int | None]]:
+    """The models whose device is here, and the budget of each device; the others are noted and left
+    out. Raises MlccError if none is left."""
+    from mlcc.server.models.memory_budget import budgets
+
+    found: dict[str, int | None] = {}
+    absent: dict[str, str] = {}
+    for source in sources:
+        if source.device not in found and source.device not in absent:
+            try:
+                found |= budgets([source], share)
+            except DeviceError as error:
+                absent[source.device] = error.message
+        if reason := absent.get(source.device):
+            note(f"{source.name} is left out: {reason}")
+    if not found:
+        raise UnsupportedError(_NONE)
+    return [source for source in sources if source.device in found], found
+
+
+_NONE = "none of these models can be loaded here, for the reasons above"
 
 
 def puller_of(args: EngineArgs, parse_special: bool, parsers: Mapping[str, str | None]) -> Puller:

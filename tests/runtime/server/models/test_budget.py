@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mlcc.errors import CapacityError
+from mlcc.commands.serve.models import on_devices
+from mlcc.errors import CapacityError, DeviceError, UnsupportedError
 from mlcc.server.models.memory_budget import Allocation, Evict, Grant, Wait, decide
-from mlcc.server.models.sources import Needs, Source
+from mlcc.server.models.sources import MEMORY, Needs, Source
 
 LEAST = 20
 """The memory that the model needs: weights, and pages for a short request."""
@@ -53,3 +56,19 @@ def test_the_next_step(
 def test_all_of_the_memory_is_too_little() -> None:
     with pytest.raises(CapacityError, match="19 are too few"):
         decide(19, 2, model(30, 30), [])
+
+
+def no_gpu() -> int | None:
+    raise DeviceError("no GPU for target 'cuda': no driver")
+
+
+def test_models_whose_device_is_not_here_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """As in `mlcc serve --models dist`, where a folder is for another machine."""
+    here = replace(model(50, 90), device=MEMORY, room=lambda: 1000)
+    gpus = [replace(model(50, 90), name=name, device="cuda:0", room=no_gpu) for name in ("a", "b")]
+    assert on_devices([gpus[0], here, gpus[1]], 0.5) == ([here], {MEMORY: 500})
+    assert capsys.readouterr().err.splitlines() == [
+        f"note: {name} is left out: no GPU for target 'cuda': no driver" for name in ("a", "b")
+    ]
+    with pytest.raises(UnsupportedError, match="none of these models can be loaded here"):
+        on_devices(gpus, None)
