@@ -64,9 +64,14 @@ def announced(url: str) -> Iterator[None]:
 
 
 def servers(url: str | None = None) -> list[Server]:
-    """The running servers, or the one at a URL."""
-    if url is not None:
-        return [Server(checked_url(url))]
+    """The running servers, or the one at a URL, which may be one of them."""
+    if url is None:
+        return _registered()
+    address = checked_url(url)
+    return [next((each for each in _registered() if each.url == address), Server(address))]
+
+
+def _registered() -> list[Server]:
     found = []
     folder = state_folder() / "servers"
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else []:

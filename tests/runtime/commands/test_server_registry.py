@@ -77,6 +77,16 @@ def test_stop_ends_nothing_that_was_not_named(words: list[str]) -> None:
         assert server.poll() is None
 
 
+def test_stop_ends_the_server_at_a_url() -> None:
+    with announcing() as server:
+        other = CliRunner().invoke(cli, ["stop", "--url", "http://127.0.0.1:9"])
+        assert other.exit_code != 0 and "where it was started" in str(other.exception)
+        assert server.poll() is None
+        result = CliRunner().invoke(cli, ["stop", "--url", f"{URL}/v1"])
+        assert result.exit_code == 0, result.output
+        assert server.wait(30) == -signal.SIGTERM
+
+
 def test_stop_all_ends_every_server() -> None:
     with announcing() as one, announcing() as other:
         result = CliRunner().invoke(cli, ["stop", "--all"])
