@@ -96,6 +96,8 @@ def paged_attention(
         own = lists.ids[lists.first_page[s] : lists.first_page[s + 1]]
         begin, end = int(lists.first_token[s]), int(lists.first_token[s + 1])
         slid = int(lists.page_number[s]) * pages.shape[3]
+        held = int(length) - slid
+        keys, values = (gather_kv(pages, own, c, held, scales).astype(q.dtype) for c in (0, 1))
         for t in range(begin, end):
             position = int(length) - end + t
             first = 0 if window is None else max(0, position + 1 - window)
@@ -103,19 +105,16 @@ def paged_attention(
             last = position + 1 if visible_until is None else int(visible_until[t]) + 1
             if not causal:
                 last = int(length) if window is None else min(int(length), position + window)
-            seen = first - slid, last - slid
-            keys, values = (gather_kv(pages, own, c, *seen, scales) for c in (0, 1))
-            pair = keys.astype(q.dtype), values.astype(q.dtype)
-            out[t] = attend(q[t], *pair, scale, softcap, sinks)
+            seen = slice(first - slid, last - slid)
+            out[t] = attend(q[t], keys[:, seen], values[:, seen], scale, softcap, sinks)
     return out
 
 
 def gather_kv(
-    pages: Array, own: Array, which: int, first: int, last: int, scales: Array | None = None
+    pages: Array, own: Array, which: int, count: int, scales: Array | None = None
 ) -> Array:
-    """Keys (0) or values (1) at first .. last - 1 of the pages in `own`, counted from the first of
-    them: [kv_heads, last - first, head_dim]."""
-    at, page_size = np.arange(first, last), pages.shape[3]
+    """The first keys (0) or values (1) in the pages `own`: [kv_heads, count, head_dim]."""
+    at, page_size = np.arange(count), pages.shape[3]
     page, offset = own[at // page_size], at % page_size
     found = pages[page, which, :, offset]
     if scales is not None:
