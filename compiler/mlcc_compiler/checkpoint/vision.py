@@ -193,6 +193,16 @@ def _qwen2_vl(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
     return {"processor": "qwen2_vl", "window_size": window, **pixels}
 
 
+def _qwen(tower: str, defaults: Mapping[str, Any]) -> Family:
+    return Family(
+        tower,
+        defaults,
+        {"model.visual.": "", "visual.": ""},
+        lambda outer, vision: require(vision, "spatial_merge_size"),
+        _qwen2_vl,
+    )
+
+
 _IDEFICS3 = Family(
     "idefics3_vision",
     idefics3.DEFAULTS,
@@ -203,20 +213,8 @@ _IDEFICS3 = Family(
 FAMILIES: dict[str, Family] = {
     "idefics3": _IDEFICS3,
     "smolvlm": _IDEFICS3,
-    "qwen2_vl": Family(
-        "qwen2_vl_vision",
-        qwen2_vl.DEFAULTS,
-        {"model.visual.": "", "visual.": ""},
-        lambda outer, vision: require(vision, "spatial_merge_size"),
-        _qwen2_vl,
-    ),
-    "qwen2_5_vl": Family(
-        "qwen2_5_vl_vision",
-        qwen2_5_vl.DEFAULTS,
-        {"model.visual.": "", "visual.": ""},
-        lambda outer, vision: require(vision, "spatial_merge_size"),
-        _qwen2_vl,
-    ),
+    "qwen2_vl": _qwen("qwen2_vl_vision", qwen2_vl.DEFAULTS),
+    "qwen2_5_vl": _qwen("qwen2_5_vl_vision", qwen2_5_vl.DEFAULTS),
     "gemma3": Family(
         "gemma3_vision",
         gemma3.DEFAULTS,

@@ -86,11 +86,20 @@ def gemma3(folder: Path) -> torch.nn.Module:
     return _saved(transformers.Gemma3ForConditionalGeneration, config, folder)
 
 
+MROPE = {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 3, 3]}
+QWEN: dict[str, Any] = {
+    "image_token_id": IMAGE,
+    "video_token_id": 129,
+    "vision_start_token_id": 128,
+    "vision_end_token_id": 127,
+    "tie_word_embeddings": False,
+}
+
+
 def qwen2_vl(folder: Path) -> torch.nn.Module:
     """A Qwen2-VL in `folder`, and transformers' model of it in float64."""
-    rope = {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 3, 3]}
     config = transformers.Qwen2VLConfig(
-        text_config={"model_type": "qwen2_vl_text", **SMALL, "rope_parameters": rope},
+        text_config={"model_type": "qwen2_vl_text", **SMALL, "rope_parameters": MROPE},
         vision_config={
             "depth": 2,
             "embed_dim": 32,
@@ -100,11 +109,7 @@ def qwen2_vl(folder: Path) -> torch.nn.Module:
             "patch_size": PATCH,
             "spatial_merge_size": MERGE,
         },
-        image_token_id=IMAGE,
-        video_token_id=129,
-        vision_start_token_id=128,
-        vision_end_token_id=127,
-        tie_word_embeddings=False,
+        **QWEN,
     )
     return _saved(transformers.Qwen2VLForConditionalGeneration, config, folder)
 
@@ -112,9 +117,8 @@ def qwen2_vl(folder: Path) -> torch.nn.Module:
 def qwen2_5_vl(folder: Path) -> torch.nn.Module:
     """A Qwen2.5-VL in `folder`, and transformers' model of it in float64. Windows are of 3 x 3
     merge blocks, which no image is a multiple of."""
-    rope = {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 3, 3]}
     config = transformers.Qwen2_5_VLConfig(
-        text_config={"model_type": "qwen2_5_vl_text", **SMALL, "rope_parameters": rope},
+        text_config={"model_type": "qwen2_5_vl_text", **SMALL, "rope_parameters": MROPE},
         vision_config={
             "depth": 3,
             "hidden_size": 32,
@@ -126,11 +130,7 @@ def qwen2_5_vl(folder: Path) -> torch.nn.Module:
             "window_size": 3 * PATCH * MERGE,
             "fullatt_block_indexes": [1],
         },
-        image_token_id=IMAGE,
-        video_token_id=129,
-        vision_start_token_id=128,
-        vision_end_token_id=127,
-        tie_word_embeddings=False,
+        **QWEN,
     )
     return _saved(transformers.Qwen2_5_VLForConditionalGeneration, config, folder)
 

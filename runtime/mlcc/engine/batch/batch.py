@@ -424,8 +424,9 @@ class BatchWriter:
 def plain_column(name: str, position: int, count: int) -> array[int]:
     """A further column of tokens of text, from `position` on: its position, or no hidden state, or
     the sequence's beginning."""
-    if name in ("hidden_row", "visible_from"):
-        return int32([-1 if name == "hidden_row" else 0]) * count
+    constant = {"hidden_row": -1, "visible_from": 0}.get(name)
+    if constant is not None:
+        return int32([constant]) * count
     return int32(range(position, position + count))
 
 
