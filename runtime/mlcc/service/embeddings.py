@@ -5,6 +5,7 @@ Protocols are in `protocols/encoders.py`, `ollama_models.py` and `llamacpp.py`.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import time
@@ -116,8 +117,8 @@ class Encoding:
                 code="invalid_value",
             )
         rows = await self._rows([await self._ids(text, before) for text in texts])
-        made = [_unit(row[:keep]) if unit else row[:keep] for row in rows.values]
-        return Rows(made, rows.tokens)
+        cut = lambda: [_unit(row[:keep]) if unit else row[:keep] for row in rows.values]  # noqa: E731
+        return Rows(await asyncio.to_thread(cut), rows.tokens)
 
     async def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[float], int]:
         """The score of each pair, and the number of tokens. For an embedding model it is the cosine
@@ -134,11 +135,8 @@ class Encoding:
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         rows = await self.embed(texts, None, None, True)
         place = dict(zip(texts, rows.values, strict=True))
-        found = [
-            sum(a * b for a, b in zip(place[one], place[other], strict=True))
-            for one, other in pairs
-        ]
-        return found, rows.tokens
+        cosines = lambda: [_dot(place[one], place[other]) for one, other in pairs]  # noqa: E731
+        return await asyncio.to_thread(cosines), rows.tokens
 
     async def _rows(self, sequences: Sequence[array[int]]) -> Rows:
         """Submit the sequences in waves of one step each, and of at most half the free queue: other
@@ -279,6 +277,10 @@ def _floats(data: bytes) -> array[float]:
             code="not_finite",
         )
     return row
+
+
+def _dot(one: Row, other: Row) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
 
 
 def _unit(row: Row) -> list[float]:

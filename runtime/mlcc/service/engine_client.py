@@ -174,10 +174,18 @@ class Job:
 
     async def answers(self) -> list[Answer]:
         """All answers, complete, in the order of the requests."""
+        return self.joined(await self.deltas())
+
+    async def deltas(self) -> list[list[TextDelta]]:
+        """The parts of all answers, once they are complete, in the order of the requests."""
         deltas: list[list[TextDelta]] = [[] for _ in self._index]
         async for index, event in self.events():
             if isinstance(event, TextDelta):
                 deltas[index].append(event)
+        return deltas
+
+    def joined(self, deltas: Sequence[Sequence[TextDelta]]) -> list[Answer]:
+        """The answers of which `deltas` returned the parts."""
         return [
             Answer(
                 "".join(delta.text for delta in mine),

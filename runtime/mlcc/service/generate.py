@@ -9,10 +9,11 @@ The result is a `Generation`, whole or in chunks in OpenAI's shapes; other proto
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
@@ -46,7 +47,7 @@ from mlcc.api.parsers.tools.prompted import with_prompted_tools
 from mlcc.api.schema.chat_fields import CHAT, COMPLETION
 from mlcc.api.schema.field_names import AS_SENT, FieldNames
 from mlcc.api.schema.tool_fields import ToolUse
-from mlcc.engine.events import Finished
+from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.request import Request
 from mlcc.engine.sampling.grammar import Structure
 from mlcc.engine.sampling.reasoning_grammar import Reasoning
@@ -56,7 +57,8 @@ from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_rule
 from mlcc.multimodal.prompt import Prompt
 from mlcc.service.engine_client import Job, with_param
-from mlcc.service.http.types import ApiRequest
+from mlcc.service.http.json_pieces import response_by_pieces
+from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
 from mlcc.service.schemas import ToolSchemas, enforceable
 from mlcc.service.served_model import Prompts, ServedModel, check_built
 from mlcc.util.fast_dataclass import fast_dataclass
@@ -198,6 +200,9 @@ def _new_id() -> str:
 
 MOST_COUNTED = 1 << 22
 """Longest prompt in tokens that is only counted: more than a request's body can hold."""
+MANY_VALUES = 1 << 10
+"""Most tokens and log-probabilities of an answer that the event loop translates and writes itself:
+about 5 ms. More take a thread."""
 
 
 @fast_dataclass(frozen=True)
@@ -214,18 +219,34 @@ class Generation:
     not enforced."""
     prompt_tokens: int = 0
     """Tokens of all prompts together."""
+    per_token: int = 1
+    """Values that the answer reports for each token: the token, and the likeliest in its place."""
+    reports_prompt: bool = False
+    """Whether the answer reports the prompt's tokens too."""
 
     @property
     def matched(self) -> str | None:
         """The stop string that ended the first answer, if one did."""
         return finished.matched if (finished := self.job.finished.get(0)) else None
 
-    async def answer(self) -> Any:
+    async def answer(self) -> ApiResponse:
         """All answers as one ChatCompletion or Completion. Raises MlccError."""
+        job = self.job
         try:
-            return self.whole(await self.job.answers())
+            deltas = await job.deltas()
         finally:
-            self.job.close()
+            job.close()
+        return await self.written(lambda: self.whole(job.joined(deltas)), self.ignored)
+
+    async def written(self, make: Callable[[], Any], headers: Mapping[str, str]) -> ApiResponse:
+        """The response with the value that `make` returns once all answers are complete. What is
+        long is made and written in a thread."""
+        tokens = sum(each.completion_tokens for each in self.job.usage())
+        if self.reports_prompt:
+            tokens += sum(each.prompt_tokens for each in self.job.usage())
+        if tokens * self.per_token <= MANY_VALUES:
+            return json_response(make(), headers=headers)
+        return await response_by_pieces(make, headers)
 
     async def accepted(self) -> None:
         """Wait for admission: the engine refuses before the first chunk. Raises MlccError."""
@@ -246,10 +267,15 @@ class Generation:
                 for chunk in chunks.end(index, event.reason):
                     yield chunk
             else:
-                for chunk in chunks.text(index, event):
+                for chunk in await self._chunks(index, event):
                     yield chunk
         if usage := chunks.usage(job.usage()):
             yield usage
+
+    async def _chunks(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
+        if len(delta.prompt_logprobs) * self.per_token <= MANY_VALUES:
+            return self.chunks.text(index, delta)
+        return await asyncio.to_thread(lambda: [*self.chunks.text(index, delta)])
 
 
 async def generate_chat(
@@ -302,7 +328,8 @@ async def _generate_chat(
     new_parser = plan.parsers(opened)
     chunks = ChatChunks(head, parsed.delivery.include_usage, new_parser)
     whole = partial(chat_completion, head, new_parser=new_parser)
-    return Generation(head, job, chunks, whole, ignored, len(prompt.ids))
+    per_token = _values_per_token(parsed)
+    return Generation(head, job, chunks, whole, ignored, len(prompt.ids), per_token)
 
 
 async def count_prompt_tokens(served: ServedModel, request: ApiRequest, body: Any) -> int:
@@ -346,7 +373,13 @@ async def _generate_completion(
     job = _submit(served, request, head, prompts, parsed, limit, time_left(), spec)
     chunks = CompletionChunks(head, parsed.delivery.include_usage)
     return Generation(
-        head, job, chunks, lambda made: completion(head, made, parsed.delivery.n), ignored
+        head,
+        job,
+        chunks,
+        lambda made: completion(head, made, parsed.delivery.n),
+        ignored,
+        per_token=_values_per_token(parsed),
+        reports_prompt=bool(parsed.sampling.get("prompt_logprobs")),
     )
 
 
@@ -419,6 +452,10 @@ def _head(
     image_tokens = sum(tile.rows for prompt in prompts for tile in prompt.images)
     fingerprint = served.text.info.fingerprint
     return replace(head, fingerprint=fingerprint, image_tokens=image_tokens)
+
+
+def _values_per_token(parsed: ChatRequest | CompletionRequest) -> int:
+    return 1 + (parsed.sampling.get("logprobs") or 0)
 
 
 def _echo(served: ServedModel, prompt: str | list[int]) -> str:

@@ -52,5 +52,25 @@ def test_no_call_writes_or_parses_many_items(monkeypatch: pytest.MonkeyPatch) ->
     to_json_by_pieces({"tokens": [7] * 100_000})
     assert len(lengths) > 20 and max(lengths) == FLAT
     lengths.clear()
-    to_json_by_pieces({"rows": [[0.5] * 1000] * 200})
+    to_json_by_pieces({"rows": [[0.5] * 10] * 200})
     assert len(lengths) > 10 and max(lengths) == NESTED
+
+
+def test_no_call_writes_a_long_value_inside_a_short_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer's log-probabilities are 40,000 numbers in a list of one choice."""
+    sizes: list[int] = []
+
+    def measured(value: Any) -> str:
+        text = to_json(value)
+        sizes.append(len(text))
+        return text
+
+    monkeypatch.setattr(json_pieces, "to_json", measured)
+    top = {f"token{number}": -0.5 for number in range(20)}
+    choice = {
+        "index": 0,
+        "logprobs": {"tokens": ["a"] * 2000, "top_logprobs": [None] + [top] * 1999},
+    }
+    value = {"choices": [choice], "rows": [[0.5] * 1000] * 50}
+    assert json.loads(to_json_by_pieces(value)) == value
+    assert max(sizes) <= max(NESTED * len(to_json(top)), FLAT * len(to_json("a,"))) + 2

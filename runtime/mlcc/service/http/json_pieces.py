@@ -7,15 +7,19 @@ only.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
 from json import JSONDecoder
 from typing import Any
 
-from mlcc.service.http.types import to_json
+from mlcc.service.http.types import JSON_TYPE, ApiResponse, to_json
 
 MANY_CHARACTERS = 64 << 10
 """A text of this length or less is parsed in one call, in the caller's thread."""
 FLAT, NESTED = 1 << 12, 16
 """Items of a list in one piece: numbers and texts, and lists and objects."""
+MANY_INNER = 64
+"""Items of a list or object that is written together with its neighbours."""
 _next = JSONDecoder().raw_decode
 
 
@@ -26,9 +30,25 @@ def to_json_by_pieces(value: Any) -> str:
         return "{" + ",".join(pairs) + "}"
     if type(value) is not list or not value:
         return to_json(value)
-    size = NESTED if isinstance(value[0], list | dict) else FLAT
+    if not all(map(_is_flat, value)):
+        return "[" + ",".join(map(to_json_by_pieces, value)) + "]"
+    size = NESTED if any(isinstance(item, list | dict) for item in value) else FLAT
     pieces = (to_json(value[start : start + size])[1:-1] for start in range(0, len(value), size))
     return "[" + ",".join(pieces) + "]"
+
+
+async def response_by_pieces(make: Callable[[], Any], headers: Mapping[str, str]) -> ApiResponse:
+    """The response with the value that `make` returns, made and written in a thread."""
+    text = await asyncio.to_thread(lambda: to_json_by_pieces(make()))
+    return ApiResponse(200, {"content-type": JSON_TYPE, **headers}, text)
+
+
+def _is_flat(item: Any) -> bool:
+    """Whether an item of a list has few items and no lists or objects in them."""
+    if not isinstance(item, list | dict):
+        return True
+    inner = item.values() if isinstance(item, dict) else item
+    return len(item) <= MANY_INNER and not any(isinstance(each, list | dict) for each in inner)
 
 
 def parse_lists(text: str) -> dict[str, list[Any]]:

@@ -4,6 +4,7 @@ events of other protocols by their own modules of `mlcc.api`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -12,9 +13,13 @@ from mlcc.api.openai.responses import Chunk
 from mlcc.api.openai.shapes import ErrorBody
 from mlcc.errors import MlccError
 from mlcc.service.generate import Generation
+from mlcc.service.http.json_pieces import to_json_by_pieces
 from mlcc.service.http.types import to_json
 
 DONE = "data: [DONE]\n\n"
+MANY_TOKENS = 64
+"""Tokens whose log-probabilities are written in the event loop; a chunk with more is an echoed
+prompt's."""
 Event = Mapping[str, Any]
 
 
@@ -22,7 +27,8 @@ async def lines(generation: Generation) -> AsyncIterator[str]:
     """Each event followed by an empty line; a failure is the last event."""
     try:
         async for chunk in generation.stream():
-            yield _line(chunk)
+            is_long = _tokens(chunk) > MANY_TOKENS
+            yield await asyncio.to_thread(_long_line, chunk) if is_long else _line(chunk)
         yield DONE
     except MlccError as error:
         generation.job.failure = error
@@ -31,6 +37,16 @@ async def lines(generation: Generation) -> AsyncIterator[str]:
 
 def _line(message: Chunk | ErrorBody) -> str:
     return f"data: {to_json(message)}\n\n"
+
+
+def _long_line(message: Chunk) -> str:
+    return f"data: {to_json_by_pieces(message)}\n\n"
+
+
+def _tokens(chunk: Mapping[str, Any]) -> int:
+    """The number of tokens whose log-probabilities a chunk of /v1/completions reports."""
+    logprobs = chunk["choices"][0].get("logprobs") if chunk["choices"] else None
+    return len(logprobs.get("tokens", ())) if logprobs else 0
 
 
 class Events(Protocol):

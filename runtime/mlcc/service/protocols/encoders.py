@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from mlcc.api.openai.embeddings import EMBEDDING, RERANK, SCORE, embeddings, ran
 from mlcc.api.schema.schema import Object
 from mlcc.errors import InvalidRequestError
 from mlcc.service.embeddings import Encoding, encoder_of
-from mlcc.service.http.json_pieces import to_json_by_pieces
+from mlcc.service.http.json_pieces import response_by_pieces
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import (
     EMBEDDINGS,
@@ -23,7 +22,7 @@ from mlcc.service.http.routes import (
     SCORE_PLAIN,
     SCORE_V1,
 )
-from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse, json_response
+from mlcc.service.http.types import ApiRequest, ApiResponse, json_response
 from mlcc.service.served_model import ServedModel
 
 
@@ -40,8 +39,7 @@ async def embed(served: ServedModel, request: ApiRequest) -> ApiResponse:
     written = fields.get("encoding_format", "float")
     name = fields.get("model") or served.text.name
     make = partial(embeddings, name, rows.values, rows.tokens, written)
-    text = await asyncio.to_thread(lambda: to_json_by_pieces(make()))  # up to 2048 long rows
-    return ApiResponse(200, {"content-type": JSON_TYPE, **ignored}, text)
+    return await response_by_pieces(make, ignored)  # up to 2048 long rows
 
 
 async def score(served: ServedModel, request: ApiRequest) -> ApiResponse:

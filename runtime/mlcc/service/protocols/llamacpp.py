@@ -26,6 +26,7 @@ from mlcc.errors import MlccError, UnsupportedError
 from mlcc.multimodal.placeholders import TextWithImages
 from mlcc.service.embeddings import Encoding, encoder_of
 from mlcc.service.generate import Generation, generate_completion, infill_prompt
+from mlcc.service.http.json_pieces import response_by_pieces
 from mlcc.service.http.router import Handlers
 from mlcc.service.http.routes import (
     LLAMACPP_COMPLETION,
@@ -77,8 +78,11 @@ async def embedding(served: ServedModel, request: ApiRequest) -> ApiResponse:
     generation = Encoding(served, request, {}, "embeddings", "content")
     texts = given if isinstance(given, list) else [given]
     rows = await generation.embed(texts, None, None, norm == 2)
-    rows_of_texts = [{"index": i, "embedding": [list(row)]} for i, row in enumerate(rows.values)]
-    return json_response(rows_of_texts, headers=ignored)
+    return await response_by_pieces(partial(_rows, rows.values), ignored)
+
+
+def _rows(values: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
+    return [{"index": i, "embedding": [list(row)]} for i, row in enumerate(values)]
 
 
 async def props(served: ServedModel, request: ApiRequest) -> ApiResponse:
@@ -137,7 +141,8 @@ async def _generation(
         *_, answer = [event async for event in _events(generation, pieces, started, False)]
     finally:
         job.close()
-    return json_response(only(answer, fields.get("response_fields", ())), headers=ignored)
+    wanted = fields.get("response_fields", ())
+    return await generation.written(partial(only, answer, wanted), ignored)
 
 
 async def _events(

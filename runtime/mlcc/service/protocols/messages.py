@@ -28,7 +28,7 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     events = MessageEvents(parsed, made_id, generation.head.model, generation.prompt_tokens)
     if not parsed.stream:
         await run_through(generation, events)
-        return json_response(events.message, headers=ignored)
+        return await generation.written(lambda: events.message, ignored)
     await generation.accepted()
     job = generation.job
     return events_response(event_lines(generation, events), job.close, lambda: job.failure, ignored)

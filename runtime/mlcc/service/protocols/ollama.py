@@ -103,9 +103,10 @@ async def _answered(
         await generation.accepted()
         return lines_response(_written(generation, made), job.close, lambda: job.failure, ignored)
     try:
-        return json_response(whole([line async for line in made]), headers=ignored)
+        parts = [line async for line in made]
     finally:
         job.close()
+    return await generation.written(partial(whole, parts), ignored)
 
 
 async def _lines(generation: Generation, lines: Lines, started: int) -> AsyncIterator[Line]:

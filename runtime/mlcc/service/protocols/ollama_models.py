@@ -19,6 +19,7 @@ from mlcc.api.schema.unknown_fields import header, unknown
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.service.embeddings import Encoding, Rows
+from mlcc.service.http.json_pieces import response_by_pieces
 from mlcc.service.http.router import Handlers, ServiceHandlers
 from mlcc.service.http.routes import (
     OLLAMA_EMBED,
@@ -140,7 +141,7 @@ async def embed(served: ServedModel, request: ApiRequest) -> ApiResponse:
         "load_duration": 0,
         "prompt_eval_count": rows.tokens,
     }
-    return json_response(answer, headers=ignored)
+    return await response_by_pieces(lambda: answer, ignored)
 
 
 async def embed_one(served: ServedModel, request: ApiRequest) -> ApiResponse:

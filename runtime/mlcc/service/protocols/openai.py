@@ -89,7 +89,7 @@ async def complete(served: ServedModel, request: ApiRequest) -> ApiResponse:
 
 async def _answered(generation: Generation, body: dict[str, object]) -> ApiResponse:
     if not body.get("stream"):
-        return json_response(await generation.answer(), headers=generation.ignored)
+        return await generation.answer()
     await generation.accepted()
     job = generation.job
     return events_response(lines(generation), job.close, lambda: job.failure, generation.ignored)

@@ -64,7 +64,7 @@ async def create(served: ServedModel, request: ApiRequest) -> ApiResponse:
     if not parsed.stream:
         await run_through(generation, events)
         await keep()
-        return json_response(events.answer, headers=ignored)
+        return await generation.written(lambda: events.answer, ignored)
     await generation.accepted()
     job = generation.job
     conversations.begin(tenant, events, job)

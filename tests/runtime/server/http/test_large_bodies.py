@@ -9,19 +9,23 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from mlcc.api.openai import responses
+from mlcc.api.openai.responses import completion_logprobs
 from mlcc.api.openai_responses import request as responses_request
 from mlcc.api.openai_responses.item_fields import known
 from mlcc.errors import CapacityError, InvalidRequestError
 from mlcc.server.prompts import body_reader, chunked_pickle
 from mlcc.server.prompts.body_reader import SMALL, BodyOffload, BodyReader
 from mlcc.service import served_model
+from mlcc.service.http import json_pieces, sse, types
 from mlcc.service.http.json_body import MAX_NUMBERS, MAX_VALUES, parse_json
 from mlcc.service.http.json_pieces import to_json_by_pieces
-from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse
+from mlcc.service.http.types import JSON_TYPE, ApiRequest, ApiResponse, to_json
 from mlcc.service.protocols import tokens
 from mlcc.service.served_model import OneModel, ServedModel
 from mlcc.service.service import Service
@@ -103,7 +107,10 @@ def answers(reader: BodyReader, asked: list[tuple[str, dict[str, Any]]]) -> list
             headers = {"content-type": JSON_TYPE}
             offload = BodyOffload(reader)
             request = ApiRequest("POST", path, headers, read, offload=offload)
-            found.append(await service.answer(request))
+            response = await service.answer(request)
+            if not isinstance(response.body, str):
+                response = replace(response, body="".join([line async for line in response.body]))
+            found.append(response)
         engine.stop()
         return found
 
@@ -205,6 +212,40 @@ def test_no_answer_to_a_large_body_is_written_in_the_loop(
     ids = json.loads(str(found[0].body))["tokens"]
     (again,) = answers(reader, [("/detokenize", {"tokens": ids})])
     assert json.loads(str(again.body))["content"] == text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_long_answer_is_translated_or_written_in_the_loop(
+    reader: BodyReader, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    """The log-probabilities of 1,500 echoed tokens took the loop 48 ms."""
+    in_loop, in_threads = list[int](), list[int]()
+
+    def count(tokens: int) -> None:
+        here = threading.current_thread() is threading.main_thread()
+        (in_loop if here else in_threads).append(tokens)
+
+    def translated(*arguments: Any, **more: Any) -> Any:
+        found = completion_logprobs(*arguments, **more)
+        count(len(found["tokens"]))
+        return found
+
+    def written(value: Any) -> str:
+        text = to_json(value)
+        count(text.count("{"))
+        return text
+
+    monkeypatch.setattr(responses, "completion_logprobs", translated)
+    for module in (types, sse, json_pieces):
+        monkeypatch.setattr(module, "to_json", written)
+    body = {"prompt": "a" * 400, "echo": True, "logprobs": 5, "max_tokens": 1, "stream": stream}
+    (response,) = answers(reader, [("/v1/completions", body)])
+    assert response.status == 200
+    parts = str(response.body).split("\n\n") if stream else [str(response.body)]
+    chunks = [json.loads(part.removeprefix("data: ")) for part in parts if "choices" in part]
+    assert len(chunks[0]["choices"][0]["logprobs"]["tokens"]) in (400, 401)
+    assert max(in_threads) >= 400
+    assert not in_loop or max(in_loop) < 64
 
 
 def test_a_process_that_dies_is_replaced(reader: BodyReader) -> None:
