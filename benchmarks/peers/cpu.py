@@ -4,12 +4,16 @@
         [--work FOLDER]
     python -m benchmarks.peers.cpu --shape moe --quant q4_g32 --llama-bench PATH --gguf FILE
     python -m benchmarks.peers.cpu --shape hybrid --quant q4 --prefill 2048
+    python -m benchmarks.peers.cpu --quant q4 --cpu avx512-vnni host
 
 Makes a random checkpoint of the shape, compiles it (q4, q8), then runs every engine in turn, round
 after round, in a process of its own: prefill of 512 tokens, decode of 128 at contexts of 0, 512 and
 8192, and batches of 4, 16 and 64. `--peers` builds or installs the other engines (`install.py`) and
-makes their files of the same weights: Q4_0, Q8_0 and BF16, to match `--quant`. Prints medians,
-ratios to the best peer, and one JSON line, with the load of other processes. `--out` writes
+makes their files of the same weights: Q4_0, Q8_0 and BF16, to match `--quant`. llama.cpp runs with
+and without flash attention, OpenVINO in bfloat16 and in float32, and the better of each cell
+counts. Prints medians, ratios to the best peer, the instructions that each engine uses, and one
+JSON line, with the load of other processes. `--cpu` compiles mlcc for these levels, not for all
+that this CPU has. `--out` writes
 table.txt, result.json and plot.svg. `--work` keeps checkpoints and compiled models and reuses them;
 with `--rounds 0` the script only prepares them. `moe` is OLMoE-1B-7B's shape, with a GGUF by
 `random_moe_gguf.py`; `moe-small` a quarter of its layers, beside a dense model with as many weights
@@ -32,13 +36,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.peers import install
+from benchmarks.peers import install, instructions
 
 HERE = Path(__file__).resolve().parent
 RUN_MLCC = (sys.executable, "-m", "benchmarks.peers.run_mlcc")
@@ -81,16 +86,26 @@ def transformers_speeds(checkpoint: Path, sizes: Sizes) -> Speeds:
 
 
 def openvino_speeds(python: Path, gguf: Path, sizes: Sizes) -> Speeds:
-    """Prefill and decode; OpenVINO has no batched decode here, so those cells stay empty."""
-    script = HERE / "run_openvino.py"
-    return _last_json([python, script, gguf, sizes.threads, sizes.prefill, *sizes.contexts])
+    """Prefill and decode, the better of both precisions; OpenVINO has no batched decode here, so
+    those cells stay empty."""
+    words = [gguf, sizes.threads, sizes.prefill, *sizes.contexts]
+    return _better(
+        _last_json([python, HERE / "run_openvino.py", "--precision", precision, *words])
+        for precision in ("bf16", "f32")
+    )
 
 
 def llama_speeds(bench: str, gguf: Path, sizes: Sizes) -> Speeds:
     """The better results of llama-bench with and without flash attention: behind a context, on some
     CPUs, one is 2 to 4 times as fast as the other."""
-    with_, without = (_llama_speeds(bench, gguf, sizes, flash) for flash in (True, False))
-    return {cell: max(speed, without[cell]) for cell, speed in with_.items()}
+    return _better(_llama_speeds(bench, gguf, sizes, flash) for flash in (True, False))
+
+
+def _better(runs: Iterable[Speeds]) -> Speeds:
+    """The best speed of each cell; each run's own is printed."""
+    first, second = runs
+    print(first, second, sep="\n", file=sys.stderr, flush=True)
+    return {cell: max(speed, second[cell]) for cell, speed in first.items()}
 
 
 def _llama_speeds(bench: str, gguf: Path, sizes: Sizes, flash: bool) -> Speeds:
@@ -147,13 +162,22 @@ def wait_until_quiet(longest: float = 20.0) -> float:
     return load
 
 
-def run(engines: dict[str, Callable[[], Speeds]], rounds: int) -> dict[str, list[Speeds]]:
+class Engine(NamedTuple):
+    """An engine with one model."""
+
+    measure: Callable[[], Speeds]
+    """Runs it once."""
+    instructions: str = "not reported"
+    """Those of the CPU that it uses."""
+
+
+def run(engines: dict[str, Engine], rounds: int) -> dict[str, list[Speeds]]:
     """Every engine once per round, in turn, so that drift affects all equally."""
     results: dict[str, list[Speeds]] = {name: [] for name in engines}
     for number in range(rounds):
-        for name, measure in engines.items():
+        for name, engine in engines.items():
             load = wait_until_quiet()
-            speeds = measure() | {"other_cores": round(load, 2)}
+            speeds = engine.measure() | {"other_cores": round(load, 2)}
             results[name].append(speeds)
             print(f"round {number + 1} {name}: {speeds}", file=sys.stderr, flush=True)
     return results
@@ -168,7 +192,7 @@ def report(results: dict[str, list[Speeds]]) -> dict[str, Speeds]:
         table[name] = {cell: statistics.median(r[cell] for r in quiet) for cell in cells}
         table[name]["rounds"] = len(quiet) if quiet is not rounds else 0
     for name, row in table.items():
-        engine, _, quant = name.partition(" ")
+        engine, quant = [*name.split(), ""][:2]
         peers = [row for peer, row in table.items() if peer.endswith(f" {format_of(quant)}")]
         for cell in [cell for cell in row if cell != "rounds" and engine == "mlcc"]:
             best = max((peer[cell] for peer in peers if cell in peer), default=None)
@@ -216,14 +240,14 @@ def gguf_of(shape: str, kind: str, folder: Path) -> Path:
 
 
 def compile_checkpoint(
-    checkpoint: Path, quant: str, out: Path, context: int = 2048, batch: int = 4
+    checkpoint: Path, quant: str, out: Path, level: str, context: int = 2048, batch: int = 4
 ) -> tuple[Path, float]:
     start = time.perf_counter()
     if (out / "mlcc.json").exists():
         return out, 0.0
     command = [sys.executable, "-m", "mlcc_compiler", "compile", str(checkpoint), "--quant", quant]
     command += ["--context", str(context), "--max-batch", str(batch)]
-    subprocess.run([*command, "--cpu", "host", "-o", str(out), "--quiet"], check=True)
+    subprocess.run([*command, "--cpu", level, "-o", str(out), "--quiet"], check=True)
     return out, time.perf_counter() - start
 
 
@@ -232,6 +256,7 @@ def main() -> None:
     parser.add_argument("--shape", default="135m", choices=("135m", "1b", *FAMILIES))
     parser.add_argument("--prefill", type=int, default=PREFILL)
     parser.add_argument("--quant", nargs="*", default=["q4", "q8"])
+    parser.add_argument("--cpu", nargs="*", default=["host"], help="levels; default: host")
     parser.add_argument("--contexts", type=int, nargs="*", default=[0, 512, 8192])
     parser.add_argument("--batches", type=int, nargs="*", default=[4, 16, 64])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -251,49 +276,58 @@ def main() -> None:
         parser.error("--peers makes a GGUF of 135m and 1b; else give --llama-bench and --gguf")
     sizes = Sizes(given.threads, given.prefill, given.contexts, given.batches)
     with tempfile.TemporaryDirectory() as folder:
-        results = run(engines_of(given, sizes, given.work or Path(folder)), given.rounds)
+        engines = engines_of(given, sizes, given.work or Path(folder))
+        results = run(engines, given.rounds)
     if not given.rounds:
         return
     table = report(results)
-    print(text_of(table))
-    result = json.dumps({"threads": given.threads, "median": table, "rounds": results})
+    uses = {name: engine.instructions for name, engine in engines.items()}
+    text = text_of(table) + "\n\ninstructions\n"
+    text += "".join(f"{name:<24}{used}\n" for name, used in uses.items())
+    print(text)
+    result = json.dumps(
+        {"threads": given.threads, "median": table, "rounds": results, "uses": uses}
+    )
     print(result)
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "table.txt").write_text(text_of(table) + "\n")
+        (given.out / "table.txt").write_text(text)
         (given.out / "result.json").write_text(result + "\n")
         script = [install.plotting(), HERE / "plot.py", given.out / "result.json"]
         subprocess.run([*map(str, script), str(given.out / "plot.svg")], check=True)
 
 
-def engines_of(given: Any, sizes: Sizes, folder: Path) -> dict[str, Callable[[], Speeds]]:
-    """The engines by name, each with a function that runs it once. Compiles what is missing."""
-    engines: dict[str, Callable[[], Speeds]] = {}
+def engines_of(given: Any, sizes: Sizes, folder: Path) -> dict[str, Engine]:
+    """The engines by name. Compiles what is missing."""
+    engines: dict[str, Engine] = {}
     context = max(given.prefill, *given.contexts, 0) + 4 * DECODE
     for shape in (given.shape, *filter(None, [BASELINES.get(given.shape)])):
         checkpoint = make_checkpoint(shape, folder / shape)
-        for quant in given.quant:
+        for quant, level in product(given.quant, given.cpu):
             batch = max(given.batches, default=4)
-            target = folder / f"{shape}-{quant}-{context}x{batch}"
-            out, seconds = compile_checkpoint(checkpoint, quant, target, context, batch)
+            target = folder / f"{shape}-{quant}-{level}-{context}x{batch}"
+            out, seconds = compile_checkpoint(checkpoint, quant, target, level, context, batch)
             size = sum(f.stat().st_size for f in out.iterdir())
-            print(f"compile {quant}: {seconds:.1f} s, {size / 1e6:.1f} MB", file=sys.stderr)
-            name = f"mlcc {quant}" if shape == given.shape else f"{shape} {quant}"
-            engines[name] = partial(mlcc_speeds, out, sizes)
+            print(f"compile {quant} {level}: {seconds:.1f} s, {size / 1e6:.1f} MB", file=sys.stderr)
+            name = f"{'mlcc' if shape == given.shape else shape} {quant}"
+            name += f" {level}" if len(given.cpu) > 1 else ""
+            engines[name] = Engine(partial(mlcc_speeds, out, sizes), instructions.of_mlcc(out))
     if given.peers:
-        bench = str(install.llama() / "llama-bench")
+        bench = install.llama() / "llama-bench"
+        used = instructions.of_llama(bench)
         for kind in dict.fromkeys(map(format_of, given.quant)):
             gguf = gguf_of(given.shape, kind, folder)
             openvino_gguf = gguf_of(given.shape, OPENVINO_FORMATS.get(kind, kind), folder)
-            engines[f"OpenVINO {kind}"] = partial(
-                openvino_speeds, install.openvino(), openvino_gguf, sizes
-            )
-            engines[f"llama.cpp {kind}"] = partial(llama_speeds, bench, gguf, sizes)
+            measure = partial(openvino_speeds, install.openvino(), openvino_gguf, sizes)
+            engines[f"OpenVINO {kind}"] = Engine(measure, instructions.OPENVINO)
+            measure = partial(llama_speeds, str(bench), gguf, sizes)
+            engines[f"llama.cpp {kind}"] = Engine(measure, used)
     elif given.llama_bench:
         kind = format_of(given.quant[0])
-        engines[f"llama.cpp {kind}"] = partial(llama_speeds, given.llama_bench, given.gguf, sizes)
+        measure = partial(llama_speeds, given.llama_bench, given.gguf, sizes)
+        engines[f"llama.cpp {kind}"] = Engine(measure)
     if not given.no_transformers and given.shape not in FAMILIES:
-        engines["transformers BF16"] = partial(transformers_speeds, checkpoint, sizes)
+        engines["transformers BF16"] = Engine(partial(transformers_speeds, checkpoint, sizes))
     return engines
 
 

@@ -3,13 +3,11 @@
     python -m benchmarks.peers.install        # `cpu --peers` does it too
 
 llama.cpp is compiled from the sources in llama-cpp-python's sdist, for this CPU (10 minutes of two
-cores); OpenVINO GenAI and matplotlib are wheels, each in a virtual environment. gcc 12 compiles
-llama.cpp's AMX kernels wrongly (ggml-org/llama.cpp issue 20824), so they are off without `--amx`.
+cores); OpenVINO GenAI and matplotlib are wheels, each in a virtual environment.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -20,6 +18,10 @@ PEERS = Path(__file__).resolve().parents[2] / "build" / "peers"
 LLAMA_SDIST = "llama-cpp-python==0.3.36"
 OPENVINO = ("openvino-genai==2026.4.1.0", "numpy")
 TOOLS = ("llama-bench", "llama-batched-bench")
+LOAD_TILES = "    _tile_loadconfig(&tc);"
+TILES_IN_MEMORY = '    __asm__ volatile("" : : "r"(&tc) : "memory");\n' + LOAD_TILES
+"""gcc 12 believes that `_tile_loadconfig` reads 8 bytes and drops the others, so that AMX kernels
+end with SIGILL (ggml-org/llama.cpp issue 20824). A barrier writes them all."""
 
 
 def run(*command: str | Path, **environment: str) -> None:
@@ -37,7 +39,7 @@ def python_of(name: str, *packages: str) -> Path:
     return python
 
 
-def llama(amx: bool = False) -> Path:
+def llama() -> Path:
     """The folder of llama.cpp's programs."""
     built = PEERS / "llama-build" / "bin"
     if not all((built / tool).exists() for tool in TOOLS):
@@ -46,8 +48,6 @@ def llama(amx: bool = False) -> Path:
         options = ["GGML_NATIVE=ON", "LLAMA_BUILD_TESTS=OFF", "LLAMA_BUILD_EXAMPLES=OFF"]
         options += ["LLAMA_BUILD_SERVER=OFF", "LLAMA_CURL=OFF", "LLAMA_OPENSSL=OFF"]
         options += ["GGML_CCACHE=OFF", "CMAKE_BUILD_TYPE=Release"]
-        if not amx:
-            options += [f"GGML_AMX_{kind}=OFF" for kind in ("TILE", "INT8", "BF16")]
         defined = [f"-D{option}" for option in options]
         path = f"{tools}{os.pathsep}{os.environ['PATH']}"
         run("cmake", "-S", source, "-B", built.parent, "-G", "Ninja", *defined, PATH=path)
@@ -66,6 +66,10 @@ def _sources(tools: Path) -> Path:
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
     (source,) = folder.glob("*/vendor/llama.cpp")
+    kernels = source / "ggml/src/ggml-cpu/amx/mmq.cpp"
+    text = kernels.read_text()
+    if TILES_IN_MEMORY not in text:
+        kernels.write_text(text.replace(LOAD_TILES, TILES_IN_MEMORY))
     return source
 
 
@@ -80,11 +84,8 @@ def plotting() -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--amx", action="store_true", help="llama.cpp's kernels for AMX")
-    given = parser.parse_args()
     PEERS.mkdir(parents=True, exist_ok=True)
-    print(llama(given.amx), openvino(), plotting(), sep="\n")
+    print(llama(), openvino(), plotting(), sep="\n")
 
 
 if __name__ == "__main__":

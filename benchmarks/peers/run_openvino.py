@@ -1,6 +1,7 @@
 """Prefill and decode by OpenVINO, in this process: prints JSON, tokens a second.
 
-    PYTHON_OF_OPENVINO benchmarks/peers/run_openvino.py GGUF THREADS PREFILL CONTEXT...
+    PYTHON_OF_OPENVINO benchmarks/peers/run_openvino.py [--precision bf16|f32]
+        GGUF THREADS PREFILL CONTEXT...
 
 Runs in the environment of `install.openvino`, without mlcc. Reads the same GGUF as llama.cpp; the
 model in OpenVINO's format is kept beside it. OpenVINO GenAI writes that, and then fails to compile
@@ -10,8 +11,8 @@ head is computed for the last token alone, as GenAI does.
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -71,11 +72,18 @@ class Sequence:
 
 
 def main() -> None:
-    gguf, threads, prefill, *contexts = Path(sys.argv[1]), *map(int, sys.argv[2:])
-    core = ov.Core()
-    model = core.read_model(converted(gguf))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--precision", choices=("bf16", "f32"), default="bf16")
+    parser.add_argument("gguf", type=Path)
+    for name in ("threads", "prefill"):
+        parser.add_argument(name, type=int)
+    parser.add_argument("contexts", type=int, nargs="*")
+    given = parser.parse_args()
+    core, prefill = ov.Core(), given.prefill
+    model = core.read_model(converted(given.gguf))
     last_row_only(model)
-    options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    options = {"INFERENCE_NUM_THREADS": given.threads, "PERFORMANCE_HINT": "LATENCY"}
+    options["INFERENCE_PRECISION_HINT"] = given.precision
     compiled = core.compile_model(model, "CPU", options)
 
     def measure(prompt: int, tokens: int) -> tuple[float, float]:
@@ -90,7 +98,7 @@ def main() -> None:
 
     measure(prefill, 4)  # warm-up
     speeds = {"prefill": measure(prefill, 1)[0]}
-    for context in contexts:
+    for context in given.contexts:
         speeds[f"decode@{context}"] = measure(max(context, 1), DECODE)[1]
     print(json.dumps(speeds))
 

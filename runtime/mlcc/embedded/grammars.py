@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from mlcc.api.schema.json_grammar import SETTINGS
@@ -70,6 +70,15 @@ class TabReader:
     def read(self, tag: Tag, text: str) -> Matcher:
         """Compile a grammar; see `Reader.read`."""
         return TabMatcher(self._js.read(tag, text, json.dumps(SETTINGS)), self._ends)
+
+    def text_of(self, token: int) -> bytes:
+        """See `Reader.text_of`."""
+        return to_bytes(self._js.text(token))
+
+    def quote_tokens(self) -> Mapping[int, bytes]:
+        """See `Reader.quote_tokens`."""
+        tokens = array("i", to_bytes(self._js.quoteTokens()))
+        return {token: self.text_of(token) for token in tokens}
 
 
 class TabMatcher:

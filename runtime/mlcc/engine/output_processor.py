@@ -210,7 +210,7 @@ def _dead_end(structure: Structure | None) -> InvalidRequestError:
     return InvalidRequestError(
         f"the answer ran into a dead end of the grammar in '{field}': no token may follow, and it "
         "is not complete; change what may come there (in a JSON Schema mostly the names that "
-        "'patternProperties' leaves over), or leave it out",
+        "'patternProperties' leaves over, each of which may come once), or leave it out",
         param=field or None,
         code="grammar_dead_end",
     )

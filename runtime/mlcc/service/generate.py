@@ -116,7 +116,9 @@ class ChatPlan:
             return None  # calls are parsed, not constrained
         check_built(self._text, Structure("grammar", "", use.field))
         refused: MlccError | None = None
-        async for tools, left_out in ToolSchemas(use.tools, prompts, time_left).candidates():
+        unique = self._output_format.format.json_arguments
+        schemas = ToolSchemas(use.tools, prompts, time_left, unique)
+        async for tools, left_out in schemas.candidates():
             structure = self._calls(replace(use, tools=tools), answer)
             try:
                 await prompts.structure(structure, time_left())
@@ -190,8 +192,11 @@ class ChatPlan:
 
     def _calls(self, use: ToolUse, answer: Mapping[str, Any] | None) -> Structure:
         """The grammar of calls."""
-        grammar = calls_grammar(self._output_format.format, use, self._text.marks, answer)
-        return Structure("grammar", grammar, use.field)
+        format = self._output_format.format
+        grammar = calls_grammar(format, use, self._text.marks, answer)
+        start = "" if answer is not None else format.trigger
+        json_start = start if format.json_arguments else None
+        return Structure("grammar", grammar, use.field, json_start=json_start)
 
 
 def _new_id() -> str:

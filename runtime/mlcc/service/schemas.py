@@ -68,8 +68,12 @@ def _candidates(structure: Structure) -> Iterator[tuple[Structure, list[str]]]:
 class ToolSchemas:
     """Finds what calls of a request's tools are held to."""
 
-    def __init__(self, tools: Sequence[Tool], prompts: Prompts, time_left: TimeLeft) -> None:
+    def __init__(
+        self, tools: Sequence[Tool], prompts: Prompts, time_left: TimeLeft, unique_names: bool
+    ) -> None:
+        """unique_names: no name of arguments comes twice."""
         self._tools, self._prompts, self._time_left = tools, prompts, time_left
+        self._unique_names = unique_names
 
     async def candidates(self) -> AsyncIterator[tuple[tuple[Tool, ...], list[str]]]:
         """The tools with their schemas, then with less of each schema that cannot be enforced, then
@@ -77,13 +81,13 @@ class ToolSchemas:
         tool that cannot be enforced."""
         strict = [await self._strict(tool) if tool.strict else None for tool in self._tools]
         pairs = [*zip(self._tools, strict, strict=True)]
-        yield _joined([held or _relaxed(tool, 0) for tool, held in pairs])
+        yield _joined([held or self._relaxed(tool, 0) for tool, held in pairs])
         yield _joined([held or await self._fitted(tool) for tool, held in pairs])
         yield _joined([held or _anything(tool) for tool, held in pairs])
 
     async def _strict(self, tool: Tool) -> Fitted:
         """The tool, whose schema can be enforced in full."""
-        check_schema(tool.parameters, tool.field)
+        check_schema(tool.parameters, tool.field, self._unique_names)
         await self._prompts.structure(_structure(tool), self._time_left())
         return replace(tool, parameters=with_definitions(tool.parameters)[0]), []
 
@@ -91,7 +95,7 @@ class ToolSchemas:
         """The tool with as much of its schema as can be enforced."""
         before = None
         for level in range(LEVELS):
-            fitted = _relaxed(tool, level)
+            fitted = self._relaxed(tool, level)
             if fitted[0] == before:
                 continue
             before = fitted[0]
@@ -103,6 +107,14 @@ class ToolSchemas:
                     break
         return _anything(tool)
 
+    def _relaxed(self, tool: Tool, level: int) -> Fitted:
+        """The tool with what this level keeps of its schema, and without unknown arguments."""
+        schema, left_out = relaxed(tool.parameters, level, self._unique_names)
+        if "properties" in schema:
+            schema = {"additionalProperties": False, **schema}
+        made = replace(tool, parameters={**schema, "type": "object"})
+        return made, [tool.field + path for path in left_out]
+
 
 def _joined(fitted: Sequence[Fitted]) -> tuple[tuple[Tool, ...], list[str]]:
     left_out = [path for _, paths in fitted for path in paths]
@@ -111,15 +123,6 @@ def _joined(fitted: Sequence[Fitted]) -> tuple[tuple[Tool, ...], list[str]]:
 
 def _structure(tool: Tool) -> Structure:
     return Structure("json_schema", json.dumps(tool.parameters), tool.field)
-
-
-def _relaxed(tool: Tool, level: int) -> Fitted:
-    """The tool with what this level keeps of its schema, and without unknown arguments."""
-    schema, left_out = relaxed(tool.parameters, level)
-    if "properties" in schema:
-        schema = {"additionalProperties": False, **schema}
-    made = replace(tool, parameters={**schema, "type": "object"})
-    return made, [tool.field + path for path in left_out]
 
 
 def _anything(tool: Tool) -> Fitted:

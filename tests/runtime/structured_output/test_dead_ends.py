@@ -1,5 +1,5 @@
-"""A grammar never leads an answer to a place where no token is allowed, and no key comes twice of
-those that a schema names. Answers are random walks over the masks; the judge is jsonschema."""
+"""A grammar never leads an answer to a place where no token is allowed, and no key comes twice.
+Answers are random walks over the masks; the judge is jsonschema."""
 
 from __future__ import annotations
 
@@ -66,8 +66,7 @@ def test_no_answer_runs_into_a_dead_end(schema: dict[str, Any]) -> None:
     for seed in range(12):
         if (text := random_answer(schema, seed)) is not None:
             ended += 1
-            hook = no_pair_twice if "^x" not in json.dumps(schema) else None
-            value = json.loads(text, object_pairs_hook=hook)
+            value = json.loads(text, object_pairs_hook=no_pair_twice)
             jsonschema.validate(value, schema, jsonschema.Draft202012Validator)
     assert ended > 6, "most answers must come to their end"
 

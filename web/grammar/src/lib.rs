@@ -160,6 +160,30 @@ fn opened(
     Ok(factory)
 }
 
+/// The bytes of a token, as the result. Returns their number.
+#[no_mangle]
+pub extern "C" fn text(token: TokenId) -> usize {
+    set_result(with_trie(|trie| trie.token(token).to_vec()))
+}
+
+/// The tokens whose bytes contain a quotation mark, as the result.
+#[no_mangle]
+pub extern "C" fn quote_tokens() -> usize {
+    let tokens = with_trie(|trie| {
+        (0..trie.vocab_size() as TokenId)
+            .filter(|&token| trie.token(token).contains(&b'"'))
+            .collect::<Vec<_>>()
+    });
+    set_result_words(&tokens)
+}
+
+fn with_trie<T: Default>(use_trie: impl FnOnce(&TokTrie) -> T) -> T {
+    FACTORY.with_borrow(|factory| match factory {
+        Some(factory) => use_trie(factory.tok_env().tok_trie()),
+        None => T::default(),
+    })
+}
+
 /// A new matcher of a grammar of kind `tag` (`json_schema`, `regex`, `lark`); `settings`: JSON of
 /// llguidance's options for schemas. An error is reported by the matcher's `state` and `why`.
 ///

@@ -14,6 +14,8 @@ interface Exports {
   reserve(length: number): number;
   open(...numbers: number[]): number;
   read(...numbers: number[]): number;
+  text(token: number): number;
+  quote_tokens(): number;
   copy(matcher: number): number;
   discard(matcher: number): void;
   state(matcher: number): number;
@@ -84,6 +86,21 @@ export class Grammars implements GrammarPort {
         return wasm.read(...parts);
       }),
     );
+  }
+
+  /** The bytes of a token. */
+  text(token: number): Uint8Array {
+    return this.#call((wasm) => wasm.text(token));
+  }
+
+  /** The tokens whose bytes contain a quotation mark, four bytes each. */
+  quoteTokens(): Uint8Array {
+    return this.#call((wasm) => wasm.quote_tokens());
+  }
+
+  #call(call: (wasm: Exports) => number): Uint8Array {
+    const instance = this.#instance?.trapped === false ? this.#instance : this.#fresh();
+    return instance.bytes(instance.run(0, call));
   }
 
   #fresh(): Instance {

@@ -49,6 +49,8 @@ export interface GrammarPort {
   ready(): Promise<string>;
   open(vocabSize: number, ends: Int32Array, lexerStates: number, grammarSize: number): string;
   read(tag: string, text: string, settings: string): MatcherPort;
+  text(token: number): Uint8Array;
+  quoteTokens(): Uint8Array;
 }
 
 interface Sampled {

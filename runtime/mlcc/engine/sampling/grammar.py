@@ -11,6 +11,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from mlcc.engine.batch.adjust_tables import MASK_BITS
+
 Kind = Literal["json_schema", "regex", "choice", "grammar"]
 
 
@@ -25,6 +27,9 @@ class Structure:
     """The request's field, which errors name."""
     strict: bool = dataclasses.field(default=True, compare=False)
     """Whether a schema that cannot be enforced in full is refused."""
+    json_start: str | None = dataclasses.field(default=None, compare=False)
+    """The output is JSON that begins with or behind this text, and no name of its objects comes
+    twice; None = it is JSON from its start with a schema, else none."""
 
 
 class Grammar(Protocol):
@@ -76,3 +81,9 @@ class Grammars(Protocol):
     def open(self, structure: Structure) -> Grammar:
         """A grammar for one output. Raises what `check` raises; slow for new constraints."""
         ...
+
+
+def token_bit(token: int) -> int:
+    """A token's bit in its int32 word of a mask."""
+    bit = 1 << token % MASK_BITS
+    return bit - (1 << MASK_BITS) if token % MASK_BITS == MASK_BITS - 1 else bit

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass
 
 from mlcc.engine.batch.adjust_tables import MASK_BITS
-from mlcc.engine.sampling.grammar import Grammar
+from mlcc.engine.sampling.grammar import Grammar, token_bit
 
 _TAIL = 16
 """Tokens searched for an end marker of several tokens."""
@@ -50,7 +50,7 @@ class ReasoningGrammar:
         self._tail: list[int] = []
         self._any = array("i", [-1]) * mask_words
         for token in ends:
-            self._any[token // MASK_BITS] &= ~_bit(token)
+            self._any[token // MASK_BITS] &= ~token_bit(token)
 
     @property
     def ended(self) -> bool:
@@ -76,7 +76,7 @@ class ReasoningGrammar:
         mask = self._then.allowed()
         if self._before and mask is not None:
             mask = mask[:]
-            mask[self._reasoning.open // MASK_BITS] |= _bit(self._reasoning.open)
+            mask[self._reasoning.open // MASK_BITS] |= token_bit(self._reasoning.open)
         return mask
 
     def accept(self, token: int) -> None:
@@ -104,7 +104,7 @@ class ReasoningGrammar:
                 more = [None] * len(rest) if self._then is None else self._then.lookahead(rest)
                 return [*masks, *more]
             mask = ahead.allowed()
-            if mask is not None and not mask[token // MASK_BITS] & _bit(token):
+            if mask is not None and not mask[token // MASK_BITS] & token_bit(token):
                 break
             ahead.accept(token)  # reasoning does not reach the next grammar
             if ahead.forced():
@@ -118,9 +118,3 @@ class ReasoningGrammar:
             budget = self._reasoning.budget
             return self._reasoning.forced if budget is not None and self._count >= budget else ()
         return () if self._before or self._then is None else self._then.forced()
-
-
-def _bit(token: int) -> int:
-    """A token's bit in its int32 word."""
-    bit = 1 << token % MASK_BITS
-    return bit - (1 << MASK_BITS) if token % MASK_BITS == MASK_BITS - 1 else bit

@@ -13,7 +13,7 @@ import json
 import re
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any, Literal, Protocol
 
@@ -21,9 +21,10 @@ from mlcc.api.parsers.tools.syntax.lark import Lark
 from mlcc.api.schema.json_grammar import prepared
 from mlcc.engine.batch.adjust_tables import MASK_BITS
 from mlcc.engine.batch.tables import WORD
-from mlcc.engine.sampling.grammar import Kind, Structure
+from mlcc.engine.sampling.grammar import Grammar, Kind, Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.structured_output.schema_keywords import check_schema
+from mlcc.model.structured_output.unique_names import QuoteTokens, UniqueNames
 
 LONGEST = 128 << 10
 """Most characters of a schema, an expression or a grammar."""
@@ -75,6 +76,14 @@ class Reader(Protocol):
         matcher reports errors."""
         ...
 
+    def text_of(self, token: int) -> bytes:
+        """The bytes of a token."""
+        ...
+
+    def quote_tokens(self) -> Mapping[int, bytes]:
+        """The tokens whose bytes contain a quotation mark. Slow."""
+        ...
+
 
 class LlGrammars:
     """Grammars over one tokenizer, with a cache of recent ones."""
@@ -83,6 +92,7 @@ class LlGrammars:
         """reader: opens the reader on first use; raises OSError or ValueError if it cannot."""
         self._open_reader, self._vocab_size = reader, vocab_size
         self._reader: Reader | None = None
+        self._quotes: QuoteTokens | None = None
         self._kept: OrderedDict[Structure, Matcher] = OrderedDict()
         self._lock = Lock()
 
@@ -91,10 +101,19 @@ class LlGrammars:
         with self._lock:
             self._matcher(structure)
 
-    def open(self, structure: Structure) -> LlGrammar:
+    def open(self, structure: Structure) -> Grammar:
         """A grammar for one answer. Raises as `check`."""
+        start = structure.json_start
+        if start is None and structure.kind == "json_schema":
+            start = ""
         with self._lock:
-            return LlGrammar(self._matcher(structure).deep_copy(), self._vocab_size)
+            grammar = LlGrammar(self._matcher(structure).deep_copy(), self._vocab_size)
+            if start is None:
+                return grammar
+            reader = self._opened(structure)
+            if self._quotes is None:
+                self._quotes = QuoteTokens(reader.quote_tokens())
+            return UniqueNames(grammar, self._quotes, reader.text_of, start)
 
     def _matcher(self, structure: Structure) -> Matcher:
         """A matcher at its start, to be copied."""
@@ -178,7 +197,8 @@ class LlGrammar:
 
     def lookahead(self, tokens: Sequence[int]) -> Sequence[array[int]]:
         """The masks after each of these tokens, from a copy of the matcher."""
-        ahead, masks = LlGrammar(self._matcher.deep_copy(), 0), list[array[int]]()
+        ahead = LlGrammar(self._matcher.deep_copy(), 0)
+        masks: list[array[int]] = []
         ahead._mask_bytes, ahead._allowed = self._mask_bytes, self._allowed
         for token in tokens:
             if not ahead.allowed()[token // MASK_BITS] >> token % MASK_BITS & 1:

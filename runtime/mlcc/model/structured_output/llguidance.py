@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlcc.api.schema.json_grammar import SETTINGS
-from mlcc.engine.sampling.grammar import Grammars, Structure
+from mlcc.engine.sampling.grammar import Grammar, Grammars, Structure
 from mlcc.errors import UnsupportedError
 from mlcc.model.structured_output.grammars import (
     GRAMMAR_SYMBOLS,
     LEXER_STATES,
-    LlGrammar,
     LlGrammars,
     Matcher,
     Tag,
@@ -34,7 +33,7 @@ class NoGrammars:
             code="unsupported_parameter",
         )
 
-    def open(self, structure: Structure) -> LlGrammar:
+    def open(self, structure: Structure) -> Grammar:
         """Raises UnsupportedError with the command that installs it."""
         self.check(structure)
         raise AssertionError
@@ -66,6 +65,15 @@ class NativeReader:
         else:
             text = LLMatcher.grammar_from_lark(text)
         return LLMatcher(self._tokenizer, text, log_level=0, limits=limits)
+
+    def text_of(self, token: int) -> bytes:
+        """See `Reader.text_of`."""
+        return self._tokenizer.decode_bytes([token])
+
+    def quote_tokens(self) -> Mapping[int, bytes]:
+        """See `Reader.quote_tokens`."""
+        texts = map(self.text_of, range(self._tokenizer.vocab_size))
+        return {token: text for token, text in enumerate(texts) if b'"' in text}
 
 
 def native_grammars(

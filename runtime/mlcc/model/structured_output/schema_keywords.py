@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -53,9 +54,10 @@ _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
 HELD_TO = ONE | SEVERAL | NAMED | PLAIN
 
 
-def check_schema(schema: object, field: str) -> None:
+def check_schema(schema: object, field: str, unique_names: bool = True) -> None:
     """Raise UnsupportedError naming the first keyword that is not enforced, and its path;
-    InvalidRequestError for an invalid or too large schema. field: of the request."""
+    InvalidRequestError for an invalid or too large schema. field: of the request. unique_names: no
+    name that a schema leaves open comes twice (`unique_names.py`)."""
     schema, moved = with_definitions(schema)
     left: list[tuple[object, object, str, int]] = [(schema, schema, "#", 1)]
     seen, targets = 0, set[str]()
@@ -71,7 +73,7 @@ def check_schema(schema: object, field: str) -> None:
                 f"has at {where[:200]} what is no schema: an object, true or false", field
             )
         document = this if "$id" in this else document
-        _check_words(this, document, where, field)
+        _check_words(this, document, where, field, unique_names)
         targets.add(str(this.get("$ref")))
         if len(targets) > MOST_TARGETS:
             raise _invalid(f"refers to more than {MOST_TARGETS} schemas; simplify it", field)
@@ -83,7 +85,9 @@ def check_schema(schema: object, field: str) -> None:
         raise _invalid("has no value that ends: what it requires requires itself again", field)
 
 
-def _check_words(schema: dict[str, Any], document: object, where: str, field: str) -> None:
+def _check_words(
+    schema: dict[str, Any], document: object, where: str, field: str, unique_names: bool
+) -> None:
     for word in schema:
         if word not in HELD_TO and word not in REMARKS:
             raise UnsupportedError(
@@ -92,11 +96,11 @@ def _check_words(schema: dict[str, Any], document: object, where: str, field: st
                 param=field or None,
                 code="unsupported_keyword",
             )
-    if held := _repeats(schema):
+    if not unique_names and (held := _repeats(schema)):
         raise UnsupportedError(
             f"the JSON Schema in '{field}' has 'minProperties' at {where[:200]}, to which answers "
-            f"cannot be held beyond {held}, as open names may come twice; list the names in "
-            "'properties', or check it yourself",
+            f"cannot be held beyond {held}, as open names may come twice in this model's calls; "
+            "list the names in 'properties', or check it yourself",
             param=field or None,
             code="unsupported_keyword",
         )
@@ -181,19 +185,20 @@ def _invalid(why: str, field: str) -> InvalidRequestError:
     )
 
 
-def relaxed(schema: Any, level: int = 0) -> tuple[Any, list[str]]:
+def relaxed(schema: Any, level: int = 0, unique_names: bool = True) -> tuple[Any, list[str]]:
     """A copy with the keywords that can be enforced, and the paths of those that are left out, for
     callers that accept partial checks. Keywords that are null count as absent, as in tools.
 
     level 0 leaves out what is never enforced. The others also leave out what llguidance refuses for
-    some schemas: `LEVELS` of them, for a caller to try in order.
+    some schemas: `LEVELS` of them, for a caller to try in order. unique_names: as for
+    `check_schema`.
     """
-    left_out: list[str] = []
     schema, moved = with_definitions(schema)
     if isinstance(schema, dict):
         schema = without_nulls(schema)
-    found = _relaxed(schema, "", level, left_out, schema)
-    return found, [_field(place, moved) for place in left_out]
+    how = _Relaxing(level, unique_names, schema)
+    found = _relaxed(schema, "", how)
+    return found, [_field(place, moved) for place in how.left_out]
 
 
 def _field(place: str, moved: Mapping[str, Steps]) -> str:
@@ -212,32 +217,46 @@ zod's times have no zone). 4: numbers of properties. 5: all expressions."""
 _LOOKS = re.compile(r"\(\?<?[=!]|\\[1-9bBc]|\\k<|\[\^?\]")
 
 
-def _relaxed(schema: Any, where: str, level: int, left_out: list[str], root: Any) -> Any:
+@dataclass(frozen=True)
+class _Relaxing:
+    """What `relaxed` does, and the paths that it has left out."""
+
+    level: int
+    unique_names: bool
+    root: Any
+    left_out: list[str] = field(default_factory=list)
+
+
+def _relaxed(schema: Any, where: str, how: _Relaxing) -> Any:
     if not isinstance(schema, dict):
         return schema if isinstance(schema, bool) else {}
     found: dict[str, Any] = {}
-    schema = _with_names(schema, root)
+    schema = _with_names(schema, how.root)
     for word, value in schema.items():
         place = f"{where}.{word}"
         if word in REMARKS:
             if word.startswith("$") or word == "discriminator":  # what `$ref` and `oneOf` need
                 found[word] = value
-        elif _is_enforced(word, value, level):
-            found[word] = _inside(word, value, place, level, left_out, root)
+        elif _is_enforced(word, value, how.level):
+            found[word] = _inside(word, value, place, how)
         else:
-            left_out.append(place)
+            how.left_out.append(place)
     if "patternProperties" in schema.keys() - found.keys() and "additionalProperties" in found:
         del found["additionalProperties"]  # would be about other names now
-        left_out.append(f"{where}.additionalProperties")
-    if held := _repeats(found):
+        how.left_out.append(f"{where}.additionalProperties")
+    if not how.unique_names and (held := _repeats(found)):
         found["minProperties"] = held
-        left_out.append(f"{where}.minProperties")
-    if level >= 3 and {"format", "pattern"} <= found.keys():
+        how.left_out.append(f"{where}.minProperties")
+    if how.level >= 3 and {"format", "pattern"} <= found.keys():
         del found["format"]
-        left_out.append(f"{where}.format")
+        how.left_out.append(f"{where}.format")
     either = found.get("oneOf")
-    if level >= 1 and either is not None and not are_disjoint(either, partial(target_of, root)):
-        left_out.append(f"{where}.oneOf")
+    if (
+        how.level >= 1
+        and either is not None
+        and not are_disjoint(either, partial(target_of, how.root))
+    ):
+        how.left_out.append(f"{where}.oneOf")
         add_any_of(found, found.pop("oneOf"))
     return found
 
@@ -274,13 +293,13 @@ def _is_expression(text: str) -> bool:
     return True
 
 
-def _inside(word: str, value: Any, where: str, level: int, left_out: list[str], root: Any) -> Any:
+def _inside(word: str, value: Any, where: str, how: _Relaxing) -> Any:
     """The value of a keyword, with its schemas relaxed."""
     if word in NAMED and isinstance(value, dict):
-        return {n: _relaxed(v, f"{where}.{n}", level, left_out, root) for n, v in value.items()}
+        return {name: _relaxed(inner, f"{where}.{name}", how) for name, inner in value.items()}
     if (word in SEVERAL or word == "items") and isinstance(value, list):
-        return [_relaxed(v, f"{where}[{i}]", level, left_out, root) for i, v in enumerate(value)]
-    return _relaxed(value, where, level, left_out, root) if word in ONE else value
+        return [_relaxed(inner, f"{where}[{i}]", how) for i, inner in enumerate(value)]
+    return _relaxed(value, where, how) if word in ONE else value
 
 
 def _with_names(schema: dict[str, Any], root: Any) -> dict[str, Any]:

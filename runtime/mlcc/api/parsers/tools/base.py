@@ -57,6 +57,11 @@ class ToolFormat(Protocol):
         ...
 
     @property
+    def json_arguments(self) -> bool:
+        """Whether arguments are one object of JSON."""
+        ...
+
+    @property
     def trigger(self) -> str:
         """What the model writes before the first call: begins with one of `opens`."""
         ...

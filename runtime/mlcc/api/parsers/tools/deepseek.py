@@ -32,6 +32,7 @@ class DeepSeek:
     opens: tuple[str, ...] = (BEGIN,)
     control: tuple[str, ...] = (BEGIN, END, CALL, CALL_END, SEP)
     first: bool = False
+    json_arguments: bool = True
     trigger: str = BEGIN
 
     @property

@@ -31,6 +31,7 @@ class GemmaFence:
     opens: tuple[str, ...] = (_CODE, _JSON)
     control: tuple[str, ...] = ()
     first: bool = False
+    json_arguments: bool = False
     trigger: str = _CODE
     between: str = "\n"
     after: str = "\n```"
@@ -67,6 +68,7 @@ class GemmaCall:
     close: str
     quote: str
     first: bool = False
+    json_arguments: bool = False
 
     @property
     def opens(self) -> tuple[str, ...]:

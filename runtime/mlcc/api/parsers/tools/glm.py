@@ -28,6 +28,7 @@ class Glm:
     opens: tuple[str, ...] = (_OPEN,)
     control: tuple[str, ...] = (_OPEN, _CLOSE, _KEY, _KEY_END, _VALUE, _VALUE_END)
     first: bool = False
+    json_arguments: bool = False
     trigger: str = _OPEN
     between: str = "\n</tool_call>\n<tool_call>"
     after: str = "\n</tool_call>"

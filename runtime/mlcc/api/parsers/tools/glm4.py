@@ -24,6 +24,7 @@ class Glm4:
     """Every answer may be a call."""
     control: tuple[str, ...] = ()
     first: bool = True
+    json_arguments: bool = True
     trigger: str = ""
     between: str = ""
     after: str = ""

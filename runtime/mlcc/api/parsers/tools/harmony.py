@@ -32,6 +32,7 @@ class Harmony:
     opens: tuple[str, ...] = (CHANNEL,)
     control: tuple[str, ...] = CONTROL
     first: bool = False
+    json_arguments: bool = True
     trigger: str = f"{CHANNEL}commentary to=functions."
     between: str = f"{CALL}{START}assistant{CHANNEL}commentary to=functions."
     after: str = ""

@@ -28,6 +28,7 @@ class TaggedJson:
     array: str = ""
     """ "[" = calls are in an array."""
     first: bool = False
+    json_arguments: bool = True
 
     @property
     def opens(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ class HunYuan:
     opens: tuple[str, ...] = (BEGIN,)
     control: tuple[str, ...] = (BEGIN, END, CALL, CALL_END)
     first: bool = False
+    json_arguments: bool = True
     trigger: str = BEGIN
     between: str = f"\n```{CALL_END}\n"
     after: str = f"\n```{CALL_END}{END}"

@@ -36,6 +36,7 @@ class Kimi:
     opens: tuple[str, ...] = (BEGIN,)
     control: tuple[str, ...] = (BEGIN, END, CALL, CALL_END, ARGUMENT)
     first: bool = False
+    json_arguments: bool = True
     trigger: str = BEGIN
     between: str = CALL_END
     after: str = f"{CALL_END}{END}"

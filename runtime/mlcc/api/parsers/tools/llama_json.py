@@ -27,6 +27,7 @@ class LlamaJson:
     opens: tuple[str, ...] = (_TAG, "{", *PYTHONIC.opens)
     control: tuple[str, ...] = (_TAG, *PYTHONIC.control)
     first: bool = True
+    json_arguments: bool = True
     trigger: str = '{"name": '
     between: str = '; {"name": '
     after: str = ""

@@ -34,6 +34,7 @@ class MarkedPython:
     behind: str
     """Text after the last call."""
     first: bool = False
+    json_arguments: bool = False
 
     @property
     def opens(self) -> tuple[str, ...]:

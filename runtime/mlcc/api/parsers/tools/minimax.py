@@ -33,6 +33,7 @@ class MiniMax:
     opens: tuple[str, ...] = (_OPEN,)
     control: tuple[str, ...] = (_OPEN, _CLOSE)
     first: bool = False
+    json_arguments: bool = False
     trigger: str = f'{_OPEN}\n{_INVOKE}"'
     between: str = f'\n{_INVOKE}"'
     after: str = f"\n{_CLOSE}"

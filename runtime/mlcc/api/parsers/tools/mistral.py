@@ -26,6 +26,7 @@ class Mistral:
     opens: tuple[str, ...] = (_OPEN,)
     control: tuple[str, ...] = (_OPEN, _ARGS, _ID)
     first: bool = False
+    json_arguments: bool = True
 
     @property
     def trigger(self) -> str:

@@ -25,6 +25,7 @@ class PlainJson:
     opens: tuple[str, ...] = ("{", "[", _FENCE)
     control: tuple[str, ...] = ()
     first: bool = True
+    json_arguments: bool = True
     trigger: str = '{"name": '
     between: str = '\n{"name": '
     after: str = ""

@@ -22,6 +22,7 @@ class Pythonic:
     opens: tuple[str, ...] = (_OPEN, "[")
     control: tuple[str, ...] = (_OPEN, _CLOSE)
     first: bool = True
+    json_arguments: bool = False
     trigger: str = "["
     between: str = ", "
     after: str = "]"

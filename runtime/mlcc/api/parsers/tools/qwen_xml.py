@@ -29,6 +29,7 @@ class QwenXml:
     opens: tuple[str, ...] = (_OPEN, _FUNCTION)
     control: tuple[str, ...] = (_OPEN, _CLOSE)
     first: bool = False
+    json_arguments: bool = False
     trigger: str = _OPEN
     between: str = "\n</function>\n</tool_call>\n<tool_call>"
     after: str = "\n</function>\n</tool_call>"
