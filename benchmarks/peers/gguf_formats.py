@@ -17,15 +17,14 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from benchmarks.peers.cpu import (
     DECODE,
     PREFILL,
+    Engine,
     Sizes,
-    Speeds,
     compile_checkpoint,
     llama_speeds,
     mlcc_speeds,
@@ -46,17 +45,16 @@ def main() -> None:
     sizes = Sizes(given.threads, PREFILL, given.contexts, batches=[])
     context = max(PREFILL, *given.contexts) + 4 * DECODE
     files = sorted(given.folder.glob("*.gguf"))
-    engines: dict[str, Callable[[], Speeds]] = {}
+    engines: dict[str, Engine] = {}
     nbytes = {}
     with tempfile.TemporaryDirectory() as scratch:
         for file in files:
-            out, _ = compile_checkpoint(file, "keep", Path(scratch) / file.stem, context)
+            out, _ = compile_checkpoint(file, "keep", Path(scratch) / file.stem, "host", context)
             nbytes[file.stem] = sum(f.stat().st_size for f in out.glob("*.safetensors"))
             path = (given.inside or given.folder) / file.name
-            engines[f"mlcc {file.stem}"] = partial(mlcc_speeds, out, sizes)
-            engines[f"llama.cpp {file.stem}"] = partial(
-                llama_speeds, given.llama_bench, path, sizes
-            )
+            engines[f"mlcc {file.stem}"] = Engine(partial(mlcc_speeds, out, sizes))
+            measure = partial(llama_speeds, given.llama_bench, path, sizes)
+            engines[f"llama.cpp {file.stem}"] = Engine(measure)
         rounds = run(engines, given.rounds)
     table = report(rounds)
     cells = ("prefill", *(f"decode@{at}" for at in given.contexts))
