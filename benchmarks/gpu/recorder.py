@@ -85,7 +85,7 @@ class KernelRecorder:
         from mlcc_compiler.ir._tvm import tvm
         from mlcc_compiler.kernels.frame import kernel_passes
         from mlcc_compiler.kernels.gpu.device import Gpu
-        from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
+        from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
         from mlcc_compiler.pipeline import tvm_target_of
         from mlcc_targets import Choices, get_target
 
@@ -95,7 +95,7 @@ class KernelRecorder:
             functions[key] = factory(Gpu.of(row), *arguments).with_attr("global_symbol", key)
         target = tvm_target_of(row)
         with cuda_code_in(row), target, kernel_passes():
-            executable = tvm.compile(tvm.IRModule(functions), target, tir_pipeline=GPU_PIPELINE)
+            executable = tvm.compile(tvm.IRModule(functions), target, tir_pipeline=TIR_PIPELINE)
             executable.export_library(str(self._folder / "kernels.so"))
         (self._folder / "calls.json").write_text(json.dumps(self._calls))
 

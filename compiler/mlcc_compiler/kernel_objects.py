@@ -17,11 +17,10 @@ from typing import Any
 from mlcc.version import TVM, TVM_FFI
 from mlcc_compiler.ir._tvm import ir, tirx, tvm
 from mlcc_compiler.kernels.frame import DISABLED_ON_CPU, kernel_passes
-from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE
 from mlcc_compiler.quantization.codec import cores
 from mlcc_targets import kernel_cache
 
-FORMAT = "2"
+FORMAT = "1"
 """Part of every key; raised when objects of older versions can no longer be linked."""
 
 
@@ -56,7 +55,7 @@ def compile_kernels(
             path.write_bytes(code)
             return path, False
         with target, kernel_passes(cpu=True):
-            tvm.tirx.build(module, target, CPU_PIPELINE).write_to_file(str(path))
+            tvm.tirx.build(module, target, "default").write_to_file(str(path))
         kernel_cache.store(key, path.read_bytes())
         return path, True
 

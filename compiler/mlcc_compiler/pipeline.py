@@ -27,8 +27,8 @@ from mlcc_compiler.ir.layout import WeightPlan
 from mlcc_compiler.ir.lora import LoraConfig
 from mlcc_compiler.kernel_objects import compile_kernels, split_kernels
 from mlcc_compiler.kernels.frame import kernel_passes
+from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.kernels.tir_pipeline import CPU_PIPELINE, GPU_PIPELINE
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.passes import auxiliary
@@ -206,7 +206,7 @@ def build(
             module, kernels = split_kernels(module)
             objects = compile_kernels(kernels, described, Path(folder), report)
         with cuda_code_in(target, dump), tvm_target(target):
-            tir = GPU_PIPELINE if target.generator else CPU_PIPELINE
+            tir = TIR_PIPELINE if target.generator else "default"
             executable = relax.build(module, described, relax_pipeline=None, tir_pipeline=tir)
         executable.export_library(str(library), fcompile=link, addons=list(map(str, objects)))
 

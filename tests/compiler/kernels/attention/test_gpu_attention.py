@@ -22,7 +22,7 @@ from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.attention.plan import RangePlan, TilePlan, range_items
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
-from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
+from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
 from mlcc_compiler.passes.variables import size_variable, step_variable
 from tests.compiler.kernels.cases.attention import MIXED, OTHERS, Case, Inputs, alone, inputs
 from tests.compiler.kernels.cases.gpu_kernels import F16, GPUS, SMALL, VULKAN, device, run
@@ -193,7 +193,7 @@ def test_compiles_for_metal_with_subgroups_and_aligned_loads() -> None:
         kernel = factory(Gpu(shared_bytes=32768, subgroup=32), *case.arguments)
         functions = {"kernel": kernel.with_attr("global_symbol", "kernel")}
         with target, kernel_passes():
-            module = tvm.compile(tvm.IRModule(functions), target, tir_pipeline=GPU_PIPELINE)
+            module = tvm.compile(tvm.IRModule(functions), target, tir_pipeline=TIR_PIPELINE)
         texts.append(module.mod.imports[0].inspect_source())
     assert all("simd_shuffle_down" in text and "threadgroup_barrier" in text for text in texts)
     assert "device half4*)" in texts[0]
@@ -222,7 +222,7 @@ def test_emitted_into_a_graph() -> None:
     case = Case(heads=4, kv_heads=2, dim=32)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
     with target, kernel_passes():
-        executable = relax.build(module(case), target, tir_pipeline=GPU_PIPELINE)
+        executable = relax.build(module(case), target, tir_pipeline=TIR_PIPELINE)
     path = Path(tempfile.mkdtemp()) / "attention.so"
     executable.export_library(str(path))
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device())

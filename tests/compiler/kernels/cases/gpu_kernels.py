@@ -18,7 +18,7 @@ import pytest
 from mlcc_compiler.ir._tvm import tvm
 from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
+from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
 from mlcc_targets import get_target
 
 Array = Any
@@ -39,7 +39,7 @@ def compiled(factory: Callable[..., Any], gpu: Gpu, arguments: tuple[Any, ...]) 
     target = tvm.target.Target(described, host={"kind": "llvm"})
     with target, kernel_passes():
         executable = tvm.compile(
-            tvm.IRModule({"kernel": kernel}), target, tir_pipeline=GPU_PIPELINE
+            tvm.IRModule({"kernel": kernel}), target, tir_pipeline=TIR_PIPELINE
         )
     folder = tempfile.mkdtemp()
     path = Path(folder) / "kernel.so"
@@ -87,7 +87,7 @@ def source(kind: str, kernel: Any, *, subgroup: bool = False) -> str:
     target = tvm.target.Target({"kind": kind, **options}, host={"kind": "llvm"})
     with target, kernel_passes():
         module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
-        built = tvm.compile(module, target, tir_pipeline=GPU_PIPELINE)
+        built = tvm.compile(module, target, tir_pipeline=TIR_PIPELINE)
     return str(built.mod.imports[0].inspect_source())
 
 

@@ -26,7 +26,7 @@ from mlcc_compiler.kernels.gpu.linear.gemv import gemv
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.weight_reader import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.linear.work_item import LinearWork
-from mlcc_compiler.kernels.tir_pipeline import GPU_PIPELINE
+from mlcc_compiler.kernels.gpu.tir_pipeline import TIR_PIPELINE
 from mlcc_compiler.quantization import Scheme, dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 from tests.compiler.kernels.cases.gpu_kernels import F16, F32, SMALL, VULKAN, device, normal, run
@@ -270,7 +270,7 @@ def whole(gpu: Gpu, packing: GpuPacking, use: str, bias: bool) -> Any:
     module = graph.build([first, *parts, *([bias_variable] if bias else [])], emit)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
     with target, kernel_passes():
-        executable = relax.build(module, target, tir_pipeline=GPU_PIPELINE)
+        executable = relax.build(module, target, tir_pipeline=TIR_PIPELINE)
     path = Path(tempfile.mkdtemp()) / "model.so"
     executable.export_library(str(path))
     return relax.VirtualMachine(tvm.runtime.load_module(str(path)), device())["forward"]

@@ -1,11 +1,10 @@
-"""TVM's passes from a kernel to host code and device code: `GPU_PIPELINE` and `CPU_PIPELINE`.
+"""TVM's passes from a GPU kernel to host code and device code: `TIR_PIPELINE`.
 
 TVM's own list for schedulable kernels, without the passes for software pipelines, virtual threads,
 asynchronous copies, Hexagon's memory and float8, which no kernel has, and with a cheaper
 `FlattenBuffer`. That pass looks for a fused or split iterator in every index, which took a third of
-the passes' time for a GPU, half of it for a CPU; `StmtSimplify`, which follows, finds the same.
-CUDA's and Metal's text is the same to the letter, WGSL's but for the order of addends and the
-numbers of common subexpressions; objects for CPUs differ in single instructions.
+the passes' time; `StmtSimplify`, which follows, finds the same. CUDA's and Metal's text is the same
+to the letter, WGSL's but for the order of addends and the numbers of common subexpressions.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Any
 
 from mlcc_compiler.ir._tvm import register_tir_pipeline, s_tir, tir_pipeline, tirx, tvm
 
-GPU_PIPELINE, CPU_PIPELINE = "mlcc_gpu", "mlcc_cpu"
-"""The names under which `tvm.compile` and `relax.build` find them."""
+TIR_PIPELINE = "mlcc_gpu"
+"""The name under which `tvm.compile` and `relax.build` find it."""
 
 
-def _gpu_passes() -> list[Any]:
+def _passes() -> list[Any]:
     scheduled, plain = s_tir.transform, tirx.transform
     return [
         scheduled.CanonicalizeLoop(),
@@ -54,37 +53,10 @@ def _gpu_passes() -> list[Any]:
     ]
 
 
-def _cpu_passes() -> list[Any]:
-    scheduled, plain = s_tir.transform, tirx.transform
-    return [
-        scheduled.CanonicalizeLoop(),
-        scheduled.LowerInitBlock(),
-        scheduled.PlanAndUpdateBufferAllocationLocation(),
-        scheduled.ConvertBlocksToOpaque(),
-        scheduled.LowerOpaqueBlock(),
-        _add_guard(),
-        plain.FlattenBuffer(),
-        _remove_guard(),
-        plain.BF16ComputeLegalize(),
-        plain.NarrowDataType(32),
-        plain.VectorizeLoop(True),
-        plain.StorageRewrite(),
-        plain.UnrollLoop(),
-        plain.StmtSimplify(),
-        scheduled.RewriteUnsafeSelect(),
-        plain.CommonSubexprElim(),
-        plain.VerifyMemory(),
-        plain.AnnotateEntryFunc(),
-        plain.SplitHostDevice(),
-        plain.MakePackedAPI(),
-        plain.BF16StorageLegalize(),
-    ]
-
-
-def _pipeline(passes: list[Any]) -> tuple[Any, Any, Any]:
+def _pipeline() -> tuple[Any, Any, Any]:
     """The passes, and TVM's last ones over the host's functions and the device's."""
     _, finish_host, finish_device = tir_pipeline("default")
-    return tvm.transform.Sequential(passes), finish_host, finish_device
+    return tvm.transform.Sequential(_passes()), finish_host, finish_device
 
 
 def _add_guard() -> Any:
@@ -120,5 +92,4 @@ def _is_guard(statement: Any) -> bool:
     return isinstance(inner, tirx.For) and isinstance(inner.body, tirx.Evaluate)
 
 
-register_tir_pipeline(GPU_PIPELINE, lambda: _pipeline(_gpu_passes()))
-register_tir_pipeline(CPU_PIPELINE, lambda: _pipeline(_cpu_passes()))
+register_tir_pipeline(TIR_PIPELINE, _pipeline)
