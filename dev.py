@@ -304,7 +304,23 @@ def test(rest: Sequence[str]) -> int:
         say(f"  apt install {' '.join(need.packages for need in lacking)}")
     else:
         os.environ["MLCC_ALL_INSTALLED"] = "1"  # so a test that lacks something is a failure
-    return web() or run("-m", "pytest", *AT_ONCE, *rest)
+    with reading_tests():
+        failed = web()
+    return failed or run("-m", "pytest", *AT_ONCE, *rest)
+
+
+@contextmanager
+def reading_tests() -> Iterator[None]:
+    """Collects all tests meanwhile: that leaves the bytecode of whatever they import, which each of
+    pytest's processes would else compile for itself. What is not done at the end is left."""
+    command = [str(PYTHON), "-m", "pytest", "--collect-only", "-qq"]
+    none = subprocess.DEVNULL
+    child = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=none, stderr=none)
+    try:
+        yield
+    finally:
+        child.terminate()
+        child.wait()
 
 
 def areas() -> dict[str, Path]:

@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,7 @@ def dev(monkeypatch: pytest.MonkeyPatch) -> Any:
     module.ran = []
     monkeypatch.setattr(module, "run", lambda *words: module.ran.append(words) or 0)
     monkeypatch.setattr(module, "web", lambda *words: 0)
+    monkeypatch.setattr(module, "reading_tests", nullcontext)
     monkeypatch.setattr(packages, "NEEDS", (HERE, ABSENT))
     monkeypatch.delenv("MLCC_ALL_INSTALLED", raising=False)
     return module
@@ -290,3 +293,22 @@ with ThreadPoolExecutor(1) as pool:
         assert sorted(process.stdout.read(len("up\nup\n"))) == sorted("up\nup\n")
         process.terminate()
         assert process.stdout.read() == f"{-signal.SIGTERM} {-signal.SIGTERM}\n"
+
+
+def test_the_tests_bytecode_is_made_while_the_page_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a process that ends with the build, finished or not."""
+    spec = importlib.util.spec_from_file_location("mlcc_dev", ROOT / "dev.py")
+    assert spec and spec.loader
+    dev: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(dev)
+    program, seen = tmp_path / "python", tmp_path / "seen"
+    program.write_text(f'#!/bin/sh\necho "$@" > {seen}.new\nmv {seen}.new {seen}\nexec sleep 60\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(dev, "PYTHON", program)
+    begin = time.monotonic()
+    with dev.reading_tests():
+        while not seen.exists():
+            time.sleep(0.01)
+    assert "--collect-only" in seen.read_text() and time.monotonic() - begin < 50
