@@ -322,6 +322,7 @@ def test_the_compiler_takes_formats_and_errors_from_the_runtime() -> None:
         "mlcc.artifact",
         "mlcc.cli",
         "mlcc.commands.grouped_help",
+        "mlcc.util.file_cache",
         "mlcc.util.files",
         "mlcc.util.panics",
         "mlcc.util.progress",

@@ -2,8 +2,9 @@
 
 TVM's passes over kernels take most of a compile's time and release the GIL. One module a kernel
 keeps all cores busy, and its object depends on nothing but the kernel, the target and the versions
-of the code generators: the key under which `mlcc_targets.kernel_cache` keeps it. A library has the
-same bytes with and without the cache. Kernels of GPUs are text in one module; they are not split.
+of the code generators: the key under which `mlcc.util.file_cache.KERNELS` keeps it. A library has
+the same bytes with and without the cache. Kernels of GPUs are text in one module; they are not
+split.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from mlcc.util.file_cache import KERNELS
 from mlcc.version import TVM, TVM_FFI
 from mlcc_compiler.ir._tvm import ir, tirx, tvm
 from mlcc_compiler.kernels.frame import DISABLED_ON_CPU, kernel_passes
 from mlcc_compiler.quantization.codec import cores
-from mlcc_targets import kernel_cache
 
 FORMAT = "1"
 """Part of every key; raised when objects of older versions can no longer be linked."""
@@ -50,13 +51,13 @@ def compile_kernels(
         (variable,) = module.functions
         path = folder / f"{variable.name_hint}.o"
         key = _key(module, target)
-        code = kernel_cache.load(key)
+        code = KERNELS.load(key)
         if code is not None:
             path.write_bytes(code)
             return path, False
         with target, kernel_passes(cpu=True):
             tvm.tirx.build(module, target, "default").write_to_file(str(path))
-        kernel_cache.store(key, path.read_bytes())
+        KERNELS.store(key, path.read_bytes())
         return path, True
 
     with ThreadPoolExecutor(cores(), "mlcc-kernel") as pool:
@@ -65,7 +66,7 @@ def compile_kernels(
             found.append(each)
             report(len(found), len(modules))
     if any(new for _, new in found):
-        kernel_cache.trim()
+        KERNELS.trim()
     return [path for path, _ in found]
 
 

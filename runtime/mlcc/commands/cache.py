@@ -1,5 +1,5 @@
 """`mlcc cache list|clean`: the models that chat, run and serve compiled, the kernels that every
-compile keeps, and the runtime of browsers.
+compile keeps, indexes of tokenizers, and the runtime of browsers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import click
 
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import printable
-from mlcc_targets import kernel_cache
+from mlcc.util.file_cache import KERNELS, TOKENIZERS
 from mlcc_targets.native.once import cache_folder as native_folder
 from mlcc_targets.wasm.build import kept as runtimes
 
@@ -39,8 +39,9 @@ def list_command() -> None:
         origin = printable(str(entry.source.get("model", "?")))
         click.echo(f"{entry.folder.name:<40} {entry.size / 1e6:9.1f} MB  {state:<14} {origin}")
     click.echo(f"{len(found)} kept in {cache_folder()}", err=True)
-    if kernels := kernel_cache.size():
-        click.echo(f"kernels: {kernels / 1e6:.1f} MB in {kernel_cache.folder()}", err=True)
+    for cache in (KERNELS, TOKENIZERS):
+        if size := cache.size():
+            click.echo(f"{cache.name}: {size / 1e6:.1f} MB in {cache.folder()}", err=True)
     for title, folder in _built():
         click.echo(f"{title}: {_size(folder) / 1e6:.1f} MB in {folder}", err=True)
 
@@ -50,8 +51,8 @@ def list_command() -> None:
 def clean_command(names: tuple[str, ...]) -> None:
     """Delete cached models by name, or the whole cache.
 
-    Without NAMES: all models, compiled kernels, the executors of clones, the runtime for browsers,
-    and the cache of verified hashes.
+    Without NAMES: all models, compiled kernels, indexes of tokenizers, the executors of clones, the
+    runtime for browsers, and the cache of verified hashes.
     """
     from mlcc.artifact.checks import hash_cache
     from mlcc.errors import InvalidRequestError
@@ -73,8 +74,9 @@ def clean_command(names: tuple[str, ...]) -> None:
         deleted, freed = deleted + 1, freed + _size(folder)
         shutil.rmtree(folder)
     if not names:
-        freed += kernel_cache.size()
-        kernel_cache.clear()
+        for cache in (KERNELS, TOKENIZERS):
+            freed += cache.size()
+            cache.clear()
         hash_cache.clear()
     click.echo(f"{deleted} deleted, {freed / 1e6:.1f} MB freed", err=True)
 

@@ -16,10 +16,11 @@ from mlcc.api.openai.requests import default_sampling, recommended
 from mlcc.api.openai.responses import ModelInfo
 from mlcc.artifact.generation_config import tokens_never_sampled
 from mlcc.artifact.manifest import Manifest
-from mlcc.artifact.text_files import Read, chat_templates, generation_config, text_files
+from mlcc.artifact.text_files import TOKENIZER, Read, chat_templates, generation_config, text_files
 from mlcc.errors import ArtifactError
 from mlcc.model.model import ModelText
-from mlcc.model.tokenizer.tokenizer import FileTokenizer, TextTokenizer
+from mlcc.model.tokenizer.indexed import open_tokenizer
+from mlcc.model.tokenizer.tokenizer import TextTokenizer
 from mlcc.multimodal.processors.registry import processor_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> Model
     from mlcc.model.structured_output.llguidance import open_grammars
 
     if tokenizer is None:  # else the host application brings its own
-        tokenizer = FileTokenizer(artifact.tokenizer_path)
+        entry = artifact.manifest.file(TOKENIZER)
+        tokenizer = open_tokenizer(artifact.tokenizer_path, entry.sha256 if entry else "")
     info = artifact.manifest.model
     grammars = open_grammars(artifact.tokenizer_path, info.vocab_size, info.eos_token_ids)
     try:

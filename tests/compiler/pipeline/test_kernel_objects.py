@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mlcc.util.file_cache import KERNELS as cache
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import get_target
-from mlcc_targets import kernel_cache as cache
 from tests.runtime.commands.tiny_checkpoint import write_checkpoint
 
 
@@ -64,7 +64,7 @@ def test_the_least_recently_used_objects_are_deleted(
         cache.store(key, bytes(100))
         os.utime(cache.folder() / key, (i, i))
     assert cache.load("a") == bytes(100)
-    monkeypatch.setattr(cache, "MAX_BYTES", 300)
+    monkeypatch.setattr(cache, "max_bytes", 300)
     cache.trim()
     assert sorted(path.name for path in cache.folder().iterdir()) == ["a", "c"]
     cache.clear()

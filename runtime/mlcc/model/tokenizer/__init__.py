@@ -1,1 +1,1 @@
-"""Tokenizers: the model's own, its vocabulary and special tokens."""
+"""Tokenizers: the model's own, its vocabulary, its index and special tokens."""

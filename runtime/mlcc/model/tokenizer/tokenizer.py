@@ -7,10 +7,11 @@ browser has another implementation of the port.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.util.panics import is_panic, muted
@@ -47,23 +48,14 @@ class FileTokenizer:
     """
 
     def __init__(self, path: Path, data: bytes | None = None) -> None:
-        from tokenizers import Tokenizer as HfTokenizer
-
         from mlcc.util.files import read_regular
 
         try:
             read = data if data is not None else read_regular(path, MAX_TOKENIZER_BYTES)
             text = read.decode()
-            with muted():
-                self._tokenizer = HfTokenizer.from_str(text)
-        except BaseException as error:  # the library raises bare Exception, and panics
-            if not (isinstance(error, Exception) or is_panic(error)):
-                raise
-            raise ArtifactError(
-                f"{path} cannot be read: {error}; compile the model again"
-            ) from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        except (OSError, ValueError) as error:
+            raise _unreadable(path, error) from error
+        self._tokenizer = hf_tokenizer(path, text)
 
     @cached_property
     def longest(self) -> int | None:
@@ -75,23 +67,15 @@ class FileTokenizer:
     def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
         """The ids of a text. Raises InvalidRequestError if it is not valid Unicode."""
         check_unicode(text)
-        try:
+        with library_errors():
             # A batch of one: `encode` alone would hold the GIL, and no other thread run.
             made = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-        except BaseException as error:
-            if (failure := _failure(error)) is None:
-                raise
-            raise failure from error
         return array("i", made[0].ids)
 
     def decode(self, ids: Sequence[int], /) -> str:
         """The text of ids, special tokens skipped."""
-        try:
+        with library_errors():
             text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
-        except BaseException as error:
-            if (failure := _failure(error)) is None:
-                raise
-            raise failure from error
         return text
 
     def piece(self, token: int) -> str | None:
@@ -111,11 +95,38 @@ def beginning(tokenizer: TextTokenizer) -> list[int]:
     return with_them[: with_them.index(plain[0])] if plain and plain[0] in with_them else []
 
 
-def _failure(error: BaseException) -> ArtifactError | None:
-    """The error for a tokenizer that loads but does not work; None for other exceptions."""
-    if type(error) is not Exception and not is_panic(error):
-        return None
-    return ArtifactError(f"the tokenizer failed: {error}; the model's tokenizer.json is not sound")
+def hf_tokenizer(path: Path, text: str) -> Any:
+    """A `tokenizers.Tokenizer` from a tokenizer.json's text. path: of the file, for the error.
+    Raises ArtifactError."""
+    from tokenizers import Tokenizer as HfTokenizer
+
+    try:
+        with muted():
+            made = HfTokenizer.from_str(text)
+    except BaseException as error:  # the library raises bare Exception, and panics
+        if not (isinstance(error, Exception) or is_panic(error)):
+            raise
+        raise _unreadable(path, error) from error
+    made.no_truncation()
+    made.no_padding()
+    return made
+
+
+def _unreadable(path: Path, error: BaseException) -> ArtifactError:
+    return ArtifactError(f"{path} cannot be read: {error}; compile the model again")
+
+
+@contextmanager
+def library_errors() -> Iterator[None]:
+    """Raises ArtifactError for a tokenizer that loads but does not work."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and not is_panic(error):
+            raise
+        raise ArtifactError(
+            f"the tokenizer failed: {error}; the model's tokenizer.json is not sound"
+        ) from error
 
 
 def check_unicode(text: str) -> None:

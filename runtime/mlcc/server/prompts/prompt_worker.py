@@ -60,6 +60,7 @@ def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) 
     with suppress(EOFError, OSError):  # the parent is gone
         try:
             text = open_text()
+            _ = text.tokenizer.longest  # all of the tokenizer is read before memory is bounded
         except MlccError as error:
             return connection.send(error)
         memory_bytes += 0 if text.vision is None else IMAGE_MEMORY_BYTES
