@@ -8,8 +8,9 @@ digests of fewer bytes, returns, and statements left out. Messages of errors and
 
 The package is mutated in a temporary folder that is first in the path, also of servers that the
 tests start. One run of each test file with a tracer tells which lines it covers, and how long it
-takes. Then each mutant runs the files that cover its line, the fastest first, in a fork of a
-process that has imported the libraries, until one fails or takes too long.
+takes. Then each mutant runs the files that cover its line, those that killed most others in their
+time first, until one fails or takes too long. All are forks of a process that has imported the
+libraries, and so are the servers (`forked_programs.py`).
 """
 
 from __future__ import annotations
@@ -22,24 +23,38 @@ import importlib.util
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from tools import forked_programs
+
 ROOT = Path(__file__).resolve().parent.parent
 RUNTIME = ROOT / "runtime"
+GUARDING = re.compile(
+    r"key|digest|scope|tenant|host|origin|admin|trust|verif|check|refus|raise|limit|most|max|size|"
+    r"bound|depth|total|share|rate|timeout|_s\b|path|link|mode|close|cancel|[<>]|compare",
+    re.IGNORECASE,
+)
+"""Lines that guard something, by their words; a sample begins with them."""
+SERVED = ("mlcc.server.serve", "mlcc.worker.process")
+"""Imported once for each mutant: what the servers of the tests import."""
 PRELOADED = ("pytest", "hypothesis", "xdist", "httpx", "openai", "fastapi", "uvicorn", "jinja2")
 """Imported once, before the forks. Nothing of mlcc."""
 DIGEST_BYTES = 4
 """Bytes that a mutant compares of a digest."""
-SLOWER = 4
-"""A mutant that takes this many times longer than the tests did has failed."""
+SLOWER, PAUSE_S = 2, 10.0
+"""A mutant that takes this many times longer than the traced tests did, and so many seconds, has
+failed."""
 TRACE = "MLCC_MUTANTS_TRACE"
 TRACER = """
 import atexit, json, os, sys, threading, uuid
@@ -233,43 +248,56 @@ class Sandbox:
         else:
             place.write_text(source_of(mutant), encoding="utf-8")
 
-    def run(self, tests: Sequence[str], seconds: float, trace: Path | None = None) -> int | None:
-        """The exit code of pytest over some files; None = it took longer."""
-        pid = os.fork()
-        if not pid:
-            self._child(tests, trace)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.01)
-        os.killpg(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        return None
+    def prepare(self, trace: Path | None) -> None:
+        """Make this process, a fork, one that tests the mutated package."""
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        paths = [str(self.folder), *(str(ROOT / name) for name in ("compiler", "targets"))]
+        sys.path[:0] = paths
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+        if trace is not None:
+            os.environ[TRACE] = str(trace)
+            sys.modules.pop("sitecustomize", None)
+            dump = importlib.import_module("sitecustomize").install(str(trace))
+            forked_programs.at_exit.append(dump)
+        forked_programs.install()
+        for name in SERVED:
+            importlib.import_module(name)
 
-    def _child(self, tests: Sequence[str], trace: Path | None) -> None:
+
+def in_fork(work: Callable[[], int], seconds: float) -> int | None:
+    """The exit code of a fork that works; None = it took longer, and was ended with the processes
+    that it started. A pause of both does not count."""
+    pid = os.fork()
+    if not pid:
         code = 3
         try:
             os.setsid()
-            null = os.open(os.devnull, os.O_RDWR)
-            for number in range(3):
-                os.dup2(null, number)
-            paths = [str(self.folder), *(str(ROOT / name) for name in ("compiler", "targets"))]
-            sys.path[:0] = paths
-            os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-            dump: Callable[[], None] = lambda: None  # noqa: E731
-            if trace is not None:
-                os.environ[TRACE] = str(trace)
-                sys.modules.pop("sitecustomize", None)
-                dump = importlib.import_module("sitecustomize").install(str(trace))
-            import pytest
-
-            options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
-            code = int(pytest.main([*options, *tests]))
-            dump()
+            code = work()
         finally:
             os._exit(code)
+    before = time.monotonic()
+    while seconds > 0:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+        now = time.monotonic()
+        seconds, before = seconds - min(now - before, 0.5), now
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+def run_tests(file: str) -> int:
+    """Run the tests of a file until one fails."""
+    import pytest
+
+    code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", file]))
+    for end in forked_programs.at_exit:
+        end()
+    return code
 
 
 @dataclass(frozen=True)
@@ -284,16 +312,20 @@ class Covering:
 def coverage(sandbox: Sandbox, files: Sequence[str], tests: Iterable[str]) -> list[Covering]:
     """What each test file covers, the fastest first. Prints those that fail or cover nothing."""
     found = []
+    places = {str(sandbox.folder / Path(f).relative_to("runtime")): f for f in files}
     for test in tests:
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder)
-            places = {str(sandbox.folder / Path(f).relative_to("runtime")): f for f in files}
             (trace / "files.json").write_text(json.dumps([*places]), encoding="utf-8")
-            if sandbox.run([test], 600, trace) != 0:
+            began = time.monotonic()
+
+            def work(test: str = test, trace: Path = trace) -> int:
+                sandbox.prepare(trace)
+                return run_tests(test)
+
+            if in_fork(work, 600) != 0:
                 print(f"left out, for it fails: {test}", flush=True)
                 continue
-            began = time.monotonic()
-            sandbox.run([test], 600)
             seconds = time.monotonic() - began
             lines: dict[str, set[int]] = {file: set() for file in files}
             for part in trace.glob("*.lines"):
@@ -301,55 +333,100 @@ def coverage(sandbox: Sandbox, files: Sequence[str], tests: Iterable[str]) -> li
                     lines[places[place]].add(line)
         if any(lines.values()):
             found.append(Covering(test, seconds, lines))
+            print(f"{seconds:6.1f} s  {test}", flush=True)
     return sorted(found, key=lambda each: each.seconds)
 
 
-def verdict(sandbox: Sandbox, mutant: Mutant, covering: Sequence[Covering]) -> str:
-    """`killed by FILE`, `survived`, or `not covered`."""
-    able = [each for each in covering if mutant.line in each.lines[mutant.file]]
-    if not able:
-        return "not covered"
-    sandbox.write(mutant, mutant.file)
-    try:
-        for each in able:
-            code = sandbox.run([each.test], SLOWER * each.seconds + 5)
+class Verdicts:
+    """Runs mutants, each with the test files that cover its line: first those that have killed most
+    others in their time, until one fails or all have taken `seconds`."""
+
+    def __init__(self, sandbox: Sandbox, covering: Sequence[Covering], seconds: float) -> None:
+        self._sandbox, self._covering, self._seconds = sandbox, covering, seconds
+        self._kills: Counter[str] = Counter()
+
+    def of(self, mutant: Mutant) -> str:
+        """`killed by FILE`, `survived`, `survived N of M files`, or `not covered`."""
+        able = [each for each in self._covering if mutant.line in each.lines[mutant.file]]
+        if not able:
+            return "not covered"
+        able.sort(key=lambda each: (1 + self._kills[each.test]) / each.seconds, reverse=True)
+        self._sandbox.write(mutant, mutant.file)
+        try:
+            with tempfile.NamedTemporaryFile("r", encoding="utf-8") as out:
+                longest = sum(SLOWER * each.seconds + 2 * PAUSE_S for each in able)
+                code = in_fork(lambda: self._run(able, Path(out.name)), longest)
+                what = out.read() or "killed by the import"
+        finally:
+            self._sandbox.write(None, mutant.file)
+        if code == 0 and what.startswith("killed by "):
+            self._kills[what.split()[2]] += 1
+        return what
+
+    def _run(self, able: Sequence[Covering], out: Path) -> int:
+        self._sandbox.prepare(None)
+        began, what = time.monotonic(), "survived"
+        for number, each in enumerate(able):
+            if time.monotonic() - began > self._seconds:
+                what = f"survived {number} of {len(able)} files"
+                break
+            code = in_fork(partial(run_tests, each.test), SLOWER * each.seconds + PAUSE_S)
             if code != 0:
-                return f"killed by {each.test}"
-    finally:
-        sandbox.write(None, mutant.file)
-    return "survived"
+                what = f"killed by {each.test}" + (" (time)" if code is None else "")
+                break
+        out.write_text(what, encoding="utf-8")
+        return 0
 
 
 def chosen(files: Sequence[str], sample: int | None, seed: int) -> list[Mutant]:
-    """The mutants of the files, or as many of each drawn at random."""
-    draw, found = random.Random(seed), list[Mutant]()
-    for file in files:
-        mutants = mutants_of(ROOT / file)
-        if sample is not None and sample < len(mutants):
-            mutants = sorted(draw.sample(mutants, sample), key=lambda each: each.node)
-        found += mutants
-    return found
+    """The mutants of the files, or as many of them drawn at random: those of lines that guard
+    something first."""
+    mutants = [mutant for file in files for mutant in mutants_of(ROOT / file)]
+    if sample is None or sample >= len(mutants):
+        return mutants
+    lines = {file: (ROOT / file).read_text(encoding="utf-8").split("\n") for file in files}
+    random.Random(seed).shuffle(mutants)
+    mutants.sort(key=lambda each: not GUARDING.search(lines[each.file][each.line - 1]))
+    return sorted(mutants[:sample], key=lambda each: (each.file, each.node))
 
 
 def report(verdicts: Sequence[tuple[Mutant, str]]) -> None:
-    """Print the share of each file that was killed."""
-    for file in dict.fromkeys(mutant.file for mutant, _ in verdicts):
-        mine = [what for mutant, what in verdicts if mutant.file == file]
+    """Print the share of each folder that was killed."""
+    by_folder: dict[Path, list[str]] = {}
+    for mutant, what in verdicts:
+        by_folder.setdefault(Path(mutant.file).parent, []).append(what)
+    for folder, mine in by_folder.items():
         killed = sum(what.startswith("killed") for what in mine)
-        print(f"{killed / len(mine):5.0%}  {killed:4} of {len(mine):4}  {file}")
+        print(f"{killed / len(mine):5.0%}  {killed:4} of {len(mine):4}  {folder}")
+
+
+def survivors(path: Path) -> list[Mutant]:
+    """The mutants that an earlier run wrote and that no test killed. Line numbers are of then."""
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [
+        Mutant(**{name: row[name] for name in Mutant.__dataclass_fields__})
+        for row in rows
+        if not row["verdict"].startswith("killed")
+    ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     parser.add_argument("sources", nargs="+", help="files or folders below runtime/")
     parser.add_argument("--tests", nargs="+", required=True, help="test files or folders")
-    parser.add_argument("--sample", type=int, help="mutants of each file; all without it")
+    parser.add_argument("--sample", type=int, help="mutants of each of SOURCES; all without it")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=60, help="most for the tests of a mutant")
     parser.add_argument("--out", type=Path, help="write all verdicts as JSON lines")
+    parser.add_argument("--again", type=Path, help="an earlier --out: its survivors alone")
     args = parser.parse_args()
     os.chdir(ROOT)
-    files = [file for source in args.sources for file in _files(source, "*.py")]
+    packages = [_files(source, "*.py") for source in args.sources]
+    files = [file for package in packages for file in package]
     tests = [test for folder in args.tests for test in _files(folder, "test_*.py")]
+    mutants = [each for package in packages for each in chosen(package, args.sample, args.seed)]
+    if args.again:
+        mutants = [mutant for mutant in survivors(args.again) if mutant.file in files]
     verdicts: list[tuple[Mutant, str]] = []
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         sandbox = Sandbox(Path(folder))
@@ -357,13 +434,16 @@ def main() -> int:
         covering = coverage(sandbox, files, tests)
         if not covering:
             parser.error("no test file that passes covers these sources")
-        for mutant in chosen(files, args.sample, args.seed):
-            what = verdict(sandbox, mutant, covering)
+        runs = Verdicts(sandbox, covering, args.seconds)
+        for mutant in mutants:
+            began = time.monotonic()
+            what = runs.of(mutant)
             verdicts.append((mutant, what))
             if not what.startswith("killed"):
                 print(f"{mutant.file}:{mutant.line}: {what}: {mutant.what}", flush=True)
             if out is not None:
-                out.write(json.dumps({**asdict(mutant), "verdict": what}) + "\n")
+                row = {**asdict(mutant), "verdict": what, "seconds": time.monotonic() - began}
+                out.write(json.dumps(row) + "\n")
                 out.flush()
     report(verdicts)
     return 0
