@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,22 @@ def test_a_cache_that_cannot_be_written_is_ignored(
     without = library(checkpoint, tmp_path / "without")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert library(checkpoint, tmp_path / "with") == without
+
+
+def test_a_disk_that_is_full_keeps_no_part_of_an_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system refuses the rest of the file, as it does on a full disk."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        cache.store("a", bytes(10_000))
+        cache.store("b", bytes(100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in cache.folder().iterdir()] == ["b"]
+    assert cache.load("a") is None and cache.load("b") == bytes(100)
 
 
 def test_the_least_recently_used_objects_are_deleted(

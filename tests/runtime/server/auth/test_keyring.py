@@ -374,8 +374,8 @@ def test_a_changed_limit_starts_anew_and_none_has_no_headers() -> None:
     assert limits.enter(more)["x-ratelimit-remaining-requests"] == "8"
 
 
-async def passes(names: frozenset[str] | None, origins: list[str], **headers: str) -> int:
-    """The status of a request through the middleware; 200 = it passed."""
+async def messages(names: frozenset[str] | None, origins: list[str], **headers: str) -> list[Any]:
+    """What a request through the middleware is sent; a status alone = it passed."""
     sent: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -390,7 +390,13 @@ async def passes(names: frozenset[str] | None, origins: list[str], **headers: st
     scope = {"type": headers.pop("kind", "http"), "method": "GET", "path": "/", "root_path": ""}
     pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
     await AllowedHosts(app, names, origins)({**scope, "headers": pairs}, receive, send)
-    return int(sent[0]["status"]) if "status" in sent[0] else 403
+    return sent
+
+
+async def passes(names: frozenset[str] | None, origins: list[str], **headers: str) -> int:
+    """The status of a request through the middleware; 200 = it passed."""
+    first = (await messages(names, origins, **headers))[0]
+    return int(first["status"]) if "status" in first else 403
 
 
 LOCAL = allowed_hosts("127.0.0.1", False)
@@ -420,6 +426,14 @@ def test_host_and_origin_must_be_names_of_this_machine(
 ) -> None:
     assert asyncio.run(passes(LOCAL, ["https://good.example"], **headers)) == status
     assert asyncio.run(passes(None, [], **headers)) == 200
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin"])
+def test_a_refusal_names_the_header(name: str) -> None:
+    evil = "evil.example" if name == "Host" else "http://evil.example"
+    headers = {"host": "localhost", name.lower(): evil}
+    body = asyncio.run(messages(LOCAL, [], **headers))[-1]["body"]
+    assert f"the header '{name}' names" in body.decode()
 
 
 def test_all_origins_are_not_all_hosts() -> None:
