@@ -35,6 +35,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from tools import forked_programs
 
@@ -308,6 +309,9 @@ class Covering:
     seconds: float
     lines: dict[str, set[int]]
 
+    def row(self) -> dict[str, Any]:
+        return {**asdict(self), "lines": {file: sorted(on) for file, on in self.lines.items()}}
+
 
 def coverage(sandbox: Sandbox, files: Sequence[str], tests: Iterable[str]) -> list[Covering]:
     """What each test file covers, the fastest first. Prints those that fail or cover nothing."""
@@ -337,20 +341,30 @@ def coverage(sandbox: Sandbox, files: Sequence[str], tests: Iterable[str]) -> li
     return sorted(found, key=lambda each: each.seconds)
 
 
+def read_coverage(path: Path) -> list[Covering]:
+    """What an earlier run of the same sources found."""
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return [
+        Covering(row["test"], row["seconds"], {file: {*on} for file, on in row["lines"].items()})
+        for row in rows
+    ]
+
+
 class Verdicts:
-    """Runs mutants, each with the test files that cover its line: first those that have killed most
-    others in their time, until one fails or all have taken `seconds`."""
+    """Runs mutants, each with the test files that cover its line: first those with the module's
+    name, then those that have killed most others in their time, above all of the same file. Until
+    one fails or all have taken `seconds`."""
 
     def __init__(self, sandbox: Sandbox, covering: Sequence[Covering], seconds: float) -> None:
         self._sandbox, self._covering, self._seconds = sandbox, covering, seconds
-        self._kills: Counter[str] = Counter()
+        self._kills: Counter[tuple[str, str]] = Counter()
 
     def of(self, mutant: Mutant) -> str:
         """`killed by FILE`, `survived`, `survived N of M files`, or `not covered`."""
-        able = [each for each in self._covering if mutant.line in each.lines[mutant.file]]
+        able = [e for e in self._covering if mutant.line in e.lines.get(mutant.file, ())]
         if not able:
             return "not covered"
-        able.sort(key=lambda each: (1 + self._kills[each.test]) / each.seconds, reverse=True)
+        able.sort(key=lambda each: self._worth(each, mutant.file), reverse=True)
         self._sandbox.write(mutant, mutant.file)
         try:
             with tempfile.NamedTemporaryFile("r", encoding="utf-8") as out:
@@ -360,8 +374,13 @@ class Verdicts:
         finally:
             self._sandbox.write(None, mutant.file)
         if code == 0 and what.startswith("killed by "):
-            self._kills[what.split()[2]] += 1
+            self._kills[what.split()[2], mutant.file] += 1
         return what
+
+    def _worth(self, each: Covering, file: str) -> tuple[bool, float]:
+        kills = sum(n for (test, _), n in self._kills.items() if test == each.test)
+        named = Path(file).stem in Path(each.test).stem
+        return named, (1 + kills + 9 * self._kills[each.test, file]) / each.seconds
 
     def _run(self, able: Sequence[Covering], out: Path) -> int:
         self._sandbox.prepare(None)
@@ -418,6 +437,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60, help="most for the tests of a mutant")
     parser.add_argument("--out", type=Path, help="write all verdicts as JSON lines")
+    parser.add_argument("--coverage", type=Path, help="a file that keeps what the tests cover")
     parser.add_argument("--again", type=Path, help="an earlier --out: its survivors alone")
     args = parser.parse_args()
     os.chdir(ROOT)
@@ -431,9 +451,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         sandbox = Sandbox(Path(folder))
         out = stack.enter_context(args.out.open("w", encoding="utf-8")) if args.out else None
-        covering = coverage(sandbox, files, tests)
+        if args.coverage and args.coverage.exists():
+            covering = read_coverage(args.coverage)
+        else:
+            covering = coverage(sandbox, files, tests)
         if not covering:
             parser.error("no test file that passes covers these sources")
+        if args.coverage:
+            args.coverage.write_text(json.dumps([each.row() for each in covering]))
         runs = Verdicts(sandbox, covering, args.seconds)
         for mutant in mutants:
             began = time.monotonic()
