@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import ctypes
 import importlib
 import importlib.util
 import json
@@ -53,6 +54,7 @@ PRELOADED = ("pytest", "hypothesis", "xdist", "httpx", "openai", "fastapi", "uvi
 """Imported once, before the forks. Nothing of mlcc."""
 DIGEST_BYTES = 4
 """Bytes that a mutant compares of a digest."""
+_PDEATHSIG = 1
 SLOWER, PAUSE_S = 2, 10.0
 """A mutant that takes this many times longer than the traced tests did, and so many seconds, has
 failed."""
@@ -90,6 +92,8 @@ OPERATORS: Swap = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult,
     ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift,
 }  # fmt: skip
+PROSE = 4
+"""Spaces of a text that is an error's."""
 NAMES = {"any": "all", "all": "any", "min": "max", "max": "min"}
 
 
@@ -132,8 +136,15 @@ def source_of(mutant: Mutant) -> str:
 
 
 def _messages(tree: ast.AST) -> set[ast.AST]:
-    """Nodes whose change no test has to notice: texts of errors, logs, docstrings, annotations."""
+    """Nodes whose change no test has to notice: texts of errors, logs, docstrings, annotations, and
+    numbers that a module names, of which the next one is as good."""
     found: set[ast.AST] = set()
+    for node in getattr(tree, "body", ()):
+        if isinstance(node, ast.Assign) and not any(
+            isinstance(each, ast.Constant) and not isinstance(each.value, int | float)
+            for each in ast.walk(node.value)
+        ):
+            found.update(ast.walk(node.value))
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and node.exc is not None:
             found.update(ast.walk(node.exc))
@@ -149,6 +160,8 @@ def _messages(tree: ast.AST) -> set[ast.AST]:
             found.update(each for note in notes if note for each in ast.walk(note))
         elif isinstance(node, ast.JoinedStr):
             found.update(ast.walk(node))
+        elif isinstance(node, ast.Constant) and str(node.value).count(" ") >= PROSE:
+            found.add(node)
     return found
 
 
@@ -275,6 +288,7 @@ def in_fork(work: Callable[[], int], seconds: float) -> int | None:
         code = 3
         try:
             os.setsid()
+            ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)  # ends with this process
             code = work()
         finally:
             os._exit(code)
