@@ -365,9 +365,9 @@ def read_coverage(path: Path) -> list[Covering]:
 
 
 class Verdicts:
-    """Runs mutants, each with the test files that cover its line: first those with the module's
-    name, then those that have killed most others in their time, above all of the same file. Until
-    one fails or all have taken `seconds`."""
+    """Runs mutants, each with the test files that cover its line, until one fails or all have taken
+    `seconds`: first those with a word of the module's name, then those that have killed most others
+    in their time, above all of the same file."""
 
     def __init__(self, sandbox: Sandbox, covering: Sequence[Covering], seconds: float) -> None:
         self._sandbox, self._covering, self._seconds = sandbox, covering, seconds
@@ -393,7 +393,7 @@ class Verdicts:
 
     def _worth(self, each: Covering, file: str) -> tuple[bool, float]:
         kills = sum(n for (test, _), n in self._kills.items() if test == each.test)
-        named = Path(file).stem in Path(each.test).stem
+        named = any(word in Path(each.test).stem for word in Path(file).stem.split("_"))
         return named, (1 + kills + 9 * self._kills[each.test, file]) / each.seconds
 
     def _run(self, able: Sequence[Covering], out: Path) -> int:

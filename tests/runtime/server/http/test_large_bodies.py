@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import threading
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from mlcc.api.openai_responses import request as responses_request
 from mlcc.api.openai_responses.item_fields import known
 from mlcc.errors import CapacityError, InvalidRequestError
 from mlcc.server.prompts import body_reader, chunked_pickle
-from mlcc.server.prompts.body_reader import SMALL, BodyOffload, BodyReader
+from mlcc.server.prompts.body_reader import MEMORY_BYTES, SMALL, BodyOffload, BodyReader
 from mlcc.service import served_model
 from mlcc.service.http import json_pieces, sse, types
 from mlcc.service.http.json_body import MAX_NUMBERS, MAX_VALUES, parse_json
@@ -138,6 +139,22 @@ def test_small_bodies_start_no_process(reader: BodyReader, monkeypatch: pytest.M
     (response,) = answers(reader, [("/v1/chat/completions", body)])
     assert response.status == 200 and watch.checked == 1 and reader._pool is None
     assert watch.parsed and max(watch.parsed) <= SMALL
+
+
+def test_where_large_begins(reader: BodyReader) -> None:
+    assert asyncio.run(BodyOffload(reader).parse(b" " * (SMALL - 2) + b"[]")) == []
+    assert reader._pool is None
+    assert asyncio.run(BodyOffload(reader).parse(b" " * (SMALL - 1) + b"[]")) == []
+    assert reader._pool is not None
+
+
+def test_a_process_that_parses_has_bounded_memory_and_leaves_ctrl_c_to_the_server(
+    reader: BodyReader,
+) -> None:
+    pool = reader._opened()
+    most, _ = pool.submit(resource.getrlimit, resource.RLIMIT_AS).result()
+    assert MEMORY_BYTES < most < 4 * MEMORY_BYTES
+    assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
 
 
 def test_large_answers_are_those_of_small_bodies(reader: BodyReader) -> None:
