@@ -255,6 +255,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         dtype,
         encoder_head,
         reads_images=tower is not None or isinstance(checkpoint, TowerCheckpoint),
+        deepstack=len(tower.config.get("deepstack_visual_indexes", ())) if tower else 0,
     )
     assignment = assign(
         architecture.model, options.recipe, _checkpoint_schemes(architecture.model, checkpoint)

@@ -19,7 +19,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.tokenizer_files import token_ids
 from mlcc_compiler.checkpoint.tower_tensors import TowerTensors
 from mlcc_compiler.models.fields import HfConfig, refuse, require
-from mlcc_compiler.models.vision import gemma3, idefics3, qwen2_5_vl, qwen2_vl
+from mlcc_compiler.models.vision import gemma3, idefics3, qwen2_5_vl, qwen2_vl, qwen3_vl
 from mlcc_compiler.models.vision.tower import patches_per_side
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
@@ -190,7 +190,17 @@ def _qwen2_vl(processor: HfConfig, config: dict[str, Any]) -> dict[str, Any]:
     config["max_rows"] = most // (side * side)
     window = require(config, "window_size") if "window_size" in config else 0
     pixels = {"min_pixels": int(least), "max_pixels": most}
-    return {"processor": "qwen2_vl", "window_size": window, **pixels}
+    positions = _position_grid(config) if "num_position_embeddings" in config else 0
+    sides = {"window_size": window, "position_grid": positions}
+    return {"processor": "qwen2_vl", **sides, **pixels}
+
+
+def _position_grid(config: dict[str, Any]) -> int:
+    """Side of the square table of positions."""
+    count = require(config, "num_position_embeddings")
+    if isqrt(count) ** 2 != count:
+        raise refuse("num_position_embeddings", "a square number", count)
+    return isqrt(count)
 
 
 def _qwen(tower: str, defaults: Mapping[str, Any]) -> Family:
@@ -215,6 +225,7 @@ FAMILIES: dict[str, Family] = {
     "smolvlm": _IDEFICS3,
     "qwen2_vl": _qwen("qwen2_vl_vision", qwen2_vl.DEFAULTS),
     "qwen2_5_vl": _qwen("qwen2_5_vl_vision", qwen2_5_vl.DEFAULTS),
+    "qwen3_vl": _qwen("qwen3_vl_vision", qwen3_vl.DEFAULTS),
     "gemma3": Family(
         "gemma3_vision",
         gemma3.DEFAULTS,

@@ -44,19 +44,25 @@ class Decoder(nn.Module):
         x = self.embed_tokens(ids)
         x = x if config.embed_scale == 1.0 else x * config.embed_scale
         if config.reads_images:
-            x = ops.inputs_embeds(token_ids, x, config.hidden_size, config.vocab_size)
+            x = ops.inputs_embeds(
+                token_ids, x, config.hidden_size, config.vocab_size, parts=1 + config.deepstack
+            )
         return x
 
-    def run_layers(
-        self, x: Tensor, positions: Tensor, layer_inputs: Sequence[Tensor] = ()
-    ) -> Tensor:
-        """Run x through all layers; `layer_inputs`, if any, has a further input for each."""
-        tables = [
+    def rope_tables(self, positions: Tensor) -> list[Tensor]:
+        """The angles of each rope of the config."""
+        return [
             ops.mrope_table(positions, rope)
             if rope.sections and self.config.reads_images
             else ops.rope_table(positions, rope)
             for rope in self.config.ropes
         ]
+
+    def run_layers(
+        self, x: Tensor, positions: Tensor, layer_inputs: Sequence[Tensor] = ()
+    ) -> Tensor:
+        """Run x through all layers; `layer_inputs`, if any, has a further input for each."""
+        tables = self.rope_tables(positions)
         for index, layer in enumerate(self.layers):
             rope = self.config.rope_of_layer[index]
             extra = (layer_inputs[index],) if layer_inputs else ()

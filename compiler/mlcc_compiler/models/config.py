@@ -104,6 +104,8 @@ class DecoderConfig:
     """Of a vision tower whose layers attend within windows of the image: which do."""
     reads_images: bool = False
     """Whether ids from the vocabulary's end on name rows that a vision tower made."""
+    deepstack: int = 0
+    """First layers to whose results a part of those rows of its own is added (DeepStack)."""
     activation_dtype: str = "float32"
     """Dtype of the activations between operators; `ops` documents which results are float32
     regardless."""

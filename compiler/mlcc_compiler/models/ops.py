@@ -42,13 +42,30 @@ def embedding(token_ids: Tensor, table: Tensor, scheme: str, dtype: str = FLOAT3
     return _call("embedding", [token_ids, table], [scheme], shape, dtype)
 
 
-def inputs_embeds(token_ids: Tensor, x: Tensor | None, width: int, first: int) -> Tensor:
+def inputs_embeds(
+    token_ids: Tensor,
+    x: Tensor | None,
+    width: int,
+    first: int,
+    part: int = 0,
+    parts: int = 1,
+    added: bool = False,
+) -> Tensor:
     """Rows that the host writes in place of tokens: the row id - `first` for an id of token_ids
     i32[n] from `first` on, else that of x a[n, width]; without x every id is such a one ->
-    a[n, width]."""
+    a[n, width]. A row that the host writes has `parts` of `width`, of which this is one; with
+    `added` it is added to x's."""
     tensors = [token_ids] if x is None else [token_ids, x]
     dtype = FLOAT32 if x is None else x.dtype
-    return _call("inputs_embeds", tensors, [width, first], [token_ids.shape[0], width], dtype)
+    numbers = [width, first, part, parts, int(added)]
+    return _call("inputs_embeds", tensors, numbers, [token_ids.shape[0], width], dtype)
+
+
+def embedding_bag(taps: Tensor, table: Tensor) -> Tensor:
+    """Weighted sums of rows of `table` f32[rows, hidden], which is not quantized -> f32[n, hidden].
+    taps f32[n, 2 k]: the numbers of k rows, then their weights."""
+    shape = [taps.shape[0], table.shape[1]]
+    return _call("embedding_bag", [taps, table], [], shape, FLOAT32)
 
 
 def linear(
@@ -85,12 +102,12 @@ def rope_table(positions: Tensor, rope: Rope) -> Tensor:
 
 def mrope_table(positions: Tensor, rope: Rope) -> Tensor:
     """As `rope_table`, of a rope with `sections`: a frequency is multiplied with the time, row or
-    column that the step has for a token."""
+    column that the step has for a token (`Rope.axes`)."""
     inv_freq = nn.Tensor(_expr=relax.const(rope.table(), "float32"))
     return _call(
         "mrope_table",
         [positions, inv_freq],
-        [float(rope.scale), json.dumps(rope.sections)],
+        [float(rope.scale), json.dumps(rope.sections), int(rope.interleaved)],
         [positions.shape[0], rope.rotary_dim],
         FLOAT32,
     )

@@ -69,6 +69,7 @@ from mlcc_compiler.models.vision import gemma3 as gemma3_vision
 from mlcc_compiler.models.vision import idefics3
 from mlcc_compiler.models.vision import qwen2_5_vl as qwen2_5_vl_vision
 from mlcc_compiler.models.vision import qwen2_vl as qwen2_vl_vision
+from mlcc_compiler.models.vision import qwen3_vl as qwen3_vl_vision
 
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,
@@ -82,6 +83,8 @@ ARCHITECTURES: dict[str, Any] = {
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
     "qwen3_next": qwen3_next,
+    "qwen3_vl": qwen3,
+    "qwen3_vl_text": qwen3,
     "qwen3_5": qwen3_5,
     "qwen3_5_text": qwen3_5,
     "qwen3_5_moe": qwen3_5_moe,
@@ -145,6 +148,7 @@ TOWERS: dict[str, Any] = {
     "gemma3_vision": gemma3_vision,
     "qwen2_vl_vision": qwen2_vl_vision,
     "qwen2_5_vl_vision": qwen2_5_vl_vision,
+    "qwen3_vl_vision": qwen3_vl_vision,
 }
 """Vision towers of multimodal checkpoints (`checkpoint/vision.py`), which are encoders too."""
 
@@ -187,10 +191,11 @@ def build_model(
     activation_dtype: str = "float32",
     encoder_head: EncoderHead | None = None,
     reads_images: bool = False,
+    deepstack: int = 0,
 ) -> Architecture:
     """The model for a checkpoint's config; encoder_head: the head of an encoder; reads_images:
-    whether ids beyond the vocabulary name rows of a vision tower. Raises UnsupportedError for an
-    unknown `model_type`."""
+    whether ids beyond the vocabulary name rows of a vision tower, whose further parts `deepstack`
+    layers read. Raises UnsupportedError for an unknown `model_type`."""
     module = _module(hf)
     try:
         config = module.read_config(with_defaults(hf), context)
@@ -199,7 +204,12 @@ def build_model(
             f"config.json: a value is missing or does not fit ({type(error).__name__}: {error}); "
             "fetch the checkpoint's config.json again"
         ) from error
-    config = replace(config, activation_dtype=activation_dtype, reads_images=reads_images)
+    config = replace(
+        config,
+        activation_dtype=activation_dtype,
+        reads_images=reads_images,
+        deepstack=deepstack,
+    )
     if encoder_head is None:
         stack = getattr(module, "Stack", Decoder)
         return Architecture(config, CausalLM(config, module.Layer, stack))

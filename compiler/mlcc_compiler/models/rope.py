@@ -31,8 +31,11 @@ class Rope:
     inv_freq: tuple[float, ...]
     scale: float = 1.0
     sections: tuple[int, ...] = ()
-    """Frequencies that turn by time, row and column of an image (M-RoPE; Wang et al., 2024); () =
-    all by the position."""
+    """Number of frequencies that turn by time, row and column of an image (M-RoPE; Wang et al.,
+    2024); () = all by the position."""
+    interleaved: bool = False
+    """Whether the three take turns, time, row, column, until row and column have theirs (Qwen3-VL),
+    instead of following one another."""
 
     @property
     def rotary_dim(self) -> int:
@@ -77,13 +80,15 @@ def build_rope(config: RopeConfig) -> Rope:
         )
     inv_freq, scale = scaling(config)
     frequencies = tuple(float(f) for f in inv_freq.astype(np.float32))
-    return Rope(frequencies, float(scale), _sections(config.parameters, len(frequencies)))
+    sections = _sections(config.parameters, len(frequencies))
+    interleaved = bool(sections) and bool(config.parameters.get("mrope_interleaved"))
+    return Rope(frequencies, float(scale), sections, interleaved)
 
 
 def _sections(parameters: Mapping[str, Any], count: int) -> tuple[int, ...]:
     """M-RoPE's sections of `count` frequencies, if the rope has them."""
     sections = parameters.get("mrope_section")
-    if sections is None or parameters.get("mrope_interleaved"):
+    if sections is None:
         return ()
     sound = isinstance(sections, list) and len(sections) == 3 and sum(sections) == count
     if not sound or not all(isinstance(size, int) and size >= 0 for size in sections):

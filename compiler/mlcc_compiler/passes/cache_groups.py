@@ -42,7 +42,8 @@ def _embeddings_width(function: relax.Function) -> int:
     """Width of the rows of `inputs_embeds`; 0 = the model reads none."""
     for name, arguments in map(call_parts, calls(function)):
         if name == PREFIX + "inputs_embeds":
-            return int(literal(arguments[-2]))
+            width, _, _, parts, _ = (int(literal(number)) for number in arguments[-5:])
+            return width * parts
     return 0
 
 

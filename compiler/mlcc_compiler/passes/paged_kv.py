@@ -87,17 +87,23 @@ class PagedKV(Rewriter):
 
     def op_inputs_embeds(self, arguments: list[Any], call: relax.Call) -> Any:
         """The rows are the last of the caches' tensors."""
-        *tensors, width, first = arguments
-        numbers = (int(literal(width)), int(literal(first)), len(tensors) > 1)
+        *tensors, width, first, part, parts, added = arguments
+        numbers = (
+            *(int(literal(number)) for number in (width, first)),
+            len(tensors) > 1,
+            *(int(literal(number)) for number in (part, parts, added)),
+        )
         rows = self.builder.emit(relax.TupleGetItem(self.tensors, len(self.caches.tensors)))
         kernel = self.kernels.kernel("inputs_embeds", *numbers)
         return self.call_tir(kernel, "inputs_embeds", [*tensors, rows], call.ty_args[0])
 
     def op_mrope_table(self, arguments: list[Any], call: relax.Call) -> Any:
         """The step has time, row and column of each token."""
-        positions, inv_freq, scale, sections = arguments
+        positions, inv_freq, scale, sections, interleaved = arguments
         numbers = (dims(inv_freq)[0], float(literal(scale)), str(literal(sections)))
-        kernel = self.kernels.kernel("mrope_table", self.layout, *numbers)
+        kernel = self.kernels.kernel(
+            "mrope_table", self.layout, *numbers, int(literal(interleaved))
+        )
         return self.call_tir(
             kernel, "mrope_table", [positions, inv_freq, self.step], call.ty_args[0]
         )

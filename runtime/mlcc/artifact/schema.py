@@ -350,6 +350,9 @@ class VisionInfo:
     max_pixels: int = 0
     window_size: int = 0
     """Side in pixels of the windows in which most layers of the tower attend; 0 = whole images."""
+    position_grid: int = 0
+    """Side of the tower's table of positions, which is interpolated to an image's patches; 0 = it
+    has none."""
     folder: str = "vision"
     """The tower's own artifact, below the model's folder."""
 

@@ -13,7 +13,7 @@ from mlcc.engine.batch.batch import BatchWriter, Capacity, PageList, int32
 from mlcc.engine.batch.executor import EncoderExecutor, Executor
 from mlcc.engine.request import ImageTile
 from mlcc.errors import UnsupportedError
-from mlcc.multimodal.patches import PatchGrid, patch_rows
+from mlcc.multimodal.patches import PatchGrid, patch_rows, with_taps
 
 
 class TowerExecutor(Executor, EncoderExecutor, Protocol):
@@ -34,6 +34,7 @@ class VisionTower:
             )
         self._executor: TowerExecutor = executor
         self._patch_size, self._merge_size, self._width = info.patch_size, info.merge_size, width
+        self._position_grid = info.position_grid
         self._window = info.window_size // (info.patch_size * info.merge_size)
 
     def encode(self, tile: ImageTile) -> bytes:
@@ -44,6 +45,8 @@ class VisionTower:
         size = tile.height // side, tile.width // side
         grid = PatchGrid(*size, self._merge_size, self._window)
         rows = patch_rows(tile.pixels, tile.width, side, grid)
+        if self._position_grid:
+            rows = with_taps(rows, grid.position_taps(self._position_grid))
         block = self._merge_size**2
         patches = tile.rows * block
         if patches > capacity.max_step_tokens:

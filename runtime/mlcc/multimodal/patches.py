@@ -15,7 +15,7 @@ class PatchGrid:
     come one after another (Qwen2.5-VL; Bai et al., 2025); windows at the edges are smaller."""
 
     def __init__(self, rows: int, columns: int, merge: int, window: int = 0) -> None:
-        self._merge = merge
+        self._merge, self._size = merge, (rows, columns)
         high, wide = rows // merge, columns // merge
         step = window or max(high, wide, 1)
         windows = [
@@ -40,6 +40,16 @@ class PatchGrid:
         places = [(y * self._merge, x * self._merge) for y, x in self.blocks]
         return [(top + y, left + x) for top, left in places for y, x in inside]
 
+    def position_taps(self, side: int) -> list[bytes]:
+        """f32[8] of each patch: the four rows of a table of side x side positions between which it
+        lies once corners are on corners (bilinear; Qwen3-VL), and their weights."""
+        down, across = (_axis_taps(count, side) for count in self._size)
+        found = []
+        for y, x in self.patches:
+            taps = [(i * side + j, a * b) for i, a in down[y] for j, b in across[x]]
+            found.append(pack("<8f", *(i for i, _ in taps), *(weight for _, weight in taps)))
+        return found
+
     @property
     def columns(self) -> dict[str, array[int]]:
         """The step's columns of the patches, by name."""
@@ -56,6 +66,24 @@ class PatchGrid:
             "visible_from": first,
             "visible_until": last,
         }
+
+
+def _axis_taps(count: int, side: int) -> list[list[tuple[int, float]]]:
+    """Of each of `count` patches along an axis: the two positions of `side` beside it, and their
+    weights."""
+    found = []
+    for i in range(count):
+        place = i * (side - 1) / max(count - 1, 1)
+        low = min(int(place), side - 1)
+        found.append([(low, 1 - (place - low)), (min(low + 1, side - 1), place - low)])
+    return found
+
+
+def with_taps(rows: bytes, taps: list[bytes]) -> bytes:
+    """Rows of pixels, each followed by its taps."""
+    size = len(rows) // len(taps)
+    parts = (rows[i * size : (i + 1) * size] for i in range(len(taps)))
+    return b"".join(part for pair in zip(parts, taps, strict=True) for part in pair)
 
 
 def patch_rows(pixels: bytes, width: int, patch: int, grid: PatchGrid) -> bytes:

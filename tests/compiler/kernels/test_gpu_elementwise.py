@@ -157,13 +157,16 @@ def test_rope(dim: int, rotary: int) -> None:
         np.testing.assert_allclose(y, twin.rope(x, expected, pairs), rtol=0, atol=1e-6)
 
 
-def test_rope_table_of_three_sections() -> None:
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_rope_table_of_three_sections(interleaved: int) -> None:
     batch, positions = placed_step()
     inv_freq = (10000.0 ** (-np.arange(0, 64, 2) / 64)).astype(np.float32)
-    arguments = (batch.layout, 32, 1.2, "[8, 10, 14]")
+    sections = "[12, 10, 10]"
+    arguments = (batch.layout, 32, 1.2, sections, interleaved)
     tensors = [positions, inv_freq, np.frombuffer(batch.words, np.int32)]
     (table,) = run(rope.mrope_table, arguments, tensors, [((5, 64), "float32")])
-    expected = mrope_table(StepView(batch), positions, inv_freq, 1.2, "[8, 10, 14]")
+    view = StepView(batch)
+    expected = mrope_table(view, positions, inv_freq, 1.2, sections, interleaved)
     np.testing.assert_allclose(table, expected, rtol=0, atol=1e-6)
 
 

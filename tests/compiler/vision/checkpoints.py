@@ -135,7 +135,30 @@ def qwen2_5_vl(folder: Path) -> torch.nn.Module:
     return _saved(transformers.Qwen2_5_VLForConditionalGeneration, config, folder)
 
 
-ANY_SIZE = ("qwen2_vl", "qwen2_5_vl")
+def qwen3_vl(folder: Path) -> torch.nn.Module:
+    """A Qwen3-VL in `folder`, and transformers' model of it in float64. Its table of positions has
+    a grid that no image has."""
+    interleaved = {**MROPE, "mrope_section": [4, 2, 2], "mrope_interleaved": True}
+    text = {**SMALL, "head_dim": 16, "num_hidden_layers": 3, "rope_parameters": interleaved}
+    config = transformers.Qwen3VLConfig(
+        text_config={"model_type": "qwen3_vl_text", **text},
+        vision_config={
+            "depth": 3,
+            "hidden_size": 32,
+            "num_heads": 2,
+            "intermediate_size": 60,
+            "out_hidden_size": SMALL["hidden_size"],
+            "patch_size": PATCH,
+            "spatial_merge_size": MERGE,
+            "num_position_embeddings": 25,
+            "deepstack_visual_indexes": [0, 2],
+        },
+        **QWEN,
+    )
+    return _saved(transformers.Qwen3VLForConditionalGeneration, config, folder)
+
+
+ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 """Families whose images keep their ratio."""
 FAMILIES = {
     "smolvlm": smolvlm,
@@ -143,6 +166,7 @@ FAMILIES = {
     "gemma3": gemma3,
     "qwen2_vl": qwen2_vl,
     "qwen2_5_vl": qwen2_5_vl,
+    "qwen3_vl": qwen3_vl,
 }
 
 

@@ -110,6 +110,7 @@ PART = {
     "gemma3": "gemma3-images",
     "qwen2_vl": "qwen2-vl",
     "qwen2_5_vl": "qwen2.5-vl",
+    "qwen3_vl": "qwen3-vl",
 }
 """In the table of features."""
 

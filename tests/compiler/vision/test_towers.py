@@ -18,7 +18,16 @@ from mlcc_compiler.checkpoint.vision import tower_of
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
-from tests.compiler.vision.checkpoints import MEAN, PROCESSOR, STD, gemma3, pictures, smolvlm, tile
+from tests.compiler.vision.checkpoints import (
+    MEAN,
+    PROCESSOR,
+    STD,
+    gemma3,
+    pictures,
+    qwen3_vl,
+    smolvlm,
+    tile,
+)
 
 
 def compiled(folder: Path, out: Path, **options: Any) -> Path:
@@ -127,6 +136,26 @@ def test_a_text_part_with_the_whole_models_config_has_no_tower(
     model = open_model(compiled(tmp_path, tmp_path / "out", quant="f32"))
     assert model.tower is None
     model.close()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"deepstack_visual_indexes": [3]}, "deepstack_visual_indexes"),
+        ({"num_position_embeddings": 26}, "num_position_embeddings"),
+        ({"hidden_act": "relu"}, "vision_config"),
+    ],
+)
+def test_a_qwen3_vl_that_makes_no_sense(
+    tmp_path: Path, values: dict[str, Any], message: str
+) -> None:
+    qwen3_vl(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config["vision_config"] |= values
+    path.write_text(json.dumps(config))
+    with pytest.raises(MlccError, match=message):
+        compiled(tmp_path, tmp_path / "out", quant="f32")
 
 
 def test_ranks_are_refused(checkpoint: Path, tmp_path: Path) -> None:

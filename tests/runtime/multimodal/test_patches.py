@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mlcc.multimodal.patches import PatchGrid, patch_rows
+from mlcc.multimodal.patches import PatchGrid, patch_rows, with_taps
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,23 @@ def test_windows_are_those_of_transformers(size: tuple[int, int]) -> None:
     places = qwen.get_vision_position_ids(shape, merge).reshape(-1, merge**2, 2)
     found = list(zip(columns["position_h"], columns["position_w"], strict=True))
     assert found == [tuple(place) for place in places[order].reshape(-1, 2).tolist()]
+
+
+@pytest.mark.parametrize("size", [(8, 8), (4, 16), (22, 14), (2, 2), (48, 48), (96, 50)])
+def test_positions_lie_between_those_of_transformers(size: tuple[int, int]) -> None:
+    torch = pytest.importorskip("torch")
+    from transformers.vision_utils import get_vision_interpolation_indices_and_weights
+
+    taps = b"".join(PatchGrid(*size, 2).position_taps(48))
+    found = np.frombuffer(taps, np.float32).reshape(-1, 2, 4)
+    numbers, weights = get_vision_interpolation_indices_and_weights(
+        torch.tensor([[1, *size]]), 48, align_corners=True, spatial_merge_size=2
+    )
+    table = np.random.default_rng(0).standard_normal((48 * 48, 3))
+    wanted = (table[numbers.numpy()] * weights.numpy()[:, :, None]).sum(1)
+    own = (table[found[:, 0].astype(int)] * found[:, 1, :, None]).sum(1)
+    np.testing.assert_allclose(own, wanted, rtol=0, atol=3e-5)
+
+
+def test_taps_follow_their_patch() -> None:
+    assert with_taps(b"aabb", [b"1", b"2"]) == b"aa1bb2"

@@ -59,6 +59,7 @@ FACTORIES: dict[str, Factory] = {
     "mean_rows": pooling.mean_rows,
     "remap": pooling.remap,
     "inputs_embeds": inputs_embeds.inputs_embeds,
+    "embedding_bag": inputs_embeds.embedding_bag,
     "read_step": append.read_step,
     "append_kv": append.append_kv,
     "rotate_and_append": rope_and_append.rotate_and_append,

@@ -57,6 +57,7 @@ FACTORIES: dict[str, Factory] = {
     "mean_rows": pooling.mean_rows,
     "remap": pooling.remap,
     "inputs_embeds": inputs_embeds.inputs_embeds,
+    "embedding_bag": inputs_embeds.embedding_bag,
     "read_step": elementwise.read_step,
     "append_kv": kv.append_kv,
     "rotate_and_append": kv.rotate_and_append,

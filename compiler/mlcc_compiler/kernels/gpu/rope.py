@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from itertools import accumulate
 
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir._tvm import T, tirx
@@ -17,6 +16,7 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32,
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
 from mlcc_compiler.kernels.gpu.workgroup import bind, real
+from mlcc_compiler.kernels.mrope import of_section
 from mlcc_compiler.kernels.step import Step, step_argument
 
 _SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
@@ -40,18 +40,19 @@ def rope_table(gpu: Gpu, position: Sizes, inv_freq: Sizes, scale: float) -> Prim
     return kernel(body, positions=i32("n"), inv_freq=f32(half), table=f32("n", 2 * half))
 
 
-def mrope_table(gpu: Gpu, layout: StepLayout, half: int, scale: float, sections: str) -> PrimFunc:
+def mrope_table(
+    gpu: Gpu, layout: StepLayout, half: int, scale: float, sections: str, interleaved: int
+) -> PrimFunc:
     """(positions i32[n], inv_freq f32[half], step) -> f32[n, 2 * half], as `rope_table`, but the
     frequencies of the three sections are multiplied with the step's position_t, position_h and
     position_w."""
-    first, second, _ = accumulate(json.loads(sections))
 
     def body(positions: Expr, frequencies: Expr, words: Expr, table: Expr) -> None:
         step = Step(layout, words)
 
         def element(i: Expr, j: Expr) -> None:
-            t, h, w = (bind(step.token(i, f"position_{axis}")) for axis in "thw")
-            place = T.Select(j < first, t, T.Select(j < second, h, w))
+            places = [bind(step.token(i, f"position_{axis}")) for axis in "thw"]
+            place = of_section(j, places, json.loads(sections), interleaved)
             cosine, sine = cos_sin(bind(place.astype("float32") * frequencies[j]))
             store(table, cosine * real(scale), i, j)
             store(table, sine * real(scale), i, j + half)

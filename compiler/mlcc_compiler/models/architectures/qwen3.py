@@ -1,13 +1,36 @@
-"""Qwen3 dense (Yang et al., 2025): an RMS norm on each head's queries and keys."""
+"""Qwen3 dense (Yang et al., 2025): an RMS norm on each head's queries and keys. Qwen3-VL's language
+model too, to whose first layers' results further features of images are added (DeepStack; Meng et
+al., 2024).
+"""
 
 from __future__ import annotations
 
+from mlcc_compiler.ir._tvm import Tensor
+from mlcc_compiler.models import ops
 from mlcc_compiler.models.architectures import qwen2
+from mlcc_compiler.models.causal_lm import Decoder
 from mlcc_compiler.models.config import DecoderConfig, common_fields, rope_from_hf
 from mlcc_compiler.models.fields import HfConfig
 from mlcc_compiler.models.layers import PreNormLayer
 
 Layer = PreNormLayer
+
+
+class Stack(Decoder):
+    """Qwen3Model, and Qwen3VLTextModel."""
+
+    def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
+        config, x = self.config, self.embed(token_ids)
+        (table,) = self.rope_tables(positions)
+        parts = 1 + config.deepstack
+        for number, layer in enumerate(self.layers, 1):
+            x = layer(x, table)
+            if number < parts:
+                x = ops.inputs_embeds(
+                    token_ids, x, config.hidden_size, config.vocab_size, number, parts, added=True
+                )
+        return x
+
 
 DEFAULTS = qwen2.DEFAULTS | {"head_dim": 128}
 

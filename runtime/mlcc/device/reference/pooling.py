@@ -26,12 +26,22 @@ def remap(ids: Array, add: int, divide: int, modulo: int) -> Array:
 
 
 def mrope_table(
-    step: StepView, positions: Array, inv_freq: Array, scale: float, sections: str
+    step: StepView,
+    positions: Array,
+    inv_freq: Array,
+    scale: float,
+    sections: str,
+    interleaved: int = 0,
 ) -> Array:
     """[n, rotary_dim]: cosines, then sines, of inv_freq times the time, row or column of a token:
-    sections are the numbers of frequencies of each."""
+    sections are the numbers of frequencies of each, which follow one another or take turns."""
     columns = [step.tokens(f"position_{axis}") for axis in "thw"]
-    axes = np.repeat(np.arange(3), json.loads(sections))
+    counts = json.loads(sections)
+    axes = np.repeat(np.arange(3), counts)
+    if interleaved:
+        axes = np.zeros(len(inv_freq), np.int64)
+        for axis in (1, 2):
+            axes[axis : 3 * counts[axis] : 3] = axis
     angle = np.stack(columns, 1)[:, axes].astype(inv_freq.dtype) * inv_freq
     wide = angle.astype(np.float64)
     return (np.concatenate([np.cos(wide), np.sin(wide)], axis=1) * scale).astype(inv_freq.dtype)

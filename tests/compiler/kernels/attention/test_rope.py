@@ -28,13 +28,16 @@ def test_table(count: int) -> None:
     np.testing.assert_allclose(table, expected, rtol=0, atol=1e-6)
 
 
-def test_table_of_three_sections() -> None:
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("sections", ["[8, 10, 14]", "[12, 10, 10]"])
+def test_table_of_three_sections(sections: str, interleaved: int) -> None:
     batch, positions = placed_step()
     words = np.frombuffer(batch.words, np.int32)
-    arguments = (batch.layout, 32, 1.2, "[8, 10, 14]")
+    arguments = (batch.layout, 32, 1.2, sections, interleaved)
     tensors = [positions, frequencies(64), words]
     (table,) = run(rope.mrope_table, arguments, tensors, [((5, 64), "float32")])
-    expected = mrope_table(StepView(batch), positions, frequencies(64), 1.2, "[8, 10, 14]")
+    view = StepView(batch)
+    expected = mrope_table(view, positions, frequencies(64), 1.2, sections, interleaved)
     np.testing.assert_allclose(table, expected, rtol=0, atol=1e-6)
 
 

@@ -5,7 +5,6 @@ arguments.
 """
 
 import json
-from itertools import accumulate
 
 from mlcc.engine.batch.tables import StepLayout
 from mlcc_compiler.ir._tvm import T
@@ -13,6 +12,7 @@ from mlcc_compiler.kernels.cpu.isa.isa import Isa
 from mlcc_compiler.kernels.cpu.isa.parallel import each_row
 from mlcc_compiler.kernels.cpu.isa.vector_math import bind, fit_lanes, span
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
+from mlcc_compiler.kernels.mrope import of_section
 from mlcc_compiler.kernels.step import Step, step_argument
 
 _LIBM_COST = 32  # elements of cheap arithmetic that one sine is worth
@@ -39,22 +39,23 @@ def rope_table(isa: Isa, position: Sizes, inv_freq: Sizes, mscale: float) -> Pri
     return kernel(body, positions=i32("n"), inv_freq=f32(half), table=f32("n", rotary_dim))
 
 
-def mrope_table(isa: Isa, layout: StepLayout, half: int, mscale: float, sections: str) -> PrimFunc:
+def mrope_table(
+    isa: Isa, layout: StepLayout, half: int, mscale: float, sections: str, interleaved: int
+) -> PrimFunc:
     """(positions i32[n], inv_freq f32[half], step) -> f32[n, 2 * half], as `rope_table`, but the
     frequencies of the three sections are multiplied with the step's position_t, position_h and
     position_w."""
-    ends = list(accumulate(json.loads(sections)))
 
     def body(positions: Expr, frequencies: Expr, words: Expr, table: Expr) -> None:
         step = Step(layout, words)
 
         def row(i: Expr) -> None:
-            for axis, begin, end in zip("thw", [0, *ends], ends, strict=False):
-                place = bind(T.Cast("float32", step.token(i, f"position_{axis}")))
-                with T.serial(end - begin) as k:
-                    angle = bind(place * frequencies[begin + k])
-                    store(table, T.cos(angle) * T.float32(mscale), i, begin + k)
-                    store(table, T.sin(angle) * T.float32(mscale), i, half + begin + k)
+            places = [bind(T.Cast("float32", step.token(i, f"position_{a}"))) for a in "thw"]
+            with T.serial(half) as j:
+                place = of_section(j, places, json.loads(sections), interleaved)
+                angle = bind(place * frequencies[j])
+                store(table, T.cos(angle) * T.float32(mscale), i, j)
+                store(table, T.sin(angle) * T.float32(mscale), i, half + j)
 
         each_row(positions.shape[0], 2 * half * _LIBM_COST, row)
 
